@@ -197,12 +197,12 @@ class Listing:
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        (Reader(count=0), "gave no sample"),
-        (Raising(), "raised OSError at sample 0: disk gone"),
-        (Listing(), "gave a list at sample 0"),
-        (Reader((1, 4, 11, 11)), "sample 0"),
-        (Reader(name="z"), "sample 0"),
-        (Reader(dtype=np.float64), "sample 0"),
+        (lambda: Reader(count=0), "gave no sample"),
+        (Raising, "raised OSError at sample 0: disk gone"),
+        (Listing, "gave a list at sample 0"),
+        (lambda: Reader((1, 4, 11, 11)), "sample 0"),
+        (lambda: Reader(name="z"), "sample 0"),
+        (lambda: Reader(dtype=np.float64), "sample 0"),
     ],
     ids=["empty", "raising", "no dictionary", "shape", "name", "type"],
 )
@@ -211,7 +211,7 @@ def test_readers_that_go_wrong_are_told_of(tmp_path, reader, message, method):
     onnx.save(conv(), source)
     calibrator = create_calibrator(source, None, tmp_path / "a.onnx", method)
     with pytest.raises(InvalidCalibration, match=message):
-        calibrator.collect_data(reader)
+        calibrator.collect_data(reader())
     with pytest.raises(InvalidCalibration, match="No data is collected"):
         calibrator.compute_data()
 

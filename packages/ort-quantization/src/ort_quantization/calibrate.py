@@ -1,7 +1,6 @@
 """Calibration: a model is run on samples, and what its values were becomes ranges. Names are onnxruntime's.
 
-Samples are taken one at a time, and nothing of one is kept but counts and extremes: the memory does not depend on how
-many there are.
+Nothing of a sample is kept but counts and extremes: the memory does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
-import ort_core
-from ort_core.errors import OrtError
-from ort_quantization.calibration_data import CalibrationDataReader, Sample, samples_of
-from ort_quantization.calibration_outputs import SubgraphOutputsState, add_subgraph_outputs
+from ort_quantization.calibrater_base import CalibraterBase, Providers
+from ort_quantization.calibration_data import CalibrationDataReader
+from ort_quantization.calibration_runs import CalibrationRuns
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.histograms import Histogram
-from ort_quantization.model_files import is_external, opset_of, read_with_shapes, write_model
+from ort_quantization.model_files import opset_of
 from ort_quantization.tensor_ranges import (
     CalibrationCacheEncoder,
     CalibrationMethod,
@@ -38,150 +36,6 @@ __all__ = [
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
-
-Providers = Sequence[str | tuple[str, dict[str, Any]]]  # Any: options of providers
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
-
-
-class CalibraterBase:
-    """Runs a model that gives its inner values, too.
-
-    Args:
-        model_path: of the float model.
-        op_types_to_calibrate: operators whose inputs and results are calibrated; all by default.
-        augmented_model_path: where the model that gives its inner values is written.
-        symmetric: ranges have both ends as far from zero.
-        use_external_data_format: that model's large tensors get a file of their own.
-        per_channel: a range for each channel, along axis 1.
-    """
-
-    def __init__(
-        self, model_path: str | Path, op_types_to_calibrate: Sequence[str] | None = None,
-        augmented_model_path: str | Path = "augmented_model.onnx", symmetric: bool = False,
-        use_external_data_format: bool = False, per_channel: bool = False,
-    ) -> None:  # fmt: skip
-        if not isinstance(model_path, (str, Path)):
-            raise InvalidQuantization(f"a calibrator takes the path of a model; found a {type(model_path).__name__}")
-        self.model, self._folder = read_with_shapes(model_path)
-        self.op_types_to_calibrate = op_types_to_calibrate
-        self.augmented_model_path = augmented_model_path
-        self.symmetric = symmetric
-        self.use_external_data_format = use_external_data_format
-        self.per_channel = per_channel
-        self.calibrate_subgraphs = False
-        self._added_outputs: dict[str, list[str]] = {}
-        self.augment_model: ModelProto | None = None
-        self.infer_session: Any = None  # Any: sessions of ort-core, or whatever a subclass makes
-        self.execution_providers: Providers = ["CPUExecutionProvider"]
-
-    def set_execution_providers(self, execution_providers: Providers = ("CPUExecutionProvider",)) -> None:
-        """Run on other providers; the session is made anew."""
-        self.execution_providers = execution_providers
-        self.create_inference_session()
-
-    def create_inference_session(self) -> None:
-        """Load the model that gives its inner values, as it is written: nothing of it is fused."""
-        options = ort_core.SessionOptions()
-        options.graph_optimization_level = ort_core.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self.infer_session = ort_core.InferenceSession(
-            str(self.augmented_model_path), options, providers=list(self.execution_providers)
-        )
-
-    def select_tensors_to_calibrate(self, model: ModelProto) -> tuple[list[str], dict[str, ValueInfoProto]]:
-        """Return the names of values to calibrate, in their order, and what is known of all values.
-
-        They are floats that chosen operators read or give, and no initializers.
-        """
-        graph = model.graph
-        known = {each.name: each for each in (*graph.value_info, *graph.output, *graph.input)}
-        constant = {tensor.name for tensor in graph.initializer}
-        chosen = [
-            name
-            for node in graph.node
-            if not self.op_types_to_calibrate or node.op_type in self.op_types_to_calibrate
-            for name in (*node.input, *node.output)
-            if name in known and name not in constant and known[name].type.tensor_type.elem_type in _FLOATS
-        ]
-        return list(dict.fromkeys(chosen)), known
-
-    def get_augment_model(self) -> ModelProto:
-        """Return the model that gives its inner values."""
-        return self.model
-
-    def augment_graph(self) -> None:
-        """Let the model give its inner values, and write it."""
-        raise NotImplementedError
-
-    def add_taps(self, seen: Sequence[str], extremes_only: bool) -> None:
-        """Let the model give the values of its nodes' bodies, where that is asked for; see ``calibration_taps``.
-
-        Args:
-            seen: values that it gives anyway.
-            extremes_only: the least and the greatest number of each, not all numbers.
-        """
-        if not self.calibrate_subgraphs:
-            return
-        chosen = self.op_types_to_calibrate
-        state = SubgraphOutputsState(
-            lambda node: not chosen or node.op_type in chosen, extremes_only, opset_of(self.model)
-        )
-        for output in add_subgraph_outputs(self.model.graph, {}, state):
-            if output.tensor in seen:
-                continue
-            self._added_outputs.setdefault(output.tensor, []).append(output.result)
-            self.model.graph.output.append(helper.make_tensor_value_info(output.result, output.kind, None))
-
-    def tapped(self, values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-        """Return what a sample's run gave of a value inside bodies: a vector, empty where they did not run."""
-        return np.concatenate([values[result] for result in self._added_outputs[name]])
-
-    def write_augmented(self) -> None:
-        """Write the model that gives its inner values."""
-        has_files = any(is_external(tensor) for tensor in self.model.graph.initializer)
-        write_model(self.model, self._folder, self.augmented_model_path, self.use_external_data_format or has_files)
-        self._folder = str(Path(self.augmented_model_path).parent)
-
-    def collect_data(self, data_reader: CalibrationDataReader) -> None:
-        """Run the model on all samples of a reader. More readers may follow.
-
-        Raises:
-            InvalidCalibration: the reader has no sample, raises, or gives what the model does not take.
-        """
-        self.begin()
-        count = 0
-        for sample in samples_of(data_reader):
-            self.take(self._run(sample, count))
-            count += 1
-        if not count:
-            raise InvalidCalibration(
-                "No data is collected. The calibration data reader gave no sample: was it read to its end before?"
-            )
-        self.end()
-
-    def _run(self, sample: Sample, count: int) -> dict[str, np.ndarray]:
-        names = [each.name for each in self.infer_session.get_outputs()]
-        try:
-            return dict(zip(names, self.infer_session.run(None, dict(sample)), strict=True))
-        except OrtError as error:
-            raise InvalidCalibration(f"the model does not run on calibration sample {count}: {error}") from error
-
-    def begin(self) -> None:
-        """Prepare for the samples of one reader."""
-
-    def take(self, values: Mapping[str, np.ndarray]) -> None:
-        """Take what the model gave for one sample."""
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """Take note that a reader has given all its samples."""
-
-    def compute_data(self) -> TensorsData:
-        """Return the ranges.
-
-        Raises:
-            InvalidCalibration: nothing was collected, or a value had no finite number.
-        """
-        raise NotImplementedError
 
 
 def _refuse_without_numbers(name: str) -> None:
@@ -273,6 +127,42 @@ class MinMaxCalibrater(CalibraterBase):
             self._ends[name] = [np.minimum(least, ends[0]), np.maximum(most, ends[1])]
         self._counts[name] = self._counts.get(name, 0) + 1
         self._dtype = ends[0].dtype
+
+    @property
+    def has_extremes_of_stacks(self) -> bool:  # type: ignore[override]  # it depends on an option here
+        """A mean of samples' extremes needs each of them."""
+        return not self.moving_average
+
+    def extremes_of(self, name: str, value: np.ndarray) -> tuple[float, float]:
+        """Return the extremes of a value; one that is an extreme itself has 0 for the other."""
+        low, high = super().extremes_of(name, value)
+        if name.removesuffix("_ReduceMin") in self._tensors and name not in self._tensors:
+            return low, 0.0
+        if name.removesuffix("_ReduceMax") in self._tensors and name not in self._tensors:
+            return 0.0, high
+        return low, high
+
+    def options_of_state(self) -> tuple[object, ...]:
+        """Return the options that a state depends on."""
+        return self.moving_average, self.averaging_constant
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the extremes of the current reader's samples."""
+        found = {}
+        for place, name in enumerate([*self._tensors, *self._added_outputs]):
+            if name in self._ends:
+                found[f"{place}.least"], found[f"{place}.most"] = self._ends[name]
+                found[f"{place}.count"] = np.array(self._counts[name])
+                found[f"{place}.dtype"] = np.array(str(self._dtype))
+        return found
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what ``state`` gave."""
+        for place, name in enumerate([*self._tensors, *self._added_outputs]):
+            if f"{place}.count" in arrays:
+                self._ends[name] = [arrays[f"{place}.least"], arrays[f"{place}.most"]]
+                self._counts[name] = int(arrays[f"{place}.count"])
+                self._dtype = np.dtype(str(arrays[f"{place}.dtype"]))
 
     def _skip(self, name: str) -> None:
         if not self._has_skipped:
@@ -371,6 +261,28 @@ class HistogramCalibrater(CalibraterBase):
             self._histograms[name] = Histogram(self.num_bins)
         self._histograms[name].add(numbers)
 
+    def options_of_state(self) -> tuple[object, ...]:
+        """Return the options that a state depends on."""
+        return (self.num_bins,)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the histograms."""
+        return {
+            f"{place}.{key}": array
+            for place, name in enumerate([*self.tensors_to_calibrate, *self._added_outputs])
+            if name in self._histograms
+            for key, array in self._histograms[name].state().items()
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what ``state`` gave."""
+        for place, name in enumerate([*self.tensors_to_calibrate, *self._added_outputs]):
+            start = f"{place}."
+            own = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
+            if own:
+                self._histograms[name] = Histogram(self.num_bins)
+                self._histograms[name].restore(own)
+
     def compute_data(self) -> TensorsData:
         """Return the ranges; see the base class."""
         if not self._histograms:
@@ -468,8 +380,9 @@ def create_calibrator(
         augmented_model_path: where the model that gives its inner values is written.
         calibrate_method: how ranges follow from numbers.
         use_external_data_format: that model's large tensors get a file of their own.
-        providers: what runs it; the CPU provider by default.
-        extra_options: of the method: ``symmetric``, ``moving_average``, ``averaging_constant``, ``per_channel``,
+        providers: what runs it; by default the CPU provider, and numpy kernels for eight samples or fewer.
+        extra_options: of runs: ``samples_at_once``, ``progress``, ``state_path`` (see ``CalibrationRuns``);
+            of the method: ``symmetric``, ``moving_average``, ``averaging_constant``, ``per_channel``,
             ``num_bins``, ``num_quantized_bins``, ``percentile``, ``scenario``; those of other methods are ignored.
             Of ours: ``calibrate_subgraphs``, for values inside the bodies of If, Loop and Scan, too.
 
@@ -484,9 +397,11 @@ def create_calibrator(
     calibrator = make(
         model, op_types_to_calibrate, augmented_model_path, use_external_data_format=use_external_data_format, **options
     )
+    given = {name: each for name, each in (extra_options or {}).items() if name in CalibrationRuns.__slots__}
+    calibrator.runs = CalibrationRuns(**given)
     calibrator.calibrate_subgraphs = bool((extra_options or {}).get("calibrate_subgraphs", False))
     calibrator.augment_graph()
     if providers:
         calibrator.execution_providers = providers
-    calibrator.create_inference_session()
+        calibrator.create_inference_session()
     return calibrator

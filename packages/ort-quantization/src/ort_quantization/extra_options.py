@@ -34,6 +34,11 @@ EXTRA_OPTIONS = {
     "CalibMovingAverageConstant": "how far a moving average moves",
     "CalibMaxIntermediateOutputs": "onnxruntime's limit of kept samples; none are kept here",
     "CalibPercentile": "how many percent of the numbers a range keeps",
+    "CalibSamplesAtOnce": "how many samples are run together where the model leaves their number open",
+    "CalibProgress": "called with the count of samples so far",
+    "CalibStatePath": "a file that a calibration which was broken off goes on from",
+    "CrossLayerEqualization": "channels of layers that follow each other get ranges alike before",
+    "BiasCorrection": "biases make up for what rounded weights do to the mean of each channel",
     "SmoothQuant": "outliers of what MatMul and Gemm read are moved into their weights",
     "SmoothQuantAlpha": "how much of them: 0 to 1, 0.5 by default",
     "SmoothQuantFolding": "the divisions become part of the normalization before (the default)",
@@ -46,6 +51,9 @@ CALIBRATION_OPTIONS = {
     "CalibMovingAverageConstant": "averaging_constant",
     "CalibMaxIntermediateOutputs": "max_intermediate_outputs",
     "CalibPercentile": "percentile",
+    "CalibSamplesAtOnce": "samples_at_once",
+    "CalibProgress": "progress",
+    "CalibStatePath": "state_path",
 }
 """Keys that calibrators take, by the names that they have there."""
 

@@ -8,6 +8,8 @@ numbers are counted exactly.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 _BINS = 8192  # 64 KB a tensor
@@ -120,6 +122,34 @@ class Histogram:
     def reach(self) -> float:
         """The greatest absolute value that was seen."""
         return max(abs(self.least), abs(self.most))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return all that is known, as arrays by name."""
+        facts = np.array([self._reach, self.least, self.most, self.skipped], np.float64)
+        first = np.concatenate(self._first) if self._first else np.zeros(0, self.dtype)
+        counts = self._counts if self._counts.any() else np.zeros(0, np.int64)
+        return {"facts": facts, "first": first, "counts": counts}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what ``state`` gave."""
+        self._reach, self.least, self.most = (float(each) for each in arrays["facts"][:3])
+        self.skipped = int(arrays["facts"][3])
+        self._first = [arrays["first"]] if arrays["first"].size else []
+        self.dtype = arrays["first"].dtype
+        if arrays["counts"].size:
+            self._counts[:] = arrays["counts"]
+
+    def share_outside(self, low: float, high: float) -> float:
+        """Return the share of the numbers below one number or above another, to within a bin."""
+        if self._is_exact:
+            values = np.concatenate(self._first)
+            return float(np.count_nonzero((values < low) | (values > high)) / values.size)
+        self._count_first()
+        reach = self._reach or 1.0
+        own = np.linspace(-reach, reach, len(self._counts) + 1)
+        below = np.interp([low, high], own, np.concatenate([[0], np.cumsum(self._counts)])) / self._counts.sum()
+        inside = [0.0 if low <= self.least else below[0], 1.0 if high >= self.most else below[1]]
+        return float(1 - (inside[1] - inside[0]))
 
     @staticmethod
     def _spread(own: np.ndarray, counts: np.ndarray, edges: np.ndarray) -> np.ndarray:

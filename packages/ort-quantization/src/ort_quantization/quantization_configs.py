@@ -9,7 +9,8 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto
 
-from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, Providers
+from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod
+from ort_quantization.calibrater_base import Providers
 from ort_quantization.extra_options import CALIBRATION_OPTIONS
 from ort_quantization.model_files import FILE_LIMIT, is_external, needed_opset, opset_of, read_model
 from ort_quantization.quantized_types import QuantFormat, QuantType

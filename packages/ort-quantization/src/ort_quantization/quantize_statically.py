@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from onnx import ModelProto
 
 from ort_quantization.activation_capture import Samples
 from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
-from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, Providers, create_calibrator
+from ort_quantization.bias_correction import bias_corrected
+from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
+from ort_quantization.calibrater_base import Providers
+from ort_quantization.equalize import equalized
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.extra_options import CALIBRATION_OPTIONS, warn_of_unknown
 from ort_quantization.model_files import is_external, read_with_shapes, with_opset_for, with_shapes, write_model
@@ -108,6 +112,11 @@ def quantize_static(
     is_as_file = converted is model and not isinstance(model_input, ModelProto)
     model = converted
     source = Path(model_input) if is_as_file and not isinstance(model_input, ModelProto) else None
+    if options.get("CrossLayerEqualization", False):
+        equalized(model, folder)
+        source = None
+    correction = _Correction(calibration_data_reader, options)
+    calibration_data_reader = correction.reader
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
     ranges = None if is_smooth else _cached_ranges(cache, calibrate_method)
     if ranges is None:
@@ -129,14 +138,58 @@ def quantize_static(
     common = (
         weight_type, activation_type, ranges, nodes_to_quantize, nodes_to_exclude, chosen, options,
     )  # fmt: skip
-    held = ONNXModel(model, folder)
-    quantizer: ONNXQuantizer | QDQQuantizer
-    if quant_format is QuantFormat.QOperator:
-        quantizer = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
-    else:
-        quantizer = QDQQuantizer(held, per_channel, reduce_range, *common)
+
+    def quantized(given: ModelProto) -> ONNXModel:
+        held = ONNXModel(given, folder)
+        if quant_format is not QuantFormat.QOperator:
+            return _quantized(QDQQuantizer(held, per_channel, reduce_range, *common), before, chosen)
+        operators = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
+        return _quantized(operators, before, chosen)
+
+    if correction.is_asked_for:
+        model = correction.corrected(model, folder, quantized, calibration_providers)
+    quantized(model).save_model_to_file(model_output, use_external_data_format)
+
+
+def _quantized(quantizer: ONNXQuantizer | QDQQuantizer, before: Counter[str], chosen: list[str]) -> ONNXModel:
     advise_without_change(before, quantizer.quantize_model(), chosen)
-    quantizer.model.save_model_to_file(model_output, use_external_data_format)
+    return quantizer.model
+
+
+class _Correction:
+    """Keeps the samples of a calibration where biases are to be corrected by them, too.
+
+    Args:
+        reader: gives the samples.
+        options: the extra options.
+
+    Attributes:
+        is_asked_for: whether biases are corrected.
+        reader: what the calibration reads.
+    """
+
+    def __init__(self, reader: CalibrationDataReader | None, options: dict[str, Any]) -> None:
+        self.is_asked_for = bool(options.get("BiasCorrection", False))
+        self.reader = reader
+        if not self.is_asked_for:
+            return
+        if reader is None:
+            raise InvalidCalibration("BiasCorrection needs samples, also where ranges come from a file")
+        if options.get("CalibStridedMinMax"):
+            raise InvalidQuantization("BiasCorrection reads all samples twice, which CalibStridedMinMax does not allow")
+        self._samples = Samples(reader)
+        self.reader = KeptReader(self._samples)
+
+    def corrected(
+        self, model: ModelProto, folder: str, quantized: Callable[[ModelProto], ONNXModel], providers: Providers | None
+    ) -> ModelProto:
+        """Return the float model whose biases make up for the weights that it is quantized to."""
+        copied = ModelProto()
+        copied.CopyFrom(model)
+        small = quantized(copied)
+        with self._samples:
+            found, _ = bias_corrected(model, folder, small.model, folder, KeptReader(self._samples), providers)
+        return found
 
 
 def _types_of(overrides: TensorQuantOverridesHelper) -> set[QuantType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ _TEST_INPUT = re.compile(r"input_(\d+)\.pb")
 class SampleReader(CalibrationDataReader):
     """Gives samples that were read before, again for each calibrator that asks."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Iterable[Sample]) -> None:
         self._left: Iterator[Sample] = iter(samples)
 
     def get_next(self) -> Sample | None:

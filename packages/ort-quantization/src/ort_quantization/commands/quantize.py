@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +14,14 @@ from ort_core.cli.parameters import existing_model
 
 if TYPE_CHECKING:
     from ort_quantization.calibration_data import Sample
-    from ort_quantization.reports import QuantizationReport
+    from ort_quantization.layer_report import LayerReport
 
 _WHAT = "What is quantized"
 _HOW = "How"
 _CALIBRATION = "Calibration"
+_REPORT = "Report"
+_TARGET = "To a target"
+_COMPARED = 16  # samples by which results and layers are compared
 
 
 class TypeName(enum.StrEnum):
@@ -72,6 +77,13 @@ def quantize(
     reduce_range: Annotated[
         bool, typer.Option("--reduce-range", rich_help_panel=_HOW, help="Weights of 7 bits, for x86-64 without VNNI.")
     ] = False,
+    equalize: Annotated[
+        bool, typer.Option("--equalize", rich_help_panel=_HOW, help="First give channels of layers ranges alike.")
+    ] = False,
+    correct_bias: Annotated[
+        bool,
+        typer.Option("--correct-bias", rich_help_panel=_HOW, help="Biases make up for rounded weights. Needs --data."),
+    ] = False,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Stays as it is.")
     ] = None,
@@ -87,11 +99,47 @@ def quantize(
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Write large tensors into a file of their own.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    samples_at_once: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=_CALIBRATION, min=1, help="Run together, where the model leaves their number open."
+        ),
+    ] = 1,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=_CALIBRATION, help="Keep the state here; go on from it after a break."
+        ),
+    ] = None,
+    to_target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DB",
+            rich_help_panel=_TARGET,
+            help="Each layer in the type that makes the model fastest, while "
+            "each result keeps this signal to noise. Needs --data.",
+        ),
+    ] = None,
+    scheme: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE", rich_help_panel=_TARGET, help="int8, dynamic, int4, bfloat16 or float16; all by default."
+        ),
+    ] = None,
+    budget: Annotated[float, typer.Option(rich_help_panel=_TARGET, help="Seconds to measure in.")] = 600.0,
+    layers: Annotated[
+        bool, typer.Option("--layers", rich_help_panel=_REPORT, help="Say what each value and each weight lost.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=_REPORT, help="Write that as one HTML page, with all ranges."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", rich_help_panel=_REPORT, help="Print the report as JSON.")] = False,
 ) -> None:
     """Quantize a model, and report its size, its operators and how far its results lie from the float model's."""
     import tempfile
 
+    from ort_quantization.commands.showing import show
     from ort_quantization.quantize import quantize as by_config
     from ort_quantization.reports import report_of
     from ort_quantization.sample_files import read_samples
@@ -100,6 +148,18 @@ def quantize(
     if target.resolve() == model.resolve():
         raise typer.BadParameter(f"{target} is the float model itself", param_hint="--output")
     samples = read_samples(data or [], model)
+    if correct_bias and not samples:
+        raise typer.BadParameter("biases are corrected by samples: give --data", param_hint="--correct-bias")
+    if to_target is not None:
+        from ort_quantization.commands.to_target import quantize_by_target
+
+        if not samples:
+            raise typer.BadParameter("a target is judged by the results of samples: give --data", param_hint="--data")
+        quantize_by_target(
+            model, target, samples, to_target, provider=provider, schemes=scheme, budget_s=budget,
+            method=method.value, page=report, as_json=json,
+        )  # fmt: skip
+        return
     common = {
         "op_types_to_quantize": op_type, "nodes_to_quantize": only, "nodes_to_exclude": exclude,
         "per_channel": per_channel, "reduce_range": reduce_range, "use_external_data_format": external_data,
@@ -112,15 +172,48 @@ def quantize(
 
             source = Path(scratch) / model.name
             quant_pre_process(model, source)
-        _refuse_unknown_names(source, [*(exclude or []), *(only or [])])
-        by_config(source, target, _config(samples, common, method, provider, activations, format))
-    report = report_of(model, target, samples, provider)
-    if json:
-        from ort_core.cli.console import print_json
+        if equalize:
+            from ort_quantization.equalize import equalize_layers
 
-        print_json(report.to_dict())
-    else:
-        _show(report)
+            equalize_layers(source, Path(scratch) / "equalized.onnx")
+            source = Path(scratch) / "equalized.onnx"
+        _refuse_unknown_names(source, [*(exclude or []), *(only or [])])
+        with calibration_options(len(samples), samples_at_once, resume) as runs:
+            common["extra_options"] = {**runs, "BiasCorrection": correct_bias}
+            by_config(source, target, _config(samples, common, method, provider, activations, format))
+        found = report_of(model, target, samples, provider)
+        by_layer = None
+        if layers or report is not None:
+            by_layer = _layers(source, model, target, samples[:_COMPARED], report)
+    show(found, by_layer if layers else None, as_json=json)
+
+
+@contextmanager
+def calibration_options(count: int, samples_at_once: int, state: Path | None) -> Iterator[dict[str, object]]:
+    """Give the options of a calibration's runs, with a progress bar while the block runs."""
+    if not count:
+        yield {}
+        return
+    from ort_core.cli.console import counted
+
+    with counted("Calibration", count) as advance:
+        options: dict[str, object] = {"CalibProgress": advance, "CalibSamplesAtOnce": samples_at_once}
+        yield options if state is None else {**options, "CalibStatePath": state}
+
+
+def _layers(source: Path, model: Path, target: Path, samples: list[Sample], page: Path | None) -> LayerReport:
+    """Compare layer by layer with the model that was quantized, and write the page."""
+    import dataclasses
+
+    from ort_core.cli.console import working
+    from ort_quantization.layer_page import layer_page
+    from ort_quantization.layer_report import layer_report
+
+    with working("Comparing layers"):
+        found = dataclasses.replace(layer_report(source, target, samples), model=model)
+    if page is not None:
+        page.write_text(layer_page(found), encoding="utf-8")
+    return found
 
 
 def _quant_type(name: TypeName) -> object:
@@ -162,20 +255,3 @@ def _refuse_unknown_names(source: Path, names: list[str]) -> None:
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"the model has no node {name!r}.{did_you_mean(name, sorted(known))}")
-
-
-def _show(report: QuantizationReport) -> None:
-    from ort_core.cli.console import output_console
-    from ort_core.cli.tables import new_table, show_facts, show_table
-
-    console = output_console()
-    show_facts(console, report.facts())
-    table = new_table(["operator", "float", "quantized"], numbers=["float", "quantized"], title="Operators")
-    for op_type, before, after in report.operators:
-        table.add_row(op_type, str(before), str(after))
-    show_table(console, table)
-    if report.signals:
-        results = new_table(["result", "signal to noise (dB)"], numbers=["signal to noise (dB)"], title="Results")
-        for name, decibels in report.signals.items():
-            results.add_row(name, f"{decibels:.1f}")
-        show_table(console, results)

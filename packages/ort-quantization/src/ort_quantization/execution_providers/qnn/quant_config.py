@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from ort_quantization.calibrate import Providers
+from ort_quantization.calibrater_base import Providers
 from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.execution_providers.qnn.mixed_precision_overrides_utils import (
     MixedPrecisionTensorQuantOverridesFixer,

@@ -1,0 +1,68 @@
+"""``ort quantize --to-target``: the fastest mixture of types that keeps a signal to noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ort_quantization.calibration_data import Sample
+    from ort_quantization.target_report import TargetReport
+
+
+def quantize_by_target(
+    model: Path, target: Path, samples: Sequence[Sample], decibels: float, *, provider: list[str] | None,
+    schemes: list[str] | None, budget_s: float, method: str, page: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Find and write the model, show the report, and write the page of its layers."""
+    from ort_core.cli.console import counted, output_console, print_json
+    from ort_quantization.calibrate import CalibrationMethod
+    from ort_quantization.quantize_to_target import quantize_to_target
+    from ort_quantization.target_schemes import SCHEMES
+
+    methods = {each.name.lower(): each for each in CalibrationMethod}
+    with counted("Looking for the fastest model", 1) as advance:
+        report = quantize_to_target(
+            model, target, samples, min_decibels=decibels, providers=provider, schemes=schemes or SCHEMES,
+            budget_s=budget_s, calibrate_method=methods[method], progress=lambda text, share: advance(share),
+        )  # fmt: skip
+    if page is not None:
+        _write_page(report, model, target, samples, page)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show(output_console(), report)
+
+
+def _write_page(report: TargetReport, model: Path, target: Path, samples: Sequence[Sample], page: Path) -> None:
+    from ort_quantization.layer_page import layer_page
+    from ort_quantization.layer_report import layer_report
+
+    page.write_text(layer_page(layer_report(model, target, samples[:8]), report), encoding="utf-8")
+
+
+def _show(console: Console, report: TargetReport) -> None:
+    from ort_core.cli.console import time_text
+    from ort_core.cli.tables import new_table, show_facts, show_table
+
+    show_facts(console, report.facts())
+    numbers = ["float32", "alone", "gain", "dB"]
+    table = new_table(["layer", "operator", "scheme", *numbers, "left out"], numbers=numbers, title="Layers")
+    for layer in report.layers:
+        left_out = "; ".join(f"{pair.scheme}: {pair.left_out}" for pair in layer.pairs if pair.left_out)
+        pair = next((each for each in layer.pairs if each.scheme == layer.scheme), None)
+        seconds = [layer.float_s, pair.seconds if pair else None, pair.gain_s if pair else None]
+        texts = ["" if each is None else time_text(each * 1e9) for each in seconds]
+        decibels = "" if pair is None or pair.decibels is None else f"{pair.decibels:.1f}"
+        table.add_row(layer.name, layer.op_type, layer.scheme, *texts, decibels, left_out)
+    show_table(console, table)
+    whole = new_table(["model", "layers", "reached", "meets", "a run"], numbers=["reached", "a run"], title="Models")
+    for each in report.candidates:
+        counts = ", ".join(f"{count} {scheme}" for scheme, count in each.counts.items())
+        value = each.note if each.value is None else f"{each.value:.4g}"
+        run = "" if each.seconds is None else time_text(each.seconds * 1e9)
+        whole.add_row(each.name, counts, value, "yes" if each.meets else "no", run)
+    show_table(console, whole)
