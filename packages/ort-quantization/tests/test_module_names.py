@@ -60,15 +60,12 @@ METHODS = "a method behind a configuration; MatMulNBitsQuantizer runs it"
 PARTS = "a part of the command line"
 TORCH = "takes tensors of torch on CUDA devices"
 PATTERNS = "rewriting for preparation is ort_core's: prepare"
+FUSED = "patterns are functions of execution_providers.qnn.patterns"
 PLOTS = "shows a plot in a window"
 TOOLS = "used inside the tool only"
 
-YET = "not written yet: patterns are fused by quant_pre_process as far as ONNX has an operator for them"
-
 ABSENT_MODULES = {
-    **dict.fromkeys([f"execution_providers.qnn.{name}" for name in (
-        "fusion_lpnorm", "fusion_spacetodepth", "preprocess",
-    )], YET),
+    "execution_providers.qnn.fusion_lpnorm": FUSED, "execution_providers.qnn.fusion_spacetodepth": "not written yet",
     "CalTableFlatBuffers": GENERATED, "CalTableFlatBuffers.KeyValue": GENERATED,
     "CalTableFlatBuffers.TrtTable": GENERATED, "cuda_quantizer": TORCH, "fusions": PATTERNS, "fusions.fusion": PATTERNS,
     "fusions.fusion_gelu": PATTERNS, "fusions.fusion_layernorm": PATTERNS,
@@ -84,6 +81,9 @@ ABSENT_MODULES = {
 """onnxruntime's modules that have none here, and why."""
 
 ABSENT_NAMES = {
+    "execution_providers.qnn.preprocess": dict.fromkeys(
+        ("InputOutputNameMap", "save_and_reload_optimize_model", "update_io_to_channel_last"), TOOLS
+    ),
     "base_quantizer": {"QuantizationParams": RECORDS, "to_array_extended": TOOLS},
     "calibrate": {"CalibrationDataCollector": COLLECTORS, "HistogramCollector": COLLECTORS, "entropy": TOOLS,
                   "rel_entr": TOOLS},
