@@ -9,7 +9,18 @@ from ort_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from ort_core.ir.attributes import Attribute, AttributeKind
     from ort_core.ir.constants import Constant
-    from ort_core.ir.dims import Call, Dim, KnownDim, Symbol, SymbolicDim, broadcast, ceil_div, maximum, minimum
+    from ort_core.ir.dims import (
+        Call,
+        Dim,
+        DimTooLarge,
+        KnownDim,
+        Symbol,
+        SymbolicDim,
+        broadcast,
+        ceil_div,
+        maximum,
+        minimum,
+    )
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Function, Model
     from ort_core.ir.nodes import Node
@@ -35,6 +46,7 @@ __all__ = [
     "Constant",
     "DataType",
     "Dim",
+    "DimTooLarge",
     "Function",
     "Graph",
     "KnownDim",
@@ -76,6 +88,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.ir.dims": (
             "Call",
             "Dim",
+            "DimTooLarge",
             "KnownDim",
             "Symbol",
             "SymbolicDim",

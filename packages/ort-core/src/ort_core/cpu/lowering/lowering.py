@@ -24,6 +24,7 @@ from ort_core.cpu.lowering.pending import (
     PendingElementwise,
 )
 from ort_core.cpu.lowering.steps import (
+    UNCOUNTABLE,
     Argument,
     KernelText,
     NotLowered,
@@ -31,6 +32,7 @@ from ort_core.cpu.lowering.steps import (
     StageOfImages,
     Step,
     pointer,
+    too_large,
 )
 from ort_core.cpu.lowering.stores import Stores
 from ort_core.cpu.lowering.value_types import stored_type, tensor_type
@@ -358,6 +360,8 @@ class Lowering:
         except NotLowered as refusal:
             refusal.node = refusal.node or value.producer
             raise
+        except UNCOUNTABLE as error:
+            raise too_large(error, value.producer) from error
         finally:
             self.node = asking
 

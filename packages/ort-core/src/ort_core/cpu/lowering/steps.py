@@ -10,7 +10,7 @@ from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
 from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.cpu.program.sizes import evaluate
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node
 from ort_core.plugin.kernels import RegionWork
 
 
@@ -20,6 +20,14 @@ class NotLowered(Exception):
     def __init__(self, reason: str, node: Node | None = None) -> None:
         super().__init__(reason)
         self.node = node
+
+
+UNCOUNTABLE = (DimTooLarge, OverflowError)  # what counting elements and bytes of impossible tensors raises
+
+
+def too_large(error: Exception, node: Node | None = None) -> NotLowered:
+    """Return the refusal for sizes that nothing can count."""
+    return NotLowered(f"a size needs more than 64 bits ({error})", node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, too_large
 from ort_core.plugin import OrtError
 from ort_core.plugin.ir import Node
 
@@ -54,7 +54,8 @@ class _Walk:
             try:
                 lower()
                 return
-            except NotLowered as refusal:
+            except (NotLowered, *UNCOUNTABLE) as error:
+                refusal = error if isinstance(error, NotLowered) else too_large(error)
                 named = refusal.node
                 is_other = named is not None and named in self._members and named not in self.refusals
                 blamed = named if is_other and named is not None else node

@@ -25,7 +25,7 @@ from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
-from ort_core.cpu.lowering.steps import NotLowered, step_node
+from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, step_node, too_large
 from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.partition.bodies import CompiledBody
@@ -354,6 +354,8 @@ class CpuPartition(EagerPartition):
             return build_program(lowering, pool)
         except NotLowered as refusal:
             self.refusals[refusal.node if refusal.node in group else group[-1]] = str(refusal)
+        except UNCOUNTABLE as error:  # of the whole program: such a model can never run
+            self.refusals.update(dict.fromkeys(group, str(too_large(error))))
         except (OrtError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
