@@ -186,6 +186,10 @@ class InvalidValue(InvalidArgument, RuntimeError):
     """A value, buffer or binding cannot be used as asked (onnxruntime raises ``RuntimeError`` here)."""
 
 
+class InvalidPackage(InvalidArgument, ValueError, RuntimeError):
+    """A model package cannot be used as asked (onnxruntime: ``ValueError``, of contexts ``RuntimeError``)."""
+
+
 class InvalidMapping(InvalidType, AttributeError):
     """What must be a mapping is none (onnxruntime asks it for its keys, and raises ``AttributeError``)."""
 

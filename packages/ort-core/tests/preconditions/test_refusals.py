@@ -107,7 +107,7 @@ ROWS = (
     Row("MaxUnpool", "", 22, (numbers(1, 1, 2, 2), whole(0, 1, 4, 5).reshape(1, 1, 2, 2), whole(1, 1, 4, 4)),
         {"kernel_shape": [2, 2], "strides": [2, 2]},
         ({2: whole(2, 1, 4, 4)}, {"kernel_shape": [0, 2]}, {"kernel_shape": [2, -1]}), (FLOAT,)),
-    Row("LRN", "", 13, (IMAGE,), {"size": 3}, ({"size": 2}, {"alpha": 0.0}, {"beta": -1.0}), (FLOAT,)),
+    Row("LRN", "", 13, (IMAGE,), {"size": 3}, ({"size": 0}, {"alpha": 0.0}, {"beta": -1.0}), (FLOAT,)),
     Row("Pad", "", 21, (numbers(2, 3), whole(0, 1, 0, -1)), {"mode": "edge"},
         ({1: whole(0, -3, 0, 0)}, {1: whole(-1, 0, -1, 1)}, {1: whole(0, -2, 0, 1), "mode": "reflect"},
          {1: whole(0, -2, 0, -1), "mode": "wrap"}), (FLOAT,)),

@@ -7,6 +7,7 @@ declares, and the version of the schema.
 from __future__ import annotations
 
 from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType
 from ort_core.ops.attribute_checks import (
     AttributeRule,
     above_zero,
@@ -36,8 +37,8 @@ def attribute_problem(node: Node, since_version: int) -> str | None:
 
 def _local_response(node: Node, since_version: int) -> str | None:
     size = node.int_attribute("size", 1)
-    if size < 1 or size % 2 == 0:
-        return f"attribute size must be odd and at least 1, found {size}"
+    if size < 1:
+        return f"attribute size must be at least 1, found {size}"
     return above_zero("alpha", "beta")(node, since_version)
 
 
@@ -83,7 +84,15 @@ def _max_roi_pool(node: Node, since_version: int) -> str | None:
 
 def _deformable(node: Node, since_version: int) -> str | None:
     pads = node.ints_attribute("pads") or ()
-    return None if all(pad >= 0 for pad in pads) else f"attribute pads must not be negative, found {list(pads)}"
+    if any(pad < 0 for pad in pads):
+        return f"attribute pads must not be negative, found {list(pads)}"
+    return in_range("offset_group", 1)(node, since_version) or in_range("group", 1)(node, since_version)
+
+
+def _mel_weights(node: Node, since_version: int) -> str | None:
+    number = node.int_attribute("output_datatype", DataType.FLOAT.value)
+    known = {each.value for each in DataType if each.is_float or each.is_integer}
+    return None if number in known else f"attribute output_datatype must be a type of numbers, found {number}"
 
 
 def _crop(node: Node, since_version: int) -> str | None:
@@ -139,6 +148,7 @@ _RULES: dict[str, dict[str, AttributeRule]] = {
         "LSTM": recurrent,
         "MaxRoiPool": _max_roi_pool,
         "MaxUnpool": _max_unpool,
+        "MelWeightMatrix": _mel_weights,
         "Mod": flags("fmod"),
         "NonMaxSuppression": flags("center_point_box"),
         "QLinearConv": _padding,

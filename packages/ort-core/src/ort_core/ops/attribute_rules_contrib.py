@@ -25,10 +25,17 @@ def bifurcation(node: Node, since_version: int) -> str | None:
     return f"attributes must hold 1 <= min_ngram_size <= max_ngram_size, found {least} and {most}"
 
 
-def three_widths(node: Node, since_version: int) -> str | None:
-    """Require a width of each of queries, keys and values, where they are stated."""
+def attention(node: Node, since_version: int) -> str | None:
+    """Require heads, and a width of each of queries, keys and values, where they are stated."""
     found = length(node, "qkv_hidden_sizes")
-    return None if found in (0, 3) else f"attribute qkv_hidden_sizes should have 3 elements, found {found}"
+    if found not in (0, 3):
+        return f"attribute qkv_hidden_sizes should have 3 elements, found {found}"
+    return in_range("num_heads", 1)(node, since_version)
+
+
+def causal_convolution(node: Node, since_version: int) -> str | None:
+    """Require a distance of taps, and an order of axes."""
+    return flag(node, "channels_last") or in_range("dilation", 1)(node, since_version)
 
 
 def group_query(node: Node, since_version: int) -> str | None:
@@ -98,15 +105,15 @@ def attention_lstm(node: Node, since_version: int) -> str | None:
 
 
 CONTRIB_RULES: dict[str, AttributeRule] = {
-    "Attention": three_widths,
+    "Attention": attention,
     "AttnLSTM": attention_lstm,
     "BifurcationDetector": bifurcation,
-    "CausalConvWithState": in_range("dilation", 1),
+    "CausalConvWithState": causal_convolution,
     "EmbedLayerNormalization": not_negative("epsilon"),
     "FusedConv": fused_activation,
     "GatherBlockQuantized": gathered_blocks,
     "GroupQueryAttention": group_query,
-    "PackedAttention": three_widths,
+    "PackedAttention": attention,
     "QEmbedLayerNormalization": not_negative("epsilon"),
     "QMoE": quantized_experts,
     "RotaryEmbedding": rotary,

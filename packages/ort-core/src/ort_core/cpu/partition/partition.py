@@ -437,7 +437,7 @@ class CpuPartition(EagerPartition):
         self._outputs = tuple(slot(value) for value in graph.outputs)
         last: dict[int, int] = {}
         for number, (_, _, _, reads, native, writes) in enumerate(steps):
-            for used in (*reads, *native, *writes):
+            for used in (*reads, *(place for place in native if place >= 0), *writes):  # -1: an input left out
                 last[used] = number
         kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
         freed: dict[int, list[int]] = {}

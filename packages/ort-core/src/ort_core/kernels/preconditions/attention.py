@@ -31,6 +31,21 @@ def _mask(c: Conditions, queries: KnownDim) -> None:
     if mask is not None and len(mask) > 1 and isinstance(mask[-2], int) and mask[-2] != 1:
         text = f"inconsistent q_sequence_length (between attn_mask and Q): {mask[-2]} and {queries}"
         c.equal(mask[-2], queries, text)
+    keys, past = c.shape(1), c.shape(4)
+    if mask is None or keys is None or (past is None and c.has(4)):
+        return
+    own = keys[2] if len(keys) == 4 else keys[1]
+    total = own if past is None else own + past[-2]
+    if isinstance(mask[-1], int) and isinstance(total, int):
+        c.require(mask[-1] <= total, f"attn_mask has {mask[-1]} columns for {total} keys")
+
+
+def flexible_attention(c: Conditions) -> None:
+    """ai.onnx.preview: Q, K and V of four dimensions and one batch."""
+    q, k, v = c.rank(0, "Q", 4), c.rank(1, "K", 4), c.rank(2, "V", 4)
+    for other, name in ((k, "K"), (v, "V")):
+        if q is not None and other is not None:
+            c.equal(q[0], other[0], f"inconsistent batch_size (between Q and {name}): {q[0]} and {other[0]}")
 
 
 def attention_of_com_microsoft(c: Conditions) -> None:
@@ -41,6 +56,7 @@ def attention_of_com_microsoft(c: Conditions) -> None:
     bias = c.rank(2, "bias", 1)
     if bias is not None and weights is not None:
         c.equal(bias[0], weights[1], "bias must be as long as a row of weights")
+    c.at_least(3, "mask_index", 1)
     added = c.rank(5, "attention_bias", 4)
     if added is not None and x is not None:
         c.equal(added[2], x[1], f"Input 'attention_bias' dimension 2 should be same as sequence_length, got {added[2]}")
@@ -59,6 +75,8 @@ def multi_head(c: Conditions) -> None:
         c.equal(q[0], k[0], f"query and key shall have same dim 0 (batch_size), got {q[0]} and {k[0]}")
         if v is not None:
             c.require(len(k) == len(v), "expect rank of key and value be same, and either 3 or 4")
+            axis = 1 if len(k) == 3 else 2
+            c.equal(k[axis], v[axis], f"key and value shall have same kv_sequence_length, got {k[axis]} and {v[axis]}")
             c.equal(q[0], v[0], f"query and value shall have same dim 0 (batch_size), got {q[0]} and {v[0]}")
         if len(k) == 3 and len(q) == 3:
             c.equal(q[2], k[2], f"query and key shall have same dim 2 (hidden_size), got {q[2]} and {k[2]}")
@@ -78,6 +96,11 @@ def group_query(c: Conditions) -> None:
         c.equal(k[2], v[2], "value is expected to have same hidden size as key")
         if not c.has(3) or (isinstance(k[1], int) and k[1] != 0):
             c.equal(q[1], k[1], "query and key must have the same sequence length, or key none where caches are shared")
+        c.positive(q[2], "query must have heads of at least one element")
+        parts = c.node.int_attribute("kv_num_heads", 0)
+        if isinstance(k[2], int) and parts > 0:
+            c.require(k[2] % parts == 0, f"key's hidden size {k[2]} must be a multiple of kv_num_heads {parts}")
+            _same_heads(c, q[2], k[2], parts)
     past_key, past_value = c.shape(3), c.shape(4)
     if past_key is not None and past_value is not None and len(past_key) == len(past_value) == 4:
         c.equal(past_key[2], past_value[2], "past_key and past_value should have same dimension 2 (sequence length)")
@@ -94,10 +117,24 @@ def group_query(c: Conditions) -> None:
     c.scalar(6, "total_sequence_length")
 
 
+def _same_heads(c: Conditions, query: KnownDim, key: int, own: int) -> None:
+    heads = c.node.int_attribute("num_heads", 0)
+    if isinstance(query, int) and heads > 0:
+        text = f"heads of query ({query} / {heads}) and of key ({key} / {own}) must have the same size"
+        c.require(query * own == key * heads, text)
+
+
 def rotary(c: Conditions) -> None:
     """ai.onnx: X, cos_cache, sin_cache, position_ids [batch, sequence]."""
     x, ids = c.rank(0, "X", 3, 4), c.rank(3, "position_ids", 2)
     c.same_shape(1, 2, "'cos_cache' and 'sin_cache'")
+    cache = c.shape(1)
+    if x is not None and cache and len(x) == 4 and not c.node.int_attribute("rotary_embedding_dim", 0):
+        c.equal(2 * cache[-1], x[3], f"heads of {x[3]} elements need caches of half that width, got {cache[-1]}")
+    if x is not None and cache and len(cache) == 3:
+        c.equal(cache[0], x[0], f"caches without position_ids must have X's batches, {x[0]}, got {cache[0]}")
+    if x is not None and cache and ids is None and not c.has(3):
+        c.require(len(cache) == 3, f"caches without position_ids must have 3 dimensions, got {len(cache)}")
     if x is not None and ids is not None:
         sequence = x[2] if len(x) == 4 else x[1]
         c.sized(3, "position_ids", x[0], sequence)

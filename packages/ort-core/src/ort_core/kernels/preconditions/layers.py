@@ -115,6 +115,8 @@ def grid_sample(c: Conditions) -> None:
         c.require(len(grid) == len(x), f"X has {len(x)} dimensions and grid {len(grid)}: they must have as many")
         c.equal(grid[0], x[0], "the grid's batch size does not match the input's")
         c.equal(grid[-1], len(x) - 2, f"the grid's last dimension must be {len(x) - 2}")
+        for size in x[2:]:
+            c.positive(size, "X must have something to take from along each axis")
 
 
 def causal_convolution(c: Conditions) -> None:
@@ -161,7 +163,9 @@ def mixture_of_experts(c: Conditions) -> None:
     c.sized(1, "router_probs", rows, first[0])
     c.sized(3, "fc1_experts_bias", first[0], first[1])
     c.equal(second[0], first[0], "fc1_experts_weights and fc2_experts_weights must be of as many experts")
+    c.equal(first[2], x[-1], "fc1_experts_weights must take what the input has")
     c.equal(second[1], x[-1], "fc2_experts_weights must give what the input has")
+    _inner_columns(c, first[1], second[2])
     c.sized(5, "fc2_experts_bias", first[0], second[1])
 
 
@@ -182,9 +186,22 @@ def quantized_experts(c: Conditions) -> None:
         shape = c.rank(index, name, *((3,) if block > 0 else (2, 3)))
         if block <= 0 and shape is not None and len(shape) == 3:
             c.equal(shape[2], 1, f"input '{name}' must have one scale for each row where block_size is 0")
+    c.equal(second[0], first[0], "fc1_experts_weights and fc2_experts_weights must be of as many experts")
+    packed = 8 // (c.node.int_attribute("expert_weight_bits", 4) or 8)
+    if c.holds_bytes(2) and packed in (1, 2, 4):
+        c.equal(first[2] * packed, x[-1], "fc1_experts_weights must take what the input has")
+        c.equal(second[1], x[-1], "fc2_experts_weights must give what the input has")
+        _inner_columns(c, first[1], second[2] * packed)
     c.sized(4, "fc1_experts_bias", first[0], None)
     c.sized(7, "fc2_experts_bias", first[0], x[-1])
     c.sized(14, "router_weights", rows, first[0])
+
+
+def _inner_columns(c: Conditions, given: KnownDim, taken: KnownDim) -> None:
+    """What the first product gives the second takes: all, or one half times the other."""
+    if isinstance(given, int) and isinstance(taken, int):
+        text = f"fc2_experts_weights must take the {given} columns that fc1 gives, or half of them; found {taken}"
+        c.require(given in (taken, 2 * taken), text)
 
 
 def _chosen_experts(c: Conditions, experts: KnownDim) -> None:

@@ -88,6 +88,9 @@ def n_bits_product(c: Conditions) -> None:
         bits, k = c.node.int_attribute("bits", 4), c.node.int_attribute("K", 0)
         width = ceil_div(ceil_div(k, block) * bits, 8)
         c.sized(3, "zero_points", *((n, width) if len(points) == 2 else (n * width,)))
+    elif points is not None:
+        blocks = ceil_div(c.node.int_attribute("K", 0), block)
+        c.sized(3, "zero_points", *((n, blocks) if len(points) == 2 else (n * blocks,)))
     c.sized(5, "bias", n)
 
 
@@ -115,6 +118,10 @@ def quantized_attention(c: Conditions) -> None:
     weights = c.rank(1, "weights", 2)
     if weights is not None:
         c.sized(2, "bias", weights[1])
+        x = c.rank(0, "input", 3)
+        if x is not None:
+            c.equal(weights[0], x[2], "weights must have as many rows as the input's last dimension")
+    c.at_least(5, "mask_index", 1)
     for index, name in ((3, "input_scale"), (6, "input_zero_point")):
         c.scalar(index, name)
     for index, name in ((4, "weight_scale"), (7, "weight_zero_point")):
@@ -130,3 +137,13 @@ def quantized_softmax(c: Conditions) -> None:
         axis, rank = c.node.int_attribute("axis", -1), len(x)
         c.require(-rank <= axis < rank, f"'axis' must be in [{-rank} , {rank - 1}]. Its actual value is: {axis}")
     quantized_unary(c)
+
+
+def quantized_concatenation(c: Conditions) -> None:
+    """QLinearConcat: scale and zero point of Y, then X, scale and zero point each: X of one rank."""
+    first: int | None = None
+    for index in range(2, len(c.shapes), 3):
+        shape = c.at_least(index, "X", 1)
+        if shape is not None:
+            first = len(shape) if first is None else first
+            c.require(len(shape) == first, f"all X must have as many dimensions, got {first} and {len(shape)}")

@@ -12,16 +12,19 @@ _STANDARD: dict[str, Precondition] = {
     "ConvInteger": windows.integer_convolution, "ConvTranspose": windows.transposed_convolution,
     "DeformConv": windows.deformable_convolution, "Expand": tensors.vector(1, "shape"), "GRU": layers.recurrent,
     "GlobalAveragePool": windows.pooling, "GlobalLpPool": windows.pooling, "GlobalMaxPool": windows.pooling,
-    "Hardmax": tensors.ranked("input", 1), "ImageDecoder": tensors.vector(0, "encoded_stream"),
+    "GroupNormalization": tensors.grouped, "Hardmax": tensors.ranked("input", 1),
+    "ImageDecoder": tensors.vector(0, "encoded_stream"),
     "InstanceNormalization": tensors.instance_normalization, "LRN": tensors.local_response, "LSTM": layers.recurrent,
     "LinearAttention": layers.linear_attention, "LogSoftmax": tensors.ranked("input", 1),
     "LpNormalization": tensors.ranked("input", 1), "LpPool": windows.pooling,
     "MatMulInteger": quantization.integer_product, "MaxPool": windows.pooling, "MaxUnpool": tensors.unpooling,
+    "MeanVarianceNormalization": tensors.mean_variance,
     "NonMaxSuppression": tensors.suppression, "Pad": tensors.pads,
     "QLinearConv": windows.quantized_convolution, "QLinearMatMul": quantization.quantized_product,
     "RNN": layers.recurrent, "Reshape": tensors.vector(1, "shape"), "RotaryEmbedding": attention.rotary,
     "Softmax": tensors.ranked("input", 1), "Split": tensors.split, "Squeeze": tensors.vector(1, "axes"),
     "TensorScatter": attention.scatter, "TfIdfVectorizer": tensors.ngrams, "TopK": tensors.top_k,
+    "Upsample": tensors.upsampling,
 }  # fmt: skip
 _CONTRIB: dict[str, Precondition] = {
     "Attention": attention.attention_of_com_microsoft, "AttnLSTM": layers.attention_lstm,
@@ -32,12 +35,14 @@ _CONTRIB: dict[str, Precondition] = {
     "GatherBlockQuantized": quantization.gathered_blocks, "GridSample": layers.grid_sample,
     "GroupQueryAttention": attention.group_query, "LinearAttention": layers.linear_attention,
     "LinearAttentionGate": layers.linear_attention_gate, "MatMulNBits": quantization.n_bits_product,
-    "MaxpoolWithMask": windows.pooling, "MoE": layers.mixture_of_experts, "MultiHeadAttention": attention.multi_head,
+    "MaxpoolWithMask": windows.masked_pooling, "MoE": layers.mixture_of_experts,
+    "MultiHeadAttention": attention.multi_head,
     "NhwcMaxPool": windows.pooling_channels_last, "Pad": tensors.pads_of_com_microsoft,
     "QAttention": quantization.quantized_attention,
     "QEmbedLayerNormalization": layers.quantized_embedding,
     "QLinearAdd": quantization.quantized_binary,
-    "QLinearAveragePool": windows.quantized_pooling, "QLinearGlobalAveragePool": windows.quantized_pooling,
+    "QLinearAveragePool": windows.quantized_pooling, "QLinearConcat": quantization.quantized_concatenation,
+    "QLinearGlobalAveragePool": windows.quantized_pooling,
     "QLinearLeakyRelu": quantization.quantized_unary, "QLinearMul": quantization.quantized_binary,
     "QLinearSigmoid": quantization.quantized_unary, "QLinearSoftmax": quantization.quantized_softmax,
     "QMoE": layers.quantized_experts, "QuantizeLinear": quantization.contrib_linear,
@@ -48,7 +53,8 @@ _ML: dict[str, Precondition] = {
     "Normalizer": learning.normalized_rows, "TreeEnsemble": learning.split_leaves,
     "TreeEnsembleClassifier": learning.trees, "TreeEnsembleRegressor": learning.trees,
 }  # fmt: skip
-_DOMAINS = {"": _STANDARD, "com.microsoft": _CONTRIB, "ai.onnx.ml": _ML}
+_PREVIEW: dict[str, Precondition] = {"FlexAttention": attention.flexible_attention}
+_DOMAINS = {"": _STANDARD, "ai.onnx.preview": _PREVIEW, "com.microsoft": _CONTRIB, "ai.onnx.ml": _ML}
 
 
 def find_precondition(domain: str, op_type: str) -> Precondition | None:

@@ -125,3 +125,26 @@ def unpooling(c: Conditions) -> None:
     x = c.shape(0)
     if x is not None:
         c.sized(2, "output_shape", len(x))
+
+
+def mean_variance(c: Conditions) -> None:
+    """X has the axes, each of them once."""
+    x = c.shape(0)
+    axes = c.node.ints_attribute("axes") or (0, 2, 3)
+    if x is None or c.opset < 9:
+        return
+    rank = len(x)
+    c.require(
+        all(-rank <= axis < rank for axis in axes), f"axes {list(axes)} are not in valid range [{-rank},{rank - 1}]"
+    )
+    c.require(len({axis % rank for axis in axes}) == len(axes), f"axes {list(axes)} name one twice")
+
+
+def grouped(c: Conditions) -> None:
+    """X [N, C, ...]."""
+    c.at_least(0, "X", 2)
+
+
+def upsampling(c: Conditions) -> None:
+    """Scales are a vector."""
+    c.rank(1, "scales", 1)

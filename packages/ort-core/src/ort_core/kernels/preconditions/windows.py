@@ -113,7 +113,8 @@ def transposed_convolution(c: Conditions) -> None:
 def deformable_convolution(c: Conditions) -> None:
     """Beyond what a convolution requires: B [M] is a vector."""
     w = c.shape(1)
-    if w is not None:
+    if w:
+        c.positive(w[0], "W must give at least one channel")
         _bias(c, 3, w[0])
 
 
@@ -156,3 +157,10 @@ def columns_to_image(c: Conditions) -> None:
     image, block = c.rank(1, "image_shape", 1), c.rank(2, "block_shape", 1)
     if image is not None and block is not None:
         c.equal(image[0], block[0], f"image_shape has {image[0]} elements and block_shape {block[0]}, not as many")
+
+
+def masked_pooling(c: Conditions) -> None:
+    """MaxpoolWithMask: a mask of at least one image."""
+    pooling(c)
+    for size in (c.shape(1) or ())[:2]:
+        c.positive(size, "the mask must hold at least one image")

@@ -7,7 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.pooling import average_pool, fold, lowest, pool_windows
-from ort_core.kernels.reference.rounding_to_integers import quantize
+from ort_core.kernels.reference.rounding_to_integers import quantize_shifted
 
 Ints = tuple[int, ...]
 
@@ -88,6 +88,5 @@ def qlinear_average_pool(
         pads=pads,
         strides=strides,
     )
-    y_zero = None if y_zero_point is None else y_zero_point.reshape(())
-    result = quantize(mean, y_scale.reshape(()), y_zero, x.dtype)
+    result = quantize_shifted(mean, y_scale, y_zero_point, x.dtype)
     return np.moveaxis(result, 1, -1) if channels_last else result

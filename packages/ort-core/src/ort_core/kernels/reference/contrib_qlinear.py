@@ -9,7 +9,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.gates import sigmoid
-from ort_core.kernels.reference.rounding_to_integers import bounds, dequantize, quantize
+from ort_core.kernels.reference.rounding_to_integers import dequantize, quantize, quantize_shifted
 
 Optional = np.ndarray | None
 
@@ -26,14 +26,6 @@ def _out(value: np.ndarray, scale: np.ndarray, zero: Optional, dtype: np.dtype) 
     return quantize(value.astype(np.float32, copy=False), scale.reshape(()), _scalar(zero), dtype)
 
 
-def _out_shifted(value: np.ndarray, scale: np.ndarray, zero: Optional, dtype: np.dtype) -> np.ndarray:
-    """As ``_out``, with the zero point added before the rounding, as onnxruntime does for two operands."""
-    offset = np.float32(0 if zero is None else zero.reshape(()))
-    low, high = bounds(dtype)
-    levels = np.rint(value.astype(np.float32, copy=False) / scale.reshape(()) + offset)
-    return np.clip(np.nan_to_num(levels, nan=0.0, posinf=high, neginf=low), low, high).astype(np.int64).astype(dtype)
-
-
 @kernel("QLinearAdd", domain="com.microsoft")
 def qlinear_add(
     a: np.ndarray,
@@ -46,7 +38,9 @@ def qlinear_add(
     c_zero_point: Optional = None,
 ) -> np.ndarray:
     """C = quantized(A + B)."""
-    return _out_shifted(_in(a, a_scale, a_zero_point) + _in(b, b_scale, b_zero_point), c_scale, c_zero_point, a.dtype)
+    return quantize_shifted(
+        _in(a, a_scale, a_zero_point) + _in(b, b_scale, b_zero_point), c_scale, c_zero_point, a.dtype
+    )
 
 
 @kernel("QLinearMul", domain="com.microsoft")
@@ -61,7 +55,9 @@ def qlinear_mul(
     c_zero_point: Optional = None,
 ) -> np.ndarray:
     """C = quantized(A * B)."""
-    return _out_shifted(_in(a, a_scale, a_zero_point) * _in(b, b_scale, b_zero_point), c_scale, c_zero_point, a.dtype)
+    return quantize_shifted(
+        _in(a, a_scale, a_zero_point) * _in(b, b_scale, b_zero_point), c_scale, c_zero_point, a.dtype
+    )
 
 
 @kernel("QLinearLeakyRelu", domain="com.microsoft")

@@ -41,6 +41,8 @@ def gather_nd(data: np.ndarray, indices: np.ndarray) -> np.ndarray:
     wrong = (indices < -limits) | (indices >= limits)
     if wrong.any():
         raise errors.InvalidArgument(f"invalid index found, index = {int(indices[wrong][0])}; data is {data.shape}")
+    if depth == 0:
+        return np.broadcast_to(data, (*indices.shape[:-1], *data.shape)).copy()
     return data[tuple(np.moveaxis(indices, -1, 0))]
 
 

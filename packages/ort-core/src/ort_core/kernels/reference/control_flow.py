@@ -123,6 +123,8 @@ def scan(
 ) -> tuple[np.ndarray, ...]:
     """Run ``body(*state, *slices)`` along the scan axes; Y = the last state, the stacked outputs."""
     state_count = _state_count(inputs, num_scan_inputs, 1)
+    if any(value is None for value in inputs):
+        raise InvalidArgument("Scan: an input is left out; each state and each sequence must be there")
     axes = _per_value(scan_input_axes, num_scan_inputs, "scan_input_axes")
     backward = _directions(scan_input_directions, num_scan_inputs, "scan_input_directions")
     sequences = []

@@ -304,7 +304,8 @@ def lrn(x: np.ndarray, *, alpha: float = 1e-4, beta: float = 0.75, bias: float =
     wide = widen(x)
     number = wide.dtype.type
     squares = np.square(wide).reshape(x.shape[0], 1, x.shape[1], -1 if x.size else 0)
-    windows = slide((x.shape[1],), (size,), pads=((size - 1) // 2, size // 2))
+    before, behind = (min(count, x.shape[1]) for count in ((size - 1) // 2, size // 2))  # more channels there are not
+    windows = slide((x.shape[1],), (before + 1 + behind,), pads=(before, behind))
     total = fold(squares, windows, np.add, 0).reshape(x.shape)
     return narrow(wide / (number(bias) + number(alpha / size) * total) ** number(beta), x.dtype)
 

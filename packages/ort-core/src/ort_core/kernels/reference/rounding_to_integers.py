@@ -40,3 +40,11 @@ def quantize_by_range(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
         scale = np.float32(1)
     zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
     return quantize(x, np.asarray(scale), zero, np.dtype(np.uint8)), np.asarray(scale), np.asarray(zero)
+
+
+def quantize_shifted(value: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
+    """As ``quantize`` by one scale, with the zero point added before the rounding, as some of onnxruntime's do."""
+    offset = np.float32(0 if zero is None else zero.reshape(()))
+    low, high = bounds(dtype)
+    levels = np.rint(value.astype(np.float32, copy=False) / scale.reshape(()) + offset)
+    return np.clip(np.nan_to_num(levels, nan=0.0, posinf=high, neginf=low), low, high).astype(np.int64).astype(dtype)

@@ -47,7 +47,13 @@ def infer_simplified_layer_normalization(ctx: InferenceContext) -> None:
 
 @infer_rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def infer_loss(ctx: InferenceContext) -> None:
-    """One number, or with ``reduction`` "none" one per target."""
+    """One number, or with ``reduction`` "none" one per target, of which there is one for each scores' place."""
+    scores, target = ctx.shape(0), ctx.shape(1)
+    if scores is not None and target is not None and len(scores) > 1:
+        places = (scores[0], *scores[2:])
+        stated = [pair for pair in zip(places, target, strict=False) if all(isinstance(size, int) for size in pair)]
+        if len(places) != len(target) or any(left != right for left, right in stated):
+            ctx.refuse(f"Input and target dimension value mismatch: classes of {target} do not fit scores of {scores}")
     if ctx.string_of("reduction", "mean") == "none":
         ctx.set_shape(0, ctx.shape(1))
     else:

@@ -43,7 +43,8 @@ def quantized_pooling(lowering: Lowering, node: Node) -> None:
     state = FusionState()
     mean = state.add(pooled.transposed(to_last) if is_last else pooled)
     grid = _known(constant_grid(lowering, node.input(3), node.input(4), dtype))
-    result = quantized_expression(lowering, state, mean, grid, divided=False)
+    shifted = node.op_type == "QLinearAveragePool"
+    result = quantized_expression(lowering, state, mean, grid, divided=False, shifted=shifted)
     lowering.set(node.output, PendingElementwise(result, tuple(state.inputs), shape, (node,)))
 
 

@@ -52,7 +52,10 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     skip = node.op_type.startswith("Skip")
     value = _float_input(lowering, node)
     _, shape = tensor_type(node.output)
-    axis = node.int_attribute("axis", -1) % len(shape)
+    axis = node.int_attribute("axis", -1)
+    if not -len(shape) <= axis < len(shape):
+        raise NotLowered("the axis is none of the input's")
+    axis %= len(shape)
     length = count_of(shape[axis:])
     rows = shape[:axis]
     is_rms = node.op_type in ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -66,7 +69,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     scale = node.input(2 if skip else 1)
     bias = None if is_rms else node.input(3 if skip else 2)
     for operand in (scale, bias):
-        _check_operand(operand, shape[axis:])
+        _check_operand(operand, shape[axis:], len(shape))
     epsilon = node.float_attribute("epsilon", 1e-12 if skip else 1e-5)
     passes: list[RowNestPass] = []
     outputs: list[Value] = [node.output]
@@ -100,11 +103,13 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     _emit_rows(lowering, node, state, (*rows, length), tuple(passes), tuple(outputs), work=4)
 
 
-def _check_operand(value: Value | None, inner: Sequence[KnownDim]) -> None:
-    """Refuse an operand that has as many elements as a row by chance, and broadcasts otherwise."""
+def _check_operand(value: Value | None, inner: Sequence[KnownDim], rank: int) -> None:
+    """Refuse an operand that has as many elements as a row by chance, and broadcasts otherwise, or beyond the rank."""
     if value is None:
         return
     _, own = tensor_type(value)
+    if len(own) > rank:
+        raise NotLowered("an operand has more dimensions than the input")
     if count_of(own) == count_of(inner) and _without_leading_ones(own) != _without_leading_ones(inner):
         raise NotLowered("an operand broadcasts within the rows")
 
