@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "session": ("InferenceSession",),
     "compiler": ("ModelCompiler",),
+    "model_packages.authoring": ("ModelPackage", "ModelPackageWriteMode"),
+    "model_packages.selecting": ("ModelPackageComponentContext", "ModelPackageContext", "ModelPackageOptions"),
     "custom_ops.custom_op": ("custom_op",),
     "custom_ops.elementwise_op": ("elementwise_op", "row_op"),
     "custom_ops.library": ("OpLibrary",),

@@ -10,12 +10,9 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("list_names.py")
-PACKAGES = "onnxruntime's own library reads and writes these folders; nobody ships models so yet"
 KERNELS = "describes compiled kernels, for onnxruntime's own documentation"
 NATIVE = "of the native class below the public one, which has all of it"
 ABSENT = {  # names of modules
-    "ModelPackage": PACKAGES, "ModelPackageComponentContext": PACKAGES, "ModelPackageContext": PACKAGES,
-    "ModelPackageOptions": PACKAGES, "ModelPackageWriteMode": PACKAGES,
     "import_capi_exception": "None, left over from an import",
     "SessionObjectInitializer": "an internal of onnxruntime's Python code",
     "get_session_initializer": "as above",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core import options, session
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
+from ort_core.model_packages import selecting
 from ort_core.passes.pipelines import known_names
 from ort_core.session_api.provider_request import Providers, Request, provider_request
 
@@ -132,3 +133,15 @@ def _check_added(names: Sequence[str], environment: Environment) -> None:
     for name in names:
         if not environment.check(name):
             raise InvalidValue(f"Unknown Provider Type: {name}. Available: {environment.available_providers()}")
+
+
+class ModelPackageComponentContext(selecting.ModelPackageComponentContext):
+    """A variant whose sessions are the drop-in's."""
+
+    _session_type: ClassVar[type[session.InferenceSession]] = InferenceSession
+
+
+class ModelPackageContext(selecting.ModelPackageContext):
+    """A package whose sessions are the drop-in's."""
+
+    _component_type: ClassVar[type[selecting.ModelPackageComponentContext]] = ModelPackageComponentContext

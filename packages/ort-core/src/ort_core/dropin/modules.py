@@ -16,7 +16,8 @@ Names = dict[str, object]
 
 _PUBLIC = (
     "AdapterFormat", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "LoraAdapter",
-    "ModelCompiler", "ModelMetadata", "NodeArg", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice",
+    "ModelCompiler", "ModelMetadata", "ModelPackage", "ModelPackageOptions", "ModelPackageWriteMode", "NodeArg",
+    "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice",
     "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpContextData",
     "OrtEpContextDataBuffer", "OrtEpDevice", "OrtExecutionProviderDevicePolicy", "OrtExternalInitializerInfo",
     "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType",
@@ -51,7 +52,12 @@ def _taken(names: tuple[str, ...]) -> Names:
 def _lenient() -> Names:
     from ort_core.dropin import lenient
 
-    return {name: getattr(lenient, name) for name in ("InferenceSession", "RunOptions", "SessionOptions")}
+    return {
+        name: getattr(lenient, name)
+        for name in (
+            "InferenceSession", "ModelPackageComponentContext", "ModelPackageContext", "RunOptions", "SessionOptions",
+        )
+    }  # fmt: skip
 
 
 def get_version_string() -> str:
