@@ -15,11 +15,11 @@ from typing import Any
 
 from node_cases import NodeCase
 
-MeasuredChoice = tuple[str, str, list[Any]]
+Verdict = tuple[str, str, list[Any]]
 LIMIT_S = 20.0
 
 
-def ask(engine: str, shapes: str, case: NodeCase) -> MeasuredChoice:
+def ask(engine: str, shapes: str, case: NodeCase) -> Verdict:
     """Load and run one case in this process."""
     try:
         content, feeds = case.model(shapes)
@@ -57,9 +57,9 @@ def _serve(engine: str, shapes: str, cases: Sequence[NodeCase], pipe: Connection
         pipe.send(ask(engine, shapes, case))
 
 
-def verdicts(engine: str, shapes: str, cases: Sequence[NodeCase]) -> list[MeasuredChoice]:
+def verdicts(engine: str, shapes: str, cases: Sequence[NodeCase]) -> list[Verdict]:
     """Return a verdict for each case."""
-    found: list[MeasuredChoice] = []
+    found: list[Verdict] = []
     context = multiprocessing.get_context("fork")
     while len(found) < len(cases):
         mine, theirs = context.Pipe()
