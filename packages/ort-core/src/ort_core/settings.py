@@ -89,6 +89,15 @@ _FASTMATH = "here it is an option of the CPU provider: precision=bfloat16"
 _SHARED_CONTEXT = "each compiled partition is complete in itself"
 _WEIGHTLESS = "each provider decides whether its bytes hold weights; a compiled model keeps the weights of the others"
 _MOE = "experts are not counted here"
+_MAPPED = "weights in files are mapped, and read where a kernel touches them"
+_OFFLOAD = "experts lie where their provider keeps its weights"
+_OFFLOADS = (
+    "allow_file_backing", "async_max_tokens", "budget_group", "cpu_execution", "cpu_threads", "derived_cache_dir",
+    "device_expert_bytes", "device_working_bytes", "gpu_budget_bytes", "gpu_device_mem_limit", "host_expert_bytes",
+    "host_working_bytes", "min_expert_weight", "mode", "node_overrides", "pinned_bytes", "placement",
+    "popularity_file", "prefill_wave_experts", "reserve_device_bytes", "skip_tail_cold_only",
+    "skip_zero_cold_doorbell", "source_root", "tail_substitution_min_rank", "tail_substitution_threshold",
+)  # fmt: skip
 _TRAINING = "it belongs to onnxruntime's training builds"
 _NBITS = "DequantizeLinear in front of a product is compiled as it stands"
 _FIRST_TAKES = "a node goes to the first provider asked for that takes it; session.placement_policy can measure instead"
@@ -268,6 +277,7 @@ def _provider_keys() -> tuple[Setting, ...]:
         _session("ep.share_ep_contexts", False, "Sessions share contexts.", _SHARED_CONTEXT),
         _session("ep.stop_share_ep_contexts", False, "End sharing contexts.", _SHARED_CONTEXT),
         _session("ep.enable_weightless", False, "Contexts without weights.", _WEIGHTLESS),
+        _session("ep.enable_weightless_mode", "", "Contexts without weights.", _WEIGHTLESS),
         _session("ep.enable_weightless_ep_context_nodes", False, "Contexts without weights.", _WEIGHTLESS),
         _session("ep.dynamic.workload_type", "Default", "Load.", _OTHER_EP, choices=("Default", "Efficient")),
         _session("ep.dynamic.qnn_htp_performance_mode", "", "Power mode.", _OTHER_EP),
@@ -281,6 +291,20 @@ def _provider_keys() -> tuple[Setting, ...]:
         ),
         _session("ep.cuda.fpa_intb_gemm", "", "Mixed products.", _OTHER_EP),
         _session("ep.cuda.fpa_intb_profile_m", "", "Sizes to measure.", _OTHER_EP),
+        *(
+            _session(f"ep.cuda.{name}", "", "CUDA.", _OTHER_EP)
+            for name in (
+                "fpa_intb_dequant_gemm_min_m", "matmul_nbits_m_chunk_size", "matmul_packed_allow_unrounded_gemv",
+                "moe_packed_gpu_experts", "runtime_fusion.causal_conv_with_state", "runtime_fusion.unit_swish",
+            )
+        ),
+        _session("ep.cpu.qmoe_deferred_scale", "", "Scale sums of experts, not products.", _MLAS),
+        _session("session.kernel_dispatch_policy", "", "Which kernels are taken.", _MLAS),
+        *(
+            _session(f"session.external_data_loader.{name}", 0, "Read weights in parts.", _MAPPED)
+            for name in ("chunk_bytes", "min_size_bytes", "pinned_memory_bytes", "threads")
+        ),
+        *(_session(f"session.moe.offload.{name}", "", "Experts outside the device.", _OFFLOAD) for name in _OFFLOADS),
         _session("ep.cuda.gqa_workspace_max_total_sequence_length", 0, "Workspace of attention.", _OTHER_EP),
         _session("mlas.enable_gemm_fastmath_arm64_bfloat16", False, "Products in bfloat16.", _FASTMATH),
         _session("mlas.use_lut_gemm", False, "Products by tables.", _MLAS),

@@ -338,3 +338,19 @@ def test_a_run_option_may_be_infinite_or_absent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         chosen.add_run_config_entry("gpu_graph_id", "1")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ep.cpu.qmoe_deferred_scale", "ep.cuda.moe_packed_gpu_experts", "ep.enable_weightless_mode",
+        "session.external_data_loader.threads", "session.kernel_dispatch_policy", "session.moe.offload.mode",
+        "session.moe.offload.tail_substitution_threshold",
+    ],
+)  # fmt: skip
+def test_keys_of_onnxruntime_1_32_are_known_with_why_they_change_nothing(key):
+    setting = find_setting(Scope.SESSION, key)
+    assert setting is not None
+    assert setting.no_effect
+    with pytest.raises(InvalidArgument, match="no configuration key"):
+        SessionOptions().add_session_config_entry(f"{key}x", "1")

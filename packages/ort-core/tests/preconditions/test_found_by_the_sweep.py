@@ -64,7 +64,7 @@ def test_flags_say_yes_by_one_alone(op_type: str, name: str, value: int, provide
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 9, 2**31])
-def test_windows_of_even_sizes_normalise_as_the_reference_implementation(size: int, provider: str) -> None:
+def test_windows_of_even_sizes_normalize_as_the_reference_implementation(size: int, provider: str) -> None:
     x = (
         np.random.default_rng(0).standard_normal((5, 5, 3, 4)).astype(np.float32)
     )  # the reference counts images as channels

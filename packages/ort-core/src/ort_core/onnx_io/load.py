@@ -39,7 +39,7 @@ from ort_core.onnx_io.ort_format import is_ort_format, read_ort_format
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
 from ort_core.onnx_io.utf8 import check_text
-from ort_core.ops.flag_attributes import normalise_flags
+from ort_core.ops.flag_attributes import normalize_flags
 
 log = logging.getLogger(__name__)
 
@@ -376,7 +376,7 @@ class _GraphLoader:
             if attribute.name in attributes:
                 raise InvalidGraph(f"node {proto.name!r} ({proto.op_type}) has attribute {attribute.name!r} twice")
             attributes[attribute.name] = attribute
-        normalise_flags(proto.domain, proto.op_type, attributes)
+        normalize_flags(proto.domain, proto.op_type, attributes)
         node = Node(
             proto.op_type, inputs, outputs, attributes.values(), name=proto.name, overload=proto.overload,
             domain="" if proto.domain == "ai.onnx" else proto.domain,

@@ -26,7 +26,7 @@ _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {"": _STANDARD, "ai.onnx": _STAN
 _NONE: dict[str, tuple[str, ...]] = {}
 
 
-def normalise_flags(domain: str, op_type: str, attributes: dict[str, Attribute]) -> None:
+def normalize_flags(domain: str, op_type: str, attributes: dict[str, Attribute]) -> None:
     """Make 0 of each flag of an operator that is neither 0 nor 1."""
     for name in _FLAGS.get(domain, _NONE).get(op_type, ()):
         given = attributes.get(name)
