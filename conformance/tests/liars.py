@@ -87,8 +87,8 @@ def running(twist: Callable) -> type[Honest]:
             super().__init__(provider, request)
             self.memory = {}
 
-        def run(self, plan, inputs, outputs, workspace, run_state):
-            super().run(plan, inputs, outputs, workspace, run_state)
+        def run(self, plan, inputs, outputs, run_state):
+            super().run(plan, inputs, outputs, run_state)
             twist(self, inputs, outputs, run_state)
 
     return type("Liar", (Honest,), {"partition": Twisted})
@@ -147,11 +147,11 @@ def _no_bodies(self, view):
 class SecondIsWrong(HonestPartition):
     """Wrong in every partition but the first of its provider."""
 
-    def run(self, plan, inputs, outputs, workspace, run_state):
+    def run(self, plan, inputs, outputs, run_state):
         self.provider.compiled = getattr(self.provider, "compiled", [])
         if self not in self.provider.compiled:
             self.provider.compiled.append(self)
-        super().run(plan, inputs, outputs, workspace, run_state)
+        super().run(plan, inputs, outputs, run_state)
         add(outputs, self.provider.compiled.index(self))
 
 
@@ -171,9 +171,9 @@ class PlansWrongShapes(HonestPartition):
 class ReplacesBuffers(HonestPartition):
     """Never fills the buffer that it is handed."""
 
-    def run(self, plan, inputs, outputs, workspace, run_state):
+    def run(self, plan, inputs, outputs, run_state):
         outputs[:] = [None] * len(outputs)
-        super().run(plan, inputs, outputs, workspace, run_state)
+        super().run(plan, inputs, outputs, run_state)
 
 
 class OneAtATime(HonestPartition):
@@ -185,9 +185,9 @@ class OneAtATime(HonestPartition):
 class SwallowsErrors(HonestPartition):
     """Gives zeros where the computation fails."""
 
-    def run(self, plan, inputs, outputs, workspace, run_state):
+    def run(self, plan, inputs, outputs, run_state):
         try:
-            super().run(plan, inputs, outputs, workspace, run_state)
+            super().run(plan, inputs, outputs, run_state)
         except Exception:  # noqa: BLE001 - that is the lie
             outputs[:] = [np.zeros(1, np.float32)] * len(outputs)
 
@@ -195,20 +195,20 @@ class SwallowsErrors(HonestPartition):
 class ReadsInMemoryOrder(HonestPartition):
     """Takes the bytes of an array for its elements in order."""
 
-    def run(self, plan, inputs, outputs, workspace, run_state):
+    def run(self, plan, inputs, outputs, run_state):
         inputs = [x.ravel(order="K").reshape(x.shape) if isinstance(x, np.ndarray) else x for x in inputs]
-        super().run(plan, inputs, outputs, workspace, run_state)
+        super().run(plan, inputs, outputs, run_state)
 
 
 class Narrow(HonestPartition):
     """Computes with numbers of 8 significant bits."""
 
-    def run(self, plan, inputs, outputs, workspace, run_state):
+    def run(self, plan, inputs, outputs, run_state):
         narrow = [
             x.astype(ml_dtypes.bfloat16).astype(x.dtype) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
             for x in inputs
         ]
-        super().run(plan, narrow, outputs, workspace, run_state)
+        super().run(plan, narrow, outputs, run_state)
 
 
 def _writes_into_inputs(partition, inputs, outputs, run_state):

@@ -102,7 +102,7 @@ ENDING = """
 import os
 from ort_core.plugin import KernelProvider, hookimpl
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 class Provider(KernelProvider):

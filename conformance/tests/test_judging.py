@@ -187,7 +187,7 @@ CRASHING = """
 import os
 from ort_core.plugin import KernelProvider, hookimpl
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 class Provider(KernelProvider):

@@ -55,7 +55,7 @@ def test_name_that_is_no_module_is_refused(name):
 def test_new_package_conforms_at_once(form, tmp_path, install):
     names = PackageNames.of("fresh")
     write_package(names, form, tmp_path / "package")
-    site = Path(install("fresh_plugin_facts", "ORT_PLUGIN_API = (1, 0)\n") and sys.path[0])
+    site = Path(install("fresh_plugin_facts", "ORT_PLUGIN_API = (2, 0)\n") and sys.path[0])
     shutil.copytree(tmp_path / "package/src" / names.module, site / names.module)
     facts = site / "ort_ep_fresh-0.1.dist-info"
     facts.mkdir()

@@ -94,12 +94,12 @@ from ort_core.plugin import KernelPartition, KernelProvider, hookimpl
 from ort_core.plugin.kernels import BoundGraph
 {extra}
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 class Partition(KernelPartition):
-    def run(self, plan, inputs, outputs, workspace, run_state):
-        super().run(plan, inputs, outputs, workspace, run_state)
+    def run(self, plan, inputs, outputs, run_state):
+        super().run(plan, inputs, outputs, run_state)
         {body}
 
 

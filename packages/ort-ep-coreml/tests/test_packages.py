@@ -47,7 +47,7 @@ def test_a_folder_of_packages_is_used_again(sdk, view, tmp_path, monkeypatch):
     monkeypatch.setattr(_sdk, "save_package", build_anew)
     x, outputs = np.ones((1, 4), np.float32), [None]
     found = provider.compile(requested(view, text_with(2)))
-    found.run(found.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    found.run(found.plan([x.shape], {}), [x], outputs, new_run_state())
     assert outputs[0].tolist() == [[4] * 8 + [5]]
 
 
@@ -58,7 +58,7 @@ def test_a_stored_partition_is_restored_and_foreign_bytes_are_refused(sdk, view)
     assert isinstance(blob, bytes)
     restored = provider.load(blob, request)
     x, outputs = np.ones((2, 4), np.float32), [None]
-    restored.run(restored.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    restored.run(restored.plan([x.shape], {}), [x], outputs, new_run_state())
     assert outputs[0].tolist() == [[4] * 8 + [5]] * 2
     assert isinstance(provider.load(blob[:-40], request), Rejection)
     assert isinstance(provider.load(blob, requested(view, text_with(3))), Rejection)

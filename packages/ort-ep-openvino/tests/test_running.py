@@ -36,7 +36,7 @@ def test_results_are_written_into_the_buffer_that_is_handed_in(view):
     partition = provider.compile(request)
     x, y = np.array([[-1, 2, -3, 4]], np.float32), np.full((1, 4), 9, np.float32)
     outputs = [y]
-    partition.run(partition.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    partition.run(partition.plan([x.shape], {}), [x], outputs, new_run_state())
     assert outputs[0] is y
     assert y.tolist() == [[0, 2, 0, 4]]
 
@@ -229,7 +229,7 @@ def test_a_stored_partition_is_restored_and_foreign_bytes_are_refused(view):
     assert isinstance(blob, bytes)
     restored = provider.load(blob, request)
     x, outputs = np.array([[-1, 2, -3, 4]], np.float32), [None]
-    restored.run(restored.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    restored.run(restored.plan([x.shape], {}), [x], outputs, new_run_state())
     assert outputs[0].tolist() == [[0, 2, 0, 4]]
     assert isinstance(provider.load(blob[:-1], request), Rejection)
     assert isinstance(OpenVinoExecutionProvider({"num_streams": "2"}).load(blob, request), Rejection)

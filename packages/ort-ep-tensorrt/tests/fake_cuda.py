@@ -13,7 +13,7 @@ import numpy as np
 from ort_core.plugin import AllocationLimitExceeded, EPFail, hookimpl
 from ort_core.plugin.devices import Device
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 class FakeBuffer:

@@ -85,7 +85,7 @@ def product():
 def run(partition, feeds, values=None):
     outputs = [None] * len(partition._graph.outputs)
     plan = partition.plan([x.shape for x in feeds], values or {})
-    partition.run(plan, feeds, outputs, {}, new_run_state())
+    partition.run(plan, feeds, outputs, new_run_state())
     return outputs
 
 

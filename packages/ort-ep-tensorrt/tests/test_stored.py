@@ -44,7 +44,7 @@ def product(scale):
 
 def run(partition, x=X):
     outputs = [None]
-    partition.run(partition.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    partition.run(partition.plan([x.shape], {}), [x], outputs, new_run_state())
     return outputs[0]
 
 

@@ -146,7 +146,7 @@ def _run(compiled: CompiledPartition, request: CompileRequest) -> list[object]:
     inputs = [generator.random(_sizes(value)).astype(np.float32) for value in request.graph.inputs]
     plan = compiled.plan([array.shape for array in inputs], {})
     outputs: list[object] = [None] * len(plan.outputs)
-    compiled.run(plan, inputs, outputs, {}, new_run_state())
+    compiled.run(plan, inputs, outputs, new_run_state())
     return outputs
 
 

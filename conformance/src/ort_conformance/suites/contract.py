@@ -259,12 +259,12 @@ def compiling_twice_gives_equal_results(subject: Subject) -> None:
         shapes = [value.shape for value in inputs]
         plan = first.plan(shapes, {})
         left: list[object] = [None] * len(plan.outputs)
-        first.run(plan, inputs, left, {}, new_run_state())
+        first.run(plan, inputs, left, new_run_state())
         left = [np.array(value) for value in left]
         first.close()
         plan = second.plan(shapes, {})
         right: list[object] = [None] * len(plan.outputs)
-        second.run(plan, inputs, right, {}, new_run_state())
+        second.run(plan, inputs, right, new_run_state())
         difference = find_difference(right, left, "approximate")
         require(difference is None, f"{sample.name}: {difference}")
         second.close()
@@ -303,7 +303,7 @@ def plans_tell_the_truth(subject: Subject) -> None:
             f"{sample.name}: {len(plan.outputs)} outputs planned, {len(declared)} due",
         )
         outputs: list[object] = [None] * len(declared)
-        compiled.run(plan, inputs, outputs, {}, new_run_state())
+        compiled.run(plan, inputs, outputs, new_run_state())
         for index, (planned, value, found) in enumerate(zip(plan.outputs, declared, outputs, strict=True)):
             if not isinstance(found, np.ndarray):
                 continue

@@ -90,10 +90,10 @@ def partitions_fill_the_buffers_that_they_are_handed(subject: Subject) -> None:
     compiled = subject.new_provider().compile(request_for(view, claims[0]))
     plan = compiled.plan([x.shape], {})
     free: list[object] = [None]
-    compiled.run(plan, [x], free, {}, new_run_state())
+    compiled.run(plan, [x], free, new_run_state())
     target = np.full(x.shape, np.nan, np.float32)
     outputs: list[object] = [target]
-    compiled.run(plan, [x], outputs, {}, new_run_state())
+    compiled.run(plan, [x], outputs, new_run_state())
     require(outputs[0] is target, "the buffer was replaced by another array")
     _require_same(target, free[0], "the buffer")
     compiled.close()

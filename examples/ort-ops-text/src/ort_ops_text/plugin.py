@@ -9,7 +9,7 @@ from ort_core.plugin import hookimpl
 if TYPE_CHECKING:
     from ort_core import OpLibrary
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 @hookimpl

@@ -132,7 +132,7 @@ def hello() -> None:
 @pytest.fixture
 def plugin(monkeypatch):
     module = types.ModuleType("greeting_plugin")
-    module.ORT_PLUGIN_API = (1, 0)
+    module.ORT_PLUGIN_API = (2, 0)
     module.ort_cli_commands = lambda: {"hello": hello, "run": hello, "broken": 3}
     environment = Environment(lambda: [PluginSource("greeting", "greeting", module)])
     monkeypatch.setattr(environments, "_default", environment)

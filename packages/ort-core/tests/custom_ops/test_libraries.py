@@ -252,7 +252,7 @@ def test_a_bare_definition_is_enough_for_an_operator() -> None:
 
 def plugin(name: str, *offered: object) -> PluginSource:
     module = types.ModuleType(f"ort_fake_{name}")
-    module.ORT_PLUGIN_API = (1, 0)
+    module.ORT_PLUGIN_API = (2, 0)
     module.ort_custom_ops = lambda: list(offered)
     return PluginSource(name, f"ort-{name}", module)
 

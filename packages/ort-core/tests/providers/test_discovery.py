@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import types
 
+import numpy as np
 import pytest
 
 import ort_core as ort
+from ort_core.custom_ops.custom_op import custom_op
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable, UnknownOption
+from ort_core.ir.rejection import Rejection
 from ort_core.onnx_io.save import model_to_bytes
 from ort_core.providers.discovery import PluginSource
 from ort_core.stages import PlacementWarning, PrepareSettings, select_providers
@@ -56,8 +59,9 @@ def test_plugin_that_exits_on_import_is_shown_and_others_go_on() -> None:
 @pytest.mark.parametrize(
     ("api", "words"),
     [
-        ((2, 0), "upgrade ort-core"),
-        ((1, 99), "upgrade ort-core"),
+        ((3, 0), "upgrade ort-core"),
+        ((2, 99), "upgrade ort-core"),
+        ((1, 1), "its CompiledPartition.run takes a workspace, which is gone (upgrade the plugin's package)"),
         ((0, 9), "upgrade the plugin"),
         (None, "pair of integers"),
     ],
@@ -66,6 +70,17 @@ def test_plugin_of_another_api_version_is_refused_with_advice(api: object, words
     environment = environment_of(plugin_of(EchoProvider, api=api))
     assert "EchoExecutionProvider" not in environment.provider_classes()
     assert words in str(environment.plugins.unusable["fake"])
+
+
+@pytest.mark.parametrize("api", [(1, 0), (1, 1)])
+def test_plugin_without_providers_of_the_version_before_loads(api: tuple[int, int]) -> None:
+    @custom_op("test.versions", "Twice")
+    def twice(x: np.ndarray) -> np.ndarray:
+        return x + x
+
+    environment = environment_of(plugin_of(api=api, custom_ops=[twice]))
+    assert "fake" not in environment.plugins.unusable
+    assert not isinstance(environment.schemas.find("test.versions", "Twice", 1), Rejection)
 
 
 def test_two_plugins_with_one_provider_name_are_both_unusable_and_named() -> None:

@@ -19,7 +19,7 @@ from ort_core.providers.remembered_plugins import find_remembered
 CPU = "CPUExecutionProvider"
 PLUGIN = """
 from ort_core.plugin import hookimpl
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 @hookimpl
 def ort_providers():

@@ -61,7 +61,7 @@ class DoublingPartition(CompiledPartition):
     def plan(self, shapes: Sequence, known_values: Mapping) -> PartitionPlan:
         return PartitionPlan((OutputPlan(DataType.FLOAT, shapes[0]),))
 
-    def run(self, plan, inputs, outputs, workspace, run_state) -> None:
+    def run(self, plan, inputs, outputs, run_state) -> None:
         type(self).seen = (type(inputs[0]), type(outputs[0]))
         source = inputs[0].buffer.array.view(np.float32) if isinstance(inputs[0], DeviceArray) else inputs[0]
         if outputs[0] is None:

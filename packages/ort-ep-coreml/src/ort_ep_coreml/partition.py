@@ -77,7 +77,6 @@ class CoreMlPartition(CompiledPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Run once; by numpy kernels where an input goes beyond what the program was written for.

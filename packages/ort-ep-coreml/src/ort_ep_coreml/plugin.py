@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ort_core.plugin import ExecutionProvider, hookimpl
 
-ORT_PLUGIN_API = (1, 1)  # the version of the specification that this package was written for
+ORT_PLUGIN_API = (2, 0)  # the version of the specification that this package was written for
 
 
 @hookimpl

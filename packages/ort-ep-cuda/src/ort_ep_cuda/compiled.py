@@ -75,7 +75,6 @@ class CudaPartition(CompiledPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Compute the outputs; buffers that were handed in are filled."""

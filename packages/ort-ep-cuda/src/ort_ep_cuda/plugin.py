@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ort_core.plugin import ExecutionProvider, hookimpl
 from ort_core.plugin.devices import DeviceApi
 
-ORT_PLUGIN_API = (1, 0)  # the version of the specification that this package was written for
+ORT_PLUGIN_API = (2, 0)  # the version of the specification that this package was written for
 
 
 @hookimpl

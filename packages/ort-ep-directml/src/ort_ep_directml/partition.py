@@ -98,7 +98,6 @@ class DmlPartition(CompiledPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Compute the outputs; buffers that were handed in are filled. Once more where the device was lost.

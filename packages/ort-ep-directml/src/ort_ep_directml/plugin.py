@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_core.plugin import ExecutionProvider, hookimpl
 
-ORT_PLUGIN_API = (1, 1)  # the version of the specification that this package was written for
+ORT_PLUGIN_API = (2, 0)  # the version of the specification that this package was written for
 
 
 @hookimpl

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ort_core.plugin import ExecutionProvider, hookimpl
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 @hookimpl

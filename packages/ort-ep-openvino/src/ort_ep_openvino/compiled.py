@@ -74,7 +74,6 @@ class OpenVinoPartition(CompiledPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Run once, into the buffers that were handed in or new ones.

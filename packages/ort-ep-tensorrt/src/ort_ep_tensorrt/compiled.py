@@ -104,7 +104,6 @@ class TensorRtPartition(CompiledPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Compute the outputs; buffers that were handed in are filled.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ort_core.plugin import hookimpl
 
-ORT_PLUGIN_API = (1, 0)
+ORT_PLUGIN_API = (2, 0)
 
 
 @hookimpl

@@ -30,14 +30,13 @@ QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 class Claim:
     """A convex set of nodes of one graph that a provider offers to compile and run as one partition.
 
-    ``name`` is for reports; ``cost`` is the provider's estimate in nanoseconds where it has one. ``in_parts`` are nodes
-    that are compiled as the operators that they are made of, each with the operators among these that are taken apart,
-    too: the core sets it, for providers that take some of a composite's parts and not the composite.
+    ``name`` is for reports. ``in_parts`` are nodes that are compiled as the operators that they are made of, each with
+    the operators among these that are taken apart, too: the core sets it, for providers that take all of a composite's
+    parts and not the composite.
     """
 
     nodes: tuple[Node, ...]
     name: str = ""
-    cost_ns: float | None = None
     in_parts: Mapping[Node, Kinds] = field(default_factory=dict)
 
 

@@ -86,12 +86,11 @@ class CompileRequest:
 
 @frozen
 class OutputPlan:
-    """What is known of one output before the run, and the dead input whose buffer it may take."""
+    """What is known of one output before the run."""
 
     dtype: DataType | None = None
     shape: tuple[int, ...] | None = None
     device: str = "cpu"
-    reuses_input: int | None = None
 
 
 @frozen
@@ -99,11 +98,10 @@ class PartitionPlan:
     """The decisions for one signature of input shapes; immutable, kept and shared by threads."""
 
     outputs: tuple[OutputPlan, ...]
-    workspace_nbytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class RunState(Protocol):
-    """What belongs to one run: guard, allocation, streams. Handed to ``CompiledPartition.run``."""
+    """What belongs to one run: guard, observer, allocation. Handed to ``CompiledPartition.run``."""
 
     @property
     def guard(self) -> RunGuard:
@@ -115,9 +113,6 @@ class RunState(Protocol):
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return a new buffer for an output whose shape was unknown; checked against the allocation limit."""
-
-    def stream(self, device: str) -> object | None:
-        """Return the stream to enqueue on, ``None`` for devices without streams."""
 
 
 DirectFunction = Callable[[object, object], list[Any] | None]  # Any: RuntimeValues, nearly always arrays
@@ -169,14 +164,12 @@ class CompiledPartition(ABC):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Compute the outputs.
 
         ``outputs`` has one entry per output: a buffer of the planned shape to fill, or ``None`` to replace by the
-        result. With a ``device``, inputs other than ``value_inputs`` and buffers may be arrays of it. May return
-        before a device is done when it enqueued on ``run_state.stream``.
+        result. With a ``device``, inputs other than ``value_inputs`` and buffers may be arrays of it.
         """
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:

@@ -129,12 +129,14 @@ def _check_api(module: ModuleType) -> Unavailable | None:
         return Unavailable(
             f"{module.__name__} states ORT_PLUGIN_API = {stated!r}; needed: a pair of integers, ({major}, {minor})"
         )
-    if stated[0] != major or stated[1] > minor:
-        advice = "upgrade ort-core" if stated > hookspecs.PLUGIN_API else "upgrade the plugin's package"
-        return Unavailable(
-            f"{module.__name__} was written for plugin API {stated[0]}.{stated[1]}, this ort-core has {major}.{minor}",
-            advice,
-        )
+    written = f"{module.__name__} was written for plugin API {stated[0]}.{stated[1]}, this ort-core has {major}.{minor}"
+    if stated > hookspecs.PLUGIN_API:
+        return Unavailable(written, "upgrade ort-core")
+    changed = hookspecs.CHANGED_FOR_PROVIDERS.get(stated[0])
+    if stated[0] != major and changed is None:
+        return Unavailable(written, "upgrade the plugin's package")
+    if stated[0] != major and hasattr(module, "ort_providers"):
+        return Unavailable(f"{written}: {changed}", "upgrade the plugin's package")
     return None
 
 

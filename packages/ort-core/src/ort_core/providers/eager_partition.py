@@ -44,7 +44,6 @@ class EagerPartition(CompiledPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         """Compute the results, and hand them out."""

@@ -5,7 +5,7 @@ imports nothing heavy, and implements any of these hooks with ``ort_core.plugin.
 
     from ort_core.plugin import hookimpl
 
-    ORT_PLUGIN_API = (1, 1)
+    ORT_PLUGIN_API = (2, 0)
 
     @hookimpl
     def ort_providers():
@@ -29,12 +29,18 @@ if TYPE_CHECKING:
 
 PROJECT = "ort"
 ENTRY_POINT_GROUP = "ort.plugins"
-PLUGIN_API = (1, 1)
+PLUGIN_API = (2, 0)
 """The version of this specification: plugins of another major version, or a newer minor one, are not loaded.
 
-1.1 added ``EagerPartition``, ``hand_out``, ``filled``, ``output_buffer``, ``frozen``, ``CompileRequest.view`` and
-``CompileRequest.to_onnx``; a plugin written for 1.0 loads as before.
+2.0 took out what nobody read: the workspace of ``CompiledPartition.run`` and ``PartitionPlan``,
+``OutputPlan.reuses_input``, ``RunState.stream``, ``ExecutionProvider.cost`` and ``Claim.cost_ns``. It added
+``ExecutionProvider.takes_parts``. A plugin without providers that was written for 1.0 or 1.1 loads as before: nothing
+that it uses has changed.
 """
+CHANGED_FOR_PROVIDERS = {
+    1: "its CompiledPartition.run takes a workspace, which is gone",
+}
+"""What a provider of an earlier major version has that the core does not call any more."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)

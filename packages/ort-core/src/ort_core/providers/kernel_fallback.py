@@ -46,7 +46,7 @@ class ElsewhereState:
         """
         self.say(reason)
         kernels = self._bound()
-        kernels.run(kernels.plan([], {}), inputs, outputs, {}, run_state)
+        kernels.run(kernels.plan([], {}), inputs, outputs, run_state)
 
     def say(self, reason: str) -> None:
         """Warn that runs are computed elsewhere, unless that was said of this partition and reason."""

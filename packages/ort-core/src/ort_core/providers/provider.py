@@ -14,7 +14,7 @@ from ort_core.providers.options import NoOptions, parse_options
 if TYPE_CHECKING:
     from ort_core.kernels.registry import KernelRegistry
     from ort_core.passes.base import Pass
-    from ort_core.providers.capability import Capability, Claim, GraphView
+    from ort_core.providers.capability import Capability, GraphView
     from ort_core.providers.compiled import CompiledPartition, CompileRequest
     from ort_core.providers.roofline import Ceilings
     from ort_core.providers.thread_options import ThreadOptions
@@ -152,10 +152,6 @@ class ExecutionProvider(ABC):
     def kernels(self) -> KernelRegistry | None:
         """Return the kernels of a provider that runs node by node, for reports; ``None`` for a compiling one."""
         return None
-
-    def cost(self, claim: Claim) -> float | None:
-        """Return the estimated time of a claim in nanoseconds, or ``None`` when unknown."""
-        return claim.cost_ns
 
     def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
         """Measure how fast this device can compute and move data, in under a second; ``None``: it has no way to."""

@@ -90,10 +90,10 @@ class PartitionStep:
             if targets is not None:
                 outputs = buffers_to_fill(targets, plan.outputs, self.compiled.device)
             if self._turns is None:
-                self.compiled.run(plan, arguments, outputs, {}, run_state)
+                self.compiled.run(plan, arguments, outputs, run_state)
             else:
                 with self._turns:
-                    self.compiled.run(plan, arguments, outputs, {}, run_state)
+                    self.compiled.run(plan, arguments, outputs, run_state)
         except (OrtError, RecursionError):
             raise
         except Exception as error:  # the border to providers

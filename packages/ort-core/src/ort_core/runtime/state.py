@@ -37,7 +37,3 @@ class PlanRunState:
         """Return a new buffer, after asking the guard."""
         self._guard.check_allocation(math.prod(shape) * dtype.itemsize, f"an output of shape {list(shape)}")
         return np.empty(shape, dtype)
-
-    def stream(self, device: str) -> object | None:
-        """Return ``None``: the CPU has no streams; device providers get theirs from their DeviceApi."""
-        return None

@@ -155,7 +155,8 @@ def plugin_of(
     """Return a plugin in memory that offers the given providers and operators, for ``Environment(lambda: [...])``."""
     module = types.ModuleType(f"ort_fake_{name}")
     module.ORT_PLUGIN_API = api  # type: ignore[attr-defined]  # what every plugin module states
-    module.ort_providers = lambda: list(providers)  # type: ignore[attr-defined]  # the hook
+    if providers:
+        module.ort_providers = lambda: list(providers)  # type: ignore[attr-defined]  # the hook
     if custom_ops:
         module.ort_custom_ops = lambda: list(custom_ops)  # type: ignore[attr-defined]  # the hook
     return PluginSource(name, f"ort-fake-{name}", module)

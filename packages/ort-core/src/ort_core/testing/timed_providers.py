@@ -34,11 +34,10 @@ class _TimedPartition(KernelPartition):
         plan: PartitionPlan,
         inputs: Sequence[RuntimeValue],
         outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
         run_state: RunState,
     ) -> None:
         self._clock.now_ns += self._cost_ns
-        super().run(plan, inputs, outputs, workspace, run_state)
+        super().run(plan, inputs, outputs, run_state)
 
 
 class TimedProvider(EchoProvider):

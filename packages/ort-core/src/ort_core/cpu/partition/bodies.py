@@ -32,10 +32,6 @@ class BodyRunState:
         self.guard.check_allocation(int(np.prod(shape)) * dtype.itemsize, f"an output of shape {list(shape)}")
         return np.empty(shape, dtype)
 
-    def stream(self, device: str) -> object | None:
-        """Return ``None``: the CPU has no streams."""
-        return None
-
 
 class CompiledBody(Generic[Compiled]):
     """A body that runs as one compiled partition: a ``RunnableBody``."""
@@ -73,7 +69,7 @@ class CompiledBody(Generic[Compiled]):
         outputs: list[RuntimeValue] = [None] * self._output_count
         if self._output_count:
             arguments = [values[number] for number in self._reads]
-            self.partition.run(self._plan, arguments, outputs, {}, BodyRunState(guard, observe))
+            self.partition.run(self._plan, arguments, outputs, BodyRunState(guard, observe))
         return tuple([outputs[index] if is_made else values[index] for is_made, index in self._results])
 
 

@@ -50,7 +50,7 @@ class RecalledPartition(EagerPartition):
         if results is not None:
             return [results[number] for number in self._writes]
         outputs: list[RuntimeValue] = [None] * len(self._writes)
-        self._ordinary().run(self._plan, inputs, outputs, {}, run_state)
+        self._ordinary().run(self._plan, inputs, outputs, run_state)
         return outputs
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
