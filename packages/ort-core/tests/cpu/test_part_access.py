@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ort_core.cpu.codegen
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first, store_masked
 from ort_core.cpu.codegen.machine_code.jit import assembly, compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
@@ -123,9 +123,9 @@ def test_what_lies_behind_a_part_of_a_vector_reads_as_0(host: str, dtype: type[n
 
 
 def test_a_masked_store_of_what_a_truncation_may_make_is_refused() -> None:
-    mask = Operand("<16 x i1>", "zeroinitializer")
+    mask = IRValue("<16 x i1>", "zeroinitializer")
     with pytest.raises(ValueError, match="float32"):
-        store_masked(Emitter("f", []), Operand("<16 x i8>", "zeroinitializer"), Operand("ptr", "null"), 1, mask)
+        store_masked(Emitter("f", []), IRValue("<16 x i8>", "zeroinitializer"), IRValue("ptr", "null"), 1, mask)
 
 
 def test_one_file_alone_uses_masked_access() -> None:
@@ -144,7 +144,7 @@ def _storing(name: str, producer: str, width: int, count: int) -> Emitter:
         emitter.line(line.format(w=wide, n=narrow, s=suffix, e=source, m=vector_type(width, "i1")))
         if called := re.search(r"@(llvm\.\w+)", line):
             emitter.declarations[f"declare {wide} @{called[1]}.{suffix}({wide}, {wide})"] = None
-    store_first(emitter, Operand(narrow, "%r"), count, emitter.parameter("y"), NBYTES[element])
+    store_first(emitter, IRValue(narrow, "%r"), count, emitter.parameter("y"), NBYTES[element])
     return emitter
 
 
