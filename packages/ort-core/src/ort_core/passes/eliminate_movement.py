@@ -130,25 +130,28 @@ class UnsqueezeElimination(RewriteRule[tuple[int, ...]]):
         return patch
 
 
+_KEEPING_SHAPE = ("Cast", "Erf", "Neg", "Relu", "Sigmoid", "Softmax", "Sqrt", "Tanh")
+
+
 class PreShapeNodeElimination(RewriteRule[Match]):
-    """Ask the input of a Cast for its shape."""
+    """Ask the input of an operator that keeps shapes for the shape of its result, which may then be fused."""
 
     name = "PreShapeNodeElimination"
 
     def build_pattern(self) -> Pattern:
-        """Return ``Shape(Cast(x))``; others may read the cast."""
-        return op("Shape", op("Cast", var("x"), name="cast", shared=True))
+        """Return ``Shape(Cast(x))``, and the like; others may read the cast."""
+        return op("Shape", op(_KEEPING_SHAPE, var("x"), name="keeper", shared=True))
 
     def check(self, match: Match) -> Match | Rejection:
-        """Accept every match: a cast keeps shapes."""
+        """Accept every match: all of these operators keep shapes."""
         return match
 
     def rewrite(self, match: Match, bindings: Match) -> GraphPatch:
-        """Read the shape of the cast's input."""
+        """Read the shape of the operator's input."""
         patch = GraphPatch(match.model, match.root)
         shape = patch.op("Shape", [match["x"]], match.root.attributes.values(), type=match.output.type)
         patch.replace(match.output, shape)
-        patch.remove(match.root, match.node("cast"))
+        patch.remove(match.root, match.node("keeper"))
         return patch
 
 

@@ -6,7 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from fusion_check import fires, ops_of, stays
+from fusion_check import fires, infer, ops_of, run_passes, stays, typed_model
+
+from ort_core.passes.base import PassContext, RulePass
+from ort_core.passes.eliminate_movement import PreShapeNodeElimination
+from ort_core.passes.runner import run_pipeline
 
 SHAPES = "int64[4] split = {0, 0, 2, 4}, int64[3] merge = {0, 0, 8}, int64[3] stack = {-1, 3, 4}, int64[4] back \
 = {-1, 2, 4, 3}"
@@ -269,6 +273,15 @@ STACKED_FORMS = {
         ", float[2,2,3,3] mask",
     ),
     "read stacked": (f"{STACKED} p = Softmax(c) y = MatMul(p, v3)", ""),
+    "stacked behind the softmax": (
+        f"{STACKED} c4 = Reshape(c, apart) a4 = Add(c4, mask) s4 = Softmax(a4) p = Reshape(s4, scores) {STACKED_BACK}",
+        ", float[2,1,1,3] mask",
+    ),
+    "biased by token and head": (f"{STACKED} a = Add(c, mask) p = Softmax(a) {STACKED_BACK}", ", float[4,1,3] mask"),
+    "biased by stacked scores": (
+        f"{STACKED} a = Add(c, mask) a4 = Reshape(a, apart) s4 = Softmax(a4) p = Reshape(s4, scores) {STACKED_BACK}",
+        ", float[4,3,3] mask",
+    ),
 }
 
 
@@ -308,3 +321,36 @@ def test_near_misses_of_stacked_attention_stay(old: str, new: str) -> None:
     assert old in body
     inputs = FIXED + (", float[1,4,1,3] mask" if "wrong" in new else ", float[2,1,1,3] mask")
     stays("AttentionFusion", _model(body.replace(old, new), inputs, more=STACK))
+
+
+CHOSEN = f"{BERT} a = Where(keep, c, low) p = Softmax(a) {BACK}"
+
+
+def test_choice_of_the_lowest_number_is_a_mask_whatever_rows_it_hides() -> None:
+    keep = np.ones((2, 1, 3, 3), bool)
+    keep[0, 0, 1] = False
+    keep[1, ..., 2] = False
+    text = _model(CHOSEN, f"{INPUTS}, bool[B,1,3,3] keep")
+    model = fires("AttentionFusion", text, sizes={"B": 2}, feeds={"keep": keep})
+    assert ops_of(model) == ["Where", "MultiHeadAttention"]
+
+
+@pytest.mark.parametrize("number", ["-1e4", "-1e30", "3.4e38"])
+def test_choice_of_a_number_that_does_not_swallow_scores_stays_where_rows_may_be_hidden(number: str) -> None:
+    text = _model(
+        CHOSEN.replace("c, low", "c, other"), f"{INPUTS}, bool[B,1,3,3] keep", more=f", float other = {{{number}}}"
+    )
+    stays("AttentionFusion", text)
+
+
+def test_softmax_whose_shape_is_asked_for_is_fused_all_the_same() -> None:
+    body = f"{BERT} p = Softmax(c) {BACK} z = Shape(p)"
+    text = _model(body, outputs="float[B,3,8] y, int64[4] z")
+    model = typed_model(text)
+    run_passes(model, "AttentionFusion")
+    assert "Softmax" in ops_of(model)
+    context = PassContext(model, infer=infer)
+    run_pipeline([RulePass("PreShapeNodeElimination", [PreShapeNodeElimination()])], context, verify=True)
+    run_passes(model, "AttentionFusion")
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Softmax" not in ops_of(model)

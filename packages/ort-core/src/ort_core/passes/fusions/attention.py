@@ -39,7 +39,7 @@ from ort_core.passes.fusions.attention_mask import (
     broadcast_type,
 )
 from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
-from ort_core.passes.fusions.attention_scores import Scores, find_scores
+from ort_core.passes.fusions.attention_scores import Scores, find_scores, stacked_behind
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
@@ -104,7 +104,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
         weights = op("Softmax", var("masked_scores"), name="softmax")
         guarded = op("Where", op("IsNaN", weights), var("zero"), weights, name="guard")
-        return op("MatMul", one_of(guarded, weights), var("v"))
+        stacked = op("Reshape", one_of(guarded, weights), var("stack_shape"), name="stack")
+        return op("MatMul", one_of(guarded, weights, stacked), var("v"))
 
     def check(self, match: Match) -> AttentionParts | Rejection:
         """Find the parts and prove their sizes."""
@@ -115,6 +116,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         if not is_last or (match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None):
             return Rejection("the softmax is not over the last axis", match.root)
         found = find_scores(match["masked_scores"])
+        if found is not None and match.has_node("stack"):
+            found = stacked_behind(found, match.node("stack"))
         if found is None:
             return Rejection("the softmax is not of a product with keys", match.root)
         masks = found.masks
@@ -135,7 +138,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         """Put one MultiHeadAttention there, and its result in the place of the merged heads."""
         patch = GraphPatch(match.model, match.root)
         facts = bindings.facts
-        bias = _sum_of(patch, bindings.masks)
+        bias = _sum_of(patch, bindings.masks, bindings.facts.num_heads)
         inputs = attention_inputs(patch, bindings, bias)
         joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
         presents = [node.output for node in joined if node is not None]
@@ -234,13 +237,13 @@ def _without_cache(heads: Heads) -> Heads:
     return heads if heads.joined is None else Heads(heads.joined.output, None, None)
 
 
-def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...]) -> Value | None:
+def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...], num_heads: int) -> Value | None:
     """Return what is added to the scores, ``None`` where there is no mask."""
     if not masks:
         return None
-    total = masks[0].as_addend(patch)
+    total = masks[0].as_addend(patch, num_heads)
     for mask in masks[1:]:
-        addend = mask.as_addend(patch)
+        addend = mask.as_addend(patch, num_heads)
         total = patch.op("Add", [total, addend], type=broadcast_type(total, addend))
     return total
 

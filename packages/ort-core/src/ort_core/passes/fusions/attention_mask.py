@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
-from ort_core.ir.types import TensorType
+from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, same_dim
 from ort_core.rewrite.matcher import constant_of
@@ -22,15 +22,21 @@ _MOVES = frozenset({"Expand", "Unsqueeze", "Squeeze", "Reshape", "Slice", "Trans
 _BOUNDED = frozenset({"Where", "Add", "Min"})
 _LARGE = 1e4  # in float16, too, a few of these have a finite sum
 _DEPTH = 8  # of choices within choices; exports have two or three
+SWALLOWS_SCORES = -1e37  # the next number of float32 is 1e30 away: scores below half of that change nothing
+_WIDE_RANGE = frozenset({DataType.FLOAT, DataType.BFLOAT16})
 LOWEST_EFFECT = -1e4  # what GPT-2 puts in the place of a masked score: its share after the softmax is 0 in float32
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is added to the scores; with ``allowed``, the number that replaces scores where that is false."""
+    """What is added to the scores; with ``allowed``, the number that replaces scores where that is false.
+
+    One ``is_stacked`` is (batch * heads, queries or 1, keys).
+    """
 
     value: Value
     allowed: Value | None = None
+    is_stacked: bool = False
 
     @property
     def rank(self) -> int | None:
@@ -51,26 +57,39 @@ class Mask:
         """Return the values that it is made of."""
         return (self.value,) if self.allowed is None else (self.value, self.allowed)
 
-    def as_addend(self, patch: GraphPatch) -> Value:
-        """Return it as a tensor to add."""
+    def as_addend(self, patch: GraphPatch, num_heads: int) -> Value:
+        """Return it as a tensor to add to scores of four axes."""
+        if self.is_stacked:
+            return self._pulled_apart(patch, num_heads)
         if self.allowed is None:
             return self.value
         dtype = dtype_of(self.value)
         zero = patch.constant(np.zeros((), dtype.numpy), "allowed")
         return patch.op("Where", [self.allowed, zero, self.value], type=TensorType(dtype, self.allowed.shape))
 
+    def _pulled_apart(self, patch: GraphPatch, num_heads: int) -> Value:
+        """Return (batch, heads, queries or 1, keys); a 0 in the shape keeps an axis, so there must be four before."""
+        dtype = dtype_of(self.value)
+        four = patch.op("Expand", [self.value, patch.constant(np.ones(4, np.int64), "four_axes")])
+        shape = patch.constant(np.array([-1, num_heads, 0, 0], np.int64), "heads_apart")
+        made = (None, num_heads, dim(self.value, 1), dim(self.value, 2))
+        return patch.op("Reshape", [four, shape], type=TensorType(dtype, made))
 
-def find_causal_choice(chosen: Node) -> Mask | None:
+
+def find_choice(chosen: Node) -> Mask | None:
     """Return the mask of ``Where(allowed, scores, low)`` that is equal to one that is added.
 
     Replacing a score and adding to it come to the same when the number is so low that the share is 0 either way, and
     when each row has a score that is kept. The latter is known of a constant whose first column is true, cut as
-    exporters cut it: by slices that keep the first column.
+    exporters cut it: by slices that keep the first column. Near the lowest number of float32 every score is lost in the
+    sum, so that rows without any kept score have equal shares either way.
     """
     allowed, _, low = chosen.inputs
     number = number_of(low)
     if allowed is None or low is None or low.rank != 0 or number is None or number > LOWEST_EFFECT:
         return None
+    if number <= SWALLOWS_SCORES and dtype_of(low) in _WIDE_RANGE:
+        return Mask(low, allowed)
     value: Value | None = allowed
     while value is not None and value.producer is not None:
         node = value.producer

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ort_core.ir.nodes import Node
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
-from ort_core.passes.fusions.attention_mask import Mask, find_causal_choice
+from ort_core.passes.fusions.attention_mask import Mask, find_choice
 from ort_core.passes.fusions.operands import dim, only_reader, same_dim
 
 
@@ -54,7 +54,7 @@ def find_scores(masked: Value) -> Scores | None:
 
 
 def _find_chosen(chosen: Node) -> Scores | None:
-    choice, inner = find_causal_choice(chosen), chosen.inputs[1]
+    choice, inner = find_choice(chosen), chosen.inputs[1]
     if choice is None or choice.allowed is None or inner is None or not _fits(choice.allowed, inner):
         return None
     found = find_scores(inner)
@@ -73,9 +73,22 @@ def _find_added(added: Node) -> Scores | None:
             continue
         if _fits(mask, inner):
             return found.masked_by(Mask(mask))
-        unstacked = unstack(mask) if inner.rank == 3 else None
-        return None if unstacked is None else found.masked_by(Mask(unstacked), unstacked)
+        unstacked = unstack(mask)
+        if unstacked is not None:
+            return found.masked_by(Mask(unstacked), unstacked)
+        if mask.rank == 3 and same_dim(dim(mask, 0), dim(found.product.output, 0)):
+            return found.masked_by(Mask(mask, is_stacked=True))
+        return None
     return None
+
+
+def stacked_behind(scores: Scores, stack: Node) -> Scores | None:
+    """Return scores whose softmax has four axes and is stacked to three behind, ``None`` where that is not all."""
+    four = stack.inputs[0]
+    if four is None or four.rank != 4 or stack.output.rank != 3:
+        return None
+    kept = all(same_dim(dim(four, axis), dim(stack.output, axis)) for axis in (-1, -2))
+    return replace(scores, fours=(*scores.fours, four)) if kept else None
 
 
 def _fits(mask: Value, scores: Value) -> bool:
