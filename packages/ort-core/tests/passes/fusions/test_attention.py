@@ -354,3 +354,9 @@ def test_softmax_whose_shape_is_asked_for_is_fused_all_the_same() -> None:
     run_passes(model, "AttentionFusion")
     assert "MultiHeadAttention" in ops_of(model)
     assert "Softmax" not in ops_of(model)
+
+
+def test_scores_capped_by_tanh_stay_and_say_so() -> None:
+    body = f"{BERT} n = Tanh(c) f = Mul(n, high) a = Add(f, mask) p = Softmax(a) {BACK}"
+    text = _model(body, f"{INPUTS}, float[B,1,3,3] mask", more=", float high = {50.0}")
+    stays("AttentionFusion", text, because="capped by Tanh")

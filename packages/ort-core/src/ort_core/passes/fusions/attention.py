@@ -39,7 +39,7 @@ from ort_core.passes.fusions.attention_mask import (
     broadcast_type,
 )
 from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
-from ort_core.passes.fusions.attention_scores import Scores, find_scores, stacked_behind
+from ort_core.passes.fusions.attention_scores import Scores, find_scores, stacked_behind, why_no_scores
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
@@ -119,7 +119,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         if found is not None and match.has_node("stack"):
             found = stacked_behind(found, match.node("stack"))
         if found is None:
-            return Rejection("the softmax is not of a product with keys", match.root)
+            return Rejection(why_no_scores(match["masked_scores"]), match.root)
         masks = found.masks
         if not match.has_node("guard") or (number_of(match["zero"]) == 0 and all(mask.is_finite for mask in masks)):
             return _find_parts(match, found)

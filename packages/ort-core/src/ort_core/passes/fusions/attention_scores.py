@@ -15,6 +15,8 @@ from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, uns
 from ort_core.passes.fusions.attention_mask import Mask, find_choice
 from ort_core.passes.fusions.operands import dim, only_reader, same_dim
 
+_STEPS = 6  # between a softmax and the product, of the exports that were looked at
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -89,6 +91,26 @@ def stacked_behind(scores: Scores, stack: Node) -> Scores | None:
         return None
     kept = all(same_dim(dim(four, axis), dim(stack.output, axis)) for axis in (-1, -2))
     return replace(scores, fours=(*scores.fours, four)) if kept else None
+
+
+def why_no_scores(masked: Value) -> str:
+    """Return why no scores are found behind a softmax: the first operator on the way that none of them has."""
+    value, _ = peel_scale(masked)
+    for _ in range(_STEPS):
+        node = value.producer
+        if node is None or node.op_type == "MatMul":
+            break
+        if node.op_type == "Tanh":
+            return "the scores are capped by Tanh, for which MultiHeadAttention has no attribute"
+        if node.op_type not in ("Add", "Where", "Reshape"):
+            return f"the softmax is not of a product with keys: {node.describe()} is on the way"
+        inner = next(
+            (each for each in node.present_inputs() if each.rank in (3, 4) and each.producer is not None), None
+        )
+        if inner is None:
+            break
+        value, _ = peel_scale(inner)
+    return "the softmax is not of a product with keys that nothing else reads"
 
 
 def _fits(mask: Value, scores: Value) -> bool:
