@@ -321,7 +321,7 @@ def exports(session: nox.Session) -> None:
     folder = Path(session.create_tmp(), "exports")
     only = ("--only", *session.posargs) if session.posargs else ()
     session.run("python", "benchmarks/exported_architectures.py", str(folder), *only)
-    output = () if only else ("--output", "benchmarks/results/export_fusions.json")
+    output = () if only else ("--output", "benchmarks/results/export-fusions.json")
     session.run("python", "benchmarks/export_fusions.py", str(folder), *only, *output)
 
 
