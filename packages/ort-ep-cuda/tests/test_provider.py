@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import subprocess
 import sys
 import threading
@@ -123,7 +124,8 @@ def test_every_option_is_in_one_of_the_tables_and_documented() -> None:
     known = {field.name for field in dataclasses.fields(CudaOptions)}
     assert known == set(TAKEN) | set(REFUSED)
     assert not set(TAKEN) & set(REFUSED)
-    assert [name for name in TAKEN if f"        {name}: " not in (CudaOptions.__doc__ or "")] == []
+    described = inspect.getdoc(CudaOptions) or ""
+    assert [name for name in TAKEN if f"    {name}: " not in described] == []
 
 
 def test_names_of_the_plugin_mean_what_the_others_do() -> None:
@@ -248,6 +250,7 @@ def test_another_shape_is_captured_by_itself_and_compiles_nothing(gpu) -> None:
     assert len(gpu.compiled) == compiled
 
 
+@pytest.mark.usefixtures("gpu")
 def test_a_driver_that_captures_nothing_costs_a_warning_and_no_result(caplog) -> None:
     EmulatedCudaProvider.device = EmulatedGpu(refuses_capture=True)
     session = session_of(CHAIN)
@@ -299,6 +302,7 @@ def test_an_operator_in_parts_is_left_whole_with_the_reason_of_the_part(gpu) -> 
     assert "AffineGrid has no lowering to CUDA; in parts: its part If: If has no lowering to CUDA" in report
 
 
+@pytest.mark.usefixtures("gpu")
 def test_too_little_memory_is_an_error_that_says_how_much() -> None:
     EmulatedCudaProvider.device = EmulatedGpu(limit=1000)
     session = session_of("g (float[N,4] x) => (float[N,4] y) { y = Neg(x) }")

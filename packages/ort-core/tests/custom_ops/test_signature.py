@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 from ort_core import custom_op
 from ort_core.custom_ops.op_signature import read_signature
@@ -28,6 +29,25 @@ def test_positional_parameters_are_inputs_and_the_result_is_the_output() -> None
     assert [p.name for p in found.inputs] == ["x", "i", "s", "h"]
     assert [(p.name, p.type_text) for p in found.outputs] == [("y", "T")]
     assert found.type_constraints == {"T": {"tensor(float)", "tensor(double)"}}
+
+
+def test_an_alias_is_what_it_stands_for() -> None:
+    """As ``type`` makes them from Python 3.12 on, and as numpy's own NDArray is from numpy 2.5 on."""
+    array = TypeAliasType("array", np.ndarray[Any, np.dtype[T]], type_params=(T,))
+    counts = TypeAliasType("counts", array[np.int64])  # type: ignore[valid-type]  # made at run time
+    both = TypeAliasType("both", np.float32 | np.int8)
+
+    def f(x, rest=None, *more, scales=()): ...
+
+    f.__annotations__ = {
+        "x": array[T], "rest": counts | None, "more": array[both], "scales": list[float],
+        "return": tuple[counts, array[T]]
+    }  # fmt: skip
+    found = read_signature(f)
+    assert [p.type_text for p in found.inputs] == ["T", "tensor(int64)", "T_more"]
+    assert found.type_constraints["T_more"] == {"tensor(float)", "tensor(int8)"}
+    assert found.inputs[1].option is ParameterOption.OPTIONAL
+    assert [p.type_text for p in found.outputs] == ["tensor(int64)", "T"]
 
 
 def test_none_makes_an_input_optional_and_a_star_makes_it_variadic() -> None:

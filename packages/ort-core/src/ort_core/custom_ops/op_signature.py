@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ort_core.annotated_names import own_annotations
-from ort_core.custom_ops.type_annotations import AnnotatedType, read_type, without_none
+from ort_core.custom_ops.type_annotations import AnnotatedType, read_type, without_aliases, without_none
 from ort_core.errors import InvalidArgument
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.kernels.kernel import SubgraphRunner
@@ -154,7 +154,8 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:  # Any: annotations 
     """Return the annotations, read where they are texts; those of ``ctx`` and ``state`` say nothing here."""
     annotations = own_annotations(function)
     read = types.SimpleNamespace(__annotations__={n: a for n, a in annotations.items() if n not in HANDED_IN})
-    return typing.get_type_hints(read, getattr(function, "__globals__", {}), include_extras=True)
+    hints = typing.get_type_hints(read, getattr(function, "__globals__", {}), include_extras=True)
+    return {name: without_aliases(hint) for name, hint in hints.items()}
 
 
 def _attribute_kind(annotation: object) -> AttributeKind | None:
@@ -162,7 +163,7 @@ def _attribute_kind(annotation: object) -> AttributeKind | None:
     if origin is np.ndarray:
         return AttributeKind.TENSOR
     if origin in _LISTS:
-        item = typing.get_args(annotation)[0]
+        item = without_aliases(typing.get_args(annotation)[0])
         return _LIST_KINDS.get(np.ndarray if typing.get_origin(item) is np.ndarray else item)
     return _KINDS.get(annotation)
 

@@ -45,6 +45,7 @@ def read_type(annotation: object, where: str) -> AnnotatedType:
     Raises:
         InvalidArgument: it is none of the forms above; the message lists them.
     """
+    annotation = without_aliases(annotation)
     if annotation is Any or annotation is np.ndarray or annotation is None:
         return AnnotatedType(ALL_TENSORS)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -65,8 +66,17 @@ def read_type(annotation: object, where: str) -> AnnotatedType:
     )
 
 
+def without_aliases(annotation: Any) -> Any:  # Any: annotations are any objects
+    """Return what an alias of PEP 695 stands for (``type Vector = ...``); numpy's NDArray is one since numpy 2.5."""
+    origin = typing.get_origin(annotation)
+    if hasattr(origin, "__value__"):  # asked first: what is subscripted has its origin's attributes, too
+        return without_aliases(origin.__value__[typing.get_args(annotation)])
+    return without_aliases(annotation.__value__) if hasattr(annotation, "__value__") else annotation
+
+
 def without_none(annotation: object) -> tuple[object, bool]:
     """Return an annotation without ``None`` in its union, and whether it was there."""
+    annotation = without_aliases(annotation)
     if not is_union(annotation):
         return annotation, False
     parts = [part for part in typing.get_args(annotation) if part is not type(None)]
@@ -91,6 +101,7 @@ def _from_text(extras: Sequence[object], where: str) -> AnnotatedType:
 
 
 def _from_element(element: object, where: str) -> AnnotatedType:
+    element = without_aliases(element)
     if isinstance(element, TypeVar):
         choices = element.__constraints__ or ((element.__bound__,) if element.__bound__ is not None else (Any,))
         texts = frozenset().union(*(_element_texts(choice, where) for choice in choices))
@@ -99,6 +110,7 @@ def _from_element(element: object, where: str) -> AnnotatedType:
 
 
 def _element_texts(element: object, where: str) -> frozenset[str]:
+    element = without_aliases(element)
     if element is Any or element is np.generic:
         return ALL_TENSORS
     if is_union(element):

@@ -15,6 +15,21 @@ from ort_core.session_api.process import SEVERITIES, log, set_default_logger_sev
 LoggerCallback = Callable[[int, str, str, str, str], object]  # severity, category, logid, code_location, message
 
 
+class _OpenLock:
+    """What logging asks of a handler's lock; ``None`` serves no longer from Python 3.13 on."""
+
+    def acquire(self) -> None:
+        """Go on at once."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    __enter__ = acquire
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
+
 class CallbackHandler(logging.Handler):
     """Hands records to a function; what it raises, and what is logged while it runs, goes to standard error."""
 
@@ -26,8 +41,8 @@ class CallbackHandler(logging.Handler):
         self._inside = threading.local()
 
     def createLock(self) -> None:  # noqa: N802 - logging's own name
-        """Have no lock: the function may log, and wait for threads that log."""
-        self.lock = None
+        """Have a lock that keeps nobody out: the function may log, and wait for threads that log."""
+        self.lock = _OpenLock()  # type: ignore[assignment]  # logging asks no more of a lock
 
     def emit(self, record: logging.LogRecord) -> None:
         """Call the function with onnxruntime's five arguments."""
