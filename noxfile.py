@@ -314,7 +314,7 @@ def downstream_torch(session: nox.Session) -> None:
 
 @nox.session
 def exports(session: nox.Session) -> None:
-    """Export small models of 34 architectures in four styles, and fuse them by onnxruntime's optimizer and ours."""
+    """Export small models of 33 architectures in four styles, and fuse them by onnxruntime's optimizer and ours."""
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("torch", "torchvision", "transformers>=5.23,<6", "onnxscript", "pandas", "sympy")

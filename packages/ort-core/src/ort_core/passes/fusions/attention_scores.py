@@ -15,6 +15,7 @@ from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, uns
 from ort_core.passes.fusions.attention_mask import Mask, find_choice
 from ort_core.passes.fusions.operands import dim, only_reader, same_dim
 
+_ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div")
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
@@ -102,10 +103,10 @@ def why_no_scores(masked: Value) -> str:
             break
         if node.op_type == "Tanh":
             return "the scores are capped by Tanh, for which MultiHeadAttention has no attribute"
-        if node.op_type not in ("Add", "Where", "Reshape"):
+        if node.op_type not in _ON_THE_WAY:
             return f"the softmax is not of a product with keys: {node.describe()} is on the way"
         inner = next(
-            (each for each in node.present_inputs() if each.rank in (3, 4) and each.producer is not None), None
+            (each for each in node.present_inputs() if producer_of(each, "MatMul", "Tanh", *_ON_THE_WAY)), None
         )
         if inner is None:
             break
