@@ -287,7 +287,8 @@ class CalibraterBase:
     def _run(self, sample: Sample, count: int) -> dict[str, np.ndarray]:
         names = [each.name for each in self.infer_session.get_outputs()]
         try:
-            return dict(zip(names, self.infer_session.run(None, dict(sample)), strict=True))
+            with np.errstate(all="ignore"):  # what is not finite is told of by the value that has it
+                return dict(zip(names, self.infer_session.run(None, dict(sample)), strict=True))
         except OrtError as error:
             raise InvalidCalibration(f"the model does not run on calibration sample {count}: {error}") from error
 
