@@ -44,3 +44,19 @@ def test_fold_of_many_operands_is_native_and_right(op_type, count, dtype):
     assert compare(found, expected, "approximate" if found.dtype.kind == "f" else "exact").passes
     executions = [node.execution for node in session.explain().nodes]
     assert {each and each.how for each in executions} == {"native"}, [str(each) for each in executions]
+
+
+def test_fold_of_one_value_many_times_is_native_and_right():
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Sum", ["t"] * 3000, ["y"])]
+    graph = helper.make_graph(
+        nodes, "same", [info("x", TensorProto.FLOAT, ["N"])], [info("y", TensorProto.FLOAT, None)]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    x = np.array([-1.0, 0.25, 2.0], np.float32)
+    assert compare(
+        session.run(None, {"x": x})[0], (3000 * np.tanh(x.astype(np.float64))).astype(np.float32), "approximate"
+    ).passes
+    executions = [node.execution for node in session.explain().nodes]
+    assert {each and each.how for each in executions} == {"native"}, [str(each) for each in executions]

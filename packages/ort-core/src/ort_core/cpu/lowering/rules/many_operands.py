@@ -15,6 +15,7 @@ from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import Scalar, meaning_of
 
 FOLDS = {"Sum": "Sum", "Mean": "Sum", "Max": "Max", "Min": "Min"}
+MAX_OPERANDS = 64  # of one part, which may all be one view: expressions nest as deep, and are walked by recursion
 PART = MAX_INPUTS - 2  # views that one part reads at most before its last operand, which may be an expression
 
 
@@ -30,15 +31,16 @@ def many_operands(lowering: Lowering, node: Node) -> None:
     if node.op_type == "Mean" and not dtype.is_float:
         raise NotLowered(f"a mean of {dtype.text}")
     fold, inputs = FOLDS[node.op_type], list(node.present_inputs())
-    state, total = FusionState(), None
+    state, total, count = FusionState(), None, 0
     for value in inputs:
-        if total is not None and len(state.inputs) >= PART:
+        if total is not None and (len(state.inputs) >= PART or count >= MAX_OPERANDS):
             part = PendingElementwise(total, tuple(state.inputs), shape, (node,))
             stored = lowering.stores.store_elementwise(part, lowering.new_view(dtype, shape))
-            state = FusionState()
+            state, count = FusionState(), 0
             total = state.add(stored)
         operand = lowering.operands.operand(value, state, shape)
         total = operand if total is None else _folded(fold, total, operand)
+        count += 1
     assert total is not None, node
     result = total / float(len(inputs)) if node.op_type == "Mean" else total
     if result.dtype is not dtype:
