@@ -85,6 +85,7 @@ LENIENT = (
                "the schema's, by CUDA alone there"),
     Deliberate(contrib("QLinearAdd QLinearMul QLinearAveragePool"), "Input data type does not match",
                "the schema: zero points may be left out"),
+    Deliberate(contrib("GroupQueryAttention"), "head_size must be a multiple of 8", "the schema: heads of any width"),
     Deliberate(contrib("Attention"), "Rotary embedding is not supported", "the schema's, by CUDA alone there"),
 )  # fmt: skip
 STRICT = (

@@ -114,6 +114,7 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "GatherBlockQuantized": gathered_blocks,
     "GroupQueryAttention": group_query,
     "PackedAttention": attention,
+    "QAttention": in_range("num_heads", 1),
     "QEmbedLayerNormalization": not_negative("epsilon"),
     "QMoE": quantized_experts,
     "RotaryEmbedding": rotary,
