@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from beside_onnxruntime import assert_same_model, relative_error, run_onnxruntime, run_ours
-from float_models import feeds_of, gemm
+from float_models import Builder, conv, feeds_of, gemm
 from onnxruntime.quantization import CalibrationMethod as TheirMethod
 from onnxruntime.quantization import QuantFormat as TheirFormat
 from onnxruntime.quantization import QuantType as TheirType
@@ -254,3 +254,34 @@ def test_ranges_of_the_tools_own_calibrations_agree(tmp_path):
     assert scales[0].keys() == scales[1].keys()
     for name, scale in scales[1].items():
         np.testing.assert_allclose(scales[0][name], scale, rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize("shape", [(10,), (1, 10), (1,)])
+def test_a_bias_of_any_shape_has_its_channels_last(tmp_path, shape, form):
+    b = Builder()
+    b.node("Gemm", ["x", b.weight("w", 16, 10), b.weight("b", *shape)], "y")
+    model = b.model({"x": (6, 16)}, ["y"])
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(model), form, per_channel=True, activation_type=UINT8
+    )
+    feeds = feeds_of(model)
+    exact, found = run_onnxruntime(tmp_path / "float.onnx", feeds), run_onnxruntime(tmp_path / "small.onnx", feeds)
+    assert relative_error(found, exact) < 0.1
+    assert relative_error(run_ours(tmp_path / "small.onnx", feeds), exact) < 0.1
+
+
+@pytest.mark.parametrize("has_override", [False, True])
+def test_scales_by_channel_bring_an_old_model_to_the_opset_that_has_them(tmp_path, has_override):
+    model = conv(11)
+    onnx.save(model, tmp_path / "float.onnx")
+    overrides = {"TensorQuantOverrides": {"w": [{"quant_type": INT8, "axis": 0}]}} if has_override else {}
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(model), per_channel=not has_override,
+        activation_type=UINT8, extra_options=overrides,
+    )  # fmt: skip
+    assert onnx.load(tmp_path / "small.onnx").opset_import[0].version == 13
+    feeds = feeds_of(model)
+    exact = run_onnxruntime(tmp_path / "float.onnx", feeds)
+    assert relative_error(run_onnxruntime(tmp_path / "small.onnx", feeds), exact) < 0.1

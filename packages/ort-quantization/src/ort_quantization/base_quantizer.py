@@ -337,9 +337,10 @@ class BaseQuantizer:
         whole = np.clip(whole, _INT32.min, _INT32.max).astype(np.int32)
         stored = scale.astype(values.dtype if scale_dtype is None else scale_dtype).reshape(-1)
         zero_point = np.zeros(stored.shape if stored.size > 1 else (), np.int32)
-        axis = 0 if stored.size > 1 else None
+        shape = values.shape if whole.size == values.size else whole.shape  # one number for all channels is spread
+        axis = len(shape) - 1 if stored.size > 1 else None  # channels are the last axis: a bias may be (1, N)
         found = Parameters(stored, zero_point, TensorProto.INT32, axis)
-        return found, numpy_helper.from_array(whole.reshape(values.shape), name + "_quantized")
+        return found, numpy_helper.from_array(whole.reshape(shape), name + "_quantized")
 
 
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:
@@ -363,7 +364,7 @@ def widened_weight_scale(
         weight_scale: one number or (channels,).
     """
     peaks = np.abs(bias.astype(np.float64))
-    peaks = peaks.reshape(weight_scale.shape) if weight_scale.ndim else peaks.max(initial=0.0)
+    peaks = np.resize(peaks, weight_scale.shape) if weight_scale.ndim else peaks.max(initial=0.0)  # one is for all
     span = float(_INT32.max) - float(_INT32.min + 1)
     needed = 1.0001 * (2.0 * peaks) / span
     product = float(input_scale.item()) * weight_scale.astype(np.float64)

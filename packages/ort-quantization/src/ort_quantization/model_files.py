@@ -31,6 +31,7 @@ INFERRED = ("onnx.infer", "onnxruntime.quant")
 FILE_LIMIT = 2**31 - 2**20  # bytes; protobuf's own limit is 2 GiB, and the rest of a message needs some
 EXTERNAL_FROM = 1024  # bytes: smaller tensors stay in the model's own file, as onnx writes them
 _FIRST_OPSET = 7  # before, operators broadcast by an attribute
+_CHANNELS_FROM = 13  # opset in which QuantizeLinear and DequantizeLinear have an axis
 _ALIGNMENT = 64  # bytes; a mapped tensor may then be read by any vector unit
 _PIECE = 2**24  # bytes that are copied at once from file to file
 
@@ -140,8 +141,17 @@ def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
     return max(opset, 11) if opset < 10 else opset
 
 
-def with_opset_for(model: ModelProto, folder: str, types: set[int], has_blocks: bool = False) -> ModelProto:
+def with_opset_for(
+    model: ModelProto, folder: str, types: set[int], has_blocks: bool = False, has_channels: bool = False
+) -> ModelProto:
     """Return a model in an opset whose operators take element types; a newer one is warned of.
+
+    Args:
+        model: to quantize.
+        folder: where its external data lies.
+        types: element types.
+        has_blocks: whether numbers share a scale in blocks.
+        has_channels: whether DequantizeLinear has a scale for each channel, as it may from opset 13 on.
 
     Raises:
         InvalidQuantization: the opset is too old, or ONNX's converter cannot bring the model to the newer one.
@@ -152,12 +162,12 @@ def with_opset_for(model: ModelProto, folder: str, types: set[int], has_blocks: 
             f"opset {opset} is too old: models of opsets {_FIRST_OPSET} to 28 are quantized; convert the model by "
             "onnx.version_converter.convert_version(model, 13)"
         )
-    target = needed_opset(opset, types, has_blocks)
+    target = max(needed_opset(opset, types, has_blocks), _CHANNELS_FROM if has_channels else 0)
     if target == opset:
         return model
     log.warning(
-        "opset %d cannot express a quantization to %s; the model is converted to opset %d",
-        opset, ", ".join(sorted(type_name(each) for each in types)), target,
+        "opset %d cannot express a quantization to %s%s; the model is converted to opset %d",
+        opset, ", ".join(sorted(type_name(each) for each in types)), " by channel" if has_channels else "", target,
     )  # fmt: skip
     for tensor in model.graph.initializer:
         if is_external(tensor):  # the converter keeps no references to files

@@ -108,7 +108,9 @@ def quantize_static(
     chosen = list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry})
     overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides") or {})
     types = {tensor_type_of(each) for each in (activation_type, weight_type, *_types_of(overrides))}
-    converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)))
+    has_axes = per_channel or _has_axes(overrides)
+    has_channels = has_axes and quant_format is QuantFormat.QDQ and not options.get("UseQDQContribOps", False)
+    converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)), has_channels)
     is_as_file = converted is model and not isinstance(model_input, ModelProto)
     model = converted
     source = Path(model_input) if is_as_file and not isinstance(model_input, ModelProto) else None
@@ -190,6 +192,12 @@ class _Correction:
         with self._samples:
             found, _ = bias_corrected(model, folder, small.model, folder, KeptReader(self._samples), providers)
         return found
+
+
+def _has_axes(overrides: TensorQuantOverridesHelper) -> bool:
+    """Return whether single tensors are to have a scale for each channel; malformed choices are told of later."""
+    lists = [each for each in overrides.get_dict().values() if isinstance(each, list)]
+    return any(isinstance(each, dict) and "axis" in each for listed in lists for each in listed)
 
 
 def _types_of(overrides: TensorQuantOverridesHelper) -> set[QuantType]:
