@@ -285,3 +285,20 @@ def test_scales_by_channel_bring_an_old_model_to_the_opset_that_has_them(tmp_pat
     feeds = feeds_of(model)
     exact = run_onnxruntime(tmp_path / "float.onnx", feeds)
     assert relative_error(run_onnxruntime(tmp_path / "small.onnx", feeds), exact) < 0.1
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize("between", ["MaxPool", "Flatten"])
+def test_a_relu_behind_what_keeps_its_scale_stays(tmp_path, between, form):
+    b = Builder()
+    hidden = b.node("Conv", ["x", b.weight("w", 8, 3, 3, 3)], "c")
+    pooled = {"kernel_shape": [2, 2], "strides": [2, 2]} if between == "MaxPool" else {}
+    hidden = b.node(between, [hidden], "p", **pooled)
+    b.node("Relu", [hidden], "y")
+    model = b.model({"x": (1, 3, 8, 8)}, ["y"])
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_static(tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(model), form, activation_type=UINT8)
+    feeds = feeds_of(model)
+    found, exact = (run_onnxruntime(tmp_path / f"{name}.onnx", feeds) for name in ("small", "float"))
+    assert found[0].min() >= 0
+    assert relative_error(found, exact) < 0.1

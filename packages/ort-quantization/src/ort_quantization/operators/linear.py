@@ -129,10 +129,13 @@ def write_binary(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 def write_clip(quantizer: ONNXQuantizer, node: NodeProto) -> None:
     """Leave out a Relu or Clip of a quantized value whose producer's range ends where theirs does.
 
-    With symmetric ranges, and where others read that value, it does not.
+    With symmetric ranges, and where others read that value, it does not; nor behind a MaxPool or a Reshape, whose
+    result has the scale of what went in.
     """
     value = quantizer.quantized_value_map.get(node.input[0])
     if value is None or quantizer.is_activation_symmetric or not quantizer.is_clipped_by_range(node):
+        return quantizer.keep(node)
+    if value.scale_name != f"{node.input[0]}_scale":
         return quantizer.keep(node)
     quantizer.state(node.output[0], value)
     return None
