@@ -76,7 +76,7 @@ class Network:
 
 def perceptron(name: str, data: object, hidden: tuple[int, ...]) -> Network:
     """Train a perceptron on half of a data set."""
-    split = train_test_split(data.data, data.target, test_size=0.5, random_state=0)  # type: ignore[attr-defined]
+    split = train_test_split(data.data, data.target, test_size=0.5, random_state=0)
     scaler = StandardScaler().fit(split[0])
     seen, judged = (scaler.transform(each).astype(np.float32) for each in split[:2])
     trained = MLPClassifier(hidden, max_iter=2000, random_state=0).fit(seen, split[2])
@@ -102,7 +102,7 @@ def image_input(model: ModelProto) -> tuple[str, int, int, int]:
     """Return the name of a model's image, and its channels, height and width."""
     given = {each.name for each in model.graph.initializer}
     value = next(each for each in model.graph.input if each.name not in given)
-    return value.name, *(size.dim_value for size in value.type.tensor_type.shape.dim[1:])  # type: ignore[return-value]
+    return value.name, *(size.dim_value for size in value.type.tensor_type.shape.dim[1:])
 
 
 def mnist(path: Path, scale: float) -> Network:
@@ -142,7 +142,7 @@ def networks(folder: Path | None) -> Iterator[Network]:
     for name, path in places.items():
         if path.exists():
             make, *arguments = MODELS[name]
-            yield make(path, *arguments)  # type: ignore[operator]
+            yield make(path, *arguments)
 
 
 MODELS: dict[str, tuple[object, ...]] = {
@@ -172,7 +172,7 @@ def rows(network: Network, folder: Path) -> Iterator[dict[str, object]]:
         if name == "dynamic":
             quantize_dynamic(source, target)
         else:
-            quantize_static(source, target, SampleReader(network.seen), **choices)  # type: ignore[arg-type]
+            quantize_static(source, target, SampleReader(network.seen), **choices)
         row = {"model": network.name, "variant": name, "bytes": target.stat().st_size}
         if network.labels is not None:
             row["accuracy"] = accuracy(target, network)
