@@ -66,6 +66,11 @@ def test_trained_models_are_quantized_statically_as_onnxruntime_does(
     tmp_path, folder, quant_format, activations, weights, per_channel
 ):
     source, ranges = folder / "model.onnx", tmp_path / "ranges.json"
+    model = onnx.load(source)
+    if per_channel and quant_format == "QDQ" and model.opset_import[0].version < 13:
+        # The tool writes scales by channel in opsets whose DequantizeLinear has no axis: files that nothing loads
+        source = tmp_path / "newer.onnx"
+        onnx.save(onnx.version_converter.convert_version(model, 13), source)
     for package, name, reader in ((ours, "here.onnx", Reader(folder)), (theirs, "there.onnx", None)):
         package.quantize_static(
             source, tmp_path / name, reader, package.QuantFormat[quant_format], per_channel=per_channel,
