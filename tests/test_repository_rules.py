@@ -235,3 +235,12 @@ def test_the_other_spelling_is_found_within_names(word: str) -> None:
 )
 def test_words_whose_root_ends_in_s_stay_as_they_are(text: str) -> None:
     assert not british_words(text)
+
+
+def test_helpers_of_tests_have_names_of_their_own() -> None:
+    """Folders of tests are on the path of imports together: of two helpers of one name a run imports one."""
+    names: dict[str, list[str]] = {}
+    for path in committed_files():
+        if path.suffix == ".py" and path.parent.name == "tests" and not path.name.startswith(("test_", "conftest")):
+            names.setdefault(path.name, []).append(path.parent.relative_to(ROOT).as_posix())
+    assert not {name: folders for name, folders in names.items() if len(folders) > 1 and name != "__init__.py"}

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from beside_onnxruntime import theirs
+from onnxruntime_optimizer import theirs
 
 
 def run(program: str) -> str:

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import onnx
 import pytest
-from beside_onnxruntime import importable, theirs
+from onnxruntime_optimizer import importable, theirs
 from exported_graphs import encoder, encoder_feeds
 from onnx import TensorProto, helper, numpy_helper, parser
 

@@ -149,7 +149,8 @@ def test_a_session_with_overrides_is_freed_when_it_is_dropped():
     gc.disable()
     try:
         del session
-        assert gone() is None, "something that the session owns refers to it"
+        holders = [] if gone() is None else [f"{type(each)}: {each!r:.300}" for each in gc.get_referrers(gone())]
+        assert gone() is None, f"something that the session owns refers to it: {holders}"
     finally:
         gc.enable()
 
