@@ -7,9 +7,9 @@ import copy
 import numpy as np
 import onnx
 import pytest
-from onnxruntime_optimizer import importable, theirs
 from exported_graphs import encoder, encoder_feeds
 from onnx import TensorProto, helper, numpy_helper, parser
+from onnxruntime_optimizer import importable, theirs
 
 import ort_core
 from ort_transformers.dynamo_onnx_helper import DynamoOnnxHelper
