@@ -54,12 +54,12 @@ class _Walk:
             try:
                 lower()
                 return
-            except (NotLowered, *UNCOUNTABLE) as error:
-                refusal = error if isinstance(error, NotLowered) else too_large(error)
-                named = refusal.node
+            except (NotLowered, *UNCOUNTABLE) as error:  # kept in no variable: it would keep this frame, and all below
+                named = error.node if isinstance(error, NotLowered) else None
+                reason = str(error if isinstance(error, NotLowered) else too_large(error))
                 is_other = named is not None and named in self._members and named not in self.refusals
                 blamed = named if is_other and named is not None else node
-                self.refusals.setdefault(blamed, str(refusal))
+                self.refusals.setdefault(blamed, reason)
                 self._lowering.forget(node)
                 self._lowering.forget(blamed)
                 if blamed is node:
