@@ -295,8 +295,9 @@ import importlib.metadata, json, sys
 import numpy
 every = importlib.metadata.entry_points
 importlib.metadata.entry_points = lambda **chosen: [e for e in every(**chosen) if e.value.startswith("ort_core")]
-for name in json.loads(sys.argv[2]):  # what the line above imported
-    sys.modules.pop(name, None)
+for name in json.loads(sys.argv[2]):  # what the line above imported; with what is inside: pathlib of 3.13 is a package
+    for each in [m for m in sys.modules if m == name or m.startswith(f"{name}._")]:
+        del sys.modules[each]
 from ort_core.session_api import file_identity
 file_identity.MIN_AGE_S = -1.0
 import ort_core
