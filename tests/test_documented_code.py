@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -26,8 +27,10 @@ PAGES = sorted(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_runs_and_prints_what_is_shown_on(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_the_code_runs_and_prints_what_is_shown_on(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a folder with the examples, as a clone has them: guides write files, and a clone stays as it was."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text(encoding="utf-8")
     scope: dict[str, object] = {"__name__": "documented"}
     for block in BLOCK.finditer(text):
