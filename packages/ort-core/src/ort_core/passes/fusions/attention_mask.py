@@ -109,27 +109,34 @@ def _keeps_first_column(node: Node) -> bool:
     return axes[0] % rank != rank - 1 or starts == (0,)
 
 
-def is_finite(value: Value) -> bool:
-    """Return whether a mask is known to be finite: a choice between finite constants, moved about."""
+def _before_moves(value: Value) -> Value:
+    """Return what a value was before nodes that only move its elements about."""
     node = value.producer
     while node is not None and node.op_type in _MOVES and node.domain == "":
         first = node.input(0)
         if first is None:
-            return False
+            break
         value, node = first, first.producer
+    return value
+
+
+def is_finite(value: Value) -> bool:
+    """Return whether a mask is known to be finite: a choice between finite constants, moved about."""
+    value = _before_moves(value)
+    node = value.producer
     if node is None:
         return _is_finite_constant(value)
-    return node.op_type == "Where" and all(_is_finite_constant(choice) for choice in node.inputs[1:3])
+    return (
+        node.domain == ""
+        and node.op_type == "Where"
+        and all(_is_finite_constant(choice) for choice in node.inputs[1:3])
+    )
 
 
 def is_bounded(value: Value, depth: int = 0) -> bool:
     """Return whether a mask is known to be -inf, or finite and not large, everywhere: choices and sums of such."""
+    value = _before_moves(value)
     node = value.producer
-    while node is not None and node.op_type in _MOVES and node.domain == "":
-        first = node.input(0)
-        if first is None:
-            return False
-        value, node = first, first.producer
     if node is None:
         return _is_bounded_constant(value)
     if node.domain != "" or node.op_type not in _BOUNDED or depth > _DEPTH:
