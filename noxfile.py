@@ -21,6 +21,7 @@ nox.options.reuse_existing_virtualenvs = True
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 QUANTIZATION = "packages/ort-quantization"
+TOOLS = "packages/ort-tools"
 TRANSFORMERS = "packages/ort-transformers"
 CUDA = "packages/ort-ep-cuda"
 RIG = "packages/ort-ep-directml/tests"
@@ -48,7 +49,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    packages = [CORE, CONFORMANCE, QUANTIZATION, TRANSFORMERS, *(PROVIDERS if providers else ())] if core else []
+    packages = [CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
 
@@ -212,6 +213,15 @@ def graphs(session: nox.Session) -> None:
 
 
 @nox.session
+def shapes(session: nox.Session) -> None:
+    """Compare shape inference with onnxruntime's: node cases, then models: ``nox -s shapes -- PATH ...``."""
+    prepare(session, "test")
+    session.run("python", "tools/compare_shapes.py")
+    if session.posargs:
+        session.run("python", "tools/compare_shapes.py", *session.posargs)
+
+
+@nox.session
 def preconditions(session: nox.Session) -> None:
     """Break one precondition at a time and count who refuses, onnxruntime or we; arguments: forms, filter."""
     prepare(session, "test")
@@ -276,7 +286,7 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    for folder in (CORE, CONFORMANCE, QUANTIZATION, TRANSFORMERS, *PROVIDERS):
+    for folder in (CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, *PROVIDERS):
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")

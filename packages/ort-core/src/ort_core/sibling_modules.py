@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from types import CodeType, ModuleType
 
 ENTRY_POINT_GROUP = "ort.modules"
-DISTRIBUTIONS = {"quantization": "ort-quantization", "transformers": "ort-transformers"}
+DISTRIBUTIONS = {"quantization": "ort-quantization", "tools": "ort-tools", "transformers": "ort-transformers"}
 """Modules of packages of this repository, and what to install for them. Advice in messages only."""
 
 

@@ -81,7 +81,7 @@ def load_model(
         Fail: external data may not or cannot be read, or an operator set is too new.
         InvalidArgument: a denoted size contradicts the model, or a named one.
     """
-    proto, found = _read_proto(source)
+    proto, found = read_proto(source)
     base = Path(folder) if folder is not None else None if found is None else found.parent
     linked = None if folder is not None else _linked_folder(found)
     files = ExternalFiles(base, dict(in_memory_files or {}), linked, given)
@@ -141,7 +141,8 @@ def load_graph(proto: onnx.GraphProto, files: ExternalFiles | None = None) -> Gr
     return _GraphLoader(files).graph(proto, {}, 0)
 
 
-def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+def read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+    """Return a model's protobuf, and the file that it was read from. Raises as ``load_model``."""
     if isinstance(source, onnx.ModelProto):
         return source, None
     if isinstance(source, (bytes, bytearray, memoryview)):
