@@ -348,7 +348,7 @@ def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarra
     scale = np.abs(scale)
     least = np.abs(values.astype(np.float64)) / _INT32.max
     if scale.size == 1:
-        least = least.max(initial=0.0)
+        least = np.asarray(least.max(initial=0.0))
     found = np.maximum(scale, least * 1.0001).astype(dtype)
     return np.where(found == 0, np.ones((), dtype), found)
 

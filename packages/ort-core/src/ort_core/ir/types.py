@@ -69,7 +69,7 @@ class DataType(enum.IntEnum):
         return self in _FLOATS
 
     @property
-    def is_integer(self) -> bool:
+    def is_integer(self) -> bool:  # type: ignore[override, unused-ignore]  # int has a method of that name from 3.12 on
         """Whether this is a signed or unsigned integer of any width (not bool)."""
         return self in _INTEGERS
 

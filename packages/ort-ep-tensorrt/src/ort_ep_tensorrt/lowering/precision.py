@@ -65,7 +65,7 @@ def narrow(graph: Graph, precision: str, *, keeps_normalizations: bool) -> dict[
     kept: dict[int, str] = {}
     narrowed: dict[Value, Value] = {}
     for node in graph.nodes:
-        if not _makes_floats(node) or (node.op_type in _MOVING and narrowed.keys().isdisjoint(node.inputs)):
+        if not _makes_floats(node) or (node.op_type in _MOVING and not any(value in narrowed for value in node.inputs)):
             continue  # what only moves or compares numbers of float32 leaves them so
         reason = _reason(graph, node, dtype, keeps_normalizations)
         if reason is not None:

@@ -43,7 +43,7 @@ class TextMemory:
         self.flag = block[flag : flag + 8].view(np.int64)
         self.rows_at = block[rows_at : rows_at + 8 * (self._rows + 1)].view(np.int64)
         self.rows_at[0] = 0
-        self.characters = memoryview(block)[characters : characters + self._nbytes]  # type: ignore[arg-type]  # a buffer
+        self.characters = memoryview(block)[characters : characters + self._nbytes]  # type: ignore[arg-type, unused-ignore]  # a buffer
         self.counts = block[counts : counts + 4 * self._cells].view(np.float32)
 
     def holds(self, rows: int, nbytes: int, cells: int) -> bool:

@@ -10,6 +10,7 @@ from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.gates import sigmoid
 from ort_core.kernels.reference.rounding_to_integers import dequantize, quantize, quantize_shifted
+from ort_core.kernels.reference.saturating_integers import KeepDims
 
 Optional = np.ndarray | None
 
@@ -168,7 +169,8 @@ def qlinear_reduce_mean(
     keepdims: int,
 ) -> np.ndarray:
     """Quantized mean over axes."""
-    mean = _in(data, data_scale, data_zero_point).mean(axis=tuple(axes) or None, keepdims=bool(keepdims))
+    keep: KeepDims = bool(keepdims)
+    mean = _in(data, data_scale, data_zero_point).mean(axis=tuple(axes) or None, keepdims=keep)
     return _out(np.asarray(mean), reduced_scale, reduced_zero_point, data.dtype)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.rounding_to_integers import dequantize, quantize, quantize_by_range
+from ort_core.kernels.reference.saturating_integers import KeepDims
 
 
 def integer_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
@@ -102,7 +103,8 @@ def mul_integer(
 def reduce_sum_integer(data: np.ndarray, *, axes: tuple[int, ...], keepdims: int) -> np.ndarray:
     """Sum 8-bit integers over axes, in 32 bits."""
     wide = np.uint32 if data.dtype == np.uint8 else np.int32
-    return np.asarray(data.sum(axis=tuple(axes) or None, dtype=wide, keepdims=bool(keepdims)))
+    keep: KeepDims = bool(keepdims)
+    return np.asarray(data.sum(axis=tuple(axes) or None, dtype=wide, keepdims=keep))
 
 
 @kernel("QuantizeLinear", domain="com.microsoft")

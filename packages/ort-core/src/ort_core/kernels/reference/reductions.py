@@ -14,6 +14,7 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
 from ort_core.kernels.reference.saturating_integers import (
     Axes,
+    KeepDims,
     mean_integers,
     multiply_integers,
     saturate_to_integer,
@@ -23,7 +24,7 @@ from ort_core.kernels.reference.saturating_integers import (
 )
 from ort_core.kernels.reference.widening import narrow, widen
 
-Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray | np.float64]  # values, axes, keepdims
+Reduction = Callable[[np.ndarray, Axes, KeepDims], np.ndarray | np.float64]  # values, axes, keepdims
 
 
 def normalize_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
@@ -72,30 +73,30 @@ def _reduction_by_attribute(op_type: str, function: Reduction, until: int = 17) 
     return run
 
 
-def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _sum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_integers(x, axes, keepdims)
     return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _product(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _product(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return multiply_integers(x, axes, keepdims)
     return np.prod(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _mean(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return mean_integers(x, axes, keepdims)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
     return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims) / np.float64(count)
 
 
-def _maximum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _maximum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     return np.max(x, axis=axes, keepdims=keepdims, initial=_lowest(x.dtype))
 
 
-def _minimum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _minimum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     return np.min(x, axis=axes, keepdims=keepdims, initial=_highest(x.dtype))
 
 
@@ -113,28 +114,28 @@ def _highest(dtype: np.dtype) -> float | int | bool:
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
 
 
-def _l1(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _l1(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_absolute_integers(x, axes, keepdims)
     return np.sum(np.abs(x), axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _sum_square(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _sum_square(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_square_integers(x, axes, keepdims)
     real = x.astype(np.float64, copy=False)
     return np.sum(real * real, axis=axes, keepdims=keepdims)
 
 
-def _l2(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _l2(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     return _as_type(np.sqrt(_sum_square(x.astype(np.float64, copy=False), axes, keepdims)), x.dtype)
 
 
-def _log_sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _log_sum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     return _as_type(np.log(np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)), x.dtype)
 
 
-def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
+def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     real = x.astype(np.float64, copy=False)
     peak = _maximum(real, axes, True)
     peak = np.where(np.isfinite(peak), peak, 0.0)  # an infinite peak would make inf - inf

@@ -6,14 +6,17 @@ has wrapped, and the estimate's sign says at which end it belongs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 Axes = tuple[int, ...]
+KeepDims = Any  # a bool; numpy types the two values apart, so that a bool known only at run time fits neither
 _WRAPPED = 2.0**62
 
 
 @np.errstate(all="ignore")
-def sum_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def sum_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums over ``axes``, limited to the range of ``x``'s dtype."""
     wide = x.astype(_widest(x.dtype))
     return _limited(
@@ -24,7 +27,7 @@ def sum_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
 
 
 @np.errstate(all="ignore")
-def multiply_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def multiply_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return products over ``axes``, limited to the range of ``x``'s dtype."""
     wide = x.astype(_widest(x.dtype))
     return _limited(
@@ -35,7 +38,7 @@ def multiply_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
 
 
 @np.errstate(all="ignore")
-def sum_absolute_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def sum_absolute_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums of magnitudes over ``axes``, limited to the range of ``x``'s dtype."""
     magnitude = np.abs(x.astype(_widest(x.dtype)))
     estimate = np.abs(x.astype(np.float64))
@@ -47,7 +50,7 @@ def sum_absolute_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarr
 
 
 @np.errstate(all="ignore")
-def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums of squares over ``axes``, limited to the range of ``x``'s dtype."""
     wide = x.astype(_widest(x.dtype))
     real = x.astype(np.float64)
@@ -58,7 +61,7 @@ def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray
     )
 
 
-def mean_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def mean_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return means over ``axes`` truncated towards zero, exact even where the sum would not fit."""
     count = max(int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64)), 1)
     wide = x.astype(_widest(x.dtype))
