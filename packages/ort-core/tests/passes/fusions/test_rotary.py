@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from fusion_check import fires, ops_of, stays
 
+from ort_core.ir.traversal import walk
+
 HEAD = "g (float[B,3,8] x, float[B,3,2] angles, float[B,2,3,4] h) => (float[B,2,3,4] y) <int64[4] split = {0,0,2,4}, \
 int64[1] low = {0}, int64[1] half = {2}, int64[1] high = {9223372036854775807}, int64[1] last = {3}, \
 int64[1] one = {1}>"
@@ -51,11 +53,91 @@ def test_rotations_by_the_same_angles_share_their_tables() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        f"{SPLIT} {ANGLES} {TURN}".replace("n = Sin(e)", "k = Neg(e) n = Sin(k)"),
         f"{SPLIT} {ANGLES} {TURN}".replace("(m, a)", "(a, m)"),
         f"{SPLIT} {ANGLES} {TURN}".replace("(t, half, high", "(t, low, half"),
     ],
-    ids=["other_angles", "halves_in_order", "the_same_half"],
+    ids=["halves_in_order", "the_same_half"],
 )
 def test_near_misses_of_a_rotation_stay(body: str) -> None:
     stays("RotaryEmbeddingFusion", f"{HEAD} {{ {body} }}")
+
+
+WIDE = "g (float[B,3,8] x, float[{batch},3,{width}] cos, float[{batch},3,{width}] sin) => (float[B,2,3,4] y) \
+<int64[4] split = {{0,0,2,4}}, int64[1] low = {{0}}, int64[1] half = {{2}}, int64[1] high = {{9223372036854775807}}, \
+int64[1] last = {{3}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] end = {{4}}, int64[4] merge = {{0,0,0,4}}>"
+DOUBLED = (
+    "c = Concat <axis = -1> (cos, cos) cu = Unsqueeze(c, one) n = Concat <axis = -1> (sin, sin) su = Unsqueeze(n, one)"
+)
+TWINS = "ce = Unsqueeze(cos, last) cj = Concat <axis = 3> (ce, ce) cf = Reshape(cj, wide) cu = Unsqueeze(cf, one) \
+ne = Unsqueeze(sin, last) nj = Concat <axis = -1> (ne, ne) nf = Reshape(nj, wide) su = Unsqueeze(nf, one)"
+TURN_TWINS = "b = Slice(t, one, high, last, two) m = Neg(b) a = Slice(t, low, high, last, two) \
+mu = Unsqueeze(m, end) au = Unsqueeze(a, end) st = Concat <axis = -1> (mu, au) r = Reshape(st, merge) \
+p = Mul(t, cu) q = Mul(su, r) y = Add(q, p)"
+APART = "a, b = Split <axis = 3> (t) cu = Unsqueeze(cos, one) su = Unsqueeze(sin, one) ac = Mul(a, cu) bs = Mul(b, su) \
+bc = Mul(cu, b) as = Mul(a, su) f = Sub(ac, bs) g = Add(as, bc)"
+
+
+@pytest.mark.parametrize("batch", ["1", "B"])
+@pytest.mark.parametrize("form", ["halves", "twins", "apart", "apart_twins"])
+def test_rotations_of_all_spellings_are_one_operator(batch: str, form: str) -> None:
+    head = WIDE.format(batch=batch, width=2).replace("<int64[4] split", "<int64[3] wide = {0,0,4}, int64[4] split")
+    body = {
+        "halves": f"{DOUBLED} {TURN}",
+        "twins": f"{TWINS} {TURN_TWINS}",
+        "apart": f"{APART} y = Concat <axis = -1> (f, g)",
+        "apart_twins": APART.replace("a, b = Split <axis = 3> (t)", "b = Slice(t, one, high, last, two) \
+a = Slice(t, low, high, last, two)") + " fu = Unsqueeze(f, end) gu = Unsqueeze(g, end) \
+st = Concat <axis = -1> (fu, gu) y = Reshape(st, merge)",
+    }[form]  # fmt: skip
+    model = fires("RotaryEmbeddingFusion", f"{head} {{ {SPLIT} {body} }}", sizes={"B": 2})
+    (node,) = [each for each in walk(model.graph) if each.op_type == "RotaryEmbedding"]
+    assert node.int_attribute("interleaved", 0) == ("twins" in form)
+    assert ("Range" in ops_of(model)) == (batch == "B"), "tokens of all sentences at one place share their row"
+
+
+def test_rotation_of_heads_behind_their_tokens_needs_no_transposition() -> None:
+    head = (
+        WIDE.format(batch="1", width=4)
+        .replace("float[B,2,3,4] y", "float[B,3,2,4] y")
+        .replace("float[1,3,4]", "float[3,4]")
+    )
+    tables = "c2 = Slice(cos, low, half, one) c = Concat <axis = -1> (c2, c2) cu = Unsqueeze(c, one) \
+n2 = Slice(sin, low, half, one) n = Concat <axis = -1> (n2, n2) su = Unsqueeze(n, one)"
+    model = fires("RotaryEmbeddingFusion", f"{head} {{ t = Reshape(x, split) {tables} {TURN} }}", sizes={"B": 2})
+    assert "Transpose" not in ops_of(model)
+
+
+def test_first_features_alone_are_rotated_by_the_attribute_for_it() -> None:
+    head = WIDE.format(batch="1", width=1).replace("<int64[4] split", "<int64[1] eight = {8}, int64[4] split")
+    head = head.replace("float[B,3,8] x", "float[B,3,16] x").replace("split = {0,0,2,4}", "split = {0,0,2,8}")
+    head = head.replace("float[B,2,3,4] y", "float[B,2,3,8] y").replace("float[1,3,1]", "float[1,3,2]")
+    body = f"s = Reshape(x, split) w = Transpose <perm = [0,2,1,3]> (s) t = Slice(w, low, end, last, one) \
+rest = Slice(w, end, high, last, one) {DOUBLED} {TURN}".replace("y = Add", "z = Add")
+    model = fires("RotaryEmbeddingFusion", f"{head} {{ {body} y = Concat <axis = -1> (z, rest) }}", sizes={"B": 2})
+    (node,) = [each for each in walk(model.graph) if each.op_type == "RotaryEmbedding"]
+    assert node.int_attribute("rotary_embedding_dim", 0) == 4
+    assert node.int_attribute("num_heads", 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("tables", "because"),
+    [
+        ("cu = Unsqueeze(cos, one) su = Unsqueeze(sin, one)", "the same for both elements"),
+        ("c = Concat <axis = -1> (hc, hn) n = Concat <axis = -1> (hn, hn) cu = Unsqueeze(c, one) "
+         "su = Unsqueeze(n, one)", "the same for both elements"),
+        ("c = Concat <axis = -1> (hc, hc) n = Concat <axis = -1> (hn, hn) cu = Unsqueeze(c, low) "
+         "su = Unsqueeze(n, low)", "one for each token"),
+    ],
+    ids=["any_factors", "joined_of_two", "one_for_each_head"],
+)  # fmt: skip
+def test_factors_that_are_not_of_pairs_and_tokens_stay(tables: str, because: str) -> None:
+    head = (
+        WIDE.format(batch="1", width=4).replace("float[B,3,8] x", "float[B,2,12] x").replace("{0,0,2,4}", "{0,0,3,4}")
+    )
+    head = head.replace("float[B,2,3,4] y", "float[B,3,2,4] y")
+    if because == "one for each token":
+        head = head.replace("float[1,3,4]", "float[3,2,4]")
+    else:
+        head = head.replace("float[1,3,4]", "float[1,2,4]")
+    halves = "hc = Slice(cos, low, half, two) hn = Slice(sin, low, half, two)"
+    stays("RotaryEmbeddingFusion", f"{head} {{ {SPLIT} {halves} {tables} {TURN} }}", because=because)

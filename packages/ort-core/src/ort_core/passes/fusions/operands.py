@@ -105,6 +105,16 @@ def only_reader(value: Value) -> Node | None:
     return readers[0] if len(readers) == 1 and not value.is_graph_output else None
 
 
+def stands_before(value: Value, place: Node) -> bool:
+    """Return whether a value is made before a node of the same graph, so that the node may read it."""
+    made_by = value.producer
+    if made_by is None:
+        return value.graph is place.graph
+    if made_by.graph is not place.graph or place.graph is None:
+        return False
+    return next((each is made_by for each in place.graph if each is made_by or each is place), False)
+
+
 def first_refusal(*found: Rejection | None) -> Rejection | None:
     """Return the first rejection (which is falsy, so ``or`` would lose it), ``None`` if there is none."""
     return next((each for each in found if each is not None), None)

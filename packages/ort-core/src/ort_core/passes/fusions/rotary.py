@@ -1,42 +1,84 @@
-"""RotaryEmbeddingFusion: the rotation of pairs of features by angles that grow with the position, as LLaMA exports it.
+"""RotaryEmbeddingFusion: the rotation of pairs of features by angles that grow with the position.
 
-    e = Concat(angles, angles)    cos = Unsqueeze(Cos(e), [1])    sin = Unsqueeze(Sin(e), [1])
-    y = Add(Mul(x, cos), Mul(Concat(Neg(high half of x), low half of x), sin))
-        ->  y = RotaryEmbedding(x, rows, cos_cache, sin_cache)
+    y = Add(Mul(x, cos), Mul(Concat(Neg(high half of x), low half of x), sin))             LLaMA and most others
+    y = Add(Mul(x, cos), Mul(Reshape(Concat(-odd elements of x, even ones)), sin))         GPT-J, GLM, Cohere
+    y = Concat(Sub(Mul(low, cos), Mul(high, sin)), Add(Mul(high, cos), Mul(low, sin)))     gpt-oss, and by hand
+    y = Concat(one of these of the first features of x, the other features of x)           GPT-NeoX, Phi, StableLM
+        ->  y = RotaryEmbedding(x, rows, cos_table, sin_table)
 
-x is (batch, heads, length, size), angles (batch, length, size / 2). The operator wants tables of cosines and sines and
-the row of each token: the angles of all tokens, one after the other, are such tables, and the rows are counted. They
-are made once for all that rotate by the same angles. Where x was split into heads the split comes after the rotation.
+x is (batch, heads, length, size) or (batch, length, heads, size). The operator wants tables with each pair once and the
+row of each token: the factors of all tokens, one after the other, are such tables. They are made once for all that
+rotate by the same factors. Where x was split into heads the split comes after the rotation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from typing import ClassVar
 
 import numpy as np
 
-from ort_core.ir.graph import Graph
+from ort_core.ir.dims import SymbolicDim
+from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import DataType, TensorType
+from ort_core.ir.types import TensorType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.attention_heads import SPLIT, find_heads, producer_of
+from ort_core.passes.fusions.attention_heads import SPLIT, find_flat, producer_of
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.gather_slice_to_split import find_piece
-from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, fixed_dim, integers_of, refuse_dtype, same_dim
+from ort_core.passes.fusions.operands import (
+    ONNXRUNTIME,
+    dim,
+    fixed_dim,
+    integers_of,
+    only_reader,
+    refuse_dtype,
+    same_dim,
+)
+from ort_core.passes.fusions.rotary_factors import Factors, Pairing, existing_tables, make_tables, repeats
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
-from ort_core.rewrite.pattern import Pattern, op, var
+from ort_core.rewrite.pattern import OpPattern, Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
+
+RANGE_OPSET = 11
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The angles (batch, length, size / 2), the number of heads and the size of each."""
+    """What is turned, by what, and what it is called in the end.
 
-    angles: Value
+    Attributes:
+        x: heads of four axes.
+        heads_axis: 1 or 2.
+        num_heads: along that axis.
+        size: of a head.
+        turned: the first so many features of each head; the others stay.
+        factors: cosines and sines.
+        is_interleaved: whether neighbours are pairs.
+        made: what the fused operator makes.
+    """
+
+    x: Value
+    heads_axis: int
     num_heads: int
     size: int
+    turned: int
+    factors: Factors
+    is_interleaved: bool
+    made: Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Heads, what their pairs are, and the factors."""
+
+    x: Value
+    pairing: Pairing
+    cos: Value
+    sin: Value
 
 
 class RotaryEmbeddingFusion(RewriteRule[Rotation]):
@@ -46,146 +88,252 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
     emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "RotaryEmbedding"),)
 
     def build_pattern(self) -> Pattern:
-        """Return the sum of both products; what the halves and angles are is walked."""
-        x = var("x")
-        turned = op("Concat", op("Neg", var("high")), var("low"), name="turned")
-        return op("Add", op("Mul", x, var("cos")), op("Mul", turned, var("sin")))
+        """Return the sum of both products, or both halves of the result; what pairs and factors are is walked."""
+        left, right = (op("Mul", var(), var(), name=side) for side in ("left", "right"))
+        whole = op("Add", left, right, name="sum")
+        low, high, cos, sin = var("low"), var("high"), var("cos"), var("sin")
+        first = op("Sub", op("Mul", low, cos), op("Mul", high, sin))
+        second = op("Add", op("Mul", high, cos), op("Mul", low, sin))
+        halves = op("Concat", first, second, name="halves")
+        twins = op("Reshape", _stacked(first, second), var("shape"), name="twins")
+        return one_of(whole, halves, twins)
 
     def check(self, match: Match) -> Rotation | Rejection:
-        """The halves must be those of x, and cosines and sines those of the same angles."""
-        x = match["x"]
-        count, size = fixed_dim(x, 1), fixed_dim(x, 3)
-        if x.rank != 4 or count is None or size is None or size % 2:
-            return Rejection(f"{x.name!r} is not known to be heads of an even size", match.root)
-        if match.node("turned").int_attribute("axis", 0) not in (-1, 3):
-            return Rejection("the halves are not joined along the last axis", match.root)
-        if not _is_piece(match["low"], x, 0, size // 2) or not _is_piece(match["high"], x, size // 2, size):
-            return Rejection("the joined values are not the two halves", match.root)
-        cos, sin = _angles_of(match["cos"], "Cos"), _angles_of(match["sin"], "Sin")
-        if cos is None or cos is not sin:
-            return Rejection("the factors are not cosine and sine of the same doubled angles", match.root)
-        fits = all(same_dim(dim(cos, axis), dim(x, at)) for axis, at in ((0, 0), (1, 2)))
-        if cos.rank != 3 or fixed_dim(cos, 2) != size // 2 or not fits:
-            return Rejection("the angles are not known to be one for each token and pair", match.root)
-        refusal = refuse_dtype(x, match.root)
-        return Rotation(cos, count, size) if refusal is None else refusal
+        """The pairs must be those of x, and the factors one for each token and pair."""
+        is_whole = match.has_node("sum")
+        turn = _turned_whole(match) if is_whole else _turned_apart(match)
+        if turn is None:
+            return Rejection("the two products are not those of pairs of the same heads", match.root)
+        refusal = refuse_dtype(turn.x, match.root)
+        if refusal is not None:
+            return refusal
+        if match.opset() < RANGE_OPSET:
+            return Rejection(f"rows are counted by Range, which opset {match.opset()} does not have", match.root)
+        if is_whole and not (repeats(turn.cos, turn.pairing) and repeats(turn.sin, turn.pairing)):
+            return Rejection("the factors are not known to be the same for both elements of each pair", match.root)
+        found = _rotation_of(turn, match.output, is_whole=is_whole)
+        return found or Rejection("the factors are not known to be one for each token and pair", match.root)
 
     def rewrite(self, match: Match, bindings: Rotation) -> GraphPatch:
         """Put the operator there, before the split into heads where there is one."""
         patch = GraphPatch(match.model, match.root)
-        x = match["x"]
-        origin = find_heads(x)
-        flat = None if origin is None else origin.flat
-        source = x if flat is None else flat
-        tables = _existing_tables(bindings.angles) or _make_tables(patch, bindings)
-        body = _build_body(source, tables, bindings)
-        attributes = {"num_heads": bindings.num_heads} if flat is not None else {}
-        rotated = patch.op(
-            "RotaryEmbedding", [source, *tables], attributes, type=source.type, domain=ONNXRUNTIME, body=body
-        )
+        tables = existing_tables(bindings.factors, match.root) or make_tables(patch, bindings.factors)
+        attributes: dict[str, object] = {"num_heads": bindings.num_heads}
+        if bindings.is_interleaved:
+            attributes["interleaved"] = 1
+        if bindings.turned != bindings.size:
+            attributes["rotary_embedding_dim"] = bindings.turned
+        flat = _flat_of(patch, bindings)
+        source = bindings.x if flat is None else flat
+        if flat is None and bindings.turned == bindings.size:
+            del attributes["num_heads"]
+        rotated = patch.op("RotaryEmbedding", [source, *tables], attributes, type=source.type, domain=ONNXRUNTIME)
         if flat is not None:
-            sizes = patch.constant(np.array([0, 0, bindings.num_heads, bindings.size], np.int64), "heads")
-            shape = (dim(x, 0), dim(x, 2), bindings.num_heads, bindings.size)
-            split = patch.op("Reshape", [rotated, sizes], type=_typed(source, shape))
-            rotated = patch.op("Transpose", [split], {"perm": SPLIT}, type=x.type)
-        patch.replace(match.output, rotated)
-        patch.remove(*nodes_only_for([match.root]))
+            rotated = _split(patch, rotated, bindings)
+        patch.replace(bindings.made, rotated)
+        assert bindings.made.producer is not None
+        patch.remove(*nodes_only_for([bindings.made.producer]))
         return patch
 
 
-def _typed(value: Value, shape: tuple[object, ...]) -> TensorType | None:
-    return TensorType(value.type.dtype, shape) if isinstance(value.type, TensorType) else None  # type: ignore[arg-type]  # sizes
+def _stacked(first: OpPattern, second: OpPattern) -> OpPattern:
+    """Return both halves of a result as neighbours."""
+    axes = var("axes")
+    return op("Concat", op("Unsqueeze", first, axes), op("Unsqueeze", second, axes), name="stack")
 
 
-def _is_piece(value: Value, x: Value, start: int, end: int) -> bool:
+def _turned_whole(match: Match) -> _Turn | None:
+    """Return what turns in a sum of two products, whichever operand of whichever product is the quarter turn."""
+    left, right = match.node("left").inputs, match.node("right").inputs
+    for (x, cos), (other, sin) in chain(_orders(left, right), _orders(right, left)):
+        pairing = _quarter_turn(other, x)
+        if pairing is not None:
+            return _Turn(x, pairing, cos, sin)
+    return None
+
+
+def _orders(
+    left: Sequence[Value | None], right: Sequence[Value | None]
+) -> Iterator[tuple[tuple[Value, Value], tuple[Value, Value]]]:
+    a, b = (value for value in left if value is not None)
+    c, d = (value for value in right if value is not None)
+    return product(((a, b), (b, a)), ((c, d), (d, c)))
+
+
+def _rotation_of(turn: _Turn, made: Value, *, is_whole: bool) -> Rotation | None:
+    """Return the rotation where the factors are proven to be one for each token and pair."""
+    x, turned = turn.x, fixed_dim(turn.x, 3)
+    if turned is None:
+        return None
+    pairs = turned // 2
+    for axis in (1, 2):
+        count = fixed_dim(x, axis)
+        has_batch, same = (
+            _is_for_tokens(each, x, axis, turned if is_whole else pairs) for each in (turn.cos, turn.sin)
+        )
+        if count is None or has_batch is None or has_batch is not same:
+            continue
+        factors = Factors(turn.cos, turn.sin, pairs, turn.pairing if is_whole else None, has_batch)
+        return _with_rest(Rotation(x, axis, count, turned, turned, factors, turn.pairing is Pairing.TWINS, made))
+    return None
+
+
+def _quarter_turn(other: Value, x: Value) -> Pairing | None:
+    """Return what pairs a value is the quarter turn of: of (a, b) it has (-b, a)."""
+    size = fixed_dim(x, -1)
+    if size is None or size % 2 or x.rank != 4:
+        return None
+    joined = producer_of(other, "Concat")
+    if joined is not None and len(joined.inputs) == 2 and joined.int_attribute("axis", 0) in (-1, 3):
+        negated, low = producer_of(joined.inputs[0], "Neg"), joined.inputs[1]
+        high = None if negated is None else negated.inputs[0]
+        if _is_piece(low, x, 0, size // 2) and _is_piece(high, x, size // 2, size):
+            return Pairing.HALVES
+    merged = producer_of(other, "Reshape")
+    stack = None if merged is None else producer_of(merged.inputs[0], "Concat")
+    if merged is None or stack is None or not _is_stack(stack, merged.output, size):
+        return None
+    odd_turned, even = (_below_unsqueeze(each) for each in stack.inputs)
+    node = producer_of(odd_turned, "Neg")
+    odd = None if node is None else node.inputs[0]
+    return Pairing.TWINS if _is_every_other(even, x, 0) and _is_every_other(odd, x, 1) else None
+
+
+def _turned_apart(match: Match) -> _Turn | None:
+    """Return what turns where both halves of the pairs are computed by themselves.
+
+    The formula is the same with the halves of heads and the factors exchanged, so both are tried.
+    """
+    halves, factors = (match["low"], match["high"]), (match["cos"], match["sin"])
+    for (low, high), (cos, sin) in ((halves, factors), (factors, halves)):
+        found = _pairs_of(match, low, high)
+        if found is not None:
+            return _Turn(*found, cos, sin)
+    return None
+
+
+def _pairs_of(match: Match, low: Value, high: Value) -> tuple[Value, Pairing] | None:
+    """Return the heads of which two values are the first and the second elements of all pairs."""
+    piece = producer_of(low, "Slice", "Split")
+    x = None if piece is None else piece.inputs[0]
+    size = None if x is None else fixed_dim(x, -1)
+    if x is None or size is None or size % 2 or x.rank != 4:
+        return None
+    if match.has_node("halves"):
+        is_last = match.node("halves").int_attribute("axis", 0) in (-1, 3)
+        fits = is_last and _is_piece(low, x, 0, size // 2) and _is_piece(high, x, size // 2, size)
+        return (x, Pairing.HALVES) if fits else None
+    fits = _is_stack(match.node("stack"), match.output, size)
+    return (x, Pairing.TWINS) if fits and _is_every_other(low, x, 0) and _is_every_other(high, x, 1) else None
+
+
+def _is_stack(stack: Node, merged: Value, size: int) -> bool:
+    """Return whether (…, pairs, 1) and (…, pairs, 1) are joined and merged to (…, size)."""
+    made = stack.output
+    if len(stack.inputs) != 2 or made.rank != 5 or stack.int_attribute("axis", 0) not in (-1, 4):
+        return False
+    is_pairs = fixed_dim(made, 3) == size // 2 and fixed_dim(made, 4) == 2
+    return is_pairs and merged.rank == 4 and fixed_dim(merged, 3) == size
+
+
+def _below_unsqueeze(value: Value | None) -> Value | None:
+    """Return what got another last axis."""
+    node = producer_of(value, "Unsqueeze", "Reshape")
+    inner = None if node is None else node.inputs[0]
+    if value is None or inner is None or inner.rank != 4 or value.rank != 5 or dim(value, 4) != 1:
+        return None
+    return inner if same_dim(dim(inner, 3), dim(value, 3)) else None
+
+
+def _is_piece(value: Value | None, x: Value, start: int, end: int) -> bool:
     """Return whether ``value`` is the slice from ``start`` to ``end`` of the last axis of ``x``."""
     node = producer_of(value, "Slice", "Split")
-    if node is None or node.inputs[0] is not x:
+    if node is None or value is None or node.inputs[0] is not x:
         return False
     if node.op_type == "Slice":
         piece = find_piece(node)
         return piece is not None and (piece.start, piece.end, piece.axis) == (start, end, 3)
+    if node.int_attribute("axis", 0) not in (-1, 3):
+        return False
     sizes = [fixed_dim(made, 3) for made in node.present_outputs()]
-    is_halved = node.int_attribute("axis", 0) in (-1, 3) and sizes == [end - start] * 2
-    return is_halved and value.output_index == (0 if start == 0 else 1)
+    if None in sizes or len(sizes) != len(node.outputs):
+        return False
+    before = sum(size for size in sizes[: value.output_index] if size is not None)
+    return (before, before + (sizes[value.output_index] or 0)) == (start, end)
 
 
-def _angles_of(value: Value, function: str) -> Value | None:
-    """Return the angles of which ``value`` is a function, doubled and with an axis for the heads."""
-    node = producer_of(value, "Unsqueeze")
-    if node is None:
+def _is_every_other(value: Value | None, x: Value, start: int) -> bool:
+    """Return whether ``value`` has every second element of the last axis of ``x``."""
+    node = producer_of(value, "Slice")
+    if node is None or node.inputs[0] is not x:
+        return False
+    starts, ends, axes, steps = (integers_of(node.input(index)) for index in (1, 2, 3, 4))
+    size = fixed_dim(x, 3)
+    if starts is None or ends is None or axes is None or size is None or len(axes) != 1:
+        return False
+    return starts == (start,) and ends[0] >= size and axes[0] in (-1, 3) and steps == (2,)
+
+
+def _is_for_tokens(factor: Value, x: Value, heads_axis: int, width: int) -> bool | None:
+    """Return whether factors are of each entry of the batch (or for all), ``None``: not one for each token and pair."""
+    shape = factor.shape
+    if shape is None or len(shape) > 4 or len(shape) < 2:
         return None
-    axes = node.ints_attribute("axes") or integers_of(node.input(1))
-    applied = producer_of(node.inputs[0], function)
-    doubled = None if applied is None else producer_of(applied.inputs[0], "Concat")
-    if axes not in ((1,), (-3,)) or doubled is None or doubled.int_attribute("axis", 0) not in (-1, 2):
+    padded: list[int | SymbolicDim | None] = [1] * (4 - len(shape))
+    batch, *middle, last = [*padded, *shape]
+    length_axis = 3 - heads_axis
+    if last != width or middle[heads_axis - 1] != 1 or not same_dim(middle[length_axis - 1], dim(x, length_axis)):
         return None
-    parts = doubled.inputs
-    return parts[0] if len(parts) == 2 and parts[0] is parts[1] else None
+    if batch == 1:
+        return False
+    return True if len(shape) == 4 and same_dim(batch, dim(x, 0)) else None
 
 
-def _existing_tables(angles: Value) -> list[Value] | None:
-    """Return the rows and tables that a rotation by the same angles reads already."""
-    for function in angles.consumers():
-        for flat in function.output.consumers() if function.op_type == "Cos" else ():
-            for reader in flat.output.consumers() if flat.op_type == "Reshape" else ():
-                if reader.op_type == "RotaryEmbedding" and reader.graph is angles.graph:
-                    return list(reader.present_inputs())[1:]
-    return None
+def _with_rest(rotation: Rotation) -> Rotation:
+    """Return a rotation of whole heads where only their first features are turned and the others follow."""
+    reader, x = only_reader(rotation.made), rotation.x
+    piece = producer_of(x, "Slice", "Split")
+    whole = None if piece is None else piece.inputs[0]
+    if reader is None or reader.op_type != "Concat" or whole is None or whole.rank != 4 or len(reader.inputs) != 2:
+        return rotation
+    first, rest = reader.inputs
+    size = fixed_dim(whole, 3)
+    if first is not rotation.made or reader.int_attribute("axis", 0) not in (-1, 3) or size is None:
+        return rotation
+    turned = rotation.turned
+    if not _is_piece(x, whole, 0, turned) or not _is_piece(rest, whole, turned, size):
+        return rotation
+    return Rotation(
+        whole, rotation.heads_axis, rotation.num_heads, size, turned, rotation.factors, rotation.is_interleaved,
+        reader.output,
+    )  # fmt: skip
 
 
-def _make_tables(patch: GraphPatch, rotation: Rotation) -> list[Value]:
-    angles, half = rotation.angles, rotation.size // 2
-    width = patch.constant(np.array([-1, half], np.int64), "table_shape")
-    tables = [patch.op("Reshape", [patch.op(name, [angles], type=angles.type), width]) for name in ("Cos", "Sin")]
-    shape = patch.op("Shape", [angles])
-    batch, length = (patch.op("Gather", [shape, patch.constant(np.array([axis], np.int64), "axis")]) for axis in (0, 1))
-    zero, one = (patch.constant(np.array(number, np.int64), "number") for number in (0, 1))
-    scalar = patch.constant(np.zeros(0, np.int64), "scalar")
-    total = patch.op("Reshape", [patch.op("Mul", [batch, length]), scalar])
-    tokens = patch.op("Range", [zero, total, one])
-    sizes = patch.op("Concat", [batch, length], {"axis": 0})
-    rows = patch.op("Reshape", [tokens, sizes], type=TensorType(DataType.INT64, (dim(angles, 0), dim(angles, 1))))
-    return [rows, *tables]
+def _flat_of(patch: GraphPatch, rotation: Rotation) -> Value | None:
+    """Return the heads as (batch, length, heads * size), ``None`` where that would need their elements moved."""
+    split: Value | None = rotation.x
+    if rotation.heads_axis == 1:
+        turned = producer_of(rotation.x, "Transpose")
+        if turned is None or turned.ints_attribute("perm") != SPLIT:
+            return None
+        split = turned.inputs[0]
+    flat = find_flat(split)
+    if flat is not None or split is None:
+        return flat
+    width = rotation.num_heads * rotation.size
+    sizes = patch.constant(np.array([0, 0, width], np.int64), "merged_heads")
+    return patch.op("Reshape", [split, sizes], type=_typed(split, (dim(split, 0), dim(split, 1), width)))
 
 
-def _build_body(source: Value, tables: list[Value], rotation: Rotation) -> Graph:
-    """Return the operator in terms of the standard: rows of the tables, halves of the heads, products."""
-    graph = Graph("rotary")
-    formal = [Value(f"in_{index}", value.type) for index, value in enumerate([source, *tables])]
-    for value in formal:
-        graph.add_input(value)
-    x, rows, *caches = formal
-    is_flat = source.rank == 3
-    heads_axis = 2 if is_flat else 1
-    pick = [graph.new_node("Gather", [table, rows]).output for table in caches]
-    cos, sin = (_with_heads_axis(graph, table, rotation, heads_axis) for table in pick)
-    if is_flat:
-        x = _reshape(graph, x, [0, 0, rotation.num_heads, rotation.size])
-    low, high = (
-        graph.new_node(
-            "Gather", [x, graph.new_constant(np.arange(start, start + rotation.size // 2))], {"axis": 3}
-        ).output
-        for start in (0, rotation.size // 2)
-    )
-
-    def product(left: Value, right: Value) -> Value:
-        return graph.new_node("Mul", [left, right]).output
-
-    new_low = graph.new_node("Sub", [product(low, cos), product(high, sin)]).output
-    new_high = graph.new_node("Add", [product(low, sin), product(high, cos)]).output
-    result = graph.new_node("Concat", [new_low, new_high], {"axis": 3}).output
-    if is_flat:
-        result = _reshape(graph, result, [0, 0, rotation.num_heads * rotation.size])
-    graph.set_outputs([result])
-    return graph
+def _split(patch: GraphPatch, rotated: Value, rotation: Rotation) -> Value:
+    """Return heads as they were before."""
+    x = rotation.x
+    sizes = patch.constant(np.array([0, 0, rotation.num_heads, rotation.size], np.int64), "heads")
+    length = dim(x, 3 - rotation.heads_axis)
+    shape = (dim(x, 0), length, rotation.num_heads, rotation.size)
+    split = patch.op("Reshape", [rotated, sizes], type=_typed(rotated, shape))
+    return split if rotation.heads_axis == 2 else patch.op("Transpose", [split], {"perm": SPLIT}, type=x.type)
 
 
-def _with_heads_axis(graph: Graph, table: Value, rotation: Rotation, axis: int) -> Value:
-    """Return (batch, length, pairs) with an axis of size 1 for the heads."""
-    split = _reshape(graph, table, [0, 0, 1, rotation.size // 2])
-    return split if axis == 2 else graph.new_node("Transpose", [split], {"perm": SPLIT}).output
-
-
-def _reshape(graph: Graph, value: Value, shape: list[int]) -> Value:
-    return graph.new_node("Reshape", [value, graph.new_constant(np.array(shape, np.int64))]).output
+def _typed(value: Value, shape: tuple[object, ...]) -> TensorType | None:
+    return TensorType(value.type.dtype, shape) if isinstance(value.type, TensorType) else None  # type: ignore[arg-type]  # sizes

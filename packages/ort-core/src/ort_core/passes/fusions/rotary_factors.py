@@ -1,0 +1,215 @@
+"""Cosines and sines by which heads are turned, known by what they are made of: each number stands there twice.
+
+    HALVES: (a, b, c, a, b, c)    TWINS: (a, a, b, b, c, c)
+
+A factor repeats its pairs along the last axis because of a Concat of one value with itself, of an Expand that a Reshape
+merges, or of a constant that is so; operators that keep the last axis do not change that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType, TensorType
+from ort_core.ir.values import Value
+from ort_core.passes.fusions.attention_heads import producer_of
+from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, fixed_dim, integers_of, same_dim, stands_before
+from ort_core.rewrite.matcher import constant_of
+from ort_core.rewrite.patch import GraphPatch
+
+_DEPTH = 24  # operators between a factor and what repeats in it; exports have up to a dozen
+_UNARY = frozenset({"Cos", "Sin", "Cast", "Neg", "Identity", "Sqrt", "Reciprocal", "Exp"})
+_BINARY = frozenset({"Mul", "Add", "Sub", "Div"})
+_KEEPS_ROWS = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Gather", "Transpose", "Split", "Tile"})
+
+
+class Pairing(Enum):
+    """How a head's elements form pairs, and a factor's with them."""
+
+    HALVES = "element i goes with element i + pairs"
+    TWINS = "element 2i goes with element 2i + 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Cosines and sines that broadcast to heads of four axes.
+
+    Attributes:
+        cos: the factor of the heads.
+        sin: the factor of the heads turned.
+        pairs: how many there are in each row.
+        pairing: how they stand there; ``None``: once each.
+        has_batch: whether each entry of the batch has its own.
+    """
+
+    cos: Value
+    sin: Value
+    pairs: int
+    pairing: Pairing | None
+    has_batch: bool
+
+
+def repeats(value: Value | None, pairing: Pairing, depth: int = 0) -> bool:
+    """Return whether the last axis of a value is known to have each number twice, in the order of ``pairing``."""
+    if value is None or depth > _DEPTH:
+        return False
+    found = constant_of(value)
+    if found is not None:
+        return _is_repeated(found.array(), pairing)
+    node = value.producer
+    if node is None or node.domain != "":
+        return False
+    if node.op_type in _UNARY:
+        return repeats(node.input(0), pairing, depth + 1)
+    if node.op_type in _BINARY:
+        return _any_repeats(node, pairing, depth)
+    if node.op_type == "MatMul":  # each column of the result comes from one of the second factor
+        return node.inputs[1] is not None and node.inputs[1].rank != 1 and repeats(node.inputs[1], pairing, depth + 1)
+    if node.op_type == "Concat":
+        return _concat_repeats(node, pairing, depth)
+    if node.op_type == "Reshape" and _merges(node, pairing):
+        return True
+    if node.op_type in _KEEPS_ROWS and _keeps_rows(node):
+        return repeats(node.input(0), pairing, depth + 1)
+    return False
+
+
+def _is_repeated(array: np.ndarray, pairing: Pairing) -> bool:
+    if array.ndim == 0 or array.shape[-1] % 2:
+        return False
+    half = array.shape[-1] // 2
+    left, right = (array[..., :half], array[..., half:]) if pairing is Pairing.HALVES else (
+        array[..., 0::2], array[..., 1::2]
+    )  # fmt: skip
+    return bool((left == right).all())
+
+
+def _any_repeats(node: Node, pairing: Pairing, depth: int) -> bool:
+    """Return whether one operand repeats and the other does, too, or is one number for the whole row."""
+    wide = [each for each in node.present_inputs() if each.rank != 0 and dim(each, -1) != 1]
+    return bool(wide) and all(repeats(each, pairing, depth + 1) for each in wide)
+
+
+def _concat_repeats(node: Node, pairing: Pairing, depth: int) -> bool:
+    if _is_last(node.int_attribute("axis", 0), node.output):
+        both = node.inputs
+        return pairing is Pairing.HALVES and len(both) == 2 and both[0] is both[1]
+    return all(repeats(each, pairing, depth + 1) for each in node.inputs)
+
+
+def _is_last(axis: int, value: Value) -> bool:
+    return axis == -1 or (value.rank is not None and axis == value.rank - 1)
+
+
+def _merges(node: Node, pairing: Pairing) -> bool:
+    """Return whether a Reshape joins two last axes of which one repeats the other: (…, n, 2) or (…, 2, n)."""
+    inner, made = node.inputs[0], node.output
+    if inner is None or inner.rank is None or inner.rank < 2 or made.rank is None:
+        return False
+    first, last, width = fixed_dim(inner, -2), fixed_dim(inner, -1), fixed_dim(made, -1)
+    if first is None or last is None or width != first * last:
+        return False
+    if pairing is Pairing.TWINS:
+        return last == 2 and _is_same_along(inner, -1)
+    return first == 2 and _is_same_along(inner, -2)
+
+
+def _is_same_along(value: Value, axis: int) -> bool:
+    """Return whether a value is one and the same at both places of an axis."""
+    node = value.producer
+    if node is None or node.domain != "":
+        return False
+    if node.op_type == "Concat":
+        both = node.inputs
+        rank = value.rank or 0
+        return len(both) == 2 and both[0] is both[1] and node.int_attribute("axis", 0) % rank == axis % rank
+    first = node.inputs[0]
+    return node.op_type in ("Expand", "Tile") and first is not None and first.rank == value.rank and (
+        dim(first, axis) == 1
+    )  # fmt: skip
+
+
+def _keeps_rows(node: Node) -> bool:
+    """Return whether an operator that moves elements keeps the rows of the last axis whole."""
+    inner, made = node.input(0), node.output
+    if inner is None or not same_dim(dim(inner, -1), dim(made, -1)) or inner.rank is None or made.rank is None:
+        return False
+    if node.op_type == "Unsqueeze":
+        return dim(made, -1) != 1
+    if node.op_type == "Slice":  # one that keeps the size of the last axis could still turn it round
+        steps = node.input(4)
+        return steps is None or all(step > 0 for step in integers_of(steps) or (-1,))
+    if node.op_type == "Gather":
+        axis = node.int_attribute("axis", 0)
+        return axis % inner.rank != inner.rank - 1
+    if node.op_type == "Transpose":
+        perm = node.ints_attribute("perm")
+        return perm is not None and perm[-1] == inner.rank - 1
+    if node.op_type == "Split":
+        axis = node.int_attribute("axis", 0)
+        return axis % inner.rank != inner.rank - 1
+    return True
+
+
+def existing_tables(factors: Factors, place: Node) -> list[Value] | None:
+    """Return the rows and tables that an earlier rotation by the same factors reads, if they stand before ``place``."""
+    readers = [each for narrow in _narrowed(factors.cos) for each in narrow.consumers() if each.op_type == "Reshape"]
+    for reader in (each for flat in readers for each in flat.output.consumers()):
+        if reader.op_type != "RotaryEmbedding" or reader.domain != ONNXRUNTIME:
+            continue
+        tables = [each for each in reader.inputs[1:4] if each is not None]
+        flat_sin = producer_of(tables[-1], "Reshape")
+        is_same = flat_sin is not None and any(flat_sin.inputs[0] is each for each in _narrowed(factors.sin))
+        if is_same and all(stands_before(each, place) for each in tables):
+            return tables
+    return None
+
+
+def _narrowed(factor: Value) -> list[Value]:
+    """Return the values that have each pair of a factor once, as earlier rotations made them."""
+    return [factor, *(each.output for each in factor.consumers() if each.op_type == "Slice" and not each.domain)]
+
+
+def make_tables(patch: GraphPatch, factors: Factors) -> list[Value]:
+    """Return the rows and tables for RotaryEmbedding, with the nodes that make them."""
+    width = patch.constant(np.array([-1, factors.pairs], np.int64), "table_shape")
+    narrow = [_narrow(patch, each, factors) for each in (factors.cos, factors.sin)]
+    tables = [
+        patch.op("Reshape", [each, width], type=_typed(each, (None, factors.pairs))) for each in narrow
+    ]  # fmt: skip
+    if not factors.has_batch:  # token i of each sentence has row i
+        return [patch.constant(np.zeros(1, np.int64), "first_row"), *tables]
+    return [_count_rows(patch, factors.cos), *tables]
+
+
+def _typed(value: Value, shape: tuple[object, ...]) -> TensorType | None:
+    return TensorType(value.type.dtype, shape) if isinstance(value.type, TensorType) else None  # type: ignore[arg-type]  # sizes
+
+
+def _narrow(patch: GraphPatch, factor: Value, factors: Factors) -> Value:
+    """Return a factor with each pair once."""
+    if factors.pairing is None:
+        return factor
+    twins = factors.pairing is Pairing.TWINS
+    bounds = (0, 2 * factors.pairs, -1, 2) if twins else (0, factors.pairs, -1, 1)
+    inputs = [patch.constant(np.array([number], np.int64), "bound") for number in bounds]
+    shape = None if factor.shape is None else (*factor.shape[:-1], factors.pairs)
+    return patch.op("Slice", [factor, *inputs], type=None if shape is None else _typed(factor, shape))
+
+
+def _count_rows(patch: GraphPatch, factor: Value) -> Value:
+    """Return (batch, length) counted through: the tables have all tokens one behind the other."""
+    shape, rank = patch.op("Shape", [factor]), factor.rank
+    assert rank is not None
+    lengths = [axis for axis in range(1, rank - 1) if dim(factor, axis) != 1]
+    axes = (0, lengths[0] if lengths else rank - 2)
+    batch, length = (patch.op("Gather", [shape, patch.constant(np.array([axis], np.int64), "axis")]) for axis in axes)
+    zero, one = (patch.constant(np.array(number, np.int64), "number") for number in (0, 1))
+    total = patch.op("Reshape", [patch.op("Mul", [batch, length]), patch.constant(np.zeros(0, np.int64), "scalar")])
+    tokens = patch.op("Range", [zero, total, one])
+    sizes = patch.op("Concat", [batch, length], {"axis": 0})
+    return patch.op("Reshape", [tokens, sizes], type=TensorType(DataType.INT64, (dim(factor, 0), dim(factor, axes[1]))))
