@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from more_architectures import ROWS
 
 STYLES = tuple((attention, exporter) for attention in ("eager", "sdpa") for exporter in ("torchscript", "dynamo"))
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
@@ -159,6 +160,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
 }  # fmt: skip
 
+MORE = {name: Architecture(*row) for name, row in ROWS.items()}
+
 
 class OneOutput(torch.nn.Module):
     """A model whose named inputs are positions and whose result is one tensor, as exporters want them."""
@@ -222,17 +225,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=list(ARCHITECTURES))
+    parser.add_argument("--more", action="store_true", help="the architectures of more_architectures.py")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     failed_file = asked.folder / "FAILED.json"
     failed = json.loads(failed_file.read_text()) if failed_file.exists() else {}
-    for name in asked.only:
+    known = MORE if asked.more else ARCHITECTURES
+    for name in known if asked.more else asked.only:
         for attention, exporter in STYLES:
             style = f"{attention}_{exporter}"
             path = asked.folder / f"{name}.{style}.onnx"
             try:
-                export(ARCHITECTURES[name], attention, exporter, path)
+                export(known[name], attention, exporter, path)
                 failed.pop(f"{name}.{style}", None)
                 print(f"{name} {style}: {path.stat().st_size} bytes", flush=True)
             except Exception as error:  # noqa: BLE001 - an exporter's failure is a row of the table, not ours

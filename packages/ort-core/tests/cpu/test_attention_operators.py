@@ -213,9 +213,10 @@ def test_group_query_attention_is_the_references(
     assert is_native(partitions)
 
 
+@pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_group_query_attention_with_an_addend_is_the_references(
-    heads: int, partitions: list[cpu_partition.CpuPartition]
+    heads: int, causal: int, partitions: list[cpu_partition.CpuPartition]
 ) -> None:
     inputs: dict[str, tuple[int, Sequence[int | str]]] = {
         "q": (FLOAT, ["B", "S", 32]), "k": (FLOAT, ["B", "S", 16]), "v": (FLOAT, ["B", "S", 16]),
@@ -224,7 +225,7 @@ def test_group_query_attention_with_an_addend_is_the_references(
     }  # fmt: skip
     names = ["q", "k", "v", "pk", "pv", "lengths", "total", "", "", "", "addend"]
     each = node("GroupQueryAttention", names, ["y", "nk", "nv"], "com.microsoft", num_heads=4, kv_num_heads=2,
-                softcap=3.0)  # fmt: skip
+                softcap=3.0, causal=causal)  # fmt: skip
     constants = {"total": np.array(12, np.int32)}
     model = model_of([each], inputs, dict.fromkeys(["y", "nk", "nv"], FLOAT), constants)
     feeds = []

@@ -12,11 +12,20 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from ort_core.model_optimization import optimize_proto
-from ort_core.plugin.passes import EXTENDED_PASSES, Level, Pass, pipeline_for
-from ort_transformers.fusion_options import FusionOptions
+from ort_core.plugin.passes import (
+    EXTENDED_PASSES,
+    AttentionFusion,
+    AttentionTarget,
+    Level,
+    Pass,
+    RulePass,
+    pipeline_for,
+)
+from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.fusion_report import FusionReport, report_of
 
 MICROSOFT = "com.microsoft"
+ATTENTION = "AttentionFusion"
 _SWITCHES = {  # the passes of each option; those without one always run
     "enable_gelu": ("GeluFusionL2", "FastGeluFusion", "QuickGeluFusion"),
     "enable_layer_norm": ("LayerNormFusionL2", "SimplifiedLayerNormFusion"),
@@ -68,4 +77,19 @@ def basic_passes(options: FusionOptions) -> Sequence[Pass]:
 def fusion_passes(options: FusionOptions) -> Sequence[Pass]:
     """Return the fusions that options ask for, in their order."""
     wanted = {name for switch, names in _SWITCHES.items() if getattr(options, switch) for name in names}
-    return [each for each in EXTENDED_PASSES if each.name in wanted]
+    chosen = {ATTENTION: RulePass(ATTENTION, [AttentionFusion(targets=attention_targets(options))], Level.EXTENDED)}
+    return [chosen.get(each.name, each) for each in EXTENDED_PASSES if each.name in wanted]
+
+
+def attention_targets(options: FusionOptions) -> frozenset[AttentionTarget]:
+    """Return the operators that attentions may become.
+
+    GroupQueryAttention takes the cache only where options ask for that operator: onnxruntime's kernel refuses a past
+    beside several new tokens of several sentences, which the model as exported runs.
+    """
+    asked = options.attention_op_type
+    if asked is None:
+        return frozenset({AttentionTarget.MULTI_HEAD, AttentionTarget.GROUPED})
+    if asked is AttentionOpType.GroupQueryAttention:
+        return frozenset({AttentionTarget.MULTI_HEAD, AttentionTarget.GROUPED, AttentionTarget.GROUPED_PAST})
+    return frozenset({AttentionTarget.MULTI_HEAD})

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ort_core.passes.base import Level, Pass, PassContext, PassRecordState, PassReport, RulePass
     from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
     from ort_core.passes.fusions.attention import AttentionFusion
+    from ort_core.passes.fusions.attention_targets import AttentionTarget
     from ort_core.passes.near_misses import NearMiss, counted
     from ort_core.passes.pipelines import pipeline_for
 
@@ -17,6 +18,7 @@ __all__ = [
     "EXTENDED_PASSES",
     "STANDARD_FUSIONS",
     "AttentionFusion",
+    "AttentionTarget",
     "Level",
     "NearMiss",
     "Pass",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
             "STANDARD_FUSIONS",
         ),
         "ort_core.passes.fusions.attention": ("AttentionFusion",),
+        "ort_core.passes.fusions.attention_targets": ("AttentionTarget",),
         "ort_core.passes.near_misses": ("NearMiss", "counted"),
         "ort_core.passes.pipelines": ("pipeline_for",),
     },

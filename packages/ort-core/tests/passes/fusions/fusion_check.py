@@ -58,9 +58,9 @@ def ops_of(model: Model) -> list[str]:
     return [node.op_type for node in walk(model.graph)]
 
 
-def run_passes(model: Model, *names: str, dead_code: bool = True) -> PipelineReport:
-    """Run passes by name, and dead code elimination behind them, verifying after each."""
-    passes = [PASSES[name] for name in names]
+def run_passes(model: Model, *names: str | Pass, dead_code: bool = True) -> PipelineReport:
+    """Run passes, as they are or by name, and dead code elimination behind them, verifying after each."""
+    passes = [PASSES[each] if isinstance(each, str) else each for each in names]
     context = PassContext(model, SchemaRegistry(find_onnx_schema, find_contrib_schema), infer=infer)
     return run_pipeline([*passes, DeadCodeElimination()] if dead_code else passes, context, verify=True)
 
@@ -75,7 +75,7 @@ def evaluate_with_kernels(model: Model, feeds: Mapping[str, np.ndarray], kernels
 
 
 def fires(
-    names: str | Sequence[str],
+    names: str | Pass | Sequence[str],
     body: str,
     expected: Sequence[str] | None = None,
     *,
@@ -93,9 +93,10 @@ def fires(
     model = typed_model(body, opset)
     arrays = {**random_feeds(model, 0, sizes), **(feeds or {})}
     before = evaluate_with_onnxruntime(model, arrays)
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    wanted = (names,) if isinstance(names, (str, Pass)) else tuple(names)
     report = run_passes(model, *wanted)
-    assert wanted[-1] in report.counts(), f"{wanted[-1]} did nothing: {[r.rejections for r in report.reports]}"
+    last = wanted[-1].name if isinstance(wanted[-1], Pass) else wanted[-1]
+    assert last in report.counts(), f"{last} did nothing: {[r.rejections for r in report.reports]}"
     if expected is not None:
         assert ops_of(model) == list(expected)
     results = {
@@ -142,12 +143,13 @@ def assert_close(name: str, expected: object, found: object, within: ToleranceNa
     )
 
 
-def stays(names: str | Sequence[str], body: str, *, opset: int = 17, because: str | None = None) -> None:
+def stays(names: str | Pass | Sequence[str], body: str, *, opset: int = 17, because: str | None = None) -> None:
     """Check that the last of the passes refuses, and with a reason that contains ``because`` where that is given."""
     model = typed_model(body, opset)
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    wanted = (names,) if isinstance(names, (str, Pass)) else tuple(names)
     report = run_passes(model, *wanted, dead_code=False)
-    assert wanted[-1] not in report.counts(), f"{wanted[-1]} fired: {ops_of(model)}"
+    last = wanted[-1].name if isinstance(wanted[-1], Pass) else wanted[-1]
+    assert last not in report.counts(), f"{last} fired: {ops_of(model)}"
     if because is not None:
-        reasons = [r.reason for each in report.reports if each.name == wanted[-1] for r in each.rejections]
+        reasons = [r.reason for each in report.reports if each.name == last for r in each.rejections]
         assert any(because in reason for reason in reasons), reasons

@@ -12,42 +12,36 @@ mask of -inf hides whole. The projections stay matrix products. Sizes are proven
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.traversal import ancestors
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts, build_attention_body
 from ort_core.passes.fusions.attention_heads import (
     SPLIT,
-    Heads,
     batch_of,
-    find_heads,
-    find_keys,
-    peel_scale,
-    size_of_heads,
 )
 from ort_core.passes.fusions.attention_mask import (
     Mask,
     broadcast_mask,
     broadcast_type,
 )
+from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
 from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
-from ort_core.passes.fusions.attention_scores import Scores, find_scores, stacked_behind, why_no_scores
+from ort_core.passes.fusions.attention_scores import find_scores, stacked_behind, why_no_scores
+from ort_core.passes.fusions.attention_targets import AttentionTarget, grouped_attention, standard_attention
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
     ONNXRUNTIME,
     dim,
-    dtype_of,
     first_refusal,
-    fixed_dim,
     integers_of,
     number_of,
     only_reader,
@@ -62,24 +56,6 @@ from ort_core.rewrite.rule import RewriteRule
 LAST_AXIS_OPSET = 13  # since then Softmax is over the last axis by default
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionParts:
-    """Everything the fused attention needs."""
-
-    query: Heads
-    key: Heads
-    value: Heads
-    masks: tuple[Mask, ...]
-    scores: Value
-    facts: AttentionFacts
-    hides_rows: bool = False
-
-    @property
-    def uses_past(self) -> bool:
-        """Whether a cache is appended to."""
-        return self.key.joined is not None and self.value.joined is not None
-
-
 def _is_last_axis(node: Node) -> bool:
     axis = node.attribute("axis")
     rank = node.output.rank
@@ -91,14 +67,21 @@ class AttentionFusion(RewriteRule[AttentionParts]):
 
     Args:
         allowed: the element types to fuse; a provider without a kernel for one of them had better leave it alone.
+        targets: the operators to write. The standard's is preferred where the opset has it, then the grouped one where
+            heads share keys or scores are bounded; with ``GROUPED_PAST`` it gets the cache, too.
     """
 
     name = "AttentionFusion"
     emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "MultiHeadAttention"),)
 
-    def __init__(self, allowed: frozenset[DataType] = FUSED_FLOATS) -> None:
+    def __init__(
+        self,
+        allowed: frozenset[DataType] = FUSED_FLOATS,
+        targets: Collection[AttentionTarget] = (AttentionTarget.MULTI_HEAD,),
+    ) -> None:
         super().__init__()
         self._allowed = allowed
+        self._targets = frozenset(targets)
 
     def build_pattern(self) -> Pattern:
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
@@ -122,12 +105,12 @@ class AttentionFusion(RewriteRule[AttentionParts]):
             return Rejection(why_no_scores(match["masked_scores"]), match.root)
         masks = found.masks
         if not match.has_node("guard") or (number_of(match["zero"]) == 0 and all(mask.is_finite for mask in masks)):
-            return _find_parts(match, found)
+            return find_parts(match, found, self._targets)
         if number_of(match["zero"]) != 0 or not all(mask.is_bounded for mask in masks):
             return Rejection(
                 "NaN is replaced behind the softmax and the mask is not known to be finite or -inf", match.root
             )
-        found_parts = _find_parts(match, found)
+        found_parts = find_parts(match, found, self._targets)
         refusals = (refuse_hidden_rows(each, match.root) for mask in masks for each in mask.read()[-1:])
         refusal = first_refusal(*refusals)
         if refusal is not None or isinstance(found_parts, Rejection):
@@ -139,16 +122,10 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         patch = GraphPatch(match.model, match.root)
         facts = bindings.facts
         bias = _sum_of(patch, bindings.masks, bindings.facts.num_heads)
-        inputs = attention_inputs(patch, bindings, bias)
         joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
-        presents = [node.output for node in joined if node is not None]
-        body = build_attention_body(inputs, facts, 1 + len(presents))
-        batch = batch_of(bindings.query)
-        q_shape = (batch, dim(bindings.scores, -2), facts.num_heads * facts.value_size)
-        types = [TensorType(facts.dtype, q_shape), *(value.type for value in presents)]
-        attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
-        node = patch.node("MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body)
-        for old, new in zip(presents, node.outputs[1:], strict=True):
+        presents = [each.output for each in joined if each is not None]
+        node = _put(patch, match.root, bindings, bias, presents)
+        for old, new in zip(presents, node.outputs[1:], strict=False):
             assert new is not None
             patch.replace(old, new)
         result = node.output
@@ -160,81 +137,25 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         return patch
 
 
-def _find_parts(match: Match, scores: Scores) -> AttentionParts | Rejection:
-    product, masks = scores.product, scores.masks
-    left, right = product.inputs
-    assert left is not None
-    assert right is not None
-    q, q_factor = peel_scale(left)
-    keys = find_keys(right)
-    if keys is None:
-        return Rejection(
-            "the second factor of the scores is not known to be keys with their last axes swapped", product
-        )
-    query, value = find_heads(q), find_heads(match["v"])
-    if query is None or value is None:
-        return Rejection("batch and heads of queries or values are stacked, it is not known of what", product)
-    if query.joined is not None:
-        query = Heads(q, None, None)
-    key, value = _same_cache(match, keys[0], value, (q, *(value for mask in masks for value in mask.read())))
-    facts = _facts_of(match, product, (query, key, value), scores.factor * q_factor * keys[1])
-    refusal = facts if isinstance(facts, Rejection) else _refuse_masks(match, scores, facts)
-    if refusal is not None:
-        return refusal
-    assert not isinstance(facts, Rejection)
-    return AttentionParts(query, key, value, masks, product.output, facts)
-
-
-def _facts_of(match: Match, product: Node, parts: tuple[Heads, ...], scale: float) -> AttentionFacts | Rejection:
-    """Return the sizes of an attention and its scale, where they are proven and fit each other."""
-    query, *others = parts
-    sizes = [size_of_heads(heads) for heads in parts]
-    numbers = {count for count, _ in sizes}
-    if len(numbers) != 1 or any(None in size for size in sizes) or sizes[0][1] != sizes[1][1]:
-        return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
-    if not all(same_dim(batch_of(query), batch_of(heads)) for heads in others):
-        return Rejection("query, key and value are not known to have the same batch", match.root)
-    (count, head_size), value_size = sizes[0], sizes[2][1]
-    assert count is not None
-    assert head_size is not None
-    assert value_size is not None
-    if not count * head_size * value_size:
-        return Rejection("the heads have no elements", match.root)
-    if not math.isfinite(scale) or scale == 0:
-        return Rejection(f"the scale is {scale}", match.root)
-    return AttentionFacts(count, head_size, value_size, scale, dtype_of(product.output))
-
-
-def _refuse_masks(match: Match, scores: Scores, facts: AttentionFacts) -> Rejection | None:
-    """Return why a mask cannot be added by the fused operator, whose scores have four axes."""
-    for mask in scores.masks:
-        if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != facts.dtype:
-            return Rejection(
-                f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
-            )
-    for four in scores.fours:
-        if fixed_dim(four, 1) != facts.num_heads:
-            return Rejection(
-                f"{four.name!r} does not have the batch and the heads that the projections have", match.root
-            )
-    return None
-
-
-def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...]) -> tuple[Heads, Heads]:
-    """Return keys and values both with a cache or both without, and both as three axes or both as four."""
-    if key.joined is not None and value.joined is not None:
-        pair = {key.joined, value.joined}
-        if len(pair) == 2 and not pair & ancestors(read, match.graph):
-            return key, value
-    key, value = _without_cache(key), _without_cache(value)
-    is_flat = key.split is not None and value.split is not None
-    if is_flat or key.four is None or value.four is None:
-        return key, value
-    return Heads(key.four, None, None), Heads(value.four, None, None)
-
-
-def _without_cache(heads: Heads) -> Heads:
-    return heads if heads.joined is None else Heads(heads.joined.output, None, None)
+def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | None, presents: Sequence[Value]) -> Node:
+    """Put the operator there that the parts become."""
+    facts = parts.facts
+    if parts.target is AttentionTarget.MULTI_HEAD:
+        inputs = attention_inputs(patch, parts, bias)
+        body = build_attention_body(inputs, facts, 1 + len(presents))
+        shape = (batch_of(parts.query), dim(parts.scores, -2), facts.num_heads * facts.value_size)
+        types = [TensorType(facts.dtype, shape), *(value.type for value in presents)]
+        attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
+        return patch.node("MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body)
+    query = parts.query.as_flat(patch, facts.num_heads * facts.head_size)
+    key = parts.key.as_flat(patch, facts.num_groups * facts.head_size)
+    value = parts.value.as_flat(patch, facts.num_groups * facts.value_size)
+    pasts = (parts.key.past, parts.value.past) if parts.uses_past else (None, None)
+    if bias is not None:
+        bias = broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))
+    if parts.target is AttentionTarget.STANDARD:
+        return standard_attention(patch, (query, key, value, bias, *pasts), facts, presents)
+    return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts)
 
 
 def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...], num_heads: int) -> Value | None:

@@ -14,13 +14,25 @@ from ort_core.ir.values import Value
 
 @dataclass(frozen=True, slots=True)
 class AttentionFacts:
-    """The sizes and the scale of an attention: heads, width of a head in queries and keys, and in values."""
+    """The sizes and the scale of an attention.
+
+    Attributes:
+        num_heads: of the queries.
+        num_groups: heads of keys and values; each serves as many heads of queries.
+        head_size: of queries and keys.
+        value_size: of values.
+        scale: the factor of the scores.
+        dtype: of everything.
+        softcap: the bound of the scores, 0 without one.
+    """
 
     num_heads: int
+    num_groups: int
     head_size: int
     value_size: int
     scale: float
     dtype: DataType
+    softcap: float = 0.0
 
 
 def build_attention_body(inputs: Sequence[Value | None], facts: AttentionFacts, num_outputs: int) -> Graph:

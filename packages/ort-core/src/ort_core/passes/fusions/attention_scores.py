@@ -15,7 +15,7 @@ from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, uns
 from ort_core.passes.fusions.attention_mask import Mask, find_choice
 from ort_core.passes.fusions.operands import dim, only_reader, same_dim
 
-_ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div")
+_ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div", "Tanh")
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
@@ -23,13 +23,15 @@ _STEPS = 6  # between a softmax and the product, of the exports that were looked
 class Scores:
     """The product of queries and keys, what is done to it, and what says how batch and heads are stacked.
 
-    ``fours`` have (batch, heads, …) of which a Reshape makes (batch * heads, …), or the other way round.
+    ``fours`` have (batch, heads, …) of which a Reshape makes (batch * heads, …), or the other way round. With a
+    ``softcap`` the scores were ``softcap * Tanh(scores / softcap)`` before masks.
     """
 
     product: Node
     factor: float
     masks: tuple[Mask, ...] = ()
     fours: tuple[Value, ...] = ()
+    softcap: float = 0.0
 
     def masked_by(self, mask: Mask, *fours: Value) -> Scores:
         """Return them with another mask."""
@@ -39,9 +41,11 @@ class Scores:
 def find_scores(masked: Value) -> Scores | None:
     """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
     value, factor = peel_scale(masked)
-    node = producer_of(value, "MatMul", "Reshape", "Where", "Add")
+    node = producer_of(value, "MatMul", "Reshape", "Where", "Add", "Tanh")
     if node is None:
         return None
+    if node.op_type == "Tanh":
+        return _find_capped(node, factor)
     if node.op_type == "MatMul":
         return Scores(node, factor)
     if node.op_type == "Reshape":
@@ -50,10 +54,21 @@ def find_scores(masked: Value) -> Scores | None:
         if found is None or inner is None:
             return None
         four = inner if inner.rank == 4 else value
+        if found.softcap and factor != 1.0:
+            return None
         return replace(found, factor=found.factor * factor, fours=(*found.fours, four))
     if value is not masked:
         return None
     return _find_chosen(node) if node.op_type == "Where" else _find_added(node)
+
+
+def _find_capped(tanh: Node, cap: float) -> Scores | None:
+    """Return the scores of ``cap * Tanh(product * scale / cap)``."""
+    inner = tanh.inputs[0]
+    found = None if inner is None or only_reader(inner) is not tanh else find_scores(inner)
+    if found is None or found.masks or found.softcap or not cap > 0:
+        return None
+    return replace(found, factor=found.factor * cap, softcap=cap)
 
 
 def _find_chosen(chosen: Node) -> Scores | None:
@@ -101,13 +116,9 @@ def why_no_scores(masked: Value) -> str:
         node = value.producer
         if node is None or node.op_type == "MatMul":
             break
-        if node.op_type == "Tanh":
-            return "the scores are capped by Tanh, for which MultiHeadAttention has no attribute"
         if node.op_type not in _ON_THE_WAY:
             return f"the softmax is not of a product with keys: {node.describe()} is on the way"
-        inner = next(
-            (each for each in node.present_inputs() if producer_of(each, "MatMul", "Tanh", *_ON_THE_WAY)), None
-        )
+        inner = next((each for each in node.present_inputs() if producer_of(each, "MatMul", *_ON_THE_WAY)), None)
         if inner is None:
             break
         value, _ = peel_scale(inner)

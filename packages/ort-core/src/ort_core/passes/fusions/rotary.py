@@ -280,7 +280,8 @@ def _is_for_tokens(factor: Value, x: Value, heads_axis: int, width: int) -> bool
     if shape is None or len(shape) > 4 or len(shape) < 2:
         return None
     padded: list[int | SymbolicDim | None] = [1] * (4 - len(shape))
-    batch, *middle, last = [*padded, *shape]
+    padded.extend(shape)
+    batch, *middle, last = padded
     length_axis = 3 - heads_axis
     if last != width or middle[heads_axis - 1] != 1 or not same_dim(middle[length_axis - 1], dim(x, length_axis)):
         return None

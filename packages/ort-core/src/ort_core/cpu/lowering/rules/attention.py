@@ -56,9 +56,6 @@ def _refuse(node: Node, record: AttentionRecord) -> None:
         raise NotLowered("a window of no keys, or one that is not causal")
     if record.ahead not in (None, 0):
         raise NotLowered("a window that is not causal")
-    is_filled = record.cache is not None and record.cache.growth is Growth.FILLED
-    if is_filled and not record.is_causal:
-        raise NotLowered(f"{node.op_type} that is not causal")
 
 
 def _facts(record: AttentionRecord, query: View, lengths: View | None) -> AttentionFacts:

@@ -1,0 +1,177 @@
+"""The parts of an attention, their sizes proven, and the operator that they become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.traversal import ancestors
+from ort_core.ir.values import Value
+from ort_core.passes.fusions.attention_body import AttentionFacts
+from ort_core.passes.fusions.attention_heads import Heads, batch_of, find_heads, find_keys, peel_scale, size_of_heads
+from ort_core.passes.fusions.attention_mask import Mask
+from ort_core.passes.fusions.attention_scores import Scores
+from ort_core.passes.fusions.attention_targets import STANDARD_OPSET, AttentionTarget, find_groups, why_not_grouped
+from ort_core.passes.fusions.operands import dim, dtype_of, fixed_dim, same_dim
+from ort_core.rewrite.matcher import Match
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionParts:
+    """Everything the fused attention needs."""
+
+    query: Heads
+    key: Heads
+    value: Heads
+    masks: tuple[Mask, ...]
+    scores: Value
+    facts: AttentionFacts
+    target: AttentionTarget = AttentionTarget.MULTI_HEAD
+    hides_rows: bool = False
+
+    @property
+    def uses_past(self) -> bool:
+        """Whether a cache is appended to."""
+        return self.key.joined is not None and self.value.joined is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an attention was found, and what is known from there."""
+
+    match: Match
+    scores: Scores
+    targets: Collection[AttentionTarget]
+    scale: float
+    read: tuple[Value, ...]
+
+
+def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget]) -> AttentionParts | Rejection:
+    """Return the parts of an attention as one of the targets takes them."""
+    product, masks = scores.product, scores.masks
+    left, right = product.inputs
+    assert left is not None
+    assert right is not None
+    q, q_factor = peel_scale(left)
+    keys = find_keys(right)
+    if keys is None:
+        return Rejection(
+            "the second factor of the scores is not known to be keys with their last axes swapped", product
+        )
+    query, value = find_heads(q), find_heads(match["v"])
+    if query is None or value is None:
+        return Rejection("batch and heads of queries or values are stacked, it is not known of what", product)
+    if query.joined is not None:
+        query = Heads(q, None, None)
+    read = (q, *(value for mask in masks for value in mask.read()))
+    place = _Place(match, scores, targets, scores.factor * q_factor * keys[1], read)
+    if AttentionTarget.STANDARD in targets and match.opset() >= STANDARD_OPSET and place.scale > 0:
+        return _standard(place, query, keys[0], value)
+    if AttentionTarget.GROUPED in targets:
+        grouped = _grouped(place, query, keys[0], value)
+        if not isinstance(grouped, Rejection):
+            return grouped
+        if scores.softcap:
+            return grouped
+    if scores.softcap:
+        return Rejection("the scores are capped by Tanh, for which MultiHeadAttention has no attribute", match.root)
+    key, value = _same_cache(match, keys[0], value, read)
+    return _checked(place, query, key, value, AttentionTarget.MULTI_HEAD)
+
+
+def _standard(place: _Place, query: Heads, key: Heads, value: Heads) -> AttentionParts | Rejection:
+    """Return the parts for the standard's operator: groups where there are some, a cache where both have one."""
+    groups = find_groups(key, value, size_of_heads(query)[0] or 0)
+    key, value = (key, value) if groups is None else (groups.key, groups.value)
+    key, value = _same_cache(place.match, key, value, place.read)
+    return _checked(place, query, key, value, AttentionTarget.STANDARD)
+
+
+def _grouped(place: _Place, query: Heads, key: Heads, value: Heads) -> AttentionParts | Rejection:
+    """Return the parts for GroupQueryAttention, and where nothing asks for it why it is not taken."""
+    match = place.match
+    groups = find_groups(key, value, size_of_heads(query)[0] or 0)
+    takes_past = AttentionTarget.GROUPED_PAST in place.targets
+    if groups is None and not place.scores.softcap and not takes_past:
+        return Rejection("each head of queries has its own keys", match.root)
+    key, value = (key, value) if groups is None else (groups.key, groups.value)
+    key, value = _same_cache(match, key, value, place.read)
+    if key.joined is not None and not takes_past:
+        key, value = _without_cache(key), _without_cache(value)
+    parts = _checked(place, query, key, value, AttentionTarget.GROUPED)
+    if isinstance(parts, Rejection):
+        return parts
+    refusal = why_not_grouped(query, key, parts.facts, dim(place.scores.product.output, -2), match.root)
+    return parts if refusal is None else refusal
+
+
+def _checked(
+    place: _Place, query: Heads, key: Heads, value: Heads, target: AttentionTarget
+) -> AttentionParts | Rejection:
+    """Return the parts where their sizes fit each other, and the masks them."""
+    match, scores = place.match, place.scores
+    facts = _facts_of(match, scores.product, (query, key, value), place.scale, target)
+    refusal = facts if isinstance(facts, Rejection) else _refuse_masks(match, scores, facts)
+    if refusal is not None:
+        return refusal
+    assert not isinstance(facts, Rejection)
+    facts = replace(facts, softcap=scores.softcap)
+    return AttentionParts(query, key, value, scores.masks, scores.product.output, facts, target)
+
+
+def _facts_of(
+    match: Match, product: Node, parts: tuple[Heads, ...], scale: float, target: AttentionTarget
+) -> AttentionFacts | Rejection:
+    """Return the sizes of an attention and its scale, where they are proven and fit each other."""
+    query, *others = parts
+    sizes = [size_of_heads(heads) for heads in parts]
+    (count, head_size), (groups, key_size), (value_groups, value_size) = sizes
+    known = any(None in size for size in sizes)
+    if known or head_size != key_size or groups != value_groups or not count or not groups:
+        return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
+    if count != groups and (target is AttentionTarget.MULTI_HEAD or count % groups):
+        return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
+    if not all(same_dim(batch_of(query), batch_of(heads)) for heads in others):
+        return Rejection("query, key and value are not known to have the same batch", match.root)
+    assert head_size is not None
+    assert value_size is not None
+    if not count * head_size * value_size:
+        return Rejection("the heads have no elements", match.root)
+    if not math.isfinite(scale) or scale == 0:
+        return Rejection(f"the scale is {scale}", match.root)
+    return AttentionFacts(count, groups, head_size, value_size, scale, dtype_of(product.output))
+
+
+def _refuse_masks(match: Match, scores: Scores, facts: AttentionFacts) -> Rejection | None:
+    """Return why a mask cannot be added by the fused operator, whose scores have four axes."""
+    for mask in scores.masks:
+        if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != facts.dtype:
+            return Rejection(
+                f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
+            )
+    for four in scores.fours:
+        if fixed_dim(four, 1) != facts.num_heads:
+            return Rejection(
+                f"{four.name!r} does not have the batch and the heads that the projections have", match.root
+            )
+    return None
+
+
+def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...]) -> tuple[Heads, Heads]:
+    """Return keys and values both with a cache or both without, and both as three axes or both as four."""
+    if key.joined is not None and value.joined is not None:
+        pair = {key.joined, value.joined}
+        if len(pair) == 2 and not pair & ancestors(read, match.graph):
+            return key, value
+    key, value = _without_cache(key), _without_cache(value)
+    is_flat = key.split is not None and value.split is not None
+    if is_flat or key.four is None or value.four is None:
+        return key, value
+    return Heads(key.four, None, None), Heads(value.four, None, None)
+
+
+def _without_cache(heads: Heads) -> Heads:
+    return heads if heads.joined is None else Heads(heads.joined.output, None, None)

@@ -1,0 +1,119 @@
+"""Attentions become the operator that is asked for: grouped heads and bounded scores, caches, the standard's."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fusion_check import fires, ops_of, stays
+
+from ort_core.ir.traversal import walk
+from ort_core.passes.base import Level, RulePass
+from ort_core.passes.fusions.attention import AttentionFusion
+from ort_core.passes.fusions.attention_targets import AttentionTarget
+
+MULTI_HEAD, GROUPED, GROUPED_PAST, STANDARD = (
+    AttentionTarget.MULTI_HEAD, AttentionTarget.GROUPED, AttentionTarget.GROUPED_PAST, AttentionTarget.STANDARD,
+)  # fmt: skip
+SIZES = {"B": 2, "P": 4}
+HEAD = "g (float[B,3,32] q, float[B,3,16] k, float[B,3,16] v, float[B,1,3,3] mask{more}) => (float[B,3,32] y{out}) \
+<int64[4] four = {{0,0,4,8}}, int64[4] two = {{0,0,2,8}}, int64[1] axis = {{2}}, int64[5] wide = {{1,1,2,1,1}}, \
+int64[3] merge = {{0,0,32}}, float scale = {{0.3}}, float cap = {{2.5}}, float over = {{0.4}}>"
+HEADS = "qs = Reshape(q, four) qh = Transpose <perm = [0,2,1,3]> (qs) ks = Reshape(k, two) \
+kh = Transpose <perm = [0,2,1,3]> (ks) vs = Reshape(v, two) vh = Transpose <perm = [0,2,1,3]> (vs)"
+REPEATS = "ku = Unsqueeze(kh, axis) ke = Expand(ku, wide) kr = Reshape(ke, back) \
+vu = Unsqueeze(vh, axis) ve = Expand(vu, wide) vr = Reshape(ve, back)"
+SCORES = "kt = Transpose <perm = [0,1,3,2]> (kr) m = MatMul(qh, kt) c = Mul(m, scale) b = Add(c, mask) \
+p = Softmax <axis = 3> (b) o = MatMul(p, vr) t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge)"
+CAPPED = SCORES.replace("c = Mul(m, scale)", "n = Mul(m, scale) d = Mul(n, over) e = Tanh(d) c = Mul(e, cap)")
+PAST = "pk = Identity(past_k) kj = Concat <axis = 2> (past_k, kh) vj = Concat <axis = 2> (past_v, vh)"
+
+
+def _rule(*targets: AttentionTarget) -> RulePass:
+    return RulePass("AttentionFusion", [AttentionFusion(targets=targets)], Level.EXTENDED)
+
+
+def _model(body: str, length: str = "3", more: str = "", out: str = "") -> str:
+    head = HEAD.format(more=more, out=out).replace(
+        "<int64[4] four", f"<int64[4] back = {{-1,4,{length},8}}, int64[4] four"
+    )
+    return f"{head} {{ {body} }}"
+
+
+def _node(model: object, op_type: str) -> object:
+    (node,) = [each for each in walk(model.graph) if each.op_type == op_type]  # type: ignore[attr-defined]  # a model
+    return node
+
+
+@pytest.mark.parametrize("repeat", ["expand", "tile", "concat"])
+@pytest.mark.parametrize("form", ["plain", "capped"])
+def test_heads_that_share_keys_become_groups(form: str, repeat: str) -> None:
+    repeats = {
+        "expand": REPEATS,
+        "tile": REPEATS.replace("Expand(", "Tile("),
+        "concat": re.sub(r"Expand\((.)u, wide\)", r"Concat <axis = 2> (\1u, \1u)", REPEATS),
+    }[repeat]
+    body = _model(f"{HEADS} {repeats} {CAPPED if form == 'capped' else SCORES}")
+    node = _node(fires(_rule(MULTI_HEAD, GROUPED), body, sizes=SIZES), "GroupQueryAttention")
+    assert (node.int_attribute("kv_num_heads", 0), node.int_attribute("causal", 1)) == (2, 0)
+    assert node.float_attribute("softcap", 0.0) == (2.5 if form == "capped" else 0.0)
+    assert node.float_attribute("scale", 0.0) == pytest.approx(0.3)
+
+
+def test_heads_that_share_keys_stay_repeated_where_groups_are_not_asked_for() -> None:
+    model = fires(_rule(MULTI_HEAD), _model(f"{HEADS} {REPEATS} {SCORES}"), sizes=SIZES)
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Expand" in ops_of(model)
+
+
+def test_bounded_scores_stay_where_groups_are_not_asked_for() -> None:
+    stays(_rule(MULTI_HEAD), _model(f"{HEADS} {REPEATS} {CAPPED}"), because="capped by Tanh")
+
+
+def test_a_mask_inside_the_bound_stays() -> None:
+    body = SCORES.replace(
+        "c = Mul(m, scale) b = Add(c, mask)", "n = Mul(m, scale) d = Add(n, mask) e = Tanh(d) b = Mul(e, cap)"
+    )
+    stays(_rule(MULTI_HEAD, GROUPED), _model(f"{HEADS} {REPEATS} {body}"))
+
+
+def test_heads_of_a_size_that_the_kernels_do_not_take_stay_repeated() -> None:
+    body = _model(f"{HEADS} {REPEATS} {SCORES}").replace(",8}", ",4}").replace("[B,3,32]", "[B,3,16]")
+    body = body.replace("float[B,3,16] k, float[B,3,16] v", "float[B,3,8] k, float[B,3,8] v").replace(
+        "0,0,32", "0,0,16"
+    )
+    assert "MultiHeadAttention" in ops_of(fires(_rule(MULTI_HEAD, GROUPED), body, sizes=SIZES))
+
+
+WITH_PAST = _model(
+    f"{HEADS} {PAST} {REPEATS} {SCORES}".replace("(kh, axis)", "(kj, axis)").replace("(vh, axis)", "(vj, axis)"), "-1",
+    ", float[B,2,P,8] past_k, float[B,2,P,8] past_v", ", float[B,2,N,8] kj, float[B,2,N,8] vj",
+).replace("float[B,1,3,3] mask", "float[B,1,1,1] mask").replace("back = {-1,4,-1,8}", "back = {0,4,-1,8}")  # fmt: skip
+
+
+def test_a_cache_is_appended_to_by_groups_only_where_that_is_asked_for() -> None:
+    body = WITH_PAST.replace("B,", "1,")  # onnxruntime's kernel takes several new tokens of one sentence only
+    model = fires(_rule(MULTI_HEAD, GROUPED, GROUPED_PAST), body, sizes={"P": 4})
+    node = _node(model, "GroupQueryAttention")
+    assert node.inputs[3] is not None
+    assert "Concat" not in [each.op_type for each in walk(model.graph) if each.output.rank == 4]
+    model = fires(_rule(MULTI_HEAD, GROUPED), WITH_PAST, sizes=SIZES)
+    assert "MultiHeadAttention" in ops_of(model)
+
+
+@pytest.mark.parametrize("form", ["plain", "capped", "past"])
+def test_the_standards_operator_takes_groups_bounds_and_caches(form: str) -> None:
+    body = {
+        "plain": _model(f"{HEADS} {REPEATS} {SCORES}"), "capped": _model(f"{HEADS} {REPEATS} {CAPPED}"),
+        "past": WITH_PAST,
+    }[form]  # fmt: skip
+    model = fires(_rule(MULTI_HEAD, STANDARD), body, sizes=SIZES, opset=23)
+    node = _node(model, "Attention")
+    assert node.domain == ""
+    assert (node.int_attribute("q_num_heads", 0), node.int_attribute("kv_num_heads", 0)) == (4, 2)
+    assert (len(node.inputs) == 6) == (form == "past")
+
+
+def test_the_standards_operator_is_not_written_below_its_opset() -> None:
+    model = fires(_rule(MULTI_HEAD, STANDARD), _model(f"{HEADS} {REPEATS} {SCORES}"), sizes=SIZES, opset=18)
+    assert "MultiHeadAttention" in ops_of(model)
