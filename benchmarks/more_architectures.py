@@ -113,15 +113,19 @@ ROWS: dict[str, Row | tuple[str, str, Mapping[str, Any], Callable[[], dict[str, 
     "esm": ("EsmModel", "EsmConfig", {
         **WORDS, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": 2}, words),
     "roformer": ("RoFormerModel", "RoFormerConfig", WORDS, words),
-    "nystromformer": ("NystromformerModel", "NystromformerConfig", {**WORDS, "num_landmarks": 4, "segment_means_seq_len": 32}, many_words),
+    "nystromformer": ("NystromformerModel", "NystromformerConfig",
+        {**WORDS, "num_landmarks": 4, "segment_means_seq_len": 32}, many_words),
     "fnet": ("FNetModel", "FNetConfig", WORDS, lambda: {"input_ids": torch.randint(3, 90, (2, 8))}),
     "funnel": ("FunnelBaseModel", "FunnelConfig", {
         "vocab_size": 99, "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 64, "block_sizes": [1, 1]}, words),
     "rembert": ("RemBertModel", "RemBertConfig", {
         **WORDS, "input_embedding_size": 16, "output_embedding_size": 16}, words),
-    "data2vec_vision": ("Data2VecVisionModel", "Data2VecVisionConfig", {**PICTURE, "use_relative_position_bias": True}, picture),
-    "convnext": ("ConvNextModel", "ConvNextConfig", {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}, picture),
-    "convnextv2": ("ConvNextV2Model", "ConvNextV2Config", {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}, picture),
+    "data2vec_vision": ("Data2VecVisionModel", "Data2VecVisionConfig",
+        {**PICTURE, "use_relative_position_bias": True}, picture),
+    "convnext": ("ConvNextModel", "ConvNextConfig",
+        {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}, picture),
+    "convnextv2": ("ConvNextV2Model", "ConvNextV2Config",
+        {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}, picture),
     "segformer": ("SegformerModel", "SegformerConfig", {
         "num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [16, 32], "patch_sizes": [3, 3],
         "strides": [2, 2], "num_attention_heads": [2, 4], "mlp_ratios": [2, 2]}, picture),
@@ -136,7 +140,8 @@ ROWS: dict[str, Row | tuple[str, str, Mapping[str, Any], Callable[[], dict[str, 
         "key_dim": [8, 8, 8]}, picture),
     "mobilevit": ("MobileViTModel", "MobileViTConfig", {
         "image_size": 32, "hidden_sizes": [16, 16, 16], "neck_hidden_sizes": [8, 8, 8, 16, 16, 16, 32]}, picture),
-    "poolformer": ("PoolFormerModel", "PoolFormerConfig", {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}, picture),
+    "poolformer": ("PoolFormerModel", "PoolFormerConfig",
+        {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}, picture),
     "swinv2": ("Swinv2Model", "Swinv2Config", {
         "image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
         picture),
@@ -173,5 +178,6 @@ ROWS: dict[str, Row | tuple[str, str, Mapping[str, Any], Callable[[], dict[str, 
     "rwkv": ("RwkvModel", "RwkvConfig", {
         "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "use_cache": False},
         lambda: {"input_ids": torch.randint(3, 90, (2, 7))}),
-    "recurrent_gemma": ("RecurrentGemmaModel", "RecurrentGemmaConfig", {**GROUPED, "lru_width": 32, "attention_window_size": 4}, words),
+    "recurrent_gemma": ("RecurrentGemmaModel", "RecurrentGemmaConfig",
+        {**GROUPED, "lru_width": 32, "attention_window_size": 4}, words),
 }  # fmt: skip

@@ -326,19 +326,23 @@ def test_near_misses_of_stacked_attention_stay(old: str, new: str) -> None:
 CHOSEN = f"{BERT} a = Where(keep, c, low) p = Softmax(a) {BACK}"
 
 
-def test_choice_of_the_lowest_number_is_a_mask_whatever_rows_it_hides() -> None:
+@pytest.mark.parametrize("choice", ["keep, c, low", "keep, low, c"])
+def test_choice_of_the_lowest_number_is_a_mask_whatever_rows_it_hides(choice: str) -> None:
     keep = np.ones((2, 1, 3, 3), bool)
     keep[0, 0, 1] = False
     keep[1, ..., 2] = False
-    text = _model(CHOSEN, f"{INPUTS}, bool[B,1,3,3] keep")
+    text = _model(CHOSEN.replace("keep, c, low", choice), f"{INPUTS}, bool[B,1,3,3] keep")
     model = fires("AttentionFusion", text, sizes={"B": 2}, feeds={"keep": keep})
     assert ops_of(model) == ["Where", "MultiHeadAttention"]
 
 
+@pytest.mark.parametrize("choice", ["c, other", "other, c"])
 @pytest.mark.parametrize("number", ["-1e4", "-1e30", "3.4e38"])
-def test_choice_of_a_number_that_does_not_swallow_scores_stays_where_rows_may_be_hidden(number: str) -> None:
+def test_choice_of_a_number_that_does_not_swallow_scores_stays_where_rows_may_be_hidden(
+    number: str, choice: str
+) -> None:
     text = _model(
-        CHOSEN.replace("c, low", "c, other"), f"{INPUTS}, bool[B,1,3,3] keep", more=f", float other = {{{number}}}"
+        CHOSEN.replace("c, low", choice), f"{INPUTS}, bool[B,1,3,3] keep", more=f", float other = {{{number}}}"
     )
     stays("AttentionFusion", text)
 

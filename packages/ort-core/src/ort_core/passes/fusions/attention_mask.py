@@ -31,12 +31,14 @@ LOWEST_EFFECT = -1e4  # what GPT-2 puts in the place of a masked score: its shar
 class Mask:
     """What is added to the scores; with ``allowed``, the number that replaces scores where that is false.
 
-    One ``is_stacked`` is (batch * heads, queries or 1, keys).
+    One that ``is_inverted`` replaces them where ``allowed`` is true. One ``is_stacked`` is (batch * heads, queries or 1,
+    keys).
     """
 
     value: Value
     allowed: Value | None = None
     is_stacked: bool = False
+    is_inverted: bool = False
 
     @property
     def rank(self) -> int | None:
@@ -65,7 +67,8 @@ class Mask:
             return self.value
         dtype = dtype_of(self.value)
         zero = patch.constant(np.zeros((), dtype.numpy), "allowed")
-        return patch.op("Where", [self.allowed, zero, self.value], type=TensorType(dtype, self.allowed.shape))
+        choices = [self.value, zero] if self.is_inverted else [zero, self.value]
+        return patch.op("Where", [self.allowed, *choices], type=TensorType(dtype, self.allowed.shape))
 
     def _pulled_apart(self, patch: GraphPatch, num_heads: int) -> Value:
         """Return (batch, heads, queries or 1, keys); a 0 in the shape keeps an axis, so there must be four before."""
@@ -77,19 +80,23 @@ class Mask:
 
 
 def find_choice(chosen: Node) -> Mask | None:
-    """Return the mask of ``Where(allowed, scores, low)`` that is equal to one that is added.
+    """Return the mask of ``Where(allowed, scores, low)``, or ``Where(hidden, low, scores)``, that equals one to add.
 
     Replacing a score and adding to it come to the same when the number is so low that the share is 0 either way, and
     when each row has a score that is kept. The latter is known of a constant whose first column is true, cut as
     exporters cut it: by slices that keep the first column. Near the lowest number of float32 every score is lost in the
     sum, so that rows without any kept score have equal shares either way.
     """
-    allowed, _, low = chosen.inputs
+    allowed, first, second = chosen.inputs
+    is_inverted = number_of(first) is not None
+    low = first if is_inverted else second
     number = number_of(low)
     if allowed is None or low is None or low.rank != 0 or number is None or number > LOWEST_EFFECT:
         return None
     if number <= SWALLOWS_SCORES and dtype_of(low) in _WIDE_RANGE:
-        return Mask(low, allowed)
+        return Mask(low, allowed, is_inverted=is_inverted)
+    if is_inverted:
+        return None
     value: Value | None = allowed
     while value is not None and value.producer is not None:
         node = value.producer

@@ -72,7 +72,8 @@ def _find_capped(tanh: Node, cap: float) -> Scores | None:
 
 
 def _find_chosen(chosen: Node) -> Scores | None:
-    choice, inner = find_choice(chosen), chosen.inputs[1]
+    choice = find_choice(chosen)
+    inner = None if choice is None else chosen.inputs[2 if choice.is_inverted else 1]
     if choice is None or choice.allowed is None or inner is None or not _fits(choice.allowed, inner):
         return None
     found = find_scores(inner)
