@@ -64,7 +64,8 @@ def series() -> dict[str, torch.Tensor]:
 Row = tuple[str, str, Mapping[str, Any], Callable[[], dict[str, torch.Tensor]]]
 ROWS: dict[str, Row | tuple[str, str, Mapping[str, Any], Callable[[], dict[str, torch.Tensor]], str]] = {
     "falcon": ("FalconModel", "FalconConfig", {
-        "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "use_cache": False}, words),
+        "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "use_cache": False}, words),
     "mpt": ("MptModel", "MptConfig", {
         "vocab_size": 99, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64, "use_cache": False}, words),
     "stablelm": ("StableLmModel", "StableLmConfig", GROUPED, words),
@@ -157,8 +158,8 @@ ROWS: dict[str, Row | tuple[str, str, Mapping[str, Any], Callable[[], dict[str, 
     "blenderbot": ("BlenderbotModel", "BlenderbotConfig", PAIR, both_words),
     "prophetnet": ("ProphetNetModel", "ProphetNetConfig", {
         "vocab_size": 99, "hidden_size": 32, "num_encoder_layers": 2, "num_decoder_layers": 2,
-        "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
-        "max_position_embeddings": 64, "use_cache": False, "pad_token_id": 0}, both_words),
+        "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64, "max_position_embeddings": 64, "use_cache": False, "pad_token_id": 0}, both_words),
     "mt5": ("MT5Model", "MT5Config", {
         "vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "use_cache": False,
         "decoder_start_token_id": 0}, both_words),
