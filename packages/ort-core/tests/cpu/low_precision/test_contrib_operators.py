@@ -143,6 +143,25 @@ def test_embedding_normalization_equals_onnxruntime(outputs: list[str], optional
     agrees(model_of([node], inputs, {name: kinds[name] for name in outputs}, constants), feeds)
 
 
+def test_positions_cut_from_a_longer_table_are_read_natively() -> None:
+    names = ["ids", "", "word", "place", "", "g", "b", "", "pos"]
+    nodes = [
+        N("Shape", ["ids"], ["length"], start=1, end=2),
+        N("Slice", ["all", "zero", "length", "one"], ["pos"]),  # as long as the table or the ids, whichever is less
+        N("EmbedLayerNormalization", names, ["y", "counts"], domain=DOMAIN),
+    ]
+    constants = {"word": floats(30, 8), "place": floats(12, 8), "g": floats(8), "b": floats(8)}
+    constants |= {
+        "all": np.arange(12, dtype=np.int32)[None],
+        "zero": np.zeros(1, np.int64),
+        "one": np.ones(1, np.int64),
+    }
+    model = model_of(nodes, {"ids": (INT32, ["B", "S"])}, {"y": FLOAT, "counts": INT32}, constants)
+    agrees(model, {"ids": RANDOM.integers(0, 30, (3, 7)).astype(np.int32)})
+    with pytest.raises(ort.OrtError):
+        session(model, "CPUExecutionProvider").run(None, {"ids": np.zeros((1, 13), np.int32)})
+
+
 def test_ids_that_no_row_has_are_refused_as_by_the_kernels() -> None:
     names = ["ids", "", "word", "place", "", "g", "b"]
     node = N("EmbedLayerNormalization", names, ["y", "counts"], domain=DOMAIN)

@@ -28,10 +28,10 @@ def embed_layer_normalization(lowering: Lowering, node: Node) -> None:
     tables = [lowering.contiguous(_required(node, index)) for index in (2, 3)]
     rows = [gather_rows(lowering, node, tables[0], ids)]
     given = node.input(8)
-    positions = lowering.iota(ids.shape[1]) if given is None else lowering.contiguous(given)
+    positions = lowering.iota(ids.shape[1]) if given is None else _as_long_as(lowering, lowering.contiguous(given), ids)
     rows.append(gather_rows(lowering, node, tables[1], positions))
     if node.input(1) is not None and node.input(4) is not None:
-        segments = lowering.contiguous(node.input(1))
+        segments = _as_long_as(lowering, lowering.contiguous(node.input(1)), ids)
         rows.append(gather_rows(lowering, node, lowering.contiguous(node.input(4)), segments))
     _count_mask(lowering, node, ids)
     total = node.outputs[2] if len(node.outputs) > 2 else None
@@ -40,6 +40,17 @@ def embed_layer_normalization(lowering: Lowering, node: Node) -> None:
     normalized_rows(
         lowering, node, rows, node.input(5), node.input(6), node.float_attribute("epsilon", 9.999999960041972e-13)
     )
+
+
+def _as_long_as(lowering: Lowering, indices: View, ids: View) -> View:
+    """Return indices with the length of the ids, which is checked where it has another name.
+
+    Positions that were cut from a longer table have the length min(table, ids).
+    """
+    if len(indices.shape) != 2 or indices.shape[1] == ids.shape[1]:
+        return indices
+    lowering.require_equal(indices.shape[1], ids.shape[1])
+    return View(indices.buffer, (indices.shape[0], ids.shape[1]), indices.strides, indices.offset)
 
 
 def _stored_sum(lowering: Lowering, node: Node, rows: list[View], output: Value) -> View:
