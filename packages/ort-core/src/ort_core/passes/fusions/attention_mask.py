@@ -31,8 +31,8 @@ LOWEST_EFFECT = -1e4  # what GPT-2 puts in the place of a masked score: its shar
 class Mask:
     """What is added to the scores; with ``allowed``, the number that replaces scores where that is false.
 
-    One that ``is_inverted`` replaces them where ``allowed`` is true. One ``is_stacked`` is (batch * heads, queries or 1,
-    keys).
+    One that ``is_inverted`` replaces them where ``allowed`` is true. One that ``is_stacked`` has the shape
+    (batch * heads, queries or 1, keys).
     """
 
     value: Value
