@@ -130,3 +130,42 @@ def test_what_a_provider_says_of_the_model_counts_where_it_says_nothing_sound_of
     found = places(prepare(text, provider))
     assert found.pop("SkipLayerNormalization") != ECHO
     assert set(found.values()) == {ECHO}
+
+
+def test_parts_on_both_sides_of_a_node_that_is_left_are_still_one_partition() -> None:
+    """The sum comes before what is left, the normalization behind it; the composite as a whole comes behind it."""
+    text = (
+        "g (float[2,3,4] x, float[2,3,4] s, float[4] g) => (float[2,3,4] y) "
+        f"{{ a = Relu(x) k = Exp(g) n = {NORMAL}(a, s, k) y = Neg(n) }}"
+    )
+    echo = echo_of("Relu", "Neg", "Add", "LayerNormalization", "Identity")
+    prepared = prepare(text, echo)
+    assert places(prepared) == {
+        "Relu": ECHO,
+        "Exp": "CPUExecutionProvider",
+        "SkipLayerNormalization": ECHO,
+        "Neg": ECHO,
+    }
+    assert ("Add", "LayerNormalization", "Identity", "Neg") in [each[-4:] for each in echo.compiled]
+    np.testing.assert_allclose(results_of(prepared), results_of(prepare(text, RefusingProvider)), rtol=1e-5, atol=1e-6)
+
+
+class _KeepsGraphs(EchoProvider):
+    operators: ClassVar = frozenset(("Cast", "Sub", "Mul", "Reshape", "Transpose", "MatMul", "Identity", "Relu"))
+    graphs: ClassVar[list] = []
+
+    def compile(self, request):  # noqa: ANN001, ANN201 - as the echo's
+        self.graphs.append(request.graph)
+        return super().compile(request)
+
+
+def test_weights_that_a_body_takes_in_another_form_are_not_handed_over_as_they_were() -> None:
+    packed = ",".join(map(str, range(1, 33)))
+    text = (
+        f"g (float[3,32] x) => (float[3,2] y) <uint8[2,2,8] b = {{{packed}}}, float[2,2] c = {{1,2,3,4}}> "
+        "{ a = Relu(x) y = com.microsoft.MatMulNBits<K=32, N=2, block_size=16, bits=4>(a, b, c) }"
+    )
+    prepare(text, _KeepsGraphs)
+    (graph,) = _KeepsGraphs.graphs
+    read = {value for node in graph for value in node.present_inputs()}
+    assert read.issuperset(graph.initializers), "an engine that drops what nobody reads does not find it again"

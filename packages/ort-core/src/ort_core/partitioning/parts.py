@@ -53,11 +53,46 @@ def claims_with_parts(plain: Capability, ask: Ask, view: GraphView, is_sound: Is
             break
         if taken.revise(answers, chosen, reasons):
             continue
-        claims = _worthwhile(taken.claims(answers), view)
+        found = taken.claims(answers)
+        if taken.split(answers):
+            by_group = _claims_by_group(view, taken, answers, ask, reasons)
+            if by_group is None:
+                break
+            found, split = by_group
+            if split:
+                chosen = {node: kinds for node, kinds in chosen.items() if node not in split}
+                continue
+        claims = _worthwhile(found, view)
         if _count(claims, view) > _count(_claims(plain), view) or not is_sound(claims):
             break
         return [*claims, *_left(claims, plain, taken.rejections(answers), reasons)]
     return [_with_reason(answer, reasons) for answer in plain]
+
+
+def _claims_by_group(
+    view: GraphView, whole: TakenApart, answers: Capability, ask: Ask, reasons: dict[Node, str]
+) -> tuple[list[Claim], set[Node]] | None:
+    """Return what a provider claims of each group of nodes that it takes, and nodes whose parts it takes apart still.
+
+    Among all nodes some parts of a composite may come before a node that is left, and others behind it: the parts are
+    in two groups then. Asked about the group of the composite alone, nothing lies between them.
+
+    Returns:
+        Claims and composites, whose reasons are noted; ``None`` where the provider has no answer.
+    """
+    supported = whole.taken(answers)
+    claims, split = list[Claim](), set[Node]()
+    for group in convex_groups(view.graph.nodes, lambda node: node in supported):
+        chosen = {node: whole.kinds[node] for node in group if node in whole.kinds}
+        part = TakenApart.of(view, chosen, reasons, group)
+        found = ask(part.view)
+        if found is None or not part.holds(found):
+            return None
+        again = part.split(found)
+        reasons.update(dict.fromkeys(again, "its parts are not taken together"))
+        split |= again
+        claims += part.claims(found)
+    return claims, split
 
 
 def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContext) -> list[Node] | Rejection:
@@ -71,6 +106,7 @@ def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContex
         kinds: operators that are taken apart, too, where they are among the parts.
         context: of the model.
     """
+    given = list(node.present_inputs())
     first = decompose(graph, node, context)
     if isinstance(first, Rejection):
         return first
@@ -87,6 +123,9 @@ def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContex
             waiting.extend(reversed(made))  # type: ignore[arg-type]  # a Rejection is falsy
         else:
             parts.append(part)
+    for value in dict.fromkeys(given):  # weights of which a body takes a copy in another form
+        if value.constant is not None and value.graph is graph and not value.use_count and not value.is_graph_output:
+            graph.remove_initializer(value)
     for place, part in enumerate(parts):
         part.name = f"{node.name or node.op_type}/{part.op_type}_{place}"
     return parts
@@ -122,10 +161,16 @@ class TakenApart:
     constant: frozenset[Node]
 
     @classmethod
-    def of(cls, view: GraphView, chosen: Chosen, reasons: dict[Node, str]) -> TakenApart:
-        """Copy a view; nodes that have no parts are taken out of ``chosen``, with the reason in ``reasons``."""
-        graph, _ = extract(view.graph.nodes, view.graph.name)
-        original = dict(zip(graph.nodes, view.graph.nodes, strict=True))
+    def of(
+        cls, view: GraphView, chosen: Chosen, reasons: dict[Node, str], nodes: Sequence[Node] | None = None
+    ) -> TakenApart:
+        """Copy a view; nodes that have no parts are taken out of ``chosen``, with the reason in ``reasons``.
+
+        ``nodes`` are those that the copy has, in order, by default all.
+        """
+        copied = view.graph.nodes if nodes is None else nodes
+        graph, _ = extract(copied, view.graph.name)
+        original = dict(zip(graph.nodes, copied, strict=True))
         parts: dict[Node, Sequence[Node]] = {}
         for twin, node in list(original.items()):
             if node not in chosen:
@@ -139,9 +184,9 @@ class TakenApart:
             del original[twin]
             original.update(dict.fromkeys(made, node))
         offered = set(view.nodes)
-        nodes = tuple(node for node in graph if original[node] in offered)
+        on_offer = tuple(node for node in graph if original[node] in offered)
         graph.freeze()
-        copy = replace(view, graph=graph, nodes=nodes, ranges=ValueRanges().value_range)
+        copy = replace(view, graph=graph, nodes=on_offer, ranges=ValueRanges().value_range)
         return cls(copy, original, parts, dict(chosen), _constant_parts(copy, parts))
 
     def holds(self, answers: Capability) -> bool:
@@ -150,7 +195,7 @@ class TakenApart:
         return len(set(claimed)) == len(claimed) and set(claimed) <= set(self.view.nodes)
 
     def revise(self, answers: Capability, chosen: Chosen, reasons: dict[Node, str]) -> bool:
-        """Take deeper apart, or put back, what is not claimed whole; return whether anything changed."""
+        """Take deeper apart, or put back, what is not claimed in all of its parts; return whether anything changed."""
         claim_of = {part: place for place, claim in enumerate(_claims(answers)) for part in claim.nodes}
         why = {each.node: each.reason for each in answers if isinstance(each, Rejection)}
         is_changed = False
@@ -162,13 +207,24 @@ class TakenApart:
             elif left:
                 reasons[node] = f"its part {left[0].op_type}: {why.get(left[0], 'it is left without a reason')}"
                 del chosen[node]
-            elif self._home(node, claim_of) is None:
-                reasons[node] = "its parts are not taken together"
-                del chosen[node]
             else:
                 continue
             is_changed = True
         return is_changed
+
+    def split(self, answers: Capability) -> set[Node]:
+        """Return the nodes whose parts are not all in one claim."""
+        claim_of = {part: place for place, claim in enumerate(_claims(answers)) for part in claim.nodes}
+        return {
+            node for node, parts in self.parts.items()
+            if any(part not in claim_of for part in parts) or self._home(node, claim_of) is None
+        }  # fmt: skip
+
+    def taken(self, answers: Capability) -> set[Node]:
+        """Return the nodes of the original that are claimed, those in parts where all of these are."""
+        claimed = {node for claim in _claims(answers) for node in claim.nodes}
+        left = {self.original[node] for node in self.original if node not in claimed}
+        return {self.original[node] for node in claimed} - left
 
     def _home(self, node: Node, claim_of: Mapping[Node, int]) -> int | None:
         """Return which claim takes all parts of a node, ``None`` where there is none.

@@ -25,21 +25,24 @@ NF4_VALUES = (
 
 
 def _parts(w: BodyWriter, packed: Value, bits: int) -> list[Value]:
-    """Return the codes of a byte, those of the low bits first, each as uint8 of the bytes' shape."""
-    count = 8 // bits
-    codes = []
-    for place in range(count):
-        shifted = packed
-        if place:
-            shifted = w.op("BitShift", packed, w.constant(place * bits, DataType.UINT8), direction="RIGHT")
-        codes.append(w.op("Mod", shifted, w.constant(1 << bits, DataType.UINT8)) if place < count - 1 else shifted)
+    """Return the codes of a byte, those of the low bits first, each as floats of the bytes' shape.
+
+    What a code and those below it make, less what those below it make, is the code times a power of two: differences
+    and quotients that floats hold. No byte is shifted or divided: not every engine cuts off what is left over.
+    """
+    limits = range(bits, 8, bits)
+    below = [w.cast(w.op("Mod", packed, w.constant(1 << limit, DataType.UINT8)), DataType.FLOAT) for limit in limits]
+    sums = [*below, w.cast(packed, DataType.FLOAT)]
+    codes = [sums[0]]
+    for limit, low, high in zip(limits, sums, sums[1:], strict=False):
+        codes.append(w.op("Mul", w.op("Sub", high, low), w.constant(0.5**limit, DataType.FLOAT)))
     return codes
 
 
 def _unpacked(w: BodyWriter, packed: Value, bits: int, *shape: int | Value, high_first: bool = False) -> Value:
-    """Return uint8 codes of bytes in a shape; the last axis of the bytes holds 8 / bits codes each."""
+    """Return the codes of bytes as floats in a shape; the last axis of the bytes holds 8 / bits codes each."""
     if bits == 8:
-        return w.reshape(packed, *shape)
+        return w.cast(w.reshape(packed, *shape), DataType.FLOAT)
     if bits not in (2, 4):
         raise NoBody(f"codes of {bits} bits have no body")
     codes = _parts(w, packed, bits)
@@ -56,8 +59,7 @@ def _codes(w: BodyWriter, index: int, bits: int, rows: int, width: int) -> Value
     held = w.constant_input(index)
     if held is None:
         packed = w.reshape(w.input(index), rows, -1)
-        codes = w.slice(_unpacked(w, packed, bits, rows, -1), 1, 0, width)
-        return w.cast(codes, DataType.FLOAT)
+        return w.slice(_unpacked(w, packed, bits, rows, -1), 1, 0, width)
     return w.cast(w.op("Constant", value=_spread(held, bits, rows, width)), DataType.FLOAT)
 
 
@@ -141,14 +143,14 @@ def gather_block_quantized(w: BodyWriter) -> Results:
     taken = [w.op("Gather", w.input(index), rows, axis=0) for index in (0, 2)]
     after = rank + w.rank(1) - 1
     head = [0] * (after - 1)
-    codes = w.cast(_unpacked(w, taken[0], bits, *head, width), DataType.FLOAT)
+    codes = _unpacked(w, taken[0], bits, *head, width)
     if width % block:
         raise NoBody("a row that ends inside of a block")
     blocks = w.reshape(codes, *head, -1, block)
     if w.has(3):
         packed = w.op("Gather", w.input(3), rows, axis=0)
         zeros = w.slice(_unpacked(w, packed, bits, *head, -1), after - 1, 0, width // block)
-        shifted = w.op("Sub", blocks, w.unsqueeze(w.cast(zeros, DataType.FLOAT), -1))
+        shifted = w.op("Sub", blocks, w.unsqueeze(zeros, -1))
     else:
         shifted = w.op("Sub", blocks, w.constant(float(1 << (bits - 1)), DataType.FLOAT))
     scales = taken[1] if w.dtype(2) is DataType.FLOAT else w.cast(taken[1], DataType.FLOAT)
@@ -164,7 +166,7 @@ def _rows(w: BodyWriter, length: int) -> tuple[Value, Value]:
     wanted = w.op("Where", w.op("Less", indices, none), w.op("Add", indices, end), indices)
     inside = w.op("And", w.op("GreaterOrEqual", wanted, none), w.op("Less", wanted, end))
     last = w.constant(length - 1, dtype)
-    return inside, w.op("Clip", wanted, none, last)
+    return inside, w.op("Min", w.op("Max", wanted, none), last)  # engines that know no Clip of integers have both
 
 
 def _known(shape: tuple[Dim, ...] | None, axis: int) -> int:

@@ -10,7 +10,7 @@ from ort_core.ops.attention import AttentionFeature, AttentionRecord, Rotary
 from ort_core.ops.bodies.activations import Results
 from ort_core.ops.bodies.attention import Masks, attend, merge_heads, operands, read_record
 from ort_core.ops.bodies.normalization import rms_norm
-from ort_core.ops.bodies.rotary import pairs_of, rotate
+from ort_core.ops.bodies.rotary import angles, pairs_of, rotate
 from ort_core.ops.bodies.writer import BodyWriter, NoBody
 
 INT64 = DataType.INT64
@@ -60,8 +60,7 @@ def group_query_attention(w: BodyWriter) -> Results:
     if record.rotary is not None:
         query, key = _turned(w, rows, record, record.rotary, query, key)
     key, value = (_present(w, rows, index, new) for index, new in ((3, key), (4, value)))
-    seen_key, seen_value, bias = _seen(w, rows, key, value)
-    columns = w.size(seen_key, 2)
+    seen_key, seen_value, bias, columns = _seen(w, rows, key, value)
     masks = Masks(bias, _visible(w, rows, columns, record), record.softcap, _sink(w, record))
     output, _ = attend(w, (query, seen_key, seen_value), record, masks)
     stored = [w.narrow(_kept(w, rows, each)) if w.wants(place) else None for place, each in ((1, key), (2, value))]
@@ -92,7 +91,7 @@ def _turned(
         if w.shape(rotary.positions) is None or w.shape(rotary.positions) != (w.shape(0) or ())[:2]:
             raise NoBody("nothing says that its positions have the shape of its tokens")
         places = w.input(rotary.positions)
-    cos, sin = (w.unsqueeze(w.op("Gather", w.wide(index), places, axis=0), 1) for index in (rotary.cos, rotary.sin))
+    cos, sin = (w.unsqueeze(each, 1) for each in angles(w, rotary.cos, rotary.sin, places))
     whole, interleaved = record.query.size == 2 * pairs, rotary.is_interleaved
     first, second = (rotate(w, x, cos, sin, pairs, interleaved=interleaved, whole=whole) for x in (query, key))
     return first, second
@@ -111,14 +110,18 @@ def _present(w: BodyWriter, rows: _Rows, index: int, new: Value) -> Value:
     return w.op("GatherElements", joined, w.op("Expand", source, shape), axis=2)
 
 
-def _seen(w: BodyWriter, rows: _Rows, key: Value, value: Value) -> tuple[Value, Value, Value | None]:
-    """Return the keys and values that have a column in the attention bias, and the columns of that bias."""
+def _seen(w: BodyWriter, rows: _Rows, key: Value, value: Value) -> tuple[Value, Value, Value | None, Value]:
+    """Return the keys and values that have a column in the attention bias, that bias, and the number of columns.
+
+    The number is that of rows as it was computed: providers know bounds of it, and none of a size of gathered rows.
+    """
+    columns = rows.fresh if rows.capacity is None else rows.length
     if not w.has(10):
-        return key, value, None
+        return key, value, None, columns
     bias = w.wide(10)
     width = w.size(bias, 3)
-    columns = w.size(key, 2)
-    return w.slice(key, 2, 0, width), w.slice(value, 2, 0, width), w.slice(bias, 3, 0, columns)
+    seen = w.op("Min", width, columns)
+    return w.slice(key, 2, 0, width), w.slice(value, 2, 0, width), w.slice(bias, 3, 0, columns), seen
 
 
 def _visible(w: BodyWriter, rows: _Rows, columns: Value, record: AttentionRecord) -> Value:

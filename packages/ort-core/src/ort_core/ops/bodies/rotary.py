@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.ops.bodies.activations import Results
@@ -38,6 +40,22 @@ def pairs_of(w: BodyWriter, index: int) -> int:
     return found
 
 
+def angles(w: BodyWriter, cos: int, sin: int, places: Value) -> tuple[Value, Value]:
+    """Return the cosines and sines of positions, each (..., pairs), from tables of (rows, pairs).
+
+    A position outside of the tables, which kernels refuse, reads none of their rows: its cosines are NaN.
+    """
+    dtype = DataType.INT64
+    rows = (w.shape(cos) or (None,))[0]
+    end = w.constant(rows, dtype) if isinstance(rows, int) else w.squeeze(w.size(w.input(cos), 0), 0)
+    none, one = w.constant(0, dtype), w.constant(1, dtype)
+    is_inside = w.op("And", w.op("GreaterOrEqual", places, none), w.op("Less", places, end))
+    held = w.op("Min", w.op("Max", places, none), w.op("Sub", end, one))
+    found = w.op("Gather", w.wide(cos), held, axis=0)
+    nan = w.constant(np.nan, w.computing(cos))
+    return w.op("Where", w.unsqueeze(is_inside, -1), found, nan), w.op("Gather", w.wide(sin), held, axis=0)
+
+
 def rotary_embedding(w: BodyWriter) -> Results:
     """Rotate each head by its token's position."""
     pairs, rank = pairs_of(w, 2), w.rank(0)
@@ -52,7 +70,7 @@ def rotary_embedding(w: BodyWriter) -> Results:
         width = last // count if count else 2 * pairs
         heads = w.transpose(w.reshape(x, 0, 0, last // width, width), 0, 2, 1, 3)
     places = _positions(w, heads)
-    cos, sin = (w.unsqueeze(w.op("Gather", w.wide(index), places, axis=0), 1) for index in (2, 3))
+    cos, sin = (w.unsqueeze(each, 1) for each in angles(w, 2, 3, places))
     turned = rotate(w, heads, cos, sin, pairs, interleaved=bool(w.integer("interleaved")), whole=2 * pairs == width)
     return [w.narrow(turned if rank == 4 else w.reshape(w.transpose(turned, 0, 2, 1, 3), 0, 0, last))]
 
