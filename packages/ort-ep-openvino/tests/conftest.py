@@ -13,7 +13,7 @@ from ort_core.plugin import GraphView
 from ort_core.testing.claims import typed_model, view_of
 
 NAME = "OpenVINOExecutionProvider"
-HEADER = '<ir_version: 10, opset_import: ["" : 21]> '
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> '
 ABSENT = "the openvino package is not installed: tests that run OpenVINO are skipped"
 
 

@@ -99,3 +99,20 @@ def test_what_was_asked_before_is_not_asked_again_neither_in_a_session_nor_in_a_
             answers.append([provider.get_capability(short), provider.get_capability(long)])
     assert len(asked) == 3, "the short one once by each provider, the long one once"
     assert all(each == answers[0] for each in answers)
+
+
+def test_rotary_embeddings_by_tables_of_half_their_width_are_right_when_they_are_loaded_again(session, compilations):
+    angles = np.arange(8)[:, None] * np.linspace(0.1, 1, 4)
+    x = np.linspace(-2, 2, 48, dtype=np.float32).reshape(1, 2, 3, 8)
+    feeds = {"x": x, "p": np.array([[5, 0, 2]])}
+    feeds |= {"c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}
+    body = (
+        "g (float[b,2,t,8] x, int64[b,t] p, float[8,4] c, float[8,4] s) => (float[b,2,t,8] y) "
+        "{ y = com.microsoft.RotaryEmbedding (x, p, c, s) }"
+    )
+    low, high = x[..., :4], x[..., 4:]
+    cos, sin = (feeds[name][feeds["p"]][:, None] for name in "cs")
+    expected = np.concatenate([low * cos - high * sin, low * sin + high * cos], axis=-1)
+    for _ in range(2):
+        with session(body) as opened:
+            np.testing.assert_allclose(opened.run(None, feeds)[0], expected, rtol=1e-5, atol=1e-5)

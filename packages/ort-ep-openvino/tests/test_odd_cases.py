@@ -169,3 +169,25 @@ def test_sizes_that_are_open_may_change(name: str) -> None:
         for found, right in zip(own.run(None, weights | feeds), expected, strict=True):
             facts = compare(found, right, "approximate")
             assert facts.passes, facts
+
+
+@pytest.mark.parametrize("size", ["256", "n"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.int64])
+def test_integers_are_those_of_numpy_whether_sizes_are_fixed_or_open(dtype: type, size: str) -> None:
+    """Kernels for open sizes are generated, and others than those for fixed ones."""
+    text = np.dtype(dtype).name
+    lowest = 0 if text.startswith("u") else -100
+    x = GENERATOR.integers(lowest, 100, 256).astype(dtype)
+    z = GENERATOR.integers(1, 50, 256).astype(dtype)
+    truncated = (np.abs(x.astype(np.int64)) // z * np.sign(x)).astype(dtype)
+    expected = {"Div": truncated, "Mod": x % z, "Min": np.minimum(x, z), "Max": np.maximum(x, z), "Sub": x - z}
+    if dtype is np.uint8:
+        expected["BitShift"] = x >> (z % 8)
+    results = ", ".join(f"{text}[{size}] {name}" for name in expected)
+    nodes = " ".join(f"{name} = {name} (x, z)" for name in expected if name != "BitShift")
+    shift = ' r = Mod (z, e)  BitShift = BitShift <direction = "RIGHT"> (x, r)' if dtype is np.uint8 else ""
+    body = f"g ({text}[{size}] x, {text}[{size}] z) => ({results}) <{text} e = {{8}}> {{ {nodes}{shift} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {body}')
+    session = ort.InferenceSession(model.SerializeToString(), providers=[NAME, "CPUExecutionProvider"])
+    for name, found in zip(expected, session.run(None, {"x": x, "z": z}), strict=True):
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)

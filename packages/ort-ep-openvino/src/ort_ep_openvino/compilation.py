@@ -76,8 +76,13 @@ def _compiled_or_cached(
     start = time.perf_counter()
     compiled, ports = _compiled(program, weights, request, options)
     if time.perf_counter() - start >= max(MIN_CACHED_S, program.weights_nbytes / CACHED_NBYTES_PER_S):
-        cache.put(_cache_key(program, mark), ports.sealed_with(_sdk.export_model(compiled)))
-        cache.put(mark, b"stored")
+        try:
+            exported = _sdk.export_model(compiled)
+        except _sdk.SdkError as error:
+            log.info("a model of %s is not cached: %s", request.name, error)
+        else:
+            cache.put(_cache_key(program, mark), ports.sealed_with(exported))
+            cache.put(mark, b"stored")
     return compiled, ports
 
 

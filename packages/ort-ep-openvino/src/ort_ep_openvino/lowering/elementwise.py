@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.claims import dtype_of
+from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     comparable_integers,
@@ -47,6 +47,14 @@ def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
     return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
 
 
+def _bytes_of_fixed_sizes(view: GraphView, node: Node) -> str | None:
+    """Refuse quotients of bytes of open sizes: the kernels that OpenVINO generates for these round to the nearest."""
+    values = (*node.present_inputs(), *node.present_outputs())
+    if dtype_of(node.output) not in BYTES or all(is_static(value) for value in values):
+        return None
+    return "OpenVINO rounds quotients of bytes to the nearest where sizes are open; ONNX cuts off what is left over"
+
+
 def _shifts_nothing_out(view: GraphView, node: Node) -> str | None:
     if node.string_attribute("direction", "") == "RIGHT":
         return None
@@ -76,7 +84,9 @@ ELEMENTWISE: Mapping[str, Rule] = {
         for name in _WRAPPING
     },
     "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
-    "Div": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32,), oldest=NUMPY_BROADCAST),
+    "Div": Rule(
+        FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32, _bytes_of_fixed_sizes), oldest=NUMPY_BROADCAST
+    ),
     "Pow": Rule(FLOATS, ports={1: FLOATS | WIDE}, conditions=(_same_types, fits_float32), oldest=NUMPY_BROADCAST),
     "Mod": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32,)),
     "Max": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
@@ -96,7 +106,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "BitwiseOr": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "BitwiseXor": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "BitwiseNot": Rule(BYTES | INT32),
-    "BitShift": Rule(frozenset({DataType.UINT8}), conditions=(_shifts_nothing_out,)),
+    "BitShift": Rule(frozenset({DataType.UINT8}), conditions=(_shifts_nothing_out, _bytes_of_fixed_sizes)),
     "Where": Rule(MOVED, ports={0: BOOL}),
     "Cast": Rule(MOVED, conditions=(_exact_conversion, without_attributes(saturate=1))),
     "CastLike": Rule(
