@@ -39,6 +39,10 @@ class Step:
     def columns(self) -> int:
         return self.capacity + self.fresh if self.appends else self.capacity or self.fresh
 
+    @property
+    def is_total_known(self) -> bool:
+        return self.appends and self.capacity > 0
+
     def model(self) -> onnx.ModelProto:
         batch, kv = len(self.lengths), SHARED * SIZE
         width = HEADS * SIZE + (2 * kv if self.packed else 0)
@@ -50,7 +54,9 @@ class Step:
         tables = {name: [ROWS, SIZE // 2] for name in ("cos", "sin")} if self.rotates else {}
         inputs = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (shapes | tables).items()]
         inputs += [onnx.helper.make_tensor_value_info("lengths", 6, [batch])]
-        inputs += [onnx.helper.make_tensor_value_info("total", 6, [1])]
+        # Sizes that an output declares are not believed: a total that is a constant says that the cache grows to it.
+        total = [onnx.helper.make_tensor("total", 6, [1], [self.columns])] if self.is_total_known else []
+        inputs += [] if total else [onnx.helper.make_tensor_value_info("total", 6, [1])]
         names = [n if n in shapes or n in tables else "" for n in ("q", "k", "v", "pk", "pv")]
         names += ["lengths", "total", *(("cos", "sin") if self.rotates else ())]
         node = onnx.helper.make_node(
@@ -60,7 +66,7 @@ class Step:
         cache = [batch, SHARED, self.columns, SIZE]
         given = {"y": [batch, self.fresh, HEADS * SIZE], "k2": cache, "v2": cache}
         outputs = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in given.items()]
-        graph = onnx.helper.make_graph([node], "g", inputs, outputs)
+        graph = onnx.helper.make_graph([node], "g", inputs, outputs, total)
         return onnx.helper.make_model(graph, opset_imports=DOMAINS, ir_version=10)
 
     def feeds(self) -> dict[str, np.ndarray]:
@@ -72,7 +78,8 @@ class Step:
         if self.rotates:
             found["cos"], found["sin"] = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         found["lengths"] = np.array(self.lengths, np.int32) - 1
-        found["total"] = np.array([max(self.lengths)], np.int32)
+        if not self.is_total_known:
+            found["total"] = np.array([max(self.lengths)], np.int32)
         return found
 
 

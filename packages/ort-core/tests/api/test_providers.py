@@ -25,6 +25,7 @@ from ort_core.providers.discovery import PluginSource, entry_point_sources
 from ort_core.providers.hookspecs import PLUGIN_API
 from ort_core.session_api.provider_request import normalized
 from ort_core.stages import PlacementWarning
+from ort_core.testing.environments import alone
 from ort_core.testing.fake_providers import FailsInRun
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -146,6 +147,14 @@ def test_providers_of_the_options_are_used_and_the_argument_wins(session_of):
         assert session_of("two_inputs", chosen, [CPU]).get_providers() == [CPU]
 
 
+@pytest.fixture
+def own_plugins_only():
+    """Whatever other providers are installed here, policies choose among ort-core's own."""
+    with alone():
+        yield
+
+
+@pytest.mark.usefixtures("own_plugins_only")
 def test_a_policy_chooses_and_warns_when_it_cannot_have_its_way(session_of):
     chosen = SessionOptions()
     chosen.set_provider_selection_policy(OrtExecutionProviderDevicePolicy.PREFER_CPU)
@@ -157,6 +166,7 @@ def test_a_policy_chooses_and_warns_when_it_cannot_have_its_way(session_of):
         session_of("two_inputs", chosen)
 
 
+@pytest.mark.usefixtures("own_plugins_only")
 def test_a_delegate_chooses_among_the_devices(session_of):
     chosen = SessionOptions()
     seen = []

@@ -92,7 +92,7 @@ def test_a_distribution_that_comes_or_goes_is_seen(folder: Path) -> None:
     discovered()
     install(folder, "ort_own_one")
     assert find_remembered() is None
-    assert Environment().available_providers()[0] == "OwnExecutionProvider"
+    assert "OwnExecutionProvider" in Environment().available_providers()
     discovered()
     second = Environment()
     assert second.get_provider("OwnExecutionProvider").__module__ == "ort_own_one.provider"

@@ -25,6 +25,21 @@ def installed(*sources: PluginSource) -> Iterator[Environment]:
         yield environment
 
 
+def own_sources() -> list[PluginSource]:
+    """Return ort-core's own plugins: what a test counts on wherever it runs, whatever else is installed."""
+    return [source for source in entry_point_sources() if source.distribution == "ort-core"]
+
+
+@contextmanager
+def alone(*sources: PluginSource) -> Iterator[Environment]:
+    """Let new sessions see ort-core's own plugins and the given ones only, whatever else is installed.
+
+    For one thread at a time: the environment is that of the process.
+    """
+    with _as_default(Environment(lambda: [*own_sources(), *sources])) as environment:
+        yield environment
+
+
 @contextmanager
 def without_operators(keys: Collection[tuple[str, str, int]]) -> Iterator[Environment]:
     """Let new sessions see no plugin's operators of these domains, names and versions: another takes their place.

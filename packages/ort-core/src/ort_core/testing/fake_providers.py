@@ -28,7 +28,8 @@ from ort_core.plugin import (
 )
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
-from ort_core.providers.discovery import PluginSource, entry_point_sources
+from ort_core.providers.discovery import PluginSource
+from ort_core.testing.environments import own_sources
 
 
 class EchoProvider(ExecutionProvider):
@@ -163,5 +164,5 @@ def plugin_of(
 
 
 def environment_of(*sources: PluginSource) -> Environment:
-    """Return an environment with the installed plugins and the given ones."""
-    return Environment(lambda: [*entry_point_sources(), *sources])
+    """Return an environment with ort-core's own plugins and the given ones, whatever else is installed."""
+    return Environment(lambda: [*own_sources(), *sources])
