@@ -154,7 +154,7 @@ class _KeepsGraphs(EchoProvider):
     operators: ClassVar = frozenset(("Cast", "Sub", "Mul", "Reshape", "Transpose", "MatMul", "Identity", "Relu"))
     graphs: ClassVar[list] = []
 
-    def compile(self, request):  # noqa: ANN001, ANN201 - as the echo's
+    def compile(self, request):
         self.graphs.append(request.graph)
         return super().compile(request)
 
