@@ -10,15 +10,16 @@ A value passes when ``|found - expected| <= absolute + relative * |expected|``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from ort_core.frozen import frozen
+
 ToleranceName = Literal["exact", "rounding", "approximate", "random"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tolerance:
     """Limits of a comparison."""
 
@@ -67,7 +68,7 @@ def tolerance(name: ToleranceName, dtype: np.dtype | str) -> Tolerance:
     return Tolerance(name, steps * spacing, steps * spacing)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allowance:
     """A named tolerance, with other limits where somebody gives them: for numbers of every type, never for text."""
 
@@ -94,7 +95,7 @@ def _is_integer(dtype: np.dtype | str) -> bool:
     return name.startswith(("int", "uint"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Facts of comparing two arrays of one shape and type; ``worst`` is the index of the largest excess."""
 

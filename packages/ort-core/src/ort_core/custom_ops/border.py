@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import place_of, user_traceback
 from ort_core.errors import OrtError, RuntimeException
 from ort_core.forks import Lock, new_lock
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType, TensorType
 from ort_core.kernels.evaluator import normalize
 from ort_core.kernels.kernel import KernelContext, KernelFunction
@@ -32,7 +32,7 @@ _STATE, _TURN = "custom_op_state", "custom_op_turn"  # keys of KernelContext.sta
 _making_state = new_lock()  # held while a node's state is made: never in a run that has it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayKind:
     """The arrays that a kernel takes and returns; ``noun`` is what messages call one."""
 
@@ -44,7 +44,7 @@ HOST_ARRAYS = ArrayKind("a numpy array", lambda value: isinstance(value, np.ndar
 DEVICE_ARRAYS = ArrayKind("an array of the device", lambda value: hasattr(type(value), "__cuda_array_interface__"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardedKernel:
     """What ``guarded`` needs to know of a user's kernel.
 

@@ -11,12 +11,12 @@ import functools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.custom_ops.traceback_text import user_traceback
 from ort_core.errors import InvalidArgument, RuntimeException
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.kernels.device_kernel import CudaSource, Launch, LaunchRequest
 
@@ -36,7 +36,7 @@ _TYPES = {
 _BY_TEXT = {text: dtype for dtype, texts in _TYPES.items() for text in texts}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaParameter:
     """A parameter of a kernel as it is written; ``dtype`` is ``None`` where the type is not one of the known ones."""
 

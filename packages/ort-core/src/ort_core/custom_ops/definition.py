@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ort_core.frozen import frozen
 from ort_core.ir.model import Function
 from ort_core.kernels.device_kernel import DeviceKernel
 from ort_core.kernels.kernel import KernelFunction
@@ -13,7 +14,7 @@ from ort_core.ops.infer_rule import RuleFunction
 from ort_core.ops.schema import OpSchema
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpDefinition:
     """One version of an operator. Only the names are needed, and a ``kernel`` or a ``function`` to run it.
 

@@ -15,7 +15,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from ort_core.annotated_names import own_annotations
 from ort_core.custom_ops.type_annotations import AnnotatedType, read_type, without_aliases, without_none
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.kernels.kernel import SubgraphRunner
 from ort_core.ops.schema import AttributeSchema, Parameter, ParameterOption
@@ -38,7 +38,7 @@ _LIST_KINDS: dict[object, AttributeKind] = {
 _LISTS = (list, tuple, collections.abc.Sequence)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpSignature:
     """What a function's signature says of an operator.
 

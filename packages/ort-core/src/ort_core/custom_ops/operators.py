@@ -6,11 +6,12 @@ Values, not registries that change: ``extended`` returns new ones. A name and ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ort_core.custom_ops.definition import OpDefinition
 from ort_core.custom_ops.library import OpLibrary
 from ort_core.errors import Fail, InvalidGraph, did_you_mean
+from ort_core.frozen import frozen
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import walk
@@ -27,7 +28,7 @@ Key = tuple[str, str, int]
 _OWN_DOMAINS = frozenset({*ONNX_DOMAINS, "com.microsoft"})  # libraries may add to these; their versions are not theirs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operators:
     """What is known of operators. ``conflicts`` are those that two plugins claim, and so nobody has: key -> reason."""
 

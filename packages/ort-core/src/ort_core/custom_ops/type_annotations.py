@@ -15,12 +15,12 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, Union
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.ops.type_text import parse_type
 
@@ -28,7 +28,7 @@ ALL_TENSORS = frozenset(f"tensor({t.text})" for t in DataType if t is not DataTy
 _STRINGS = (np.str_, np.object_, str)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnnotatedType:
     """What one annotation says: ``texts`` are the allowed types, ``variable`` names the type variable they share.
 

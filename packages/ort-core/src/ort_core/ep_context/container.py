@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from dataclasses import dataclass
 
 from ort_core.errors import InvalidGraph
+from ort_core.frozen import frozen
 
 _MAGIC = b"ort-core-context-1\n"
 _LENGTH = struct.Struct("<Q")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextContent:
     """What an EPContext holds.
 

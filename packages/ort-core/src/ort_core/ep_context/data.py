@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.errors import InvalidValue
+from ort_core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OrtExternalInitializerInfo:
     """Where an initializer's data lies: a file relative to the model's folder, an offset and a size in bytes."""
 

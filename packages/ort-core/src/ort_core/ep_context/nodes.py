@@ -9,10 +9,10 @@ import base64
 import binascii
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ort_core import __version__
 from ort_core.errors import InvalidGraph
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.ir.values import Value
@@ -25,7 +25,7 @@ _CARRIED = frozenset(
 )  # fmt: skip  # what the schema lets through
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextFacts:
     """The attributes of a node but its content."""
 

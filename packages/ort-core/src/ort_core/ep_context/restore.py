@@ -8,12 +8,12 @@ the reason is an error. Bytes for a provider may be machine code: they are used 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ort_core import __version__
 from ort_core.ep_context.container import ContextContent, context_digest, decode_context
 from ort_core.ep_context.nodes import element_type, embedded_content, facts_of, is_context
 from ort_core.errors import EngineError, InvalidGraph, ModelRequiresCompilation, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -31,7 +31,7 @@ CheckGraph = Callable[[Model], None]
 MakeRequest = Callable[[str, Graph], CompileRequest]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestorePolicy:
     """What restoring may do, and with whom.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
@@ -58,7 +59,7 @@ def copy_node(node: Node, values: ValueMap, attribute_map: AttributeMap | None =
     return copy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Border:
     """What crosses the border of a set of nodes: values read from outside, values made inside and needed there."""
 

@@ -7,10 +7,10 @@ Two forms. A function of the calling convention of ``kernels.kernel``, over arra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelFunction
 from ort_core.ops.version_table import VersionTable
 
@@ -18,7 +18,7 @@ CUDA = "cuda"
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaunchRequest:
     """What is known when a kernel is launched. ``inputs`` has ``None`` where an optional input is absent."""
 
@@ -27,7 +27,7 @@ class LaunchRequest:
     attributes: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """How a kernel is launched: blocks, threads of a block, and its arguments behind the pointers.
 
@@ -44,7 +44,7 @@ class Launch:
         return cls((max(1, -(-count // threads)), 1, 1), (threads, 1, 1), arguments)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaSource:
     """A kernel in CUDA C++.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from ort_core.errors import InvalidGraph
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function
 from ort_core.ir.nodes import Node
@@ -20,7 +21,7 @@ from ort_core.ops.version_table import VersionTable
 from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvaluationContext:
     """What binding needs to know of the model and of the session around it.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument, KernelNotFoundError, NodeFailed, OrtError, RuntimeException
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -41,7 +41,7 @@ MAX_FUNCTION_DEPTH = 100  # functions within functions; a body that contains its
 RunNode = Callable[[Sequence[RuntimeValue], Scope, RunGuard], tuple[RuntimeValue, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundNode:
     """A node ready to run: ``run(inputs, scope, guard)``; ``scope`` holds the captured values of nested graphs."""
 
@@ -191,7 +191,7 @@ def instantiate(function: Function, node: Node) -> Graph:
     return clone_graph(function.graph, {}, resolve)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Step:
     """One bound node with the slots that it reads, fills and frees."""
 

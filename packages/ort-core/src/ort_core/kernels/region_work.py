@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ort_core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegionWork:
     """The work of one region in one run.
 

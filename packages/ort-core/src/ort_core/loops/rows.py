@@ -10,8 +10,8 @@ after pass, each of which reduces what only needs the values of earlier ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.loops.meanings import Attributes, ElementMeaning
@@ -21,7 +21,7 @@ ROW_LENGTH = 0  # the row value that is the number of its elements
 _COSTLY = 6  # operations above which an expression is stored and read again rather than computed twice
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowMeaning:
     """What an operator computes of rows: ``formula`` gives one expression for each output.
 
@@ -80,7 +80,7 @@ def is_of_row(root: Scalar) -> bool:
     return all(node.operation != "input" for node in _walk(root, stop=ROW_REDUCTIONS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowReduction:
     """Reduce ``expression`` over the row: ``kind`` is ``sum``, ``max`` or ``min``; it becomes row value ``index``."""
 
@@ -89,7 +89,7 @@ class RowReduction:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowPass:
     """One walk over the row.
 
@@ -102,7 +102,7 @@ class RowPass:
     kept: Scalar | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowSchedule:
     """How formulas are computed: ``passes``, then ``elements`` (output, expression) in a last walk.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.loops.meanings import meaning_of
@@ -23,7 +23,7 @@ _BIAS, _MANTISSA, _NAN = 127, 23, 0x7FC00000  # of float32
 _SIGN, _MAGNITUDE = 0x80, 0x7F
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Float8:
     """A format: bits of the mantissa, the bias, the code of its largest number, and what lies beyond that.
 

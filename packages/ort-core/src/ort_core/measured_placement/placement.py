@@ -11,13 +11,13 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.errors import Fail, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 _KIND = "placement"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredPlacement:
     """Which (provider, node) are not to be offered and why, and sentences that explain the decision."""
 
@@ -110,7 +110,7 @@ def _measure(
     return MeasuredPlacement(figures.exclusions(), tuple(figures.explain()))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Figures:
     """What was measured, in words."""
 

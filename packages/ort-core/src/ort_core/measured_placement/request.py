@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ort_core.copy_costs import CopyCosts
+from ort_core.frozen import frozen
 from ort_core.ir.model import Model
 from ort_core.partitioning.assign import Exclusions, Restored
 from ort_core.partitioning.partition import partition_graph
@@ -18,7 +19,7 @@ Clock = Callable[[], int]
 """Nanoseconds from some beginning."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasureRequest:
     """What is to be placed, and with what it is measured.
 

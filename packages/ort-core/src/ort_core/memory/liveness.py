@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from ort_core.frozen import frozen
 
 V = TypeVar("V", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepUse(Generic[V]):
     """What one step reads and writes."""
 
@@ -17,7 +18,7 @@ class StepUse(Generic[V]):
     writes: tuple[V, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """Steps ``first`` to ``last``, both inclusive, during which a value is alive."""
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from ort_core.errors import Fail, InvalidArgument
 from ort_core.forks import Lock, new_lock
+from ort_core.frozen import frozen
 from ort_core.tensors.mapped_files import map_file
 
 _FIELDS = frozenset({"location", "offset", "length", "checksum", "basepath"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExternalLocation:
     """A byte range of a file: ``length`` bytes from ``offset`` (``None``: to what the tensor needs)."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
+
+from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
     from ort_core.ops.inference_context import InferenceContext
@@ -15,7 +16,7 @@ RuleFunction = Callable[["InferenceContext"], None]
 _F = TypeVar("_F", bound=RuleFunction)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InferRule:
     """One rule: the operator, the opset of its domain from which it holds, and the function."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ort_core.errors import Fail, InvalidGraph, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.dims import KnownDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import ValueType
@@ -25,7 +26,7 @@ class NoteKind(enum.Enum):
     GAP = "gap"  # nothing is known of the operator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InferenceNote:
     """One finding, and the node it is about (``None``: an input of the graph)."""
 
@@ -47,7 +48,7 @@ class InferenceNote:
         return InvalidGraph(f"This is an invalid model. {self.message}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InferenceReport:
     """The findings of one run of ``infer_types``.
 

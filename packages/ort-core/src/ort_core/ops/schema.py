@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.model import Function
 from ort_core.ir.nodes import Node
@@ -21,7 +22,7 @@ class ParameterOption(enum.Enum):
     VARIADIC = "variadic"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """A formal input or output. ``type_text`` is a type variable (``T``) or a type such as ``tensor(int64)``."""
 
@@ -32,7 +33,7 @@ class Parameter:
     min_arity: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttributeSchema:
     """A declared attribute with its kind, and its default if it has one."""
 
@@ -46,7 +47,7 @@ BodyBuilder = Callable[[Node, Sequence[ValueType | None], int, Mapping[str, int]
 """``build(node, input_types, opset, imports)``: the opset is that of the node's domain, the imports are the model's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpSchema:
     """One version of an operator.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidGraph, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, DimTooLarge, KnownDim, SymbolicDim
@@ -91,7 +91,7 @@ def infer_types(
     return report
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scope:
     """Where nodes are read: attributes and opsets of the enclosing function call, a prefix for anonymous sizes."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from ort_core.errors import NotImplemented
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -33,7 +34,7 @@ Exclusions = Mapping[tuple[str, Node], str]
 Restored = Mapping[Node, RestoredPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AcceptedClaim:
     """Nodes of one graph that one provider will run."""
 
@@ -42,7 +43,7 @@ class AcceptedClaim:
     in_parts: Mapping[Node, Kinds] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assignment:
     """The accepted claims of one graph in an order in which they can run, and all refusals by node."""
 

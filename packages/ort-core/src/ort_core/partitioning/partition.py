@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from ort_core.collecting import paused_collection
 from ort_core.errors import KernelNotFoundError, UnknownOperator, UnregisteredOperator
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -25,7 +26,7 @@ from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partition:
     """A set of nodes for one provider, with what crosses its border."""
 
@@ -58,7 +59,7 @@ class Partition:
         return self.border.outputs if self.restored is None else tuple(self.nodes[0].present_outputs())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControlFlow:
     """A control-flow node that the runtime runs itself, because its bodies hold partitions of other providers."""
 
@@ -67,7 +68,7 @@ class ControlFlow:
     bodies: dict[str, PartitionedGraph]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionedGraph:
     """A graph as a list of steps in running order."""
 

@@ -10,8 +10,9 @@ all of its parts, and where that makes no more partitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -142,7 +143,7 @@ def _has_body(node: Node, context: EvaluationContext) -> bool:
     return not isinstance(schema, Rejection) and schema.build_body is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TakenApart:
     """A copy of a view in which some nodes are their parts.
 

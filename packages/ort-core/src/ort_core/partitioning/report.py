@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.providers.execution import NodeExecution
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ort_core.passes.near_misses import NearMiss
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """One provider's reason for not taking a node; ``is_fault`` when it is a broken promise, not a decision."""
 
@@ -22,7 +23,7 @@ class Refusal:
     is_fault: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodePlacement:
     """Where one node runs, and, where its provider tells it, how.
 
@@ -50,7 +51,7 @@ class NodePlacement:
         return cls(node.name, node.op_type, node.domain, provider, partition, refusals, tuple(reversed(path)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacementReport:
     """The placement of a whole model.
 

@@ -13,10 +13,10 @@ rank that readers demand, or from the size that Squeeze itself demands. Other ru
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.values import Value
@@ -28,7 +28,7 @@ _NAME = "branch by rank"
 _BRANCHES = {"then_branch": True, "else_branch": False}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Result:
     """What a branch returns: ``rank(source) + shift`` axes, ``source`` squeezed on the way at ``squeezed`` axes."""
 

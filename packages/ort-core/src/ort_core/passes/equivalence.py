@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from ort_core.errors import Fail
+from ort_core.frozen import frozen
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.model import Model
 from ort_core.ir.types import DataType, TensorType
@@ -18,7 +19,7 @@ DEFAULT_SIZE = 2  # of a dimension that has neither a number nor a size in ``siz
 _MAX_INTEGER = 2  # random integers are 0 or 1: small enough to be indices, and masks, in most models
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EquivalenceCheck:
     """How to check that passes keep a model's results.
 

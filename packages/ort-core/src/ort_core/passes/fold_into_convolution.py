@@ -9,10 +9,9 @@ ConvTranspose likewise. The arithmetic is done in float64 and rounded once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -24,7 +23,7 @@ from ort_core.rewrite.rule import RewriteRule
 CHANNEL_AXIS = 1  # of the activations, in every layout that ONNX knows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Affine:
     """What happens behind the convolution: ``y * scale + shift`` per output channel, in float64."""
 

@@ -7,8 +7,8 @@ y = LabelEncoder<p -> 1, q -> 2, default e>(b)     ->  y = LabelEncoder<a -> 1, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -23,7 +23,7 @@ _LIST_KINDS = {"string": AttributeKind.STRINGS, "int64": AttributeKind.INTS, "fl
 _KINDS = {"string": AttributeKind.STRING, "int64": AttributeKind.INT, "float": AttributeKind.FLOAT}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dictionary:
     """A LabelEncoder as data: the types of keys and values, the pairs, and what any other key gives."""
 

@@ -7,10 +7,9 @@ for every offset once, in any order; where it is not SpaceToDepth's, a Gather pu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import TensorType
@@ -24,7 +23,7 @@ _END = (1 << 31) - 1  # see eliminate_movement
 _SPATIAL = (2, 3)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Focus:
     """What is gathered: the source, the block size, and the (row, column) offset of each part in order."""
 
@@ -88,7 +87,7 @@ def _check_source(source: Value, block: int, node: Node) -> Rejection | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Part:
     """One strided slice of an image, of one Slice node or of two, one behind the other."""
 

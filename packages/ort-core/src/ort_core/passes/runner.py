@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ort_core.errors import Fail, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -19,7 +19,7 @@ from ort_core.passes.equivalence import EquivalenceCheck
 MAX_ROUNDS = 10  # real models are done after 2 to 4; passes that undo each other would go on for ever
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineReport:
     """What a pipeline did: one report per pass and round, in order."""
 

@@ -8,10 +8,11 @@ compute on held data, and the permutation by which its own results are held, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.values import Value
 from ort_core.rewrite.matcher import constant_of
@@ -19,7 +20,7 @@ from ort_core.rewrite.matcher import constant_of
 Perm = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adapted:
     """A node on held data: ``perm`` of its results, changed attributes, constants that replace inputs.
 

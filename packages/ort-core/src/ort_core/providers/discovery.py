@@ -9,18 +9,18 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 
 import pluggy
 
+from ort_core.frozen import frozen
 from ort_core.providers import hookspecs
 from ort_core.providers.provider import ExecutionProvider, Unavailable
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginSource:
     """Where a plugin comes from: a name, the distribution, and a module or the way to import it."""
 
@@ -29,7 +29,7 @@ class PluginSource:
     load: object  # an importlib EntryPoint, or a ModuleType given directly
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiscoveredPlugin:
     """One plugin: its module, or why it is not used."""
 
@@ -39,7 +39,7 @@ class DiscoveredPlugin:
     refusal: Unavailable | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginRegistry:
     """All plugins and the providers they bring; immutable.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ort_core.frozen import frozen
 from ort_core.providers.compiled import CompiledPartition
 from ort_core.providers.provider import ExecutionProvider
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestoredPartition:
     """A compiled partition that stands in a model as one node.
 

@@ -7,10 +7,10 @@ back when it is resumed, so alternatives (operand orders, ``one_of``) need no co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -41,7 +41,7 @@ def constant_of(value: Value | None) -> Constant | None:
     return value.constant
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """A place where a pattern fits: the values and nodes by name, the matched nodes, and the outputs."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ort_core.errors import EPFail, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import reads_of
@@ -32,7 +33,7 @@ class CompileFailed(EPFail):
         self.partition = partition
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BuildSettings:
     """What compilation needs beyond the graph."""
 

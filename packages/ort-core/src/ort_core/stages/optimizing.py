@@ -6,13 +6,13 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.collecting import paused_collection
 from ort_core.environment import Environment
 from ort_core.errors import OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -37,7 +37,7 @@ from ort_core.tensors.runtime_value import RuntimeValue
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OptimizedModel:
     """A model with its types inferred and the basic passes done; ``report`` only where passes ran here and now."""
 

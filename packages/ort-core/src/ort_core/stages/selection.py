@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
+from ort_core.frozen import frozen
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.stages.settings import PrepareSettings
 
@@ -21,7 +21,7 @@ class PlacementWarning(UserWarning):
     """Something runs elsewhere than the caller asked first; the text says what and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProviderSelection:
     """The providers of a session, in order, and those that were asked for and cannot run."""
 

@@ -6,7 +6,6 @@ program [, maps and strings]              texts -> counts, program [, maps and s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,7 @@ from ort_core.cpu.direct.postprocessed_calls import Made, build_postprocessed_ca
 from ort_core.cpu.partition.conditional import find_conditional
 from ort_core.cpu.texts.text_calls import TextCalls, is_text
 from ort_core.cpu.texts.text_counts import TextCounts
-from ort_core.plugin import DirectCalls, Rejection
+from ort_core.plugin import DirectCalls, Rejection, frozen
 from ort_core.plugin.ir import TensorType
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _IN_PARTS = "parts of the model run by numpy kernels"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectOffer:
     """The steps of the partition of a graph, over slots whose first ones are the graph's inputs.
 

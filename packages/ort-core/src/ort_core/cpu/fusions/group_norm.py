@@ -10,18 +10,16 @@ Reshaped groups are rows of memory that images with the channels last do not hav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, one_of, op, var
 
 SINCE = 21  # before, GroupNormalization had one scale a group
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Groups:
     """How many groups there are, and the scale and bias of each channel."""
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from ort_core.plugin import frozen
 from ort_core.plugin.loops import Scalar
 
 T = TypeVar("T")
 Fact = tuple[str, object, tuple[int, ...], int, str]  # an operation, its type, arguments by number, index and value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpressionCore:
     """An expression in which each input is one object: these objects by index, and the number of operations."""
 

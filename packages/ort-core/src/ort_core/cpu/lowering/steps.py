@@ -10,6 +10,7 @@ from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
 from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.cpu.program.sizes import evaluate
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node
 from ort_core.plugin.kernels import RegionWork
 
@@ -30,7 +31,7 @@ def too_large(error: Exception, node: Node | None = None) -> NotLowered:
     return NotLowered(f"a size needs more than 64 bits ({error})", node)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pointer:
     """The address of an element of a buffer."""
 
@@ -38,7 +39,7 @@ class Pointer:
     offset: KnownDim = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageOfImages:
     """A convolution as one of several stages, and how many images it takes."""
 
@@ -50,7 +51,7 @@ Argument = Pointer | KnownDim
 Operators = tuple[Node | str, ...]  # what a step computes: nodes of the model, words for copies that no node asked for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads.
 

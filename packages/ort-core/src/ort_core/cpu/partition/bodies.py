@@ -8,19 +8,18 @@ Constants of the graphs around a body are constants of its partition, so that th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from ort_core.plugin import CompiledPartition
+from ort_core.plugin import CompiledPartition, frozen
 from ort_core.plugin.ir import Graph, Value, extract
 from ort_core.plugin.kernels import Observer, RunGuard, RuntimeValue, Scope
 
 Compiled = TypeVar("Compiled", bound=CompiledPartition)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BodyRunState:
     """The run state of the partition that is a body: what the control-flow node was given."""
 

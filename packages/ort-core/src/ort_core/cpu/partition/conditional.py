@@ -6,7 +6,6 @@ x -> [nodes that make c] -> If(c) <then {partition}, else {partition}> -> all ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from ort_core.cpu.direct.branch_calls import (
     build_branch_calls,
     has_one_element,
 )
-from ort_core.plugin import DirectCalls, Rejection
+from ort_core.plugin import DirectCalls, Rejection, frozen
 
 if TYPE_CHECKING:
     from ort_core.cpu.partition.bodies import Compiled, CompiledBody
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _BRANCHES = {True: "then_branch", False: "else_branch"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conditional:
     """An If that computes all outputs of a graph.
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
 from ort_core.cpu.partition.native_calls import NativeCall
 from ort_core.cpu.program.program import NativeProgram
-from ort_core.plugin import AllocationLimitExceeded, CompileRequest, Rejection, RunState
+from ort_core.plugin import AllocationLimitExceeded, CompileRequest, Rejection, RunState, frozen
 from ort_core.plugin.ir import Node, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionSegment:
     """A native program (``program``) with kernels to fall back on, or kernels alone."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.texts.token_counts import HASH_FACTOR, HASH_SHIFT
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.ir import Node
 
 Words = npt.NDArray[np.int64]
@@ -18,7 +17,7 @@ MODES = ("TF", "IDF", "TFIDF")
 EMPTY = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NgramTables:
     """Arrays as ``TokenArguments`` describes them, and the facts beside them."""
 

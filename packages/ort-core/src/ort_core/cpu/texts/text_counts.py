@@ -7,7 +7,6 @@ kernel does not know (characters beyond the basic plane, several strings a row) 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -24,7 +23,7 @@ from ort_core.cpu.texts.text_memory import KEPT_NBYTES, TextMemory
 from ort_core.cpu.texts.token_runs import ASCII, PLANE, TokenRuns, fold_table, token_runs
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import STEP_WORDS
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
@@ -33,7 +32,7 @@ EXACT_COUNTS = 1 << 24  # characters of a string up to which float32 counts its 
 CASE_CHANGES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextChain:
     """Nodes that are run as one, and what they do.
 

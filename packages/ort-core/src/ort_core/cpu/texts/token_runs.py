@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.ir import Node
 
 PLANE = 0x10000  # characters that a full fold table covers: Unicode's basic plane
@@ -23,7 +22,7 @@ _WORD = r"\b\w\w+\b"  # scikit-learn's: the whole of a longest run of two or mor
 _ONE = re.compile(rf"({_SET})\+?")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenRuns:
     """Tokens are the longest runs of characters that match one of ``sets`` (or none, if ``is_outside``).
 

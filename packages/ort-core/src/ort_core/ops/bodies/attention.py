@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.ops.attention import AttentionFeature, AttentionRecord, HeadSource, Layout
@@ -14,7 +13,7 @@ FLOAT = DataType.FLOAT
 LOWEST = -3.4028234663852886e38  # of float32: as a score it has no weight beside any other
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Masks:
     """What changes scores.
 

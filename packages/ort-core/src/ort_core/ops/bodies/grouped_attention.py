@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.ops.attention import AttentionFeature, AttentionRecord, Rotary
@@ -16,7 +15,7 @@ from ort_core.ops.bodies.writer import BodyWriter, NoBody
 INT64 = DataType.INT64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rows:
     """Where rows of caches lie, each but the lists as (batch, 1, 1, 1) of int64.
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.providers.grouping import convex_groups
@@ -29,7 +30,7 @@ CopyCost = Callable[[int, str], float]
 """``copy(nbytes, provider)``: nanoseconds to bring that many bytes to a provider's device, or back."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """Nodes that the same providers claim, those in order of priority.
 
@@ -46,7 +47,7 @@ class Region:
         return len(self.providers) > 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crossing:
     """A value that leaves the region that makes it: its size, its maker (``None``: the caller) and its readers."""
 
@@ -59,7 +60,7 @@ Choice = tuple[str, ...]
 """A provider for each region."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate:
     """What the cost of an assignment is estimated from.
 
@@ -169,7 +170,7 @@ def finalists(regions: Sequence[Region], estimate: Estimate | None) -> tuple[Cho
     return tuple(choice for choice in found if estimate.is_possible(choice)) or tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredChoice:
     """The assignment that was chosen, and the whole model's time under each that was tried, in nanoseconds."""
 

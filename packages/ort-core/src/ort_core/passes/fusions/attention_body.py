@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionFacts:
     """The sizes and the scale of an attention.
 

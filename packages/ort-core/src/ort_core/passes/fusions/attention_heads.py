@@ -7,10 +7,9 @@ claims about sizes is proven by inferred types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.values import Value
@@ -20,7 +19,7 @@ from ort_core.rewrite.patch import GraphPatch
 SPLIT = (0, 2, 1, 3)  # (batch, length, heads, size) <-> (batch, heads, length, size)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heads:
     """Heads as four axes, and where they come from.
 

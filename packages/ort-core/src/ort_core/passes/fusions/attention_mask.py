@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
@@ -27,7 +27,7 @@ _WIDE_RANGE = frozenset({DataType.FLOAT, DataType.BFLOAT16})
 LOWEST_EFFECT = -1e4  # what GPT-2 puts in the place of a masked score: its share after the softmax is 0 in float32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mask:
     """What is added to the scores; with ``allowed``, the number that replaces scores where that is false.
 

@@ -7,8 +7,9 @@ Batch and heads may be two axes or one; a Reshape that keeps the last two axes g
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
@@ -19,7 +20,7 @@ _ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div", "Tanh")
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scores:
     """The product of queries and keys, what is done to it, and what says how batch and heads are stacked.
 

@@ -11,12 +11,12 @@ from the end, which the fused operator refuses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import ClassVar
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.dims import Call, SymbolicDim
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
@@ -32,7 +32,7 @@ from ort_core.rewrite.pattern import Pattern, op, var
 from ort_core.rewrite.rule import RewriteRule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LookUp:
     """A Gather of rows from a constant table."""
 
@@ -41,7 +41,7 @@ class LookUp:
     indices: Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Embeddings:
     """The look-ups by their role, and the additions between them."""
 

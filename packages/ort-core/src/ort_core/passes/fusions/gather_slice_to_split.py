@@ -9,10 +9,10 @@ where the axis has a known size, bounds and indices are constants, and all piece
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import TensorType
@@ -24,7 +24,7 @@ from ort_core.rewrite.pattern import Pattern, op, var
 from ort_core.rewrite.rule import RewriteRule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """What one node takes of an axis: from ``start`` to before ``end``."""
 

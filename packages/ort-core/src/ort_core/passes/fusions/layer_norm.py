@@ -10,11 +10,11 @@ shift may be applied to x itself (Keras): ``Add(Mul(x, g), Sub(bias, Mul(mean, g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
@@ -42,7 +42,7 @@ STANDARD_OPSET = 17
 MAX_EPSILON = 0.1  # exporters use 1e-12 to 1e-3; something near 1 is another formula
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Normalization:
     """What a normalization needs: the first of the trailing axes, epsilon, the element type it computes in."""
 

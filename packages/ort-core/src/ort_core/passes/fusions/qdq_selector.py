@@ -11,10 +11,11 @@ result may differ by one step of the output's grid, as sums are rounded once ins
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
@@ -37,7 +38,7 @@ from ort_core.rewrite.rule import RewriteRule
 BIAS_TOLERANCE = 1e-4  # of the bias' scale against the product of the operands': float32 rounds at 6e-8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IntegerNode:
     """The integer operator to put there, and the nodes that it stands for."""
 

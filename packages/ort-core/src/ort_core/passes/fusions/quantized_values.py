@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
@@ -15,7 +14,7 @@ from ort_core.rewrite.matcher import constant_of
 EIGHT_BITS = frozenset({DataType.INT8, DataType.UINT8})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantized:
     """A tensor of integers, its scale and zero point, the axis they run along, and the Q or DQ node that said so."""
 

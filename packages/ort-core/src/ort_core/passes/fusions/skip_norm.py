@@ -11,9 +11,9 @@ operator, so it may have other readers. Both operands must be known to have the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.values import Value
@@ -34,7 +34,7 @@ def _is_over_last_axis(node: Node) -> bool:
     return axis == -1 or (source is not None and source.rank is not None and axis == source.rank - 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Skip:
     """Which operand is normalized with which, and by what."""
 

@@ -13,7 +13,7 @@ whose units are rows (``narrow_kernel``) does row ``r`` of ``n`` where it is cal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution
@@ -23,11 +23,12 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import share
+from ort_core.plugin import frozen
 
 BATCH, SCRATCH, SCRATCH_STRIDE, FIRST_STAGE = range(4)  # positions in the argument table; stages follow each other
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """A convolution over images of known size, as a step of its own would run it.
 
@@ -85,7 +86,7 @@ class Stage:
         return (rows - 1) * self.spec.strides[0] + self.extent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bands:
     """Stages, and how many rows of the last result a band has."""
 
@@ -133,7 +134,7 @@ def _stage_name(name: str, number: int) -> str:
     return f"{name}.stage{number}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Memory:
     """Rows of a stage's result near the core: ``first`` is the row at the start of it, ``stop`` the next to compute."""
 

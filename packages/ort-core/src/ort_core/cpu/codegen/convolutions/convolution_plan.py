@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ort_core.cpu.codegen.images.channels_last import Epilogue, Lanes, channel_vectors
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.partial_sums import CHAIN, even_part
+from ort_core.plugin import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionArguments:
     """Positions in the argument table. Strides count elements; the epilogue's operands follow from ``epilogue`` on.
 
@@ -49,7 +48,7 @@ ARGUMENTS = ConvolutionArguments()
 PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Planes:
     """The third axis of a convolution over volumes: the window's planes. Those outside the volume are left out.
 
@@ -66,7 +65,7 @@ class Planes:
     before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Convolution:
     """What is known when the kernel is generated. Batch and output height and width are run-time arguments.
 
@@ -150,7 +149,7 @@ class Convolution:
         return self.kernel[0] * (self.planes.taps if self.planes else 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiling:
     """How a convolution is cut for a target.
 
@@ -206,7 +205,7 @@ def _falling(*sizes: int) -> tuple[int, ...]:
     return tuple(sorted({size for size in sizes if size > 0}, reverse=True))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Panels:
     """Output channels of a group, cut into full panels and possibly a smaller last one."""
 

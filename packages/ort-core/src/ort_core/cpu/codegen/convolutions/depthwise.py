@@ -11,7 +11,7 @@ volumes, the planes of the window that lie outside are left out as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from ort_core.cpu.codegen.images.channels_last import (
 from ort_core.cpu.codegen.images.layout import joined_vectors, shuffle
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.plugin import frozen
 
 VECTORS_PER_UNIT = 16  # vectors of channels that are one piece of work with one output row
 UNROLLED_PRODUCTS = 32  # products per output up to which the rows of the window are unrolled
@@ -69,7 +70,7 @@ def narrow_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]
     return _Generator(name, spec, target).functions()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Outside:
     """What tells a pixel beside the image, and where zeros stand to be read for it."""
 
@@ -77,7 +78,7 @@ class _Outside:
     zeros: IRValue
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Window:
     """The input of a tile: row ``row`` and column ``column`` of ``x`` are those of its first tap.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Planes
 from ort_core.cpu.codegen.images.channels_last import ceil_divide, divide
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.plugin import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WindowPlanes:
     """Taps ``first`` to ``end`` of a window's planes read planes of ``volume``; tap 0 would read plane ``origin``."""
 

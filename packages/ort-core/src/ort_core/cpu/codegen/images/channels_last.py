@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.plugin import frozen
 from ort_core.plugin.loops import Scalar, structure
 
 
@@ -31,7 +31,7 @@ class OperandKind(Enum):
         return 1 if self is OperandKind.CHANNEL else 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Epilogue:
     """What happens to a result between the registers and memory.
 
@@ -70,7 +70,7 @@ class Epilogue:
         return tuple(positions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """A vector of ``width`` channels of which the first ``count`` exist."""
 

@@ -7,7 +7,6 @@ rounds, and stored as columns. The last square of a row of pixels overlaps the o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ort_core.cpu.codegen.images.channels_last import (
     Lanes,
@@ -20,11 +19,12 @@ from ort_core.cpu.codegen.images.channels_last import (
 )
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.plugin import frozen
 
 UNIT_ELEMENTS = 1 << 14  # numbers that are one piece of work: one or two microseconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransposeArguments:
     """Positions in the argument table. Strides count elements; a channels-first row is contiguous.
 
@@ -44,7 +44,7 @@ class TransposeArguments:
     last_image: int = 9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PadArguments:
     """Positions in the argument table: sizes of the source in pixels, borders in pixels, strides in elements.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ort_core.plugin import frozen
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
@@ -20,7 +21,7 @@ SOURCES = (Path(__file__).parents[1], Path(__file__).parents[3] / "loops")
 """Where texts of kernels come from: the generators, and the scalar expressions and polynomials that they print."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeferredKernel:
     """A module to be written: ``generate`` gives its functions, of which ``name`` is the kernel.
 

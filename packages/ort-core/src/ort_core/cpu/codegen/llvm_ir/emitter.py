@@ -10,10 +10,11 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from ort_core.plugin import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IRValue:
     """A typed LLVM value: a register (``%name``), a constant, or a global."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ort_core.plugin import frozen
 
 SCALAR_CHAINS = "; scalar chains\n"
 """First line of a module whose parallel scalar chains are to stay so: LLVM would join their loads into gathers."""
@@ -13,7 +13,7 @@ _SMALL_SECOND_LEVEL_NBYTES = {
 }  # by LLVM's names
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """What code is generated for: triple, CPU, features, and the vector unit that follows from them.
 

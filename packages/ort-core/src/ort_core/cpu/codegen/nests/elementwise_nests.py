@@ -8,12 +8,12 @@ vectors, its rest for single elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, TYPES, ScalarPrinter
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
 
@@ -22,7 +22,7 @@ BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32,
 BROADCAST, DENSE, STRIDED = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NestInput:
     """An operand: its element type and how the innermost loop steps through it."""
 
@@ -30,7 +30,7 @@ class NestInput:
     inner: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ElementwiseNest:
     """What to compute. ``outputs`` are (expression, element type); expressions read ``inputs`` by index.
 

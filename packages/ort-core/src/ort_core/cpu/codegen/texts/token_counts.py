@@ -8,17 +8,17 @@ Both tables have an empty slot, so that a search ends. Every index that comes fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.plugin import frozen
 
 HASH_FACTOR = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio, odd
 SIGNED_FACTOR = HASH_FACTOR - 2**64  # as LLVM writes it
 HASH_SHIFT = 29  # the upper half of a product depends on all of the factor's bits; it is mixed into the lower
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenArguments:
     """Positions in the argument table.
 
