@@ -284,6 +284,7 @@ class Graph(Body):
         if node.graph is not None and node.graph is not self:
             raise ValueError(f"{node.describe()} belongs to another graph")
         node.graph = self
+        noted = self._names if self.owner is None else None
         node._previous, node._next = previous, following
         if previous is None:
             self._first = node
@@ -295,11 +296,14 @@ class Graph(Body):
             following._previous = node
         self._count += 1
         self.edits += 1
-        for value in node.present_outputs():
+        for value in node.outputs:
+            if value is None:
+                continue
             if not value.name:
                 value.name = self.fresh_name(node.name or node.op_type)
             value.graph = self
-            self._note(value)
+            if noted is not None:
+                noted.add(value.name)
         return node
 
     def _unlink(self, node: Node) -> None:

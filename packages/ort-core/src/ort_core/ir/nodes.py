@@ -49,15 +49,17 @@ class Node:
         self.metadata: dict[str, str] = {}
         self._previous: Node | None = None
         self._next: Node | None = None
-        self._inputs: list[Value | None] = []
         self.attributes: dict[str, Attribute] = {}
         self.has_graphs = False  # whether an attribute has ever held one: every walk asks every node
-        self.set_attributes(attributes)
+        if attributes:
+            self.set_attributes(attributes)
         self._outputs: tuple[Value | None, ...] = self._own(
             [Value("") for _ in range(outputs)] if isinstance(outputs, int) else outputs
         )
-        for value in inputs:
-            self.append_input(value)
+        self._inputs: list[Value | None] = list(inputs)
+        for index, value in enumerate(self._inputs):
+            if value is not None:
+                value._uses[(self, index)] = None
 
     def _own(self, outputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
         for index, value in enumerate(outputs):
@@ -199,7 +201,7 @@ class Node:
         return f"node {self.name!r} ({self.qualified_name})"
 
     def _check_editable(self) -> None:
-        if getattr(self, "graph", None) is not None and self.graph is not None and self.graph.is_frozen:
+        if self.graph is not None and self.graph.is_frozen:
             raise ValueError(f"{self.describe()} belongs to a frozen graph; clone the model to change it")
 
     def __repr__(self) -> str:

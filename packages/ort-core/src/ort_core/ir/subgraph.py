@@ -37,11 +37,10 @@ def clone_graph(graph: Graph, values: ValueMap | None = None, attribute_map: Att
 
 def copy_node(node: Node, values: ValueMap, attribute_map: AttributeMap | None = None) -> Node:
     """Return a copy of a node that reads mapped values; its new outputs are added to ``values``."""
-    attributes = []
-    for attribute in node.attributes.values():
-        mapped = attribute_map(attribute) if attribute_map is not None else attribute
-        if mapped is not None:
-            attributes.append(_copy_attribute(mapped, values, attribute_map))
+    attributes: Iterable[Attribute] = node.attributes.values()
+    if node.has_graphs or attribute_map is not None:
+        mapped = attributes if attribute_map is None else filter(None, map(attribute_map, attributes))
+        attributes = [_copy_attribute(each, values, attribute_map) for each in mapped]
     copy = Node(
         node.op_type,
         [None if v is None else values.get(v, v) for v in node.inputs],
@@ -71,28 +70,33 @@ class Border:
 def border_of(nodes: Iterable[Node]) -> Border:
     """Return the border of a set of nodes of one graph, in order of first use; fixed constants are listed apart."""
     nodes = list(nodes)
-    inside = {value for node in nodes for value in node.present_outputs()}
     members = set(nodes)
     inputs: dict[Value, None] = {}
     constants: dict[Value, None] = {}
     for node in nodes:
-        for value in reads_of(node):
-            if value in inside:
+        for value in reads_of(node) if node.has_graphs else node._inputs:
+            if value is None or value.producer in members:
                 continue
             fixed = value.graph is not None and value.graph.fixed_constant(value) is not None
             (constants if fixed else inputs)[value] = None
-    outputs = []
-    for node in nodes:
-        for value in node.present_outputs():
-            if value.is_graph_output or any(_outermost(reader, node.graph) not in members for reader, _ in value.uses):
-                outputs.append(value)
+    outputs = [
+        value for node in nodes for value in node.present_outputs()
+        if value.is_graph_output or _is_read_outside(value, node.graph, members)
+    ]  # fmt: skip
     return Border(tuple(inputs), tuple(outputs), tuple(constants))
 
 
-def extract(nodes: Iterable[Node], name: str = "extracted") -> tuple[Graph, Border]:
-    """Copy nodes of one graph into a new graph whose inputs and outputs are their border; constants come along."""
+def _is_read_outside(value: Value, graph: Graph | None, members: set[Node]) -> bool:
+    return any(reader not in members and _outermost(reader, graph) not in members for reader, _ in value._uses)
+
+
+def extract(nodes: Iterable[Node], name: str = "extracted", border: Border | None = None) -> tuple[Graph, Border]:
+    """Copy nodes of one graph into a new graph whose inputs and outputs are their border; constants come along.
+
+    ``border`` is that of the nodes, where the caller has it.
+    """
     nodes = list(nodes)
-    border = border_of(nodes)
+    border = border or border_of(nodes)
     values: ValueMap = {}
     graph = Graph(name)
     for value in border.inputs:

@@ -39,7 +39,7 @@ class Partition:
 
     def own_graph(self, context: EvaluationContext) -> Graph:
         """Return a copy of the nodes with their border; those that are claimed in their parts are these."""
-        graph, _ = extract(self.nodes, self.name)
+        graph, _ = extract(self.nodes, self.name, self.border)
         for node, twin in zip(self.nodes, graph.nodes, strict=True) if self.in_parts else ():
             if node in self.in_parts:
                 made = take_apart(graph, twin, self.in_parts[node], context)

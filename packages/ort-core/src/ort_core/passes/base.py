@@ -108,7 +108,8 @@ class PassContext:
     without it nothing is folded. ``infer`` fills in missing types and returns what is known of the contents of small
     integer values (such as ``infer_types(...).values``); ``values`` is its last answer. ``supports`` tells which
     operators the target of the extended passes has. ``free_dimensions`` gives sizes to named dimensions.
-    ``fold_growth_nbytes`` and ``fold_products`` count what folding has taken of its ``limits``.
+    ``fold_growth_nbytes`` and ``fold_products`` count what folding has taken of its ``limits``. ``types_are_current``:
+    whether nothing was changed since types were inferred.
     """
 
     model: Model
@@ -121,6 +122,7 @@ class PassContext:
     free_dimensions: dict[str, int] = field(default_factory=dict)
     fold_growth_nbytes: int = 0
     fold_products: int = 0
+    types_are_current: bool = False
     _snapshot: _Snapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +132,7 @@ class PassContext:
         """Bring types and known contents up to date."""
         if self.infer is not None:
             self.values = self.infer(self.model)
+            self.types_are_current = True
 
     def opset(self, node: Node) -> int:
         """Return the opset by which a node is to be understood."""
@@ -273,6 +276,7 @@ class Pass(ABC):
         duration = time.perf_counter_ns() - start
         if record.counts:
             context.forget_graphs()
+            context.types_are_current = False
         return PassReport(
             self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
             count_nodes(context.model) if record.counts else nodes_before, duration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -83,6 +83,8 @@ def _open_cache(model: Model, settings: PrepareSettings) -> OptimizedModelCache 
 def optimize(model: Model, environment: Environment, settings: PrepareSettings) -> PipelineReport | None:
     """Infer types and run the basic passes on an editable model; ``None`` when optimization is off.
 
+    All types are those of the model as it is then.
+
     Raises:
         InvalidGraph: types contradict each other.
     """
@@ -93,7 +95,11 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     extra = (*environment.passes, *settings.extra_passes)
     disabled, enabled = settings.disabled_passes, settings.enabled_passes
     passes = pipeline_for(Level.BASIC, disabled=disabled, enabled=enabled, extra=extra)
-    return run_pipeline(passes, pass_context(model, environment, settings, inferred.values))
+    context = pass_context(model, environment, settings, inferred.values)
+    report = run_pipeline(passes, context)
+    if report.num_rewrites and not context.types_are_current:
+        context.infer_types()  # once, not for each partition
+    return report
 
 
 def check_types(inferred: InferenceReport) -> None:
@@ -140,13 +146,42 @@ def pass_context(
 def fuse_partition(
     part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings
 ) -> None:
-    """Run the passes that a partition's provider asks for on the partition's own graph."""
+    """Run the passes that a partition's provider asks for on the partition's own graph, whose types are inferred."""
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
         return
     passes = passes_of(part.provider, environment, settings)
     if passes:
         inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
-        run_pipeline(passes, pass_context(inner, environment, settings))
+        context = pass_context(inner, environment, settings)
+        context.values = ContentsWhenAsked(context.infer_types, lambda: context.values)
+        run_pipeline(passes, context)
+
+
+class ContentsWhenAsked(Mapping[Value, SymbolicValue]):
+    """What is known of the contents of values, found when a pass first asks: most never do.
+
+    Args:
+        infer: finds it and puts it in this one's place.
+        found: returns what stands there.
+    """
+
+    def __init__(self, infer: Callable[[], None], found: Callable[[], Mapping[Value, SymbolicValue] | None]) -> None:
+        self._infer, self._found = infer, found
+
+    def _contents(self) -> Mapping[Value, SymbolicValue]:
+        if self._found() is self:
+            self._infer()
+        found = self._found()
+        return {} if found is None or found is self else found
+
+    def __getitem__(self, value: Value) -> SymbolicValue:
+        return self._contents()[value]
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self._contents())
+
+    def __len__(self) -> int:
+        return len(self._contents())
 
 
 def passes_of(provider: ExecutionProvider, environment: Environment, settings: PrepareSettings) -> tuple[Pass, ...]:

@@ -47,7 +47,7 @@ def executions_of(
         compiled: how the nodes of compiled bodies run, by the body's path.
         plain: how those of the other bodies do.
     """
-    part_of = {name: part for part in enumerate(steps) for node in part[1].kernels.graph for name in output_names(node)}
+    part_of = {name: part for part in enumerate(steps) for node in part[1].kernels.nodes for name in output_names(node)}
     computing = {
         node: names
         for n, part in enumerate(steps)

@@ -28,7 +28,7 @@ def facts_of_parts(
         sizes: the named sizes, as far as they are known.
     """
     for number, part in enumerate(parts):
-        nodes = list(part.kernels.graph)
+        nodes = list(part.kernels.nodes)
         if part.program is not None:
             yield from facts_of_program(part.program, number, sizes)
         elif part.call is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
 from ort_core.cpu.partition.native_calls import NativeCall
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.plugin import AllocationLimitExceeded, CompileRequest, Rejection, RunState, frozen
-from ort_core.plugin.ir import Node, extract
+from ort_core.plugin.ir import Graph, Node, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,17 @@ class PartitionSegment:
 
 
 class LazyKernels:
-    """The reference kernels of a group, bound when they are first needed."""
+    """The reference kernels of a group, whose nodes are copied and bound when they are first needed."""
 
     def __init__(self, nodes: Sequence[Node], request: CompileRequest) -> None:
-        self.graph, self.border = extract(nodes)
+        self.nodes, self.border = nodes, border_of(nodes)
         self._request = request
         self._bound: BoundGraph | None = None
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """The nodes in a graph of their own."""
+        return extract(self.nodes, border=self.border)[0]
 
     def run(self, arguments: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
         """Run them; bound first if nobody has yet."""
