@@ -33,6 +33,12 @@ class Symbol:
 
     name: str
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and self.name == other.name
+
+    def __hash__(self) -> int:  # asked more often than of any other class of a load
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 
@@ -138,13 +144,12 @@ class SymbolicDim:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, SymbolicDim) and self._hash == other._hash and self.terms == other.terms
 
     def __add__(self, other: int | SymbolicDim) -> int | SymbolicDim:
-        totals = dict(self.terms)
-        for monomial, coefficient in _terms(other):
-            totals[monomial] = totals.get(monomial, 0) + coefficient
-        return _canonical(totals)
+        return _sum(self, other) if isinstance(other, SymbolicDim) or other else self
 
     __radd__ = __add__
 
@@ -158,14 +163,11 @@ class SymbolicDim:
         return (-self) + other
 
     def __mul__(self, other: int | SymbolicDim) -> int | SymbolicDim:
-        if isinstance(other, SymbolicDim) and len(self.terms) * len(other.terms) > MAX_WEIGHT:
-            raise DimTooLarge(f"a product of {len(self.terms)} and {len(other.terms)} terms")
-        totals: dict[Monomial, int] = {}
-        for left, a in self.terms:
-            for right, b in _terms(other):
-                product = _multiply(left, right)
-                totals[product] = totals.get(product, 0) + a * b
-        return _canonical(totals)
+        if isinstance(other, SymbolicDim):
+            return _product(self, other)
+        if other == 1:
+            return self
+        return _scaled(self, int(other)) if other else 0
 
     __rmul__ = __mul__
 
@@ -347,6 +349,32 @@ def _terms(dim: KnownDim) -> tuple[tuple[Monomial, int], ...]:
     if isinstance(dim, SymbolicDim):
         return dim.terms
     return (((), int(dim)),) if dim else ()
+
+
+# Sizes of one model are multiplied and added again and again: by the types of their elements, for each reader.
+@functools.lru_cache(maxsize=4096)
+def _scaled(dim: SymbolicDim, factor: int) -> SymbolicDim:
+    return SymbolicDim(tuple((monomial, coefficient * factor) for monomial, coefficient in dim.terms))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sum(left: SymbolicDim, right: KnownDim) -> KnownDim:
+    totals = dict(left.terms)
+    for monomial, coefficient in _terms(right):
+        totals[monomial] = totals.get(monomial, 0) + coefficient
+    return _canonical(totals)
+
+
+@functools.lru_cache(maxsize=4096)
+def _product(left: SymbolicDim, right: SymbolicDim) -> KnownDim:
+    if len(left.terms) * len(right.terms) > MAX_WEIGHT:
+        raise DimTooLarge(f"a product of {len(left.terms)} and {len(right.terms)} terms")
+    totals: dict[Monomial, int] = {}
+    for first, a in left.terms:
+        for second, b in right.terms:
+            product = _multiply(first, second)
+            totals[product] = totals.get(product, 0) + a * b
+    return _canonical(totals)
 
 
 def _canonical(totals: Mapping[Monomial, int]) -> KnownDim:

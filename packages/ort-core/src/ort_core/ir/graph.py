@@ -225,6 +225,25 @@ class Graph(Body):
                 self._last._next = node
             self._last = node
 
+    def precedes_all(self, node: Node, others: set[Node]) -> bool:
+        """Return whether a node stands before all others given, all of this graph.
+
+        Looks both ways from the node at once: what tells it is mostly near, and a graph has many nodes.
+        """
+        left = len(others)
+        before, after = node._previous, node._next
+        while left:
+            if after is not None:
+                left -= after in others
+                after = after._next
+            if before is not None:
+                if before in others:
+                    return False
+                before = before._previous
+            if before is None and after is None:
+                break
+        return not left
+
     def fresh_name(self, hint: str) -> str:
         """Return a name that no value of the whole model has; it is taken from then on."""
         root = self.root()

@@ -47,9 +47,8 @@ def encode_optimized(model: Model, originals: Sequence[Constant]) -> tuple[bytes
         OrtError: a constant cannot be read.
     """
     blob = _Blob(originals)
-    proto = graph_to_proto(model.graph, blob)
+    proto = graph_to_proto(model.graph, blob, with_types=False)
     _attach_bodies(model.graph, proto, blob)
-    _strip_types(proto)
     types: dict[ValueType | None, int] = {}
     numbers = [types.setdefault(value.type, len(types)) for value in _typed_values(model.graph)]
     head = json.dumps(
@@ -194,23 +193,14 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 def _attach_bodies(graph: Graph, proto: onnx.GraphProto, blob: _Blob) -> None:
     """Put the body of each fused node into an attribute behind its others: there it is found in the same order."""
     for node, node_proto in zip(graph, proto.node, strict=True):
-        nested = [each for attribute in node_proto.attribute for each in _nested(attribute)]
-        for inner, inner_proto in zip(node.subgraphs(), nested, strict=True):
-            _attach_bodies(inner, inner_proto, blob)
+        if node.has_graphs:
+            nested = [each for attribute in node_proto.attribute for each in _nested(attribute)]
+            for inner, inner_proto in zip(node.subgraphs(), nested, strict=True):
+                _attach_bodies(inner, inner_proto, blob)
         if node.body is not None:
             attribute = node_proto.attribute.add(name=_BODY, type=onnx.AttributeProto.GRAPH)
-            attribute.g.CopyFrom(graph_to_proto(node.body, blob))
+            attribute.g.CopyFrom(graph_to_proto(node.body, blob, with_types=False))
             _attach_bodies(node.body, attribute.g, blob)
-
-
-def _strip_types(proto: onnx.GraphProto) -> None:
-    del proto.value_info[:]
-    for info in (*proto.input, *proto.output):
-        info.ClearField("type")
-    for node in proto.node:
-        for attribute in node.attribute:
-            for nested in _nested(attribute):
-                _strip_types(nested)
 
 
 def _restore(model: Model, head: dict, originals: Sequence[Constant]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -158,23 +158,23 @@ def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.M
     return proto
 
 
-def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None) -> onnx.GraphProto:
-    """Return the GraphProto of a graph; values keep their names."""
+def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None, *, with_types: bool = True) -> onnx.GraphProto:
+    """Return the GraphProto of a graph; values keep their names, and their types where they are wanted."""
     proto = onnx.GraphProto(name=graph.name or "graph", doc_string=graph.doc)
     for key, text in graph.metadata.items():
         proto.metadata_props.add(key=key, value=text)
     for value in graph.inputs:
-        proto.input.append(_value_info(value))
+        proto.input.append(_value_info(value, with_types))
     outputs = {id(value) for value in graph.outputs}
     for value in graph.outputs:
-        proto.output.append(_value_info(value))
+        proto.output.append(_value_info(value, with_types))
     for value in graph.initializers:
         assert value.constant is not None
         save = writer.save if writer is not None else save_constant
         proto.initializer.append(save(value.constant, value.name))
     for node in graph:
-        proto.node.append(node_to_proto(node, writer))
-        for value in node.present_outputs():
+        _save_node(proto.node.add(), node, writer, with_types)
+        for value in node.present_outputs() if with_types else ():
             if value.type is not None and id(value) not in outputs:
                 proto.value_info.append(_value_info(value))
     return proto
@@ -182,18 +182,25 @@ def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None) -> onnx.G
 
 def node_to_proto(node: Node, writer: ConstantWriter | None = None) -> onnx.NodeProto:
     """Return the NodeProto of a node."""
-    proto = onnx.NodeProto(
-        op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload, doc_string=node.doc,
-        input=_names(node.inputs), output=_names(node.outputs),
-    )  # fmt: skip
-    for key, text in node.metadata.items():
-        proto.metadata_props.add(key=key, value=text)
-    for attribute in node.attributes.values():
-        proto.attribute.append(attribute_to_proto(attribute, writer))
+    proto = onnx.NodeProto()
+    _save_node(proto, node, writer, True)
     return proto
 
 
-def attribute_to_proto(attribute: Attribute, writer: ConstantWriter | None = None) -> onnx.AttributeProto:
+def _save_node(proto: onnx.NodeProto, node: Node, writer: ConstantWriter | None, with_types: bool) -> None:
+    proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name
+    proto.overload, proto.doc_string = node.overload, node.doc
+    proto.input.extend(_names(node.inputs))
+    proto.output.extend(_names(node.outputs))
+    for key, text in node.metadata.items():
+        proto.metadata_props.add(key=key, value=text)
+    for attribute in node.attributes.values():
+        proto.attribute.append(attribute_to_proto(attribute, writer, with_types))
+
+
+def attribute_to_proto(
+    attribute: Attribute, writer: ConstantWriter | None = None, with_types: bool = True
+) -> onnx.AttributeProto:
     """Return the AttributeProto of an attribute."""
     proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.AttributeType.Name(attribute.kind))
     if attribute.reference is not None:
@@ -203,7 +210,7 @@ def attribute_to_proto(attribute: Attribute, writer: ConstantWriter | None = Non
     value = attribute.value
     items = value if isinstance(value, tuple) else (value,)
     if attribute.kind in (AttributeKind.GRAPH, AttributeKind.GRAPHS):
-        converted: list[object] = [graph_to_proto(graph, writer) for graph in attribute.graphs()]
+        converted: list[object] = [graph_to_proto(graph, writer, with_types=with_types) for graph in attribute.graphs()]
     else:
         converted = [convert(item) for item in items]
     target = getattr(proto, field)
@@ -263,16 +270,16 @@ def _function(function: Function) -> onnx.FunctionProto:
     return proto
 
 
-def _value_info(value: Value) -> onnx.ValueInfoProto:
+def _value_info(value: Value, with_type: bool = True) -> onnx.ValueInfoProto:
     proto = onnx.ValueInfoProto(name=value.name, doc_string=value.doc)
-    value_type: ValueType | None = value.type
+    value_type: ValueType | None = value.type if with_type else None
     if value_type is not None:
         proto.type.CopyFrom(save_type(value_type))
     return proto
 
 
-def _names(values: tuple[Value | None, ...]) -> Iterator[str]:
-    return ("" if value is None else value.name for value in values)
+def _names(values: tuple[Value | None, ...]) -> list[str]:
+    return ["" if value is None else value.name for value in values]
 
 
 def _serialize(proto: onnx.ModelProto) -> bytes:

@@ -121,12 +121,8 @@ class GraphPatch:
         readers = {node for value in self._replacements.values() for node, _ in value.uses}
         if not self._nodes or any(node.graph is not self._graph for node in readers):
             return True
-        for node in self._graph:
-            if node is self._nodes[0]:
-                return False
-            if node in readers:
-                return True
-        return True
+        readers.discard(self._nodes[0])
+        return not self._graph.precedes_all(self._nodes[0], readers)
 
     def discard(self) -> None:
         """Give up the patch: the new nodes stop counting as readers."""

@@ -1,0 +1,24 @@
+"""Where nodes of a graph stand to each other."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_precedes_all_tells_what_stands_before_a_node_whichever_way_it_lies(place):
+    graph = Graph()
+    value = graph.new_constant(np.zeros(1, np.float32))
+    nodes = [graph.append(Node("Relu", [value])) for _ in range(5)]
+    graph.reorder([nodes[i] for i in (3, 1, 4, 0, 2)])
+    order = graph.nodes
+    for others in itertools.chain.from_iterable(itertools.combinations(order, n) for n in range(5)):
+        if order[place] not in others:
+            expected = all(order.index(other) > place for other in others)
+            assert graph.precedes_all(order[place], set(others)) is expected
