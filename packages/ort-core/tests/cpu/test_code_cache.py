@@ -23,9 +23,9 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     NestInput,
     elementwise_kernel,
 )
-from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
+from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, element
+from ort_core.plugin.loops import RowPass, RowReduction, Scalar, element
 
 F32 = DataType.FLOAT
 
@@ -139,14 +139,14 @@ def test_kernels_of_equal_structure_share_a_name_and_others_do_not() -> None:
 
 def test_row_kernels_are_told_apart_by_what_they_reduce_store_and_return() -> None:
     a = element(0, F32)
-    total = RowNestPass((), (Reduction("sum", a, 1),))
-    base = RowNest(2, (NestInput(F32, DENSE),), (F32,), (total, RowNestPass(((0, a * 2.0),))))
+    total = RowPass((), (RowReduction("sum", a, 1),))
+    base = RowNest(2, (NestInput(F32, DENSE),), (F32,), (total, RowPass(((0, a * 2.0),))))
     others = [
         base,
-        replace(base, passes=(RowNestPass((), (Reduction("max", a, 1),)), base.passes[1])),
-        replace(base, passes=(RowNestPass((), (Reduction("sum", a, 2),)), base.passes[1])),
-        replace(base, passes=(total, RowNestPass(((0, a * 3.0),)))),
-        replace(base, passes=(total, RowNestPass(((0, a * 2.0),), (), ((3, a),)))),
+        replace(base, passes=(RowPass((), (RowReduction("max", a, 1),)), base.passes[1])),
+        replace(base, passes=(RowPass((), (RowReduction("sum", a, 2),)), base.passes[1])),
+        replace(base, passes=(total, RowPass(((0, a * 3.0),)))),
+        replace(base, passes=(total, RowPass(((0, a * 2.0),), (), ((3, a),)))),
         replace(base, outputs=(), passes=(total,), scalars=(1,)),
         replace(base, rank=3),
     ]

@@ -19,10 +19,12 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     NestInput,
     elementwise_kernel,
 )
-from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
+from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import (
+    RowPass,
+    RowReduction,
     Scalar,
     binary,
     cast,
@@ -140,9 +142,9 @@ def softmax_nest(rank: int) -> RowNest:
     x, out = element(0, F32), element(1, F32)
     e = exp(x - row_value(1))
     passes = (
-        RowNestPass(reductions=(Reduction("max", x, 1),)),
-        RowNestPass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),)),
-        RowNestPass(((0, out * row_value(3)),)),
+        RowPass(reductions=(RowReduction("max", x, 1),)),
+        RowPass(((0, e),), (RowReduction("sum", e, 2),), ((3, 1.0 / row_value(2)),)),
+        RowPass(((0, out * row_value(3)),)),
     )
     return RowNest(rank, (NestInput(F32, DENSE),), (F32,), passes)
 
@@ -168,7 +170,7 @@ def test_reduction_of_rows_agrees_with_float64(kind: str, length: int, target: s
     x, scale = random(4, 5, length), random(5, 5, 1)
     nest = RowNest(
         2, (NestInput(F32, DENSE), NestInput(F32, BROADCAST)), (),
-        (RowNestPass((), (Reduction(kind, element(0, F32) * element(1, F32), 1),)),), (1,),
+        (RowPass((), (RowReduction(kind, element(0, F32) * element(1, F32), 1),)),), (1,),
     )  # fmt: skip
     out = np.empty(5, np.float32)
     rows(nest, [out], [x, scale], (5, length), pool, TARGETS[target]())
@@ -184,7 +186,7 @@ def test_reduction_of_a_row_with_nan_is_nan(kind: str, place: int, pool: ThreadP
     x = random(6, 2, 67)
     x[1, place] = np.nan
     out = np.empty(2, np.float32)
-    nest = RowNest(2, (NestInput(F32, DENSE),), (), (RowNestPass((), (Reduction(kind, element(0, F32), 1),)),), (1,))
+    nest = RowNest(2, (NestInput(F32, DENSE),), (), (RowPass((), (RowReduction(kind, element(0, F32), 1),)),), (1,))
     rows(nest, [out], [x], x.shape, pool, TARGETS["host"]())
     assert out[0] == getattr(x[0], kind)()
     assert np.isnan(out[1])

@@ -119,11 +119,13 @@ def test_extremes_of_every_type_over_any_axis(operator: str, dtype: int) -> None
         agrees(cube(operator, dtype, dtype, constants=[np.array([axis])]), *on_shapes(NUMERIC[dtype], SHAPES))
 
 
-def test_sum_of_int32_stops_at_its_limits() -> None:
-    model = cube("ReduceSum", INT32, INT32, constants=[np.array([1])])
-    large = np.full((2, 3, 17), 2**31 - 1, np.int32)
-    large[1] = -(2**31)
-    agrees(model, {"x": large}, *on_shapes(np.int32))
+@pytest.mark.parametrize("dtype", [INT32, TensorProto.UINT32])
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceL1", "ReduceSumSquare"])
+def test_sums_of_integers_stop_at_the_limits_of_their_type(operator: str, dtype: int) -> None:
+    model, limits = cube(operator, dtype, dtype, constants=[np.array([1])]), np.iinfo(NUMERIC[dtype])
+    large = np.full((2, 3, 17), limits.max, NUMERIC[dtype])
+    large[1] = limits.min
+    agrees(model, {"x": large}, *on_shapes(NUMERIC[dtype]))
 
 
 @pytest.mark.parametrize("last", [0, 1])
@@ -242,6 +244,23 @@ def test_layer_normalization_gives_its_statistics(outputs: int) -> None:
     types = dict.fromkeys(["y", "m", "d"][:outputs], FLOAT)
     model = model_of([node], {"x": (FLOAT, ["N", 5, 7])}, types, constants)
     agrees(model, {"x": random(3, (4, 5, 7))}, {"x": random(3, (0, 5, 7))})
+
+
+@pytest.mark.parametrize("scale", [(5, 1), (7,), (1, 7), (1,)], ids=str)
+def test_layer_normalization_takes_scales_that_broadcast_within_the_rows(scale: tuple[int, ...]) -> None:
+    for outputs in (1, 3):
+        node = N("LayerNormalization", ["x", "s"], ["y", "m", "d"][:outputs], axis=1)
+        types = dict.fromkeys(["y", "m", "d"][:outputs], FLOAT)
+        model = model_of([node], {"x": (FLOAT, ["N", 5, 7])}, types, {"s": random(1, scale)})
+        agrees(model, {"x": random(3, (4, 5, 7))})
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_norms_along_any_axis(norm: int) -> None:
+    for axis in range(3):
+        feeds = on_shapes(shapes=SHAPES)
+        feeds[0]["x"][1] = 0
+        agrees(cube("LpNormalization", axis=axis, p=norm), *feeds)
 
 
 def test_groups_and_channels_are_normalized() -> None:

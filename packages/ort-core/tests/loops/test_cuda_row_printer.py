@@ -16,7 +16,7 @@ from ort_core.loops.cuda_printer import PREAMBLE, InputLayout
 from ort_core.loops.cuda_row_printer import print_row_kernel, row_blocks
 from ort_core.loops.numpy_evaluation import evaluate_rows
 from ort_core.loops.polynomials import exp
-from ort_core.loops.rows import is_of_row, row_length, row_max, row_mean, row_min, row_sum
+from ort_core.loops.rows import is_of_row, row_length, row_max, row_mean, row_min, row_prod, row_sum
 from ort_core.loops.scalar import Scalar, cast, element, unary
 from ort_core.testing.cuda_emulation import emulate, find_compiler
 
@@ -114,6 +114,19 @@ def test_wide_and_whole_numbers_are_reduced_in_their_own_type(tmp_path: Path) ->
 
 
 @needs_compiler
+def test_numbers_of_8_bits_are_reduced_as_int_and_products_as_any_other_reduction(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(-128, 127, (3, 170)).astype(np.int8)
+    roots = [reduce(element(0, DataType.INT8)) for reduce in (row_max, row_min, row_sum)]
+    largest, least, total = run(tmp_path, roots, [x])
+    np.testing.assert_array_equal(largest, x.max(-1, keepdims=True))
+    np.testing.assert_array_equal(least, x.min(-1, keepdims=True))
+    np.testing.assert_array_equal(total, x.sum(-1, keepdims=True, dtype=np.int8))
+    (nothing,) = run(tmp_path, [row_max(element(0, DataType.INT8))], [np.zeros((2, 0), np.int8)])
+    assert nothing.tolist() == [[-128], [-128]]
+    check(tmp_path, [row_prod(X)], [1 + floats(3, 170) / 100])
+
+
+@needs_compiler
 def test_nan_wins_in_a_maximum_and_infinity_stays(tmp_path: Path) -> None:
     x = floats(3, 70)
     x[1, 69], x[2, 3] = np.nan, np.inf
@@ -129,8 +142,8 @@ def test_formulas_without_reductions_are_computed_as_well(tmp_path: Path) -> Non
 
 
 def test_a_type_that_no_shuffle_takes_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="sum of a row of uint8 has no CUDA form"):
-        print_row_kernel([row_sum(element(0, DataType.UINT8))], [DENSE], 2, [DataType.UINT8])
+    with pytest.raises(ValueError, match="sum of a row of uint16 has no CUDA form"):
+        print_row_kernel([cast(row_sum(cast(X, DataType.UINT16)), F32)], [DENSE], 2, [F32])
     with pytest.raises(ValueError, match="float16 has no CUDA form"):
         print_row_kernel([softmax(cast(element(0, DataType.FLOAT16), F32))], [DENSE], 2, [DataType.FLOAT16])
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ort_core import tolerances
 from ort_core.ir.types import DataType
+from ort_core.loops import rows
 from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
 from ort_core.loops.polynomials import exp
-from ort_core.loops.rows import is_of_row, reads_rows, row_length, row_max, row_mean, row_min, row_sum, scheduled
-from ort_core.loops.scalar import Scalar, element
+from ort_core.loops.rows import (
+    RowSchedule,
+    is_of_row,
+    reads_rows,
+    row_length,
+    row_max,
+    row_mean,
+    row_min,
+    row_prod,
+    row_sum,
+    scheduled,
+)
+from ort_core.loops.scalar import Scalar, element, operations
 
 X = element(0, DataType.FLOAT)
 
@@ -24,33 +38,72 @@ def test_reductions_that_need_each_other_are_passes_one_behind_the_other() -> No
     mean = row_mean(X)
     variance = row_mean((X - mean) * (X - mean))
     plan = scheduled([(X - mean) / variance], 1)
-    assert [[r.kind for r in each.reductions] for each in plan.passes] == [["sum"], ["sum"]]
-    assert [len(each.derived) for each in plan.passes] == [1, 1], "the means are computed once a row"
-    assert [k for k, _ in plan.elements] == [0]
-    assert not any(reads_rows(expression) for _, expression in plan.elements)
+    assert [[r.kind for r in each.reductions] for each in plan.passes] == [["sum"], ["sum"], []]
+    assert [len(each.derived) for each in plan.passes] == [1, 1, 0], "the means are computed once a row"
+    assert [k for k, _ in plan.passes[-1].stores] == [0]
+    assert not any(reads_rows(expression) for each in plan.passes for _, expression in each.stores)
 
 
 def test_reductions_that_do_not_need_each_other_share_a_pass() -> None:
-    (only,) = scheduled([X - row_min(X), row_max(X)], 1).passes
+    only, _ = scheduled([X - row_min(X), row_max(X)], 1).passes
     assert sorted(r.kind for r in only.reductions) == ["max", "min"]
 
 
 def test_a_costly_expression_that_is_reduced_and_read_again_is_kept_in_the_output() -> None:
     plan = scheduled([softmax(X)], 1)
-    assert [each.kept is not None for each in plan.passes] == [False, True]
-    assert plan.passes[1].kept is plan.passes[1].reductions[0].expression, "one object: it is printed once"
-    ((_, last),) = plan.elements
+    assert [len(each.stores) for each in plan.passes] == [0, 1, 1]
+    assert plan.passes[1].stores[0][1] is plan.passes[1].reductions[0].expression, "one object: it is printed once"
+    ((_, last),) = plan.passes[2].stores
     assert [a.operation for a in last.arguments] == ["input", "row"]
     assert last.arguments[0].index == 1, "the output is read behind the only input"
 
 
+def test_nothing_is_read_back_where_that_is_not_asked_for() -> None:
+    plan = scheduled([softmax(X)], 1, reads_back=False)
+    assert [len(each.stores) for each in plan.passes] == [0, 0, 1]
+    assert _highest_input(plan) == 0
+
+
 def test_a_cheap_expression_is_computed_again() -> None:
-    assert all(each.kept is None for each in scheduled([X / row_sum(X * X)], 1).passes)
+    plan = scheduled([X / row_sum(X * X)], 1)
+    assert [len(each.stores) for each in plan.passes] == [0, 1]
+    assert _highest_input(plan) == 0
 
 
-def test_nothing_is_kept_where_two_outputs_have_elements() -> None:
+def test_an_output_that_another_one_reads_is_stored_once_it_is_known_and_read_back() -> None:
     e = exp(X)
-    assert all(each.kept is None for each in scheduled([e / row_sum(e), e], 1).passes)
+    plan = scheduled([e / row_sum(e), e, row_max(e)], 1)
+    assert [[place for place, _ in each.stores] for each in plan.passes] == [[1], [0]]
+    assert _highest_input(plan) == 2, "output 1 is read as the input behind output 0"
+    centred = X - row_mean(X)
+    plan = scheduled([centred, row_sum(centred * centred)], 1)
+    assert [[place for place, _ in each.stores] for each in plan.passes] == [[], [0]], "no walk is left for it"
+
+
+def _highest_input(plan: RowSchedule) -> int:
+    found, stack = 0, [root for each in plan.passes for root in each.roots]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.arguments)
+        found = max(found, node.index) if node.operation == "input" else found
+    return found
+
+
+def test_scheduling_walks_a_long_expression_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = X
+    for _ in range(100):
+        x = x * x + 1.0
+    walked: list[int] = []
+    walk = rows._walk
+
+    def counted(*arguments: Any, **named: Any) -> list[Scalar]:
+        found = walk(*arguments, **named)
+        walked.append(len(found))
+        return found
+
+    monkeypatch.setattr(rows, "_walk", counted)
+    scheduled([softmax(x)], 1)
+    assert sum(walked) < 20 * operations(softmax(x)), "a walk for each of its operations is quadratic"
 
 
 def test_values_of_the_row_are_told_from_elements() -> None:
@@ -81,6 +134,10 @@ def test_operands_broadcast_along_and_across_rows() -> None:
 def test_empty_rows_have_neutral_values_and_nan_is_passed_on() -> None:
     low, high, total = evaluate_rows([row_min(X), row_max(X), row_sum(X)], [np.empty((2, 0), np.float32)])
     assert (low[0, 0], high[0, 0], total[0, 0]) == (np.inf, -np.inf, 0)
+    whole, flag = element(0, DataType.INT8), element(0, DataType.BOOL)
+    assert evaluate_rows([row_max(whole), row_prod(whole)], [np.empty((1, 0), np.int8)])[0].tolist() == [[-128]]
+    assert evaluate_rows([row_prod(whole)], [np.empty((1, 0), np.int8)])[0].tolist() == [[1]]
+    assert evaluate_rows([row_max(flag)], [np.array([[False, True]])])[0].tolist() == [[True]]
     assert np.isnan(evaluate_rows([row_max(X)], [np.array([[1, np.nan, 3]], np.float32)])[0])
 
 

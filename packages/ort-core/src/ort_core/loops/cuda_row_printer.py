@@ -2,17 +2,17 @@
 
     y = e / row_sum(e), e = exp(x - row_max(x))
 
-    row1 = max over x;  out0 = e, row2 = sum over e;  out0 = out0 / row2
+    row1 = max over x;  row2 = sum over exp(x - row1);  out0 = exp(x - row1) / row2
 
 The threads of a block along x share a row: each reduces its own columns, shuffles join a warp, shared memory joins the
-warps of a block. Every thread then has the row's values. A row that is stored and read back is by one thread.
+warps of a block. Every thread then has the row's values. What is needed again is computed again: a device does some
+hundred operations in the time that an element takes to memory and back.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
@@ -25,17 +25,53 @@ from ort_core.loops.cuda_printer import (
     print_expressions,
     type_text,
 )
-from ort_core.loops.rows import ROW_LENGTH, RowPass, RowReduction, RowSchedule, is_of_row, scheduled
+from ort_core.loops.rows import ROW_LENGTH, RowPass, RowReduction, RowSchedule, is_of_row, neutral_value, scheduled
 from ort_core.loops.scalar import Scalar
 
 WARP = 32
 MAXIMUM_THREADS = 512  # of a row; at 4 columns a thread that is 2048 columns, longer rows are walked through
 WARPS_PER_BLOCK = 4  # where a warp takes a row: fewer leave a multiprocessor short of warps
 MAXIMUM_BLOCKS = 1 << 16  # more rows are walked through: far above what any device runs at once
-_NEUTRAL = {"sum": 0, "max": -math.inf, "min": math.inf}
-_JOIN = {"sum": "add", "max": "max", "min": "min"}
+_JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _REDUCED = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.INT32, DataType.INT64})  # what a shuffle takes as it is
+_REDUCED_AS_INT = frozenset({DataType.INT8, DataType.UINT8, DataType.BOOL})
 _Dimensions = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RowAccess:
+    """How a kernel gets at the elements of a row: its texts, in the loop over rows.
+
+    Attributes:
+        read: the element of an input at the current column.
+        store: the statement that stores a value as the element of an output (of those with elements) there.
+        store_of_row: the statement that stores a value as the row's element of an output (of those of a row).
+        columns: a loop over the columns that a thread takes, around the lines of its body.
+        is_by_thread: whether one thread takes a row, and nothing is to be joined.
+    """
+
+    read: Callable[[int], str]
+    store: Callable[[int, str], str]
+    store_of_row: Callable[[int, str], str]
+    columns: Callable[[Sequence[str]], list[str]]
+    is_by_thread: bool = False
+
+
+def print_rows(schedule: RowSchedule, access: RowAccess) -> tuple[list[str], list[str]]:
+    """Return the declarations in front of the loop over rows, and what the loop does of each.
+
+    Raises:
+        ValueError: an element type or operation has no CUDA form.
+    """
+    return _shared(schedule, access), [
+        *(line for each in schedule.passes for line in _pass(each, access)),
+        *_stores_of_row(schedule, access),
+    ]
+
+
+def cuda_schedule(roots: Sequence[Scalar], num_inputs: int) -> RowSchedule:
+    """Return the schedule that ``print_rows`` takes: nothing is read back from memory."""
+    return scheduled(roots, num_inputs, reads_back=False)
 
 
 def row_blocks(rows: int, columns: int) -> tuple[_Dimensions, _Dimensions]:
@@ -85,16 +121,20 @@ class _RowPrinter:
     dtypes: Sequence[DataType]
 
     def kernel(self, name: str | None) -> PrintedKernel:
-        schedule = scheduled(self.roots, len(self.dtypes))
         numbers = self._numbers()
         parameters = ", ".join([*self._pointers(), *(f"long long {number}" for number in numbers)])
+        elements, of_row = ([k for k, r in enumerate(self.roots) if is_of_row(r) is which] for which in (False, True))
+        access = RowAccess(
+            self._read, lambda k, value: f"out{elements[k]}[row * columns + column] = {value};",
+            lambda k, value: f"out{of_row[k]}[row] = {value};", _by_columns,
+        )  # fmt: skip
+        declared, lines = print_rows(cuda_schedule(self.roots, len(self.dtypes)), access)
         body = [
-            *_shared(schedule),
+            *declared,
             "const long long step = (long long)gridDim.x * blockDim.y;",
             "for (long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {",
             *coordinates("row", self._strided(), self.rank - 1),
-            *(line for each in schedule.passes for line in self._pass(each)),
-            *self._stores(schedule),
+            *lines,
             "}",
         ]
         name = name or f"rows_{hashlib.sha256('|'.join([parameters, *body]).encode()).hexdigest()[:16]}"
@@ -116,73 +156,74 @@ class _RowPrinter:
         return ["rows", "columns", *sizes, *(f"stride{k}_{axis}" for k in strided for axis in range(self.rank))]
 
     def _read(self, index: int) -> str:
-        if index == len(self.dtypes):  # what an earlier pass kept in the place of the only output with elements
-            return f"out{self._kept_in()}[row * columns + column]"
         layout = self.layouts[index]
         if layout is InputLayout.STRIDED:
             return f"in{index}[at{index} + column * stride{index}_{self.rank - 1}]"
         return f"in{index}[{'0' if layout is InputLayout.SCALAR else 'row * columns + column'}]"
-
-    def _kept_in(self) -> int:
-        return next(k for k, root in enumerate(self.roots) if not is_of_row(root))
-
-    def _pass(self, each: RowPass) -> list[str]:
-        lines = [f"{type_text(_reduced_type(r))} row{r.index} = {_neutral(r)};" for r in each.reductions]
-        if each.reductions:
-            lines += self._walk(each)
-        for reduction in each.reductions:
-            lines += _joined_by_threads(reduction)
-        for index, expression in each.derived:
-            statements, (value,) = print_expressions([expression], self._read, _row_text)
-            lines += [f"{type_text(expression.dtype)} row{index};", "{", *statements, f"row{index} = {value};", "}"]
-        return lines
-
-    def _walk(self, each: RowPass) -> list[str]:
-        roots = [*([] if each.kept is None else [each.kept]), *(r.expression for r in each.reductions)]
-        statements, values = print_expressions(roots, self._read, _row_text)
-        lines = list(statements)
-        if each.kept is not None:
-            lines.append(f"out{self._kept_in()}[row * columns + column] = {values[0]};")
-        for reduction, value in zip(each.reductions, values[-len(each.reductions) :], strict=True):
-            lines.append(f"row{reduction.index} = {_combined(reduction, f'row{reduction.index}', value)};")
-        return _by_columns(lines)
-
-    def _stores(self, schedule: RowSchedule) -> list[str]:
-        lines: list[str] = []
-        if schedule.elements:
-            statements, values = print_expressions([root for _, root in schedule.elements], self._read, _row_text)
-            targets = [k for k, _ in schedule.elements]
-            stores = [f"out{k}[row * columns + column] = {v};" for k, v in zip(targets, values, strict=True)]
-            lines = _by_columns([*statements, *stores])
-        return [*lines, *(f"if (threadIdx.x == 0) out{k}[row] = row{index};" for k, index in schedule.scalars)]
-
-
-def _row_text(index: int) -> str:
-    return "columns" if index == ROW_LENGTH else f"row{index}"
 
 
 def _by_columns(body: Sequence[str]) -> list[str]:
     return ["for (long long column = threadIdx.x; column < columns; column += blockDim.x) {", *body, "}"]
 
 
-def _shared(schedule: RowSchedule) -> list[str]:
+def _pass(each: RowPass, access: RowAccess) -> list[str]:
+    lines = [f"{type_text(_reduced_type(r))} row{r.index} = {_neutral(r)};" for r in each.reductions]
+    if each.stores or each.reductions:
+        lines += access.columns(_walk(each, access))
+    if not access.is_by_thread:
+        lines += [line for reduction in each.reductions for line in _joined_by_threads(reduction)]
+    for index, expression in each.derived:
+        statements, (value,) = print_expressions([expression], access.read, _row_text)
+        lines += [f"{type_text(expression.dtype)} row{index};", "{", *statements, f"row{index} = {value};", "}"]
+    return lines
+
+
+def _walk(each: RowPass, access: RowAccess) -> list[str]:
+    roots = [*(root for _, root in each.stores), *(r.expression for r in each.reductions)]
+    statements, values = print_expressions(roots, access.read, _row_text)
+    lines = [*statements, *(access.store(k, value) for (k, _), value in zip(each.stores, values, strict=False))]
+    for reduction, value in zip(each.reductions, values[len(each.stores) :], strict=True):
+        lines.append(f"row{reduction.index} = {_combined(reduction, f'row{reduction.index}', value)};")
+    return lines
+
+
+def _stores_of_row(schedule: RowSchedule, access: RowAccess) -> list[str]:
+    stores = [access.store_of_row(k, _row_text(index)) for k, index in enumerate(schedule.scalars)]
+    if not stores or access.is_by_thread:
+        return stores
+    return ["if (threadIdx.x == 0) {", *stores, "}"]
+
+
+def _row_text(index: int) -> str:
+    return "columns" if index == ROW_LENGTH else f"row{index}"
+
+
+def _shared(schedule: RowSchedule, access: RowAccess) -> list[str]:
+    if access.is_by_thread:
+        return []
     reductions = [reduction for each in schedule.passes for reduction in each.reductions]
     return [f"__shared__ {type_text(_reduced_type(r))} parts{r.index}[{WARP}];" for r in reductions]
 
 
 def _reduced_type(reduction: RowReduction) -> DataType:
+    """Return the type that reduces a row's elements; numbers of 8 bits are reduced as int."""
     dtype = reduction.expression.dtype
+    if dtype in _REDUCED_AS_INT:
+        return DataType.INT32
     if dtype not in _REDUCED:
         raise ValueError(f"the {reduction.kind} of a row of {dtype.text} has no CUDA form")
     return dtype
 
 
 def _neutral(reduction: RowReduction) -> str:
-    return constant(_NEUTRAL[reduction.kind], reduction.expression.dtype)
+    dtype = reduction.expression.dtype
+    return constant(neutral_value(reduction.kind, dtype), dtype)
 
 
 def _combined(reduction: RowReduction, left: str, right: str) -> str:
-    return binary_text(_JOIN[reduction.kind], reduction.expression.dtype, left, right)
+    dtype = _reduced_type(reduction)
+    given = right if reduction.expression.dtype is dtype else f"({type_text(dtype)}){right}"
+    return binary_text(_JOIN[reduction.kind], dtype, left, given)
 
 
 def _joined_by_threads(reduction: RowReduction) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ort_core.loops.rows import is_of_row
+from ort_core.ir.types import DataType
+from ort_core.loops.rows import is_of_row, neutral_value
 from ort_core.loops.scalar import ROW_REDUCTIONS, Scalar
 
 _UNSIGNED = {4: np.uint32, 8: np.uint64, 2: np.uint16, 1: np.uint8}
@@ -99,17 +100,19 @@ class _Evaluation:
         if self._row_length is not None and operation == "row_length":
             return np.asarray(self._row_length, node.dtype.numpy)
         if self._row_length is not None and operation in ROW_REDUCTIONS:
-            return _reduced(operation, arguments[0], self._row_length)
+            return _reduced(operation, arguments[0], self._row_length, node.dtype)
         raise ValueError(f"{operation!r} has no elementwise value")
 
 
-def _reduced(operation: str, value: np.ndarray, length: int) -> np.ndarray:
+def _reduced(operation: str, value: np.ndarray, length: int, dtype: DataType) -> np.ndarray:
     """Reduce the last axis, of ``length`` elements, to size 1."""
     rows = np.broadcast_to(value, (*value.shape[:-1], length))
-    if operation == "row_sum":
-        return rows.sum(axis=-1, keepdims=True, dtype=np.float64 if value.dtype.kind == "f" else None)
-    reduce, empty = (np.maximum.reduce, -np.inf) if operation == "row_max" else (np.minimum.reduce, np.inf)
-    return np.asarray(reduce(rows, axis=-1, keepdims=True, initial=empty))
+    if operation in ("row_sum", "row_prod"):
+        reduce = np.sum if operation == "row_sum" else np.prod
+        return np.asarray(reduce(rows, axis=-1, keepdims=True, dtype=np.float64 if dtype.is_float else value.dtype))
+    extreme = np.maximum.reduce if operation == "row_max" else np.minimum.reduce
+    initial = neutral_value(operation.removeprefix("row_"), dtype)
+    return np.asarray(extreme(rows, axis=-1, keepdims=True, initial=initial))
 
 
 def _fused_multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

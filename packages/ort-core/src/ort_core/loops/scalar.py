@@ -16,7 +16,7 @@ from ort_core.ir.types import DataType
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max", "rem"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 BITWISE = frozenset({"and", "or", "xor", "shl", "lshr", "ashr"})
-ROW_REDUCTIONS = frozenset({"row_sum", "row_max", "row_min"})
+ROW_REDUCTIONS = frozenset({"row_sum", "row_prod", "row_max", "row_min"})
 KEPT_TEXTS = 256  # of expressions: layers share theirs, and ask for the text again and again; some 10 KB each
 UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not", "is_nan"})
 
@@ -145,6 +145,13 @@ def cast(value: Scalar, dtype: DataType) -> Scalar:
 def bitcast(value: Scalar, dtype: DataType) -> Scalar:
     """The same bits, read as another type of the same width."""
     return Scalar("bitcast", dtype, (value,))
+
+
+def integer_range(dtype: DataType) -> tuple[int, int]:
+    """Return the least and the largest number of an integer type."""
+    if dtype.text.startswith("u"):
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
 def substitute(root: Scalar, inputs: Mapping[int, Scalar]) -> Scalar:

@@ -8,16 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.scalar_printer import integer_range
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRIDED, NestInput
 from ort_core.cpu.codegen.nests.reduction_nests import COUNT, INDEX, STATES, ReductionNest, reduction_kernel
-from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, order_of
+from ort_core.cpu.lowering.row_steps import emit_row_nest
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim
-from ort_core.plugin.loops import Scalar, binary, cast, element, maximum, minimum, row_value, select, unary
+from ort_core.plugin.loops import (
+    RowPass,
+    RowReduction,
+    RowSchedule,
+    Scalar,
+    binary,
+    cast,
+    element,
+    maximum,
+    minimum,
+    neutral_value,
+    row_value,
+    select,
+    substitute,
+    unary,
+)
 
 F32, I64 = DataType.FLOAT, DataType.INT64
 After = Callable[[Scalar, Scalar], Scalar]  # (result, number of elements) -> what is stored
@@ -49,12 +63,20 @@ def combined(shape: Sequence[KnownDim], expression: Callable[..., Scalar], *view
     return ReductionOperand(expression(*scalars), tuple(state.inputs), tuple(shape))
 
 
+def store_operand(
+    lowering: Lowering, operand: ReductionOperand, operators: Operators, target: View | None = None
+) -> View:
+    """Compute an operand into memory: a given place, or memory of its own."""
+    pending = PendingElementwise(operand.expression, operand.inputs, operand.shape, operators)
+    target = target or lowering.new_view(operand.dtype, operand.shape, order_of(pending))
+    return lowering.stores.store_elementwise(pending, target)
+
+
 def kept_shape(shape: Sequence[KnownDim], axes: Sequence[int]) -> tuple[KnownDim, ...]:
     """Return a shape with the given axes reduced to size 1."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
 
-_NEUTRAL = {"sum": 0, "prod": 1}
 _JOIN: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": maximum, "min": minimum,
 }  # fmt: skip
@@ -131,8 +153,6 @@ def reduced_by_states(
     operators: Operators,
 ) -> None:
     """Fold an expression's elements into states; see ``ReductionNest``. ``updates`` read the element as input 0."""
-    from ort_core.plugin.loops import substitute
-
     shape, rank = operand.shape, len(operand.shape)
     kept = [axis for axis in range(rank) if axis not in axes]
     strides = [_strides(view, shape) for view in operand.inputs]
@@ -179,7 +199,7 @@ def extreme_index(
         is_nan = unary("is_nan", x)
         takes = binary("or", takes, is_nan if last else binary("and", is_nan, unary("not", unary("is_nan", best))))
     updates = (select(takes, x, best), select(takes, row_value(INDEX, I64), index))
-    initial = ((operand.dtype, _neutral("max" if largest else "min", operand.dtype)), (I64, 0))
+    initial = ((operand.dtype, neutral_value("max" if largest else "min", operand.dtype)), (I64, 0))
     reduced_by_states(lowering, operand, [axis], initial, updates, ((index, I64),), [target], operators)
 
 
@@ -193,7 +213,7 @@ def _fold(
     result = after(state, count) if after is not None else state
     place = target or lowering.new_view(result.dtype, final)
     update = _JOIN[kind](state, element(0, dtype))
-    initial = ((dtype, _neutral(kind, dtype)),)
+    initial = ((dtype, neutral_value(kind, dtype)),)
     reduced_by_states(lowering, operand, axes, initial, (update,), ((result, result.dtype),), [place], operators)
     return place if target is not None else place.reshaped(final)
 
@@ -216,24 +236,14 @@ def _rows(
 ) -> View:  # fmt: skip
     first = axes[0]
     result = row_value(1)
-    body = RowNestPass(
-        (), (Reduction(kind, operand.expression, 1),), ((2, after(result, row_value(0)) if after else result),)
-    )
+    derived = ((2, after(result, row_value(0))),) if after else ()
+    body = RowPass((), (RowReduction(kind, operand.expression, 1),), derived)
     place = target or lowering.new_view(F32, final)
     strides = [_strides(view, operand.shape) for view in operand.inputs]
-    outer, outer_strides = collapse(operand.shape[:first], [s[:first] for s in strides])
-    length, inner_strides = collapse(operand.shape[first:], [s[first:] for s in strides])
-    inputs = tuple(
-        NestInput(v.dtype, BROADCAST if s[-1] == 0 else DENSE) for v, s in zip(operand.inputs, inner_strides)
-    )
-    nest = RowNest(len(outer) + 1, inputs, (), (body,), (2,))
-    kernel = row_kernel(nest, lowering.target)
-    arguments: list[Argument] = [pointer(place), *(pointer(v) for v in operand.inputs), *outer, length[0]]
-    for each in outer_strides:
-        arguments.extend(each)
-    lowering.emit(
-        KernelText(kernel.name, kernel), arguments, [v.buffer for v in operand.inputs], [place.buffer],
-        count_of(operand.shape), operators, count_of(operand.shape),
+    length, inner = collapse(operand.shape[first:], [s[first:] for s in strides])
+    emit_row_nest(
+        lowering, RowSchedule((body,), (2 if after else 1,)), operand.inputs, (*operand.shape[:first], length[0]),
+        [(*s[:first], step[-1]) for s, step in zip(strides, inner)], (), (place,), operators, count_of(operand.shape),
     )  # fmt: skip
     return place
 
@@ -251,14 +261,3 @@ def _strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
     if strides is None:
         raise NotLowered(f"whether {view.shape} broadcasts to {tuple(shape)} is only known at run time")
     return strides
-
-
-def _neutral(kind: str, dtype: DataType) -> float | int:
-    if kind in _NEUTRAL:
-        return _NEUTRAL[kind]
-    if dtype is DataType.BOOL:
-        return int(kind == "min")
-    if dtype.is_float:
-        return float("-inf") if kind == "max" else float("inf")
-    low, high = integer_range(dtype)
-    return low if kind == "max" else high

@@ -38,8 +38,8 @@ OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the
     "movement.tile": "Tile",
     "movement.depth_to_space": "DepthToSpace SpaceToDepth",
     "movement.cast_like": "CastLike",
-    "reductions.softmax": "Softmax LogSoftmax",
-    "reductions.layer_normalization": (
+    "rows.softmax": "Softmax LogSoftmax",
+    "rows.layer_normalization": (
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization "
         "com.microsoft:SkipSimplifiedLayerNormalization"
     ),
@@ -47,15 +47,15 @@ OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the
     "group_normalization.instance_normalization": "InstanceNormalization",
     "group_normalization.group_norm": "com.microsoft:GroupNorm",
     "group_normalization.skip_group_norm": "com.microsoft:SkipGroupNorm",
-    "reductions.reduce": (
+    "rows.reduce": (
         "ReduceSum ReduceMean ReduceMax ReduceMin ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceLogSum "
         "ReduceLogSumExp"
     ),
     "reductions.arg_extreme": "ArgMax ArgMin",
     "reductions.hardmax": "Hardmax",
     "reductions.cumulative": "CumSum CumProd",
-    "reductions.mean_variance_normalization": "MeanVarianceNormalization",
-    "reductions.lp_normalization": "LpNormalization",
+    "rows.mean_variance_normalization": "MeanVarianceNormalization",
+    "rows.lp_normalization": "LpNormalization",
     "convolutions.convolution": "Conv",
     "transposed_convolutions.transposed_convolution": "ConvTranspose",
     "batch_normalization.batch_normalization": "BatchNormalization",

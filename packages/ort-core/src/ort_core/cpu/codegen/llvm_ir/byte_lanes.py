@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
-from ort_core.cpu.codegen.llvm_ir.scalar_printer import constant, integer_range
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import constant
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, integer_range
 
 MOST_PACKED = 2  # vectors
 _LANES = 8

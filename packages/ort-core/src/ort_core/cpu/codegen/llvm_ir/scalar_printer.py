@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, suffix, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import COMPARISONS, SMALL_TYPES, Scalar
+from ort_core.plugin.loops import COMPARISONS, SMALL_TYPES, Scalar, integer_range
 
 TYPES = {
     DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "i32", DataType.INT64: "i64",
@@ -223,13 +223,6 @@ class ScalarPrinter:
 def converts_halves(target: Target) -> bool:
     """Return whether float16 converts by an instruction; without one LLVM calls a library that need not be there."""
     return target.has("f16c") or target.triple.startswith(("aarch64", "arm64"))
-
-
-def integer_range(dtype: DataType) -> tuple[int, int]:
-    """Return the least and the greatest value of an integer type."""
-    if dtype in _UNSIGNED:
-        return 0, 2**dtype.bits - 1
-    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
 def _is_number(node: Scalar) -> bool:

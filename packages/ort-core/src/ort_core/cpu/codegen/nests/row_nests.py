@@ -23,34 +23,9 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     unravel,
 )
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, element, maximum, minimum, structure
+from ort_core.plugin.loops import RowPass, RowReduction, element, maximum, minimum, neutral_value, structure
 
-_NEUTRAL = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 _ACCUMULATORS = 4  # independent vector sums: hides the latency of an addition, and makes rounding errors smaller
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """Reduce an expression over the row: ``sum``, ``max`` or ``min``; the result is row value ``index``."""
-
-    kind: str
-    expression: Scalar
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowNestPass:
-    """One walk over the row: ``stores`` are (output number, expression); ``derived`` (row value, expression) follow."""
-
-    stores: tuple[tuple[int, Scalar], ...] = ()
-    reductions: tuple[Reduction, ...] = ()
-    derived: tuple[tuple[int, Scalar], ...] = ()
-
-    @property
-    def roots(self) -> list[Scalar]:
-        """All expressions, in order."""
-        stores, derived = [e for _, e in self.stores], [e for _, e in self.derived]
-        return [*stores, *(reduction.expression for reduction in self.reductions), *derived]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +42,7 @@ class RowNest:
     rank: int
     inputs: tuple[NestInput, ...]
     outputs: tuple[DataType, ...]
-    passes: tuple[RowNestPass, ...]
+    passes: tuple[RowPass, ...]
     scalars: tuple[int, ...] = ()
 
     @property
@@ -133,7 +108,7 @@ class _RowPrinter:
                 store_element(emitter, self._values[index], pointer, row, DataType.FLOAT, 1)
         return emitter
 
-    def _pass(self, each: RowNestPass, length: IRValue) -> None:
+    def _pass(self, each: RowPass, length: IRValue) -> None:
         emitter, lanes = self._emitter, self._lanes
         if each.stores or each.reductions:
             unroll = _ACCUMULATORS if each.reductions else 1
@@ -155,11 +130,11 @@ class _RowPrinter:
         for index, expression in each.derived:
             self._values[index] = self._printer(1, {}).print(expression)
 
-    def _accumulators(self, reduction: Reduction, width: int, count: int) -> list[IRValue]:
-        neutral = constant(_NEUTRAL[reduction.kind], DataType.FLOAT, width)
+    def _accumulators(self, reduction: RowReduction, width: int, count: int) -> list[IRValue]:
+        neutral = constant(neutral_value(reduction.kind, DataType.FLOAT), DataType.FLOAT, width)
         return [self._emitter.variable(neutral.type, neutral, "acc") for _ in range(count)]
 
-    def _body(self, each: RowNestPass, j: IRValue, width: int, slots: dict[int, IRValue]) -> None:
+    def _body(self, each: RowPass, j: IRValue, width: int, slots: dict[int, IRValue]) -> None:
         emitter = self._emitter
         printer = self._printer(width, {}, j)
         for output, expression in each.stores:
@@ -171,7 +146,7 @@ class _RowPrinter:
             emitter.store(_joined(emitter, reduction.kind, old, value, width), slot)
 
     def _combine(
-        self, reduction: Reduction, slots: dict[int, list[IRValue]], rest: dict[int, list[IRValue]]
+        self, reduction: RowReduction, slots: dict[int, list[IRValue]], rest: dict[int, list[IRValue]]
     ) -> IRValue:
         emitter, lanes, kind = self._emitter, self._lanes, reduction.kind
         type_ = vector_type(lanes, "float")
@@ -204,7 +179,7 @@ class _RowPrinter:
 
 def _joined(emitter: Emitter, kind: str, left: IRValue, right: IRValue, width: int) -> IRValue:
     a, b = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
-    joined = {"sum": a + b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
+    joined = {"sum": a + b, "prod": a * b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
     return ScalarPrinter(emitter, width, lambda index: (left, right)[index]).print(joined)
 
 

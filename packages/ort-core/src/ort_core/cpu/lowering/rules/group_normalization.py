@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from ort_core.cpu.lowering.formula_steps import reduced_over
 from ort_core.cpu.lowering.group_scales import normalized_groups, takes_groups
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.reducing import combined
-from ort_core.cpu.lowering.rules import reductions, rows
+from ort_core.cpu.lowering.reducing import store_operand
+from ort_core.cpu.lowering.rules import rows
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
-from ort_core.plugin.ir import KnownDim, Node, Value
-from ort_core.plugin.loops import Scalar, meaning_of
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.loops import Scalar, element, meaning_of, normalized
+
+F32 = DataType.FLOAT
 
 
 def group_normalization(lowering: Lowering, node: Node) -> None:
     """GroupNormalization: statistics of each group's run of elements; scale and bias for each channel (or group)."""
-    images = reductions.float_view(lowering, node)
+    images = lowering.view(rows.float_input(node))
     groups, per_group = node.int_attribute("num_groups", 1), lowering.opset_of(node) < 21
     _require_numbers(lowering, node, groups if per_group else images.shape[1])
     if takes_groups(images):
@@ -28,17 +31,18 @@ def group_normalization(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the channels do not divide into groups")
     pixels = count_of(shape[2:])
     view = source.reshaped((shape[0], groups, shape[1] // groups, pixels))
-    mean = reductions.mean_along(lowering, view, (2, 3), node)
-    inverse = reductions.inverse_deviation(lowering, view, mean, (2, 3), node.float_attribute("epsilon", 1e-5), node)
     inner = (groups, 1, 1) if per_group else (groups, shape[1] // groups, 1)
     scale, bias = (lowering.contiguous(node.input(i)).reshaped(inner) for i in (1, 2))
-    operand = combined(view.shape, lambda x, m, d, s, b: (x - m) * d * s + b, view, mean, inverse, scale, bias)
-    lowering.set(node.output, reductions.store_operand(lowering, operand, node, node.output).reshaped(shape))
+    x, factor, shift = (element(k, F32) for k in range(3))
+    normal = normalized(x, node.float_attribute("epsilon", 1e-5), factor, shift)
+    (operand,) = reduced_over(lowering, [normal.result], [view, scale, bias], view.shape, (2, 3), (node,))
+    target = lowering.result_view(node.output, view.shape)
+    lowering.set(node.output, store_operand(lowering, operand, (node,), target).reshaped(shape))
 
 
 def instance_normalization(lowering: Lowering, node: Node) -> None:
     """InstanceNormalization: each channel is a group of its own; a row where images are channels-first."""
-    images = reductions.float_view(lowering, node)
+    images = lowering.view(rows.float_input(node))
     _require_numbers(lowering, node, images.shape[1])
     if takes_groups(images):
         channels = images.shape[1]

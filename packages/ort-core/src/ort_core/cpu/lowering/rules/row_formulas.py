@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, NestInput
-from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.row_steps import store_rows
+from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value, broadcast
+from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
+from ort_core.plugin.ir import KnownDim, Node, Value, broadcast
 from ort_core.plugin.loops import (
     RowMeaning,
-    RowSchedule,
     Scalar,
     is_of_row,
     operations,
     reads_rows,
     scheduled,
 )
-
-F32 = DataType.FLOAT
 
 
 def row_formula(lowering: Lowering, node: Node) -> None:
@@ -109,51 +105,13 @@ def _emit(
     outputs: Sequence[Value],
 ) -> None:  # fmt: skip
     schedule = scheduled(roots, len(state.inputs))
-    _check_types(schedule, roots)
-    elements = [k for k, root in enumerate(roots) if not is_of_row(root)]
-    targets = [lowering.result_view(outputs[k], shape) for k in elements]
-    scalars = [lowering.result_view(outputs[k], (*shape[:-1], 1)) for k, _ in schedule.scalars]
-    operands = [*targets, *state.inputs]
-    strides = [_strides(view, shape) for view in operands]
-    sizes, outer = collapse(shape[:-1], [each[:-1] for each in strides])
-    steps = [each[-1] for each in strides[len(targets) :]]
-    inputs = tuple(NestInput(v.dtype, BROADCAST if s == 0 else DENSE) for v, s in zip(state.inputs, steps))
-    nest = RowNest(
-        len(sizes) + 1, inputs, tuple(view.dtype for view in targets), _passes(schedule, elements),
-        tuple(index for _, index in schedule.scalars),
-    )  # fmt: skip
-    kernel = row_kernel(nest, lowering.target)
-    pointers = [pointer(view) for view in (*targets, *scalars, *state.inputs)]
-    arguments: list[Argument] = [*pointers, *sizes, shape[-1], *(s for each in outer for s in each)]
+    of_row = [is_of_row(root) for root in roots]
+    views = [
+        lowering.result_view(value, (*shape[:-1], 1) if narrow else shape) for value, narrow in zip(outputs, of_row)
+    ]
+    elements = [view for view, narrow in zip(views, of_row) if not narrow]
+    scalars = [view for view, narrow in zip(views, of_row) if narrow]
     work = count_of(shape) * max(1, sum(map(operations, roots)) // 4)
-    lowering.emit(
-        KernelText(kernel.name, kernel), arguments, [v.buffer for v in state.inputs],
-        [v.buffer for v in (*targets, *scalars)], work, (node,), work, moved_nbytes([*operands, *scalars]),
-    )  # fmt: skip
-    for k, view in (*zip(elements, targets), *zip((k for k, _ in schedule.scalars), scalars)):
-        lowering.set(outputs[k], view.reshaped(tensor_type(outputs[k])[1]))
-
-
-def _passes(schedule: RowSchedule, elements: Sequence[int]) -> tuple[RowNestPass, ...]:
-    passes = [
-        RowNestPass(
-            () if each.kept is None else ((0, each.kept),),
-            tuple(Reduction(r.kind, r.expression, r.index) for r in each.reductions), each.derived,
-        )
-        for each in schedule.passes
-    ]  # fmt: skip
-    last = RowNestPass(tuple((elements.index(k), expression) for k, expression in schedule.elements))
-    return (*passes, last)
-
-
-def _check_types(schedule: RowSchedule, roots: Sequence[Scalar]) -> None:
-    reduced = [r.expression.dtype for each in schedule.passes for r in each.reductions]
-    of_rows = [roots[k].dtype for k, _ in schedule.scalars]
-    if any(dtype is not F32 for dtype in (*reduced, *of_rows)):
-        raise NotLowered("only float32 rows are generated")
-
-
-def _strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
-    strides = broadcast_strides(view, shape)
-    assert strides is not None, (view, shape)  # as _operand has made sure
-    return strides
+    store_rows(lowering, schedule, state.inputs, shape, elements, scalars, (node,), work)
+    for value, view in zip(outputs, views):
+        lowering.set(value, view.reshaped(tensor_type(value)[1]))

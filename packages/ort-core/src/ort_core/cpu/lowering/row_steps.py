@@ -1,0 +1,94 @@
+"""Row nests as steps: formulas of rows whose elements lie side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, NestInput
+from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
+from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, moved_nbytes
+from ort_core.plugin.ir import DataType, KnownDim
+from ort_core.plugin.loops import RowSchedule
+
+F32 = DataType.FLOAT
+Strides = Sequence[KnownDim]
+
+
+def store_rows(
+    lowering: Lowering,
+    schedule: RowSchedule,
+    inputs: Sequence[View],
+    shape: Sequence[KnownDim],
+    outputs: Sequence[View],
+    scalars: Sequence[View],
+    operators: Operators,
+    work: KnownDim,
+) -> None:
+    """Write the step that computes formulas of rows.
+
+    Args:
+        lowering: receives the step.
+        schedule: of the formulas.
+        inputs: what they read; each broadcasts to ``shape`` and runs along the rows, or is one number a row.
+        shape: rows, then their length.
+        outputs: of ``shape``, for the formulas with elements.
+        scalars: contiguous, for the formulas of a row.
+        operators: what is computed, for reports.
+        work: operations in all.
+
+    Raises:
+        NotLowered: an input does not run along the rows, or something other than float32 is reduced.
+    """
+    strides = [row_strides(view, shape) for view in (*outputs, *inputs)]
+    check_types(schedule, scalars)
+    emit_row_nest(lowering, schedule, inputs, shape, strides, outputs, scalars, operators, work)
+
+
+def check_types(schedule: RowSchedule, scalars: Sequence[View]) -> None:
+    """Refuse what row nests do not compute: they reduce float32."""
+    reduced = [reduction.expression.dtype for each in schedule.passes for reduction in each.reductions]
+    if any(dtype is not F32 for dtype in (*reduced, *(view.dtype for view in scalars))):
+        raise NotLowered("only float32 rows are generated")
+
+
+def row_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
+    """Return how rows step through a view.
+
+    Raises:
+        NotLowered: not densely, nor along one number a row.
+    """
+    strides = broadcast_strides(view, shape)
+    if strides is None or strides[-1] not in (0, 1):
+        raise NotLowered("an operand is not read along the rows")
+    return strides
+
+
+def emit_row_nest(
+    lowering: Lowering,
+    schedule: RowSchedule,
+    inputs: Sequence[View],
+    shape: Sequence[KnownDim],
+    strides: Sequence[Strides],
+    outputs: Sequence[View],
+    scalars: Sequence[View],
+    operators: Operators,
+    work: KnownDim,
+) -> None:
+    """As ``store_rows``, with the strides of outputs and inputs over ``shape`` given."""
+    sizes, outer = collapse(shape[:-1], [each[:-1] for each in strides])
+    steps = [each[-1] for each in strides[len(outputs) :]]
+    reads = tuple(NestInput(v.dtype, BROADCAST if s == 0 else DENSE) for v, s in zip(inputs, steps))
+    nest = RowNest(len(sizes) + 1, reads, tuple(v.dtype for v in outputs), schedule.passes, schedule.scalars)
+
+    def write() -> KernelText:
+        kernel = row_kernel(nest, lowering.target)
+        return KernelText(kernel.name, kernel)
+
+    pointers = [pointer(view) for view in (*outputs, *scalars, *inputs)]
+    arguments: list[Argument] = [*pointers, *sizes, shape[-1], *(stride for each in outer for stride in each)]
+    lowering.emit(
+        lowering.kernel(nest, write), arguments, [v.buffer for v in inputs], [v.buffer for v in (*outputs, *scalars)],
+        work, operators, work, moved_nbytes([*outputs, *scalars, *inputs]),
+    )  # fmt: skip

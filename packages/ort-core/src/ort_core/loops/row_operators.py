@@ -1,0 +1,158 @@
+"""What operators compute of a row: softmax, normalizations and reductions, once, for all compilers.
+
+    softmax(x) = e / row_sum(e)      e = exp(x - row_max(x))
+
+A row is what an operator reduces: its last axis, or any others. Compilers walk each row as ``rows.scheduled`` says, or
+make a step of each reduction where rows do not lie in memory as such. The numpy kernels do not read these formulas:
+what they say is compared with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ort_core.ir.types import DataType
+from ort_core.loops import polynomials
+from ort_core.loops.rows import row_max, row_mean, row_min, row_prod, row_sum
+from ort_core.loops.scalar import Scalar, binary, cast, integer_range, lift, maximum, minimum, select, unary
+
+Function = Callable[[Scalar], Scalar]
+_INTEGER_SUMS = frozenset({"ReduceSum", "ReduceL1", "ReduceSumSquare"})
+_INTEGER_BITS = 32  # of the widest integers that are summed exactly: fewer than 2**31 of them fit 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunctions:
+    """The elementary functions of a compiler: by default the polynomials, which are of float32."""
+
+    exp: Function = polynomials.exp
+    log: Function = polynomials.log
+
+
+POLYNOMIALS = RowFunctions()
+
+
+def softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
+    """Softmax: what each element is of the sum, as powers of e."""
+    e = functions.exp(x - row_max(x))
+    return e * (1.0 / row_sum(e))
+
+
+def log_softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
+    """LogSoftmax: the logarithm of softmax, without its roundings to zero."""
+    shifted = x - row_max(x)
+    return shifted - functions.log(row_sum(functions.exp(shifted)))
+
+
+def masked_softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
+    """Softmax of attention: a row of which every element is masked by minus infinity is zero."""
+    largest = row_max(x)
+    e = functions.exp(x - select(binary("eq", largest, float("-inf")), 0.0, largest))
+    total = row_sum(e)
+    return e * select(binary("gt", total, 0.0), 1.0 / total, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Normalized:
+    """A normalized row: ``result`` of its elements; the ``mean`` and the ``inverse`` of its deviation."""
+
+    result: Scalar
+    mean: Scalar | None
+    inverse: Scalar
+
+
+def normalized(
+    x: Scalar, epsilon: float, scale: Scalar | None = None, bias: Scalar | None = None, *, is_centred: bool = True
+) -> Normalized:
+    """Layer, instance and group normalization; where it is not centred, by the root of the mean square.
+
+    Args:
+        x: the elements.
+        epsilon: added to the variance.
+        scale: what the normalized elements are multiplied by, if anything.
+        bias: what is added then, if anything.
+        is_centred: whether the mean is taken off first.
+    """
+    mean = row_mean(x) if is_centred else None
+    centred = x if mean is None else x - mean
+    inverse = 1.0 / unary("sqrt", row_mean(centred * centred) + epsilon)
+    result = centred * inverse
+    if scale is not None:
+        result = result * cast(scale, x.dtype)
+    if bias is not None:
+        result = result + cast(bias, x.dtype)
+    return Normalized(result, mean, inverse)
+
+
+def mean_variance_normalized(x: Scalar) -> Scalar:
+    """MeanVarianceNormalization: over the deviation, kept from zero by 1e-9."""
+    centred = x - row_mean(x)
+    return centred * (1.0 / (unary("sqrt", row_mean(centred * centred)) + 1e-9))
+
+
+def lp_normalized(x: Scalar, p: int) -> Scalar:
+    """LpNormalization: elements over their norm; nothing stays nothing."""
+    norm = reduction_of("ReduceL1" if p == 1 else "ReduceL2", x)
+    return select(binary("eq", norm, 0.0), 0.0, x / norm)
+
+
+def normalizer(x: Scalar, norm: str) -> Scalar:
+    """Normalizer of ai.onnx.ml: over the largest element, the sum of magnitudes, or the length; over 0 they stay."""
+    found = reduction_of({"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}[norm], x)
+    return x / select(binary("eq", found, 0.0), 1.0, found)
+
+
+def value_range(x: Scalar) -> tuple[Scalar, Scalar]:
+    """DynamicQuantizeLinear: the least and the largest element, zero included."""
+    return minimum(row_min(x), 0.0), maximum(row_max(x), 0.0)
+
+
+def reduction_of(op_type: str, x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
+    """Return what a reduction is of a row. Sums of integers of up to 32 bits stop at the limits of their type."""
+    if op_type in _INTEGER_SUMS and not x.dtype.is_float and x.dtype.bits <= _INTEGER_BITS:
+        return _saturated(row_sum(_summand(op_type, cast(x, DataType.INT64), x.dtype)), x.dtype)
+    if op_type == "ReduceLogSumExp":
+        return _log_sum_exp(x, functions)
+    if op_type == "ReduceLogSum":
+        return functions.log(row_sum(x))
+    return _REDUCTIONS[op_type](x)
+
+
+_REDUCTIONS: Mapping[str, Function] = {
+    "ReduceSum": row_sum,
+    "ReduceMean": row_mean,
+    "ReduceMax": row_max,
+    "ReduceMin": row_min,
+    "ReduceProd": row_prod,
+    "ReduceSumSquare": lambda x: row_sum(x * x),
+    "ReduceL1": lambda x: row_sum(unary("abs", x)),
+    "ReduceL2": lambda x: unary("sqrt", row_sum(x * x)),
+}
+REDUCTIONS = frozenset({*_REDUCTIONS, "ReduceLogSum", "ReduceLogSumExp"})
+
+
+def _summand(op_type: str, x: Scalar, dtype: DataType) -> Scalar:
+    """Return what is summed, as int64. A square beyond the type's limit counts as the limit: the sum stops there."""
+    if op_type == "ReduceSum":
+        return x
+    magnitude = unary("abs", x)
+    if op_type == "ReduceL1":
+        return magnitude
+    limit = integer_range(dtype)[1]
+    bounded = minimum(magnitude, math.isqrt(limit) + 1)  # the square of uint32's largest number is beyond int64
+    return minimum(bounded * bounded, limit)
+
+
+def _saturated(total: Scalar, dtype: DataType) -> Scalar:
+    low, high = integer_range(dtype)
+    limited = select(binary("gt", total, high), high, select(binary("lt", total, low), low, total), DataType.INT64)
+    return cast(limited, dtype)
+
+
+def _log_sum_exp(x: Scalar, functions: RowFunctions) -> Scalar:
+    """An infinite maximum is taken as 0: infinity less itself would be NaN."""
+    largest = row_max(x)
+    shift = select(binary("eq", unary("abs", largest), float("inf")), lift(0.0, x.dtype), largest)
+    return functions.log(row_sum(functions.exp(x - shift))) + shift
