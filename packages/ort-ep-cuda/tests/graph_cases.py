@@ -68,6 +68,11 @@ CASES = (
         for op, axes in (("ReduceSum", (0, 2)), ("ReduceMean", (1,)), ("ReduceMax", (0,)), ("ReduceMin", (2,)), ("ReduceProd", (2,)), ("ReduceL1", (1, 2)), ("ReduceL2", (2,)), ("ReduceSumSquare", (0, 1, 2)), ("ReduceLogSum", (2,)), ("ReduceLogSumExp", (1,)))
     ),
     _case("reduce_integers", "g (int32[3,4] x) => (int32[c] y) <int64[1] ax = {0}> { y = ReduceMax<keepdims = 0>(x, ax) }", "exact", x=np.arange(12, dtype="i4").reshape(3, 4) - 6),
+    *(
+        _case(f"limits_of_{op}", f"g (int32[3,300] x) => (int32[3] y) <int64[1] ax = {{1}}> {{ y = {op}<keepdims = 0>(x, ax) }}", "exact", x=np.repeat(np.array([[2**30], [-(2**30)], [3]], "i4"), 300, 1), truth=lambda x, exact=exact: np.array(exact, "i4"))
+        for op, exact in (("ReduceSum", (2**31 - 1, -(2**31), 900)), ("ReduceL1", (2**31 - 1, 2**31 - 1, 900)), ("ReduceSumSquare", (2**31 - 1, 2**31 - 1, 2700)))
+    ),
+    _case("normalization_with_statistics", "g (float[3,40] x, float[40] s, float[40] b) => (float[3,40] y, float[3,1] m, float[3,1] d) { y, m, d = LayerNormalization(x, s, b) }", x=_normal(3, 40), s=_normal(40), b=_normal(40)),
     _case("half_sum_accumulates_in_float32", "g (float16[2,3000] x) => (float16[2,1] y) <int64[1] ax = {1}> { y = ReduceSum(x, ax) }", x=np.ones((2, 3000), "f2"), truth=lambda x: np.full((2, 1), 3000, "f2")),
     _case("layer_norm", "g (float[N,200] x, float[200] s, float[200] b) => (float[N,200] y) { y = LayerNormalization(x, s, b) }", x=ROWS, s=_normal(200), b=_normal(200)),
     _case("rms_norm", "g (float[N,200] x, float[200] s) => (float[N,200] y) { y = RMSNormalization(x, s) }", opset=23, x=ROWS, s=_normal(200)),

@@ -11,7 +11,7 @@ from emulated_provider import session_of
 import ort_core as ort
 from ort_core import tolerances
 from ort_core.plugin import Rejection
-from ort_core.plugin.loops import Scalar, row_sum
+from ort_core.plugin.loops import Scalar, row_max, row_sum
 
 LIMIT = tolerances.tolerance("approximate", np.dtype(np.float32))
 RANDOM = np.random.default_rng(11)
@@ -160,12 +160,16 @@ def test_element_types_that_are_not_printed_are_refused(gpu: EmulatedGpu) -> Non
         assert words in _explained(f"g ({text}[N] x) => ({text}[N] y) {{ y = com.acme.Op(x) }}", op)
 
 
-def test_a_sum_of_a_row_of_bytes_is_refused(gpu: EmulatedGpu) -> None:
+def test_reductions_of_a_row_of_bytes_are_those_of_numpy(gpu: EmulatedGpu) -> None:
     @ort.row_op("com.acme", "Op", dtypes=(np.int8,))
-    def op(x: Scalar) -> Scalar:
-        return row_sum(x)
+    def op(x: Scalar) -> tuple[Scalar, Scalar]:
+        return row_sum(x), row_max(x)
 
-    assert "int8 has no CUDA form" in _explained("g (int8[N,4] x) => (int8[N,1] y) { y = com.acme.Op(x) }", op)
+    session = session_of("g (int8[N,200] x) => (int8[N,1] y, int8[N,1] z) { y, z = com.acme.Op(x) }", operators=[op])
+    x = np.random.default_rng(0).integers(-128, 127, (3, 200)).astype(np.int8)
+    total, largest = session.run(None, {"x": x})
+    np.testing.assert_array_equal(total, x.sum(-1, keepdims=True, dtype=np.int8))
+    np.testing.assert_array_equal(largest, x.max(-1, keepdims=True))
 
 
 def test_an_operator_with_a_numpy_kernel_alone_is_left_to_the_cpu(gpu: EmulatedGpu) -> None:

@@ -14,15 +14,15 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Dim, Node
 from ort_core.plugin.ir import Shape as ValueShape
-from ort_core.plugin.loops import Scalar, binary, cast, lift, row_value, select, tanh, unary
+from ort_core.plugin.loops import Scalar, binary, cast, lift, masked_softmax, row_max, select, tanh, unary
 from ort_core.plugin.ops import AttentionFeature, HeadSource, Layout, node_attention
 from ort_ep_cuda.lowering.anchors import NOWHERE
 from ort_ep_cuda.lowering.builder import element_type
-from ort_ep_cuda.lowering.double_math import exponential
+from ort_ep_cuda.lowering.double_math import ROW_FUNCTIONS
 from ort_ep_cuda.lowering.library_steps import ScaledAttention
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.products import PRODUCT_TYPES, multiply
-from ort_ep_cuda.lowering.row_kernel import RowStage, launch_rows
+from ort_ep_cuda.lowering.row_kernel import launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
@@ -190,13 +190,12 @@ def _bias(facts: LoweredNode, form: AttentionForm, dtype: DataType) -> TensorVie
         )
     roots, operands = join(_masks(facts, form, shape))
     masks = [root if root.dtype is DataType.BOOL else cast(root, DataType.FLOAT) for root in roots]
-    largest = row_value(0, DataType.FLOAT)
+    largest = row_max(_masked(lift(0.0, DataType.FLOAT), masks))
     found = select(binary("eq", largest, -math.inf), lift(0.0, DataType.FLOAT), largest)
     top = binary("max", found, room.least_top)
     addend = binary("min", binary("max", masks[-1] + (top - found), top - room.depth), top)
     out = facts.builder.temporary(dtype, shape)
-    stages = [RowStage("max", _masked(lift(0.0, DataType.FLOAT), masks))]
-    facts.builder.add(launch_rows(stages, addend, operands, out, 3))
+    facts.builder.add(launch_rows([addend], operands, [out], 3))
     return out
 
 
@@ -211,9 +210,9 @@ def _clear_masked_rows(facts: LoweredNode, form: AttentionForm, out: TensorView)
     shape = _mask_shape(form)
     roots, operands = join(_masks(facts, form, shape))
     dtype = next((root.dtype for root in roots if root.dtype is not DataType.BOOL), DataType.FLOAT)
-    stages = [RowStage("max", _masked(lift(0.0, dtype), roots))]
     rows = facts.builder.temporary(DataType.BOOL, shape[:3])
-    facts.builder.add(launch_rows(stages, binary("eq", row_value(0, dtype), -math.inf), operands, rows, 3))
+    is_masked = binary("eq", row_max(_masked(lift(0.0, dtype), roots)), -math.inf)
+    facts.builder.add(launch_rows([is_masked], operands, [rows], 3))
     flags = LazyTensor.of(rows.regrouped((*shape[:3], 1))).broadcast_to(out.shape)
 
     def meaning(roots: Sequence[Scalar]) -> Scalar:
@@ -261,14 +260,9 @@ def _weights(facts: LoweredNode, form: AttentionForm, scores: TensorView) -> Ten
     tensors = [LazyTensor.of(scores), *_masks(facts, form, form.scores)]
     roots, operands = join(tensors)
     x = _masked(_capped(roots[0], form.cap), roots[1:])
-    largest, total = row_value(0, x.dtype), row_value(1, x.dtype)
-    finite = select(binary("eq", largest, -math.inf), lift(0.0, x.dtype), largest)
-    powers = exponential(x - finite)
-    result = select(binary("gt", total, 0.0), powers / total, lift(0.0, x.dtype))
     out = facts.builder.temporary(scores.dtype, scores.shape)
     if out.size:
-        stages = [RowStage("max", x), RowStage("add", powers)]
-        facts.builder.add(launch_rows(stages, result, operands, out, 3))
+        facts.builder.add(launch_rows([masked_softmax(x, ROW_FUNCTIONS)], operands, [out], 3))
     return out
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, binary, cast, exp, log, select, unary
+from ort_core.plugin.loops import RowFunctions, Scalar, binary, cast, exp, log, select, unary
 
 DoubleMeaning = Callable[[Sequence[Scalar], Mapping[str, object]], Scalar | Rejection]
 
@@ -26,6 +26,9 @@ def exponential(x: Scalar) -> Scalar:
 def logarithm(x: Scalar) -> Scalar:
     """The natural logarithm of float32 or float64."""
     return unary("log", x) if x.dtype is DataType.DOUBLE else log(x)
+
+
+ROW_FUNCTIONS = RowFunctions(exponential, logarithm)
 
 
 def _number(attributes: Mapping[str, object], name: str, default: float) -> float:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import Node
-from ort_core.plugin.loops import Scalar, row_value
+from ort_core.plugin.loops import Scalar, row_sum
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import compute_type
 from ort_ep_cuda.lowering.products import PRODUCT_TYPES, multiply
-from ort_ep_cuda.lowering.row_kernel import RowStage, launch_rows
+from ort_ep_cuda.lowering.row_kernel import launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
@@ -135,8 +135,7 @@ def _sum(facts: LoweredNode, equation: Equation, tensors: Sequence[LazyTensor], 
     roots, operands = join(wide)
     out = facts.builder.result(facts.output, shape[: len(equation.result)])
     if out.size:
-        stages = [RowStage("add", _product(roots))]
-        facts.builder.add(launch_rows(stages, row_value(0, roots[0].dtype), operands, out, len(out.shape)))
+        facts.builder.add(launch_rows([row_sum(_product(roots))], operands, [out], len(out.shape)))
 
 
 def _with_operand(facts: LoweredNode, tensor: LazyTensor) -> LazyTensor:

@@ -6,11 +6,8 @@ computed in its own kernel.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
-
-import numpy as np
 
 from ort_core.plugin import NotImplemented, OrtError, Rejection
 from ort_core.plugin.ir import Node, Value
@@ -20,20 +17,18 @@ from ort_core.plugin.loops import (
     OpMeaning,
     RowMeaning,
     Scalar,
-    cast,
     element,
     is_of_row,
     print_expression,
     print_row_kernel,
-    row_blocks,
 )
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.elementwise import HALVES, symbol
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
+from ort_ep_cuda.lowering.row_kernel import launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
-from ort_ep_cuda.lowering.views import Shape, TensorView, collapse
+from ort_ep_cuda.lowering.views import TensorView
 
 _T = TypeVar("_T")
 FORMULA_TYPES = frozenset(STORAGE) - HALVES
@@ -106,7 +101,7 @@ def _attributes(node: Node) -> Mapping[str, object]:
 
 def _lower_rows(meaning: RowMeaning, facts: LoweredNode) -> None:
     node = facts.node
-    tensors = [_readable(facts, facts.builder.tensor(value)) for value in node.present_inputs()]
+    tensors = [facts.builder.tensor(value) for value in node.present_inputs()]
     shape = broadcast(*(tensor.shape for tensor in tensors))
     if not shape:
         raise NotImplemented(f"{node.describe()}: a row formula needs an input with at least one axis")
@@ -124,49 +119,10 @@ def _lower_rows(meaning: RowMeaning, facts: LoweredNode) -> None:
     kept = [(value, roots[k], is_narrow[k]) for k, value in enumerate(node.outputs) if value is not None]
     outs = [facts.builder.result(value, (*shape[:-1], 1) if narrow else shape) for value, _, narrow in kept]
     if any(out.size for out in outs):
-        facts.builder.add(launch_row_formulas([root for _, root, _ in kept], operands, outs, shape))
-
-
-def _readable(facts: LoweredNode, tensor: LazyTensor) -> LazyTensor:
-    """Return a tensor whose operands a printed row kernel reads: one computed of 16-bit floats is stored first."""
-    if any(view.dtype in HALVES for view in tensor.operands):
-        return LazyTensor.of(facts.builder.stored(tensor))
-    return tensor
-
-
-def launch_row_formulas(
-    roots: Sequence[Scalar], operands: Sequence[TensorView], outs: Sequence[TensorView], shape: Shape
-) -> Launch:
-    """Return the launch that computes row formulas.
-
-    Args:
-        roots: one for each of ``outs``; input ``k`` is an element of ``operands[k]``.
-        operands: views of the shape ``shape``; its last axis is the row.
-        outs: dense; of ``shape``, or with a last axis of 1 where the formula is one value of the row.
-        shape: of at least one axis.
-    """
-    rows, columns = math.prod(shape[:-1]), shape[-1]
-    sizes, strides = collapse(shape[:-1], [view.strides[:-1] for view in operands])
-    layouts = [_layout(view) for view in operands]
-    wanted = [cast(root, out.dtype) for root, out in zip(roots, outs, strict=True)]
-    printed = print_row_kernel(wanted, layouts, len(sizes) + 1, [view.dtype for view in operands])
-    numbers = [rows, columns]
-    if InputLayout.STRIDED in layouts:
-        numbers += sizes[1:]
-    for layout, view, before in zip(layouts, operands, strides, strict=True):
-        numbers += (*before, view.strides[-1]) if layout is InputLayout.STRIDED else ()
-    arguments: tuple[Argument, ...] = (*map(Pointer.of, (*operands, *outs)), *map(np.int64, numbers))
-    grid, block = row_blocks(rows, columns)
-    kernel = Kernel(printed.name, printed.source)
-    reads, writes = tuple(view.buffer for view in operands), tuple(view.buffer for view in outs)
-    return Launch(kernel, grid, block, arguments, reads, writes)
-
-
-def _layout(view: TensorView) -> InputLayout:
-    if view.is_dense:
-        return InputLayout.DENSE
-    is_one = all(stride == 0 or size == 1 for size, stride in zip(view.shape, view.strides, strict=True))
-    return InputLayout.SCALAR if is_one else InputLayout.STRIDED
+        flat = [
+            TensorView.dense(v.buffer, v.dtype, shape[:-1]) if n else v for v, (_, _, n) in zip(outs, kept, strict=True)
+        ]
+        facts.builder.add(launch_rows([root for _, root, _ in kept], operands, flat, len(shape) - 1))
 
 
 def _not_refused(node: Node, found: _T | Rejection) -> _T:

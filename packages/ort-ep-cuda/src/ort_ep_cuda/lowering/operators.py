@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.loops import REDUCTIONS
 from ort_ep_cuda.lowering import (
     attention,
     convolutions,
@@ -49,7 +50,7 @@ _REAL = rows.refuse_real
 _INTEGER = integer_products.refuse_integer_product
 _RANDOM = random_numbers.refuse_random
 _PLAIN: Mapping[str, Operator] = {
-    **{name: Operator(rows.lower_reduction, rows.refuse_reduction, (1,)) for name in rows.REDUCTIONS},
+    **{name: Operator(rows.lower_reduction, rows.refuse_reduction, (1,)) for name in REDUCTIONS},
     **{name: Operator(rows.lower_global_pool, _REAL) for name in ("GlobalAveragePool", "GlobalMaxPool")},
     "Softmax": Operator(rows.lower_softmax, _REAL), "LogSoftmax": Operator(rows.lower_softmax, _REAL),
     "LayerNormalization": Operator(rows.lower_layer_norm, _REAL),
