@@ -66,11 +66,11 @@ class _Replacement:
             if tensor is not None:
                 if weight not in transposed:
                     transposed[weight] = self._transpose(tensor, path[-1])
-                weight = transposed[weight]
-            else:
+            elif weight not in transposed:
                 name = f"{node.name}_Transpose" if node.name else ""
-                found.append(helper.make_node("Transpose", [weight], [f"{weight}_Transposed"], name))
-                weight += "_Transposed"
+                transposed[weight] = self._free_name(f"{weight}_Transposed")
+                found.append(helper.make_node("Transpose", [weight], [transposed[weight]], name))
+            weight = transposed[weight]
         has_bias = len(node.input) > 2
         product = node.output[0] + ("_MatMul" if has_bias else "")
         name = f"{node.name}_MatMul" if node.name else ""
@@ -82,15 +82,19 @@ class _Replacement:
 
     def _transpose(self, tensor: TensorProto, graph: GraphProto) -> str:
         """Add a transposed copy of a weight to a graph: others may read the weight itself."""
-        base = name = f"{tensor.name}_Transposed"
-        suffix = 0
+        name = self._free_name(f"{tensor.name}_Transposed")
+        values = numpy_helper.to_array(read_tensor(tensor, self._folder))
+        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values.T), name))
+        self._sources[name] = tensor.name
+        return name
+
+    def _free_name(self, base: str) -> str:
+        """Take a name that no value has, nor what quantization makes of it."""
+        name, suffix = base, 0
         while any(name + each in self._names for each in _DERIVED):
             suffix += 1
             name = f"{base}_{suffix}"
         self._names.update(name + each for each in _DERIVED)
-        values = numpy_helper.to_array(read_tensor(tensor, self._folder))
-        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values.T), name))
-        self._sources[name] = tensor.name
         return name
 
 

@@ -18,6 +18,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, external_d
 
 from ort_core.errors import NoSuchFile
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.node_order import put_in_order
 from ort_quantization.quantized_types import type_name
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ Source = ModelProto | str | Path
 
 
 def read_model(source: Source) -> tuple[ModelProto, str]:
-    """Return a model of its own and the folder of its external data; that data is not read.
+    """Return a model of its own, its nodes in order, and the folder of its external data; that data is not read.
 
     Raises:
         NoSuchFile: there is no such file.
@@ -48,6 +49,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
     if isinstance(source, ModelProto):
         copied = ModelProto()
         copied.CopyFrom(source)
+        put_in_order(copied.graph)
         return copied, ""
     path = Path(source)
     if not path.is_file():
@@ -56,6 +58,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
         raise InvalidQuantization(f"{path} is no ONNX model: {error}") from error
+    put_in_order(model.graph)
     return model, str(path.parent)
 
 
@@ -66,7 +69,8 @@ def read_with_shapes(source: Source) -> tuple[ModelProto, str]:
 
 
 def with_shapes(model: ModelProto, folder: str = "") -> ModelProto:
-    """Return a model with the types and shapes that ONNX infers, marked so; the model given may be changed."""
+    """Return a model, its nodes in order, with the shapes that ONNX infers, marked so; the one given may be changed."""
+    put_in_order(model.graph)
     read_integers(model, folder)  # targets of Reshape, axes: shapes follow from them
     is_large = model.ByteSize() > FILE_LIMIT
     model = _shapes_by_file(model) if is_large else onnx.shape_inference.infer_shapes(model)

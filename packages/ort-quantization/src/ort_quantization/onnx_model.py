@@ -6,13 +6,11 @@ number has changed.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from onnx import (
-    AttributeProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -23,8 +21,8 @@ from onnx import (
     numpy_helper,
 )
 
-from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import graphs_of, read_tensor, write_model
+from ort_quantization.node_order import free_names, inner_graphs, reads_of, sorted_nodes
 
 
 class ONNXModel:
@@ -325,27 +323,8 @@ def _remove_named(graph: GraphProto, names: set[str]) -> None:
                 del values[place]
 
 
-def _inner_graphs(node: NodeProto) -> list[GraphProto]:
-    inner = [each.g for each in node.attribute if each.type == AttributeProto.GRAPH]
-    return [*inner, *(graph for each in node.attribute for graph in each.graphs)]
-
-
-def reads_of(node: NodeProto) -> set[str]:
-    """Return the values that a node reads, those that its graphs capture among them."""
-    return {name for name in node.input if name} | {
-        name for inner in _inner_graphs(node) for name in _free_names(inner)
-    }
-
-
-def _free_names(graph: GraphProto) -> set[str]:
-    """Return the values that a graph reads and does not give."""
-    read = {each.name for each in graph.output} | {name for node in graph.node for name in reads_of(node)}
-    given = {each.name for each in graph.input} | {tensor.name for tensor in graph.initializer}
-    return read - given - {name for node in graph.node for name in node.output}
-
-
 def _captured(graph: GraphProto) -> set[str]:
-    return {name for node in graph.node for inner in _inner_graphs(node) for name in _free_names(inner)}
+    return {name for node in graph.node for inner in inner_graphs(node) for name in free_names(inner)}
 
 
 def _clean(graph: GraphProto) -> set[str]:
@@ -353,44 +332,10 @@ def _clean(graph: GraphProto) -> set[str]:
     for inner in (each for each in graphs_of(graph) if each is not graph):
         _clean_one(inner)
     _clean_one(graph)
-    return _free_names(graph)
+    return free_names(graph)
 
 
 def _clean_one(graph: GraphProto) -> None:
     read = {each.name for each in graph.output} | {name for node in graph.node for name in reads_of(node)}
     read -= {name for node in graph.node for name in node.output}
     _remove_named(graph, {tensor.name for tensor in graph.initializer} - read)
-
-
-def sorted_nodes(graph: GraphProto) -> list[NodeProto]:
-    """Return the nodes of a graph, each behind those whose results it reads, else in their order.
-
-    Raises:
-        InvalidQuantization: nodes read their own results.
-    """
-    maker = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{maker[name] for name in reads_of(node) if name in maker} for node in graph.node]
-    readers: list[list[int]] = [[] for _ in needs]
-    for place, needed in enumerate(needs):
-        for other in needed:
-            readers[other].append(place)
-    left = [len(needed) for needed in needs]
-    ready = [place for place, count in enumerate(left) if not count]
-    order: list[int] = []
-    while ready:
-        place = heapq.heappop(ready)
-        order.append(place)
-        for reader in readers[place]:
-            left[reader] -= 1
-            if not left[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) != len(needs):
-        stuck = next(node for node, count in zip(graph.node, left, strict=True) if count)
-        raise InvalidQuantization(f"node {stuck.name!r} ({stuck.op_type}) reads, over others, its own result")
-    return [_copied(graph.node[place]) for place in order]
-
-
-def _copied(node: NodeProto) -> NodeProto:
-    copied = NodeProto()
-    copied.CopyFrom(node)
-    return copied

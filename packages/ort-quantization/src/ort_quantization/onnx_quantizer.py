@@ -17,7 +17,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import INFERRED, mark, read_tensor, with_shapes
-from ort_quantization.onnx_model import ONNXModel, reads_of
+from ort_quantization.node_order import reads_of
+from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
 from ort_quantization.quantized_values import QuantizedValue

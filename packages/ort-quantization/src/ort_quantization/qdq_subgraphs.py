@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from ort_quantization.model_files import INFERRED, graphs_of, mark, read_tensor
-from ort_quantization.onnx_model import ONNXModel, sorted_nodes
+from ort_quantization.node_order import sorted_nodes
+from ort_quantization.onnx_model import ONNXModel
 
 if TYPE_CHECKING:
     from ort_quantization.qdq_quantizer import QDQQuantizer

@@ -20,7 +20,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.matmul_nbits_nodes import TakenNames
 from ort_quantization.matmul_nbits_smoothing import Smoothing
 from ort_quantization.model_files import graphs_of, read_tensor
-from ort_quantization.onnx_model import sorted_nodes
+from ort_quantization.node_order import sorted_nodes
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from ort_quantization.execution_providers.qnn.patterns import (
     fuse_lp_normalization,
 )
 from ort_quantization.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
-from ort_quantization.onnx_model import ONNXModel, sorted_nodes
+from ort_quantization.node_order import sorted_nodes
+from ort_quantization.onnx_model import ONNXModel
 
 
 def qnn_preprocess_model(
