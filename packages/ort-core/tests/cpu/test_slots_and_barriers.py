@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ort_core.cpu.lowering.early_stores import stored_early
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.program.order import MAX_PIECES, PIECE_WORK, SERIAL_WORK, StepOrder
@@ -131,3 +132,38 @@ def test_long_steps_are_claimed_piece_by_piece_and_short_and_undivided_ones_are_
     pieces = [flag >> PIECES_AT for flag in order.flags([long, long, shares, shares + 1, 10], 3).tolist()]
     assert pieces == [MAX_PIECES, 0, 0, 2, 0]
     assert order.flags([long] * 5, 1).tolist() == [BARRIER] * 4 + [0], "one thread has nobody to leave pieces to"
+
+
+@settings(max_examples=300, deadline=None)
+@given(step_lists(), st.integers(0, 6))
+def test_stores_that_move_stay_behind_what_writes_their_inputs_and_others_keep_their_order(
+    steps: list[Step], count: int
+) -> None:
+    late = {id(step) for step in steps[max(len(steps) - count, 0) :]}
+    writers = [{buffer for buffer in step.writes if buffer.place is not Place.SCRATCH} for step in steps]
+    if any(writers[at] & writers[other] for at in range(len(steps)) for other in range(at)):
+        return  # parts of one value: none of the stores is one
+    moved = stored_early(steps, late)
+    assert sorted(map(id, moved)) == sorted(map(id, steps))
+    assert [id(step) for step in moved if id(step) not in late] == [id(step) for step in steps if id(step) not in late]
+    place = {id(step): number for number, step in enumerate(moved)}
+    for at, step in enumerate(steps):
+        for other in range(at):
+            if writers[other] & set(step.reads):
+                assert place[id(steps[other])] < place[id(step)]
+
+
+def test_values_that_are_outputs_too_do_not_keep_their_memory_to_the_end() -> None:
+    chain = [Buffer(DataType.FLOAT, 5000, Place.ARENA, number) for number in range(20)]
+    steps = [Step("next", (), (before,), (after,), 1) for before, after in itertools.pairwise([_input(), *chain])]
+    stores = [
+        Step("store", (), (each,), (Buffer(DataType.FLOAT, 5000, Place.OUTPUT, number),), 1)
+        for number, each in enumerate(chain)
+    ]
+    together = [*steps, *stores]
+    assert len(Slots(together).nbytes) == 20
+    assert len(Slots(stored_early(together, set(map(id, stores)))).nbytes) == 2
+
+
+def _input() -> Buffer:
+    return Buffer(DataType.FLOAT, 5000, Place.INPUT, 0)

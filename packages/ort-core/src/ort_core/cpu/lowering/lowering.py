@@ -16,6 +16,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.iota import iota_kernel
 from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.concatenations import Concatenations
+from ort_core.cpu.lowering.early_stores import stored_early
 from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
 from ort_core.cpu.lowering.operands import Operands
@@ -323,6 +324,14 @@ class Lowering:
 
     def finish(self) -> None:
         """Store every output of the group."""
+        count = len(self.steps)
+        self._store_outputs()
+        stored = {id(step) for step in self.steps[count:]}
+        self.steps = _needed(self.steps)
+        join_stages(self)
+        self.steps = stored_early(self.steps, stored)
+
+    def _store_outputs(self) -> None:
         for value in self.outputs:
             view = self.view(value)
             index = self._output_index[value]
@@ -337,8 +346,6 @@ class Lowering:
             if view.dtype is not dtype:
                 view = self.contiguous(value)
             self.stores.store_elementwise(self.stores.converted(view, dtype), target)
-        self.steps = _needed(self.steps)
-        join_stages(self)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
