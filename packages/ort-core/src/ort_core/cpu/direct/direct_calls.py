@@ -37,7 +37,7 @@ class StepFunction(Protocol):
 class _KnownSignatures:
     """The entries of one program, newest last. Safe from many threads.
 
-    A signature gets an entry when it comes for the second time, so that a loop whose shapes change at each step builds
+    A signature gets an entry when it has come ``needed`` times, so that a loop whose shapes change at each step builds
     nothing; each entry that had to make room for another asks for one time more, so that programs with very many
     signatures come to rest.
 
@@ -47,11 +47,12 @@ class _KnownSignatures:
         names: of the inputs of the call.
         sources: for each input of the program the number of an input of the call, or a constant.
         order: which of the program's outputs each output of the call is.
+        needed: times that a signature must come.
     """
 
     def __init__(
         self, program: NativeProgram, layout: PythonLayout, names: Sequence[str], sources: Sequence[int | np.ndarray],
-        order: Sequence[int],
+        order: Sequence[int], needed: int = 2,
     ) -> None:  # fmt: skip
         self._program, self.layout, self.names = program, layout, tuple(names)
         self._sources, self._order = tuple(sources), tuple(order)
@@ -60,7 +61,7 @@ class _KnownSignatures:
         self._entries: OrderedDict[Signature, KeptWords] = OrderedDict()
         self._nbytes: dict[Signature, int] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
-        self._needed = 2  # times that a signature must come
+        self._needed = needed
         self._lock = new_lock()
 
     @property
@@ -163,16 +164,23 @@ def build_direct_calls(
     return known if isinstance(known, Rejection) else CpuDirectCalls(known)
 
 
-def build_direct_step(program: NativeProgram) -> DirectStep | Rejection:
-    """Return the direct calls of a step, or why it has none."""
-    names = program.record.inputs
-    known = _known_signatures(program, names, range(len(names)), range(len(program.record.outputs)))
+def build_direct_step(program: NativeProgram, is_alone: bool = False) -> DirectStep | Rejection:
+    """Return the direct calls of a step, or why it has none.
+
+    Args:
+        program: of the step.
+        is_alone: there is no other step: direct calls of the whole model come first and take the memory of the first
+            runs; a call of the step, for callers who have none of the whole, takes memory of its own.
+    """
+    names, results = program.record.inputs, range(len(program.record.outputs))
+    known = _known_signatures(program, names, range(len(names)), results, 3 if is_alone else 2)
     return known if isinstance(known, Rejection) else DirectStep(known)
 
 
 def _known_signatures(
-    program: NativeProgram, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int]
-) -> _KnownSignatures | Rejection:
+    program: NativeProgram, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int],
+    needed: int = 2,
+) -> _KnownSignatures | Rejection:  # fmt: skip
     if guarded_mode() is not GuardedMode.OFF:
         return Rejection("guarded runs are no direct calls")
     layout = find_python_layout()
@@ -183,7 +191,7 @@ def _known_signatures(
         return code
     if len(sources) + len(order) > MAX_ARRAYS:
         return Rejection(f"{len(sources)} inputs and {len(order)} outputs are too many for a direct call")
-    return _KnownSignatures(program, layout, names, sources, order)
+    return _KnownSignatures(program, layout, names, sources, order, needed)
 
 
 def prepare_direct_calls() -> None:

@@ -448,7 +448,7 @@ class CpuPartition(EagerPartition):
             PartitionSegment(
                 kernels,
                 program,
-                direct_step_of(program) if self._request.short_cuts else None,
+                direct_step_of(program, len(steps) == 1) if self._request.short_cuts else None,
                 call,
                 reads,
                 native,

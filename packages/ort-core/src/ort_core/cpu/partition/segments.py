@@ -56,9 +56,9 @@ class LazyKernels:
         self._bound = BoundGraph(self.graph, self._request.context)
 
 
-def direct_step_of(program: NativeProgram | None) -> DirectStep | None:
-    """Return the direct calls of a program among others, ``None`` where there are none."""
-    found = None if program is None else build_direct_step(program)
+def direct_step_of(program: NativeProgram | None, is_alone: bool) -> DirectStep | None:
+    """Return the direct calls of a program among others, or alone; ``None`` where there are none."""
+    found = None if program is None else build_direct_step(program, is_alone)
     if isinstance(found, Rejection):
         log.debug("no direct calls: %s", found)
         return None
