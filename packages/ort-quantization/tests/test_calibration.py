@@ -253,3 +253,15 @@ def test_facts_of_tensors_are_checked():
         TensorData(lowest=np.float64(0), highest=np.float32(1))
     with pytest.raises(FileNotFoundError):
         load_tensors_data("no such file")
+
+
+def test_extremes_are_taken_where_a_value_is_given_so_that_none_is_kept_to_the_end(tmp_path):
+    b = Builder()
+    value = "x"
+    for place in range(6):
+        value = b.node("Relu", [value], f"r{place}")
+    onnx.save(b.model({"x": (2, 8)}, [value]), tmp_path / "float.onnx")
+    create_calibrator(tmp_path / "float.onnx", None, tmp_path / "augmented.onnx")
+    nodes = onnx.load(tmp_path / "augmented.onnx").graph.node
+    order = [node.op_type for node in nodes]
+    assert order == ["ReduceMin", "ReduceMax", *(["Relu", "ReduceMin", "ReduceMax"] * 6)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 
 from ort_quantization.calibrater_base import CalibraterBase, Providers
 from ort_quantization.calibration_data import CalibrationDataReader
@@ -19,6 +19,7 @@ from ort_quantization.calibration_runs import CalibrationRuns
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.histograms import Histogram
 from ort_quantization.model_files import opset_of
+from ort_quantization.node_order import put_early
 from ort_quantization.tensor_ranges import (
     CalibrationCacheEncoder,
     CalibrationMethod,
@@ -79,23 +80,31 @@ class MinMaxCalibrater(CalibraterBase):
         self._tensors, known = self.select_tensors_to_calibrate(self.model)
         self.add_taps(self._tensors, extremes_only=True)
         graph = self.model.graph
-        has_axes_input = opset_of(self.model) >= 18
+        results: set[str] = set()
         for name in self._tensors:
+            kind = known[name].type.tensor_type.elem_type
             for op_type in ("ReduceMin", "ReduceMax"):
-                result = f"{name}_{op_type}"
-                node = helper.make_node(op_type, [name], [result], result, keepdims=1)
-                if self.per_channel:
-                    rank = len(known[name].type.tensor_type.shape.dim)
-                    axes = [axis for axis in range(rank) if axis != 1]
-                    if has_axes_input:
-                        graph.initializer.append(numpy_helper.from_array(np.array(axes, np.int64), f"{result}_axes"))
-                        node.input.append(f"{result}_axes")
-                    else:
-                        node.attribute.append(helper.make_attribute("axes", axes))
+                node = self._extreme(name, op_type, known[name])
                 graph.node.append(node)
-                kind = known[name].type.tensor_type.elem_type
-                graph.output.append(helper.make_tensor_value_info(result, kind, None))
+                graph.output.append(helper.make_tensor_value_info(node.output[0], kind, None))
+                results.add(node.output[0])
+        put_early(graph, results)
         self.write_augmented()
+
+    def _extreme(self, name: str, op_type: str, known: ValueInfoProto) -> NodeProto:
+        """Return a node that gives an end of a value, for each channel where that is asked for."""
+        result = f"{name}_{op_type}"
+        node = helper.make_node(op_type, [name], [result], result, keepdims=1)
+        if not self.per_channel:
+            return node
+        axes = [axis for axis in range(len(known.type.tensor_type.shape.dim)) if axis != 1]
+        if opset_of(self.model) >= 18:
+            axes_name = f"{result}_axes"
+            self.model.graph.initializer.append(numpy_helper.from_array(np.array(axes, np.int64), axes_name))
+            node.input.append(axes_name)
+        else:
+            node.attribute.append(helper.make_attribute("axes", axes))
+        return node
 
     def clear_collected_data(self) -> None:
         """Forget the samples of the current reader."""
