@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import ort_core
 from ort_quantization import matmul_nbits_quantizer as ours
+from ort_quantization.errors import InvalidQuantization
 from ort_quantization.matmul_nbits_rounding import k_quant, round_to_nearest
 
 
@@ -151,6 +152,11 @@ def session(model: ModelProto) -> onnxruntime.InferenceSession:
         ({"bits": 4}, None),
         ({"bits": 8, "is_symmetric": True}, None),
         ({"quant_format": ours.QuantFormat.QDQ}, None),
+        ({"quant_format": ours.QuantFormat.QDQ, "bits": 2}, None),
+        (
+            {"quant_format": ours.QuantFormat.QDQ, "bits": 2, "is_symmetric": True},
+            ours.RTNWeightOnlyQuantConfig(quant_format=ours.QuantFormat.QDQ),
+        ),
         ({"quant_format": ours.QuantFormat.QDQ, "bits": 8}, None),
         ({}, ours.HQQWeightOnlyQuantConfig(block_size=16)),
         ({"bits": 8}, ours.KQuantWeightOnlyQuantConfig(quant_format=ours.QuantFormat.QDQ)),
@@ -171,6 +177,27 @@ def test_both_engines_compute_what_the_numbers_stand_for(
     exact = session(model).run(None, feeds)[0].astype(np.float64)
     error = np.linalg.norm(got[0] - exact) / np.linalg.norm(exact)
     assert error < {2: 0.9, 4: 0.2, 8: 0.01}[arguments.get("bits", 4)]
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_tables_of_8_bits_give_in_both_engines_the_rows_to_half_a_step(dtype: type, is_symmetric: bool) -> None:
+    model = two_products(dtype=dtype)
+    arguments = {"op_types_to_quantize": ("Gather",), "bits": 8, "block_size": 16, "is_symmetric": is_symmetric}
+    small = quantized(ours, model, **arguments)
+    (node,) = (each for each in small.graph.node if each.op_type == "GatherBlockQuantized")
+    assert {each.name: each.i for each in node.attribute}["bits"] == 8
+    feeds = {"x": np.zeros((2, 96), dtype), "i": np.array([0, 49, 3])}
+    want = session(model).run(["z"], feeds)[0].astype(np.float64)
+    step = np.abs(want).max() * 2 / 255
+    for engine in (session(small), ort_core.InferenceSession(small.SerializeToString())):
+        assert np.abs(engine.run(["z"], feeds)[0] - want).max() <= 0.51 * step + 1e-3 * (dtype == np.float16)
+
+
+def test_tables_of_8_bits_have_blocks_along_their_last_axis_only() -> None:
+    arguments = {"op_types_to_quantize": ("Gather",), "quant_axes": (("Gather", 0),), "bits": 8, "block_size": 16}
+    with pytest.raises(InvalidQuantization, match=r"along axis 0 of a table.*the last axis"):
+        quantized(ours, two_products(), **arguments)
 
 
 def test_half_types_give_scales_of_their_own_type() -> None:

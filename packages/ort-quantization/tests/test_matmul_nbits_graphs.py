@@ -213,7 +213,6 @@ def test_weights_in_files_are_held_one_at_a_time(tmp_path: Path, monkeypatch: py
         ({"bits": 3}, "2, 4 or 8 bits"),
         ({"block_size": 24}, "powers of two"),
         ({"block_size": 8}, "powers of two"),
-        ({"quant_format": QuantFormat.QDQ, "bits": 2}, "QOperator"),
         ({"algo_config": RTNWeightOnlyQuantConfig(customized_weight_config={"one": {"bit": 8}})}, "group_size"),
         ({"algo_config": HQQWeightOnlyQuantConfig(bits=5)}, "2, 4 or 8 bits"),
     ],

@@ -20,7 +20,6 @@ ABSENT = {  # names of modules
     "schemadef": KERNELS,
     "get_hardware_device_ep_incompatibility_details": "asks vendors' libraries; a provider's check answers here",
     "pack_fp4_weights_for_cuda_moe_gemm": "packs for one CUDA kernel of onnxruntime",
-    "quantize_qdq_matmul_2bits": "onnxruntime's own tools do not call it",
     "get_ort_device_type": "an internal of onnxruntime's Python code",
     "get_vendor_id_for_device_type": "as above",
     "make_get_initializer_location_func_wrapper": "as above",

@@ -65,6 +65,40 @@ def test_rows_are_quantized_to_the_same_bytes(
         assert got.tobytes() == want.tobytes()
 
 
+# onnxruntime's own quantize_qdq_matmul_2bits writes numbers over each other, and past the arrays: no tool calls it.
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize(("rows", "columns", "block_size"), [(64, 8, 16), (37, 5, 16), (65, 301, 32), (1, 1, 16)])
+def test_rows_of_2_bits_have_the_numbers_that_columns_have(
+    dtype: type, is_symmetric: bool, rows: int, columns: int, block_size: int
+) -> None:
+    weights = np.random.default_rng(3).normal(size=(rows, columns)).astype(dtype)
+    blocks = -(-rows // block_size)
+    data = np.zeros((columns, blocks, block_size // 4), np.uint8)
+    factors, centres = np.zeros((columns, blocks), dtype), np.zeros((columns, -(-blocks // 4)), np.uint8)
+    oracle.quantize_matmul_2bits(data, weights, factors, centres, block_size, columns, rows, is_symmetric)
+    packed = np.full(-(-rows * columns // 4), FILL, np.uint8)
+    scales, points = np.zeros((blocks, columns), dtype), np.full(-(-blocks * columns // 4), FILL, np.uint8)
+    call = weight_quantizers.quantize_qdq_matmul_2bits
+    assert call(packed, weights, scales, points, block_size, columns, rows, is_symmetric) is is_symmetric
+    expected = numbers_of_2_bits(data.reshape(columns, -1))[:, :rows].T
+    found = numbers_of_2_bits(packed)[: rows * columns].reshape(rows, columns)
+    if is_symmetric:
+        found = (found + 2) & 3
+    else:
+        middles = numbers_of_2_bits(points)[: blocks * columns].reshape(blocks, columns)
+        np.testing.assert_array_equal(middles, numbers_of_2_bits(centres)[:, :blocks].T)
+    differences = np.abs(found.astype(int) - expected.astype(int))
+    assert differences.max() <= 1
+    assert np.mean(differences > 0) < 0.001, "only numbers that lie between two may fall apart"
+    np.testing.assert_array_equal(scales, factors.T)
+
+
+def numbers_of_2_bits(packed: np.ndarray) -> np.ndarray:
+    """The numbers of bytes (..., count), low bits first."""
+    return (packed[..., None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(*packed.shape[:-1], -1)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("quant_type", [0, 1])
 @pytest.mark.parametrize(("rows", "columns", "block_size"), [(64, 8, 16), (37, 5, 16), (300, 301, 64), (1, 1, 256)])

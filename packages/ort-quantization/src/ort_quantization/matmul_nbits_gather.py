@@ -1,4 +1,4 @@
-"""Tables of rows that Gather reads, quantized to 4 bits by blocks along one axis, for GatherBlockQuantized."""
+"""Tables of rows that Gather reads, quantized to 4 or 8 bits by blocks along one axis, for GatherBlockQuantized."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from ort_quantization.matmul_nbits_blocks import Array, pack
 _SLAB = 1 << 22  # values at once
 
 
-def quantized_rows(table: Array, axis: int, block_size: int, is_symmetric: bool) -> tuple[bytes, Array, bytes | None]:
+def quantized_rows(
+    table: Array, axis: int, block_size: int, is_symmetric: bool, bits: int = 4
+) -> tuple[bytes, Array, bytes | None]:
     """Return packed numbers, scales and packed zero points (``None``: symmetric) of a table of floats.
 
     Args:
         table: any rank from 1.
         axis: of the blocks, counted from the front.
         block_size: values that share a scale: a power of two from 16 on.
-        is_symmetric: numbers from -8 to 7; else from 0 to 15 with a zero point.
+        is_symmetric: numbers from -8 to 7 (of 8 bits from 0 to 255, 128 being zero); else from 0 on with a zero point.
+        bits: 4, or 8, of which the operator has blocks along the last axis only.
 
     Raises:
         InvalidQuantization: there is no such axis, or blocks are of another size.
     """
     if not 0 <= axis < table.ndim:
         raise InvalidQuantization(f"blocks along axis {axis} of a table of shape {table.shape}")
+    if bits == 8 and axis != table.ndim - 1:
+        raise InvalidQuantization(
+            f"blocks of 8 bits along axis {axis} of a table of shape {table.shape}: the operator has them along "
+            "the last axis; quant_axes says which, as in (('Gather', 1),)"
+        )
     if block_size < 16 or block_size & (block_size - 1):
         raise InvalidQuantization(f"a block of {block_size} values; GatherBlockQuantized has powers of two from 16 on")
     length = table.shape[axis]
@@ -39,28 +47,26 @@ def quantized_rows(table: Array, axis: int, block_size: int, is_symmetric: bool)
     for first in range(0, len(source), step):
         for block in range(blocks):
             part = slice(first, first + step), slice(block * block_size, (block + 1) * block_size)
-            numbers[part], scales[part[0], block], points[part[0], block] = _block(source[part], is_symmetric)
+            numbers[part], scales[part[0], block], points[part[0], block] = _block(source[part], is_symmetric, bits)
     shape = (*table.shape[:axis], blocks, *table.shape[axis + 1 :])
-    data = pack(numbers.reshape(-1), 4).tobytes()
-    return data, scales.reshape(shape), None if is_symmetric else pack(points.reshape(-1), 4).tobytes()
+    data = pack(numbers.reshape(-1), bits).tobytes()
+    return data, scales.reshape(shape), None if is_symmetric else pack(points.reshape(-1), bits).tobytes()
 
 
-def _block(values: Array, is_symmetric: bool) -> tuple[Array, Array, Array]:
+def _block(values: Array, is_symmetric: bool, bits: int) -> tuple[Array, Array, Array]:
     """Return numbers (two's complement of 4 bits where symmetric), scales and zero points of one block each."""
     least, most = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
-    kind = values.dtype.type
+    kind, half, top = values.dtype.type, 1 << bits - 1, (1 << bits) - 1
     if is_symmetric:
         peak = np.where(np.abs(most) > np.abs(least), most, least)
-        scale = peak / kind(-8)
+        scale = peak / kind(-half)
         ratio = np.divide(values, scale, out=np.zeros_like(values), where=scale != 0)
-        return (
-            ratio.round().clip(-8, 7).astype(np.int8).view(np.uint8) & 15,
-            scale[:, 0],
-            np.zeros_like(scale[:, 0], np.uint8),
-        )
+        signed = ratio.round().clip(-half, half - 1).astype(np.int8)
+        found = signed.view(np.uint8) & 15 if bits == 4 else signed.view(np.uint8) ^ np.uint8(half)
+        return found, scale[:, 0], np.zeros_like(scale[:, 0], np.uint8)
     least, most = np.minimum(least, kind(0)), np.maximum(most, kind(0))
-    scale = (most - least) / kind(15)
+    scale = (most - least) / kind(top)
     is_set = scale != 0
-    middle = np.divide(-least, scale, out=np.full_like(scale, 8), where=is_set).round().clip(0, 15)
+    middle = np.divide(-least, scale, out=np.full_like(scale, half), where=is_set).round().clip(0, top)
     shifted = np.divide(values, scale, out=np.zeros_like(values), where=is_set) + middle
-    return shifted.round().clip(0, 15).astype(np.uint8), scale[:, 0], middle[:, 0].astype(np.uint8)
+    return shifted.round().clip(0, top).astype(np.uint8), scale[:, 0], middle[:, 0].astype(np.uint8)

@@ -20,7 +20,7 @@ from ort_quantization.model_files import graphs_of
 
 _LINEAR_TYPES = {
     (4, True): TensorProto.INT4, (4, False): TensorProto.UINT4, (8, True): TensorProto.INT8,
-    (8, False): TensorProto.UINT8,
+    (8, False): TensorProto.UINT8, (2, True): TensorProto.INT2, (2, False): TensorProto.UINT2,
 }  # fmt: skip
 
 
@@ -164,23 +164,28 @@ def _expanded(node: NodeProto, output: str, rank: int, names: TakenNames) -> Ite
 
 
 def gather_node(
-    node: NodeProto, tensors: tuple[str, ...], gather_axis: int, quantize_axis: int, block_size: int
+    node: NodeProto, tensors: tuple[str, ...], gather_axis: int, quantize_axis: int, settings: Settings
 ) -> NodeProto:
     """Return what stands for a Gather: its tensors are numbers, scales and, where there are any, zero points."""
     data, *rest = tensors
+    bits = settings.bits
+    more = {} if bits == 4 else {"bits": bits}
+    name = f"{node.name}_Q{bits}" if node.name else ""
     return helper.make_node(
-        "GatherBlockQuantized", [data, node.input[1], *rest], [node.output[0]], node.name + "_Q4" if node.name else "",
-        domain="com.microsoft", gather_axis=gather_axis, quantize_axis=quantize_axis, block_size=block_size,
+        "GatherBlockQuantized", [data, node.input[1], *rest], [node.output[0]], name,
+        domain="com.microsoft", gather_axis=gather_axis, quantize_axis=quantize_axis, block_size=settings.block_size,
+        **more,
     )  # fmt: skip
 
 
 def store_rows(
-    graph: GraphProto, name: str, parts: tuple[bytes, Array, bytes | None], shape: tuple[int, ...], names: TakenNames
-) -> tuple[str, ...]:
-    """Add the tensors of a GatherBlockQuantized of 4 bits: numbers, scales, zero points (``None``: signed)."""
+    graph: GraphProto, name: str, parts: tuple[bytes, Array, bytes | None], shape: tuple[int, ...], names: TakenNames,
+    bits: int,
+) -> tuple[str, ...]:  # fmt: skip
+    """Add the tensors of a GatherBlockQuantized: numbers, scales, zero points (``None``: signed, or around 128)."""
     data, scales, points = parts
-    kind = TensorProto.INT4 if points is None else TensorProto.UINT4
-    found = [_add_raw(graph, names.new(name + "_Q4"), kind, list(shape), data)]
+    kind = TensorProto.UINT8 if bits == 8 else TensorProto.INT4 if points is None else TensorProto.UINT4
+    found = [_add_raw(graph, names.new(f"{name}_Q{bits}"), kind, list(shape), data)]
     found.append(_add(graph, names.new(name + "_scales"), scales))
     if points is not None:
         found.append(_add_raw(graph, names.new(name + "_zero_points"), kind, list(scales.shape), points))

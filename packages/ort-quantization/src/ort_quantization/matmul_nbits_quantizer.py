@@ -133,7 +133,9 @@ class MatMulNBitsQuantizer:
         proto, folder = self._whole(self.model)
         settings = self._settings
         has_gather = "Gather" in self.algo_config.op_types_to_quantize
-        proto = raise_versions(proto, settings.is_linear, has_gather)
+        custom = (self.algo_config.customized_weight_config or {}).values()
+        least_bits = min([settings.bits, *(int(each["bits"]) for each in custom if "bits" in each)])
+        proto = raise_versions(proto, settings.is_linear, has_gather, least_bits)
         sites = find_sites(proto.graph, self._is_chosen, self._settings_of, opset_of(proto))
         products = [each for each in sites if each.node.op_type == "MatMul"]
         found = FoundState({}, {})
@@ -237,15 +239,17 @@ class _Replacement:
         key = (*key_of(site)[:2], settings, axis, "rows")
         if key not in self._stored:
             table = weight_array(read_tensor(site.tensor, self._folder))
-            data, scales, points = quantized_rows(table, axis, settings.block_size, settings.is_symmetric)
+            data, scales, points = quantized_rows(
+                table, axis, settings.block_size, settings.is_symmetric, settings.bits
+            )
             if site.tensor.data_type == TensorProto.BFLOAT16:
                 scales = scales.astype(ml_dtypes.bfloat16)
             parts = data, scales, points
-            self._stored[key] = store_rows(site.owner, site.tensor.name, parts, table.shape, self._names)
+            self._stored[key] = store_rows(site.owner, site.tensor.name, parts, table.shape, self._names, settings.bits)
         tensors = self._stored[key]
         assert isinstance(tensors, tuple)  # keys of products are shorter
         gather_axis = next((each.i for each in site.node.attribute if each.name == "axis"), 0)
-        return gather_node(site.node, tensors, gather_axis, axis, settings.block_size)
+        return gather_node(site.node, tensors, gather_axis, axis, settings)
 
 
 def _quantized(site: Site, folder: str, config: WeightOnlyQuantConfig) -> Numbers | PackedBlocks | LinearBlocks:
@@ -255,8 +259,8 @@ def _quantized(site: Site, folder: str, config: WeightOnlyQuantConfig) -> Number
     if settings.algorithm == "DEFAULT":
         if not settings.is_linear:
             return native_blocks(weight, settings.bits, size, settings.is_symmetric)
-        if settings.bits == 4:
-            return native_linear_blocks(weight, size, settings.is_symmetric)
+        if settings.bits in (2, 4):
+            return native_linear_blocks(weight, settings.bits, size, settings.is_symmetric)
         return round_to_nearest(weight, settings.bits, size, settings.is_symmetric)
     if settings.algorithm == "HQQ":
         return half_quadratic(weight, settings.bits, size)

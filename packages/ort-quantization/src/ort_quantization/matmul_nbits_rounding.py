@@ -16,11 +16,13 @@ from ort_core.plugin.kernels import (
     quantize_matmul_2bits,
     quantize_matmul_4bits,
     quantize_matmul_8bits,
+    quantize_qdq_matmul_2bits,
     quantize_qdq_matmul_4bits,
 )
 from ort_quantization.matmul_nbits_blocks import Array, LinearBlocks, Numbers, PackedBlocks, columns_in_blocks
 
 _NATIVE = {2: quantize_matmul_2bits, 4: quantize_matmul_4bits, 8: quantize_matmul_8bits}
+_NATIVE_LINEAR = {2: quantize_qdq_matmul_2bits, 4: quantize_qdq_matmul_4bits}
 _GROUP = 1 << 22  # values at once
 _STEPS, _WIDTH = 20, 0.1  # of the search of k-quant: widths of the range from -1 to +0.9 numbers
 _ITERATIONS, _NORM, _BETA, _GROWTH = 20, 0.7, 10.0, 1.01  # of HQQ: the published values
@@ -39,16 +41,16 @@ def native_blocks(weight: Array, bits: int, block_size: int, is_symmetric: bool)
     return PackedBlocks(data, scales, None if is_symmetric else points, bits, rows)
 
 
-def native_linear_blocks(weight: Array, block_size: int, is_symmetric: bool) -> LinearBlocks:
-    """Return onnxruntime's blocks of 4 bits in the order of the weight, bit for bit."""
+def native_linear_blocks(weight: Array, bits: int, block_size: int, is_symmetric: bool) -> LinearBlocks:
+    """Return onnxruntime's blocks of 2 or 4 bits in the order of the weight, bit for bit."""
     rows, columns = weight.shape
-    blocks = -(-rows // block_size)
-    data = np.zeros((rows * columns + 1) // 2, np.uint8)
+    blocks, in_byte = -(-rows // block_size), 8 // bits
+    data = np.zeros(-(-rows * columns // in_byte), np.uint8)
     scales = np.zeros((blocks, columns), weight.dtype)
-    points = np.zeros((blocks * columns + 1) // 2, np.uint8)
-    quantize_qdq_matmul_4bits(data, weight, scales, points, block_size, columns, rows, is_symmetric)
+    points = np.zeros(-(-blocks * columns // in_byte), np.uint8)
+    _NATIVE_LINEAR[bits](data, weight, scales, points, block_size, columns, rows, is_symmetric)
     return LinearBlocks(
-        data.tobytes(), scales, None if is_symmetric else points.tobytes(), 4, rows, block_size
+        data.tobytes(), scales, None if is_symmetric else points.tobytes(), bits, rows, block_size
     )  # fmt: skip
 
 

@@ -96,8 +96,6 @@ def settings_of_node(
 def _checked(settings: Settings) -> Settings:
     size = settings.block_size
     if settings.is_linear:
-        if settings.bits == 2:
-            raise InvalidQuantization("2 bits need quant_format QOperator: few engines have DequantizeLinear of 2 bits")
         if size < 1 and size != -1:
             raise InvalidQuantization(f"a block of {size} rows; expected 1 or more")
     elif size < LEAST_BLOCK or size & (size - 1):

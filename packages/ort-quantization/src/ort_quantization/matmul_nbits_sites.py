@@ -121,7 +121,7 @@ def _site(node: NodeProto, scope: Scope, settings: Settings, opset: int) -> Site
         return "its weight is empty"
     is_main = scope.outer is None
     if node.op_type == "Gather":
-        return Site(node, tensor, owner, is_main, 0, settings, "") if settings.bits == 4 else "Gather has 4 bits"
+        return Site(node, tensor, owner, is_main, 0, settings, "") if settings.bits != 2 else "Gather has 4 or 8 bits"
     rank, operand_rank = len(tensor.dims), scope.rank(node.input[0])
     if rank < 2 or any(each != 1 for each in tensor.dims[:-2]):
         return f"its weight of shape {list(tensor.dims)} is not one matrix"

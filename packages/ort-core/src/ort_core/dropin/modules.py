@@ -36,7 +36,7 @@ _INTERNAL = (
 )  # fmt: skip
 _QUANTIZERS = (
     "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",
-    "quantize_qdq_matmul_4bits",
+    "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits",
 )  # fmt: skip
 _EXCEPTIONS = (
     "DeviceReset", "EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",

@@ -65,6 +65,14 @@ def quantize_matmul_8bits(
     _by_columns(8, packed, weights, scales, zero_points, block_size, (rows, columns), is_symmetric)
 
 
+def quantize_qdq_matmul_2bits(
+    packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
+    block_size: int, columns: int, rows: int, is_symmetric: bool,
+) -> bool:  # fmt: skip
+    """Quantize to 2 bits; arguments, result and errors as of ``quantize_qdq_matmul_4bits``, four numbers a byte."""
+    return _in_order(2, packed, weights, scales, zero_points, block_size, (rows, columns), is_symmetric)
+
+
 def quantize_qdq_matmul_4bits(
     packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
     block_size: int, columns: int, rows: int, is_symmetric: bool,
@@ -74,25 +82,34 @@ def quantize_qdq_matmul_4bits(
     ``packed`` has the order of the weights, ``scales`` and ``zero_points`` are (blocks, columns), two numbers a byte.
     A block may have any size. Errors as of ``quantize_matmul_4bits``.
     """
+    return _in_order(4, packed, weights, scales, zero_points, block_size, (rows, columns), is_symmetric)
+
+
+def _in_order(
+    bits: int, packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
+    block_size: int, shape: tuple[int, int], is_symmetric: bool,
+) -> bool:  # fmt: skip
     if block_size < 1:
         raise InvalidValue(f"a block of {block_size} values; expected 1 or more")
+    (rows, columns), in_byte = shape, 8 // bits
     source, blocks = _matrix(weights, rows, columns), -(-rows // block_size)
-    data = _target("packed", packed, np.uint8, (rows * columns + 1) // 2)
+    point_bytes = -(-blocks * columns // in_byte)
+    data = _target("packed", packed, np.uint8, -(-rows * columns // in_byte))
     factors = _target("scales", scales, source.dtype, blocks * columns).reshape(blocks, columns)
-    points = None if is_symmetric else _target("zero_points", zero_points, np.uint8, (blocks * columns + 1) // 2)
-    least, most = (-8, 7) if is_symmetric else (0, 15)
+    points = None if is_symmetric else _target("zero_points", zero_points, np.uint8, point_bytes)
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_symmetric else (0, (1 << bits) - 1)
     found = np.empty((rows, columns), np.uint8)
     centres = np.empty((blocks, columns), np.uint8)
     for index, block in enumerate(range(0, rows, block_size)):
         values = source[block : block + block_size].astype(np.float32)
-        factors[index : index + 1], centre = _parameters(values[None], 4, source.dtype, is_symmetric)
+        factors[index : index + 1], centre = _parameters(values[None], bits, source.dtype, is_symmetric)
         inverse = _inverse(factors[index].astype(np.float32))
         centres[index] = 0 if centre is None else centre[0]
         rounded = _rounded(values * inverse) + centres[index].astype(np.float32)
         found[block : block + block_size] = np.clip(rounded, least, most).astype(np.int8).view(np.uint8)
-    _pack_pairs(found.reshape(-1), data)
+    _pack_in_order(found.reshape(-1), data, bits)
     if points is not None:
-        _pack_pairs(centres.reshape(-1), points)
+        _pack_in_order(centres.reshape(-1), points, bits)
     return bool(is_symmetric)
 
 
@@ -228,12 +245,14 @@ def _packed(numbers: np.ndarray, bits: int) -> np.ndarray:
     return found
 
 
-def _pack_pairs(numbers: np.ndarray, target: np.ndarray) -> None:
-    """Write two numbers a byte; the upper half of a last byte that has one keeps what it was."""
-    pairs = numbers.size // 2
-    target[:pairs] = numbers[0 : 2 * pairs : 2] & 15 | numbers[1 : 2 * pairs : 2] << 4
-    if numbers.size % 2:
-        target[pairs] = target[pairs] & 0xF0 | numbers[-1] & 15
+def _pack_in_order(numbers: np.ndarray, target: np.ndarray, bits: int) -> None:
+    """Write numbers, several a byte, low bits first; bits of a last byte that get none stay as they were."""
+    in_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    whole = numbers.size // in_byte
+    target[:whole] = _packed(numbers[: whole * in_byte].reshape(whole, in_byte) & mask, bits)
+    for place, number in enumerate(numbers[whole * in_byte :]):
+        kept = target[whole] & ~(mask << place * bits)
+        target[whole] = kept | (number & mask) << place * bits
 
 
 def _check_block_size(block_size: int) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         quantize_matmul_4bits,
         quantize_matmul_8bits,
         quantize_matmul_bnb4,
+        quantize_qdq_matmul_2bits,
         quantize_qdq_matmul_4bits,
     )
     from ort_core.tensors.runtime_value import RuntimeValue, Scope
@@ -62,6 +63,7 @@ __all__ = [
     "quantize_matmul_4bits",
     "quantize_matmul_8bits",
     "quantize_matmul_bnb4",
+    "quantize_qdq_matmul_2bits",
     "quantize_qdq_matmul_4bits",
     "reference_kernels",
     "refuse_pointers",
@@ -119,6 +121,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
             "quantize_matmul_4bits",
             "quantize_matmul_8bits",
             "quantize_matmul_bnb4",
+            "quantize_qdq_matmul_2bits",
             "quantize_qdq_matmul_4bits",
         ),
         "ort_core.tensors.runtime_value": (
