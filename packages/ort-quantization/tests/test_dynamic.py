@@ -19,6 +19,10 @@ ONE_STEP = 0.01
 COMPILED = ("matmul", "conv", "embedding", "lstm with states", "attention", "branches")
 
 
+# Before DynamicQuantizeLinear nodes find the range, in which the tool does not see to zero: see test_opsets.
+RANGE_BY_NODES = ("matmul in opset 10", "conv in opset 10")
+
+
 def both(tmp_path, model, weight_type=QuantType.QInt8, **options):
     """Quantize a model with both tools and return their files."""
     source, here, there = (tmp_path / name for name in ("float.onnx", "here.onnx", "there.onnx"))
@@ -32,7 +36,7 @@ def both(tmp_path, model, weight_type=QuantType.QInt8, **options):
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("weight_type", [QuantType.QInt8, QuantType.QUInt8], ids=str)
 @pytest.mark.parametrize("reduce_range", [False, True])
-@pytest.mark.parametrize("name", DYNAMIC)
+@pytest.mark.parametrize("name", [name for name in DYNAMIC if name not in RANGE_BY_NODES])
 def test_models_are_quantized_as_onnxruntime_quantizes_them(tmp_path, name, reduce_range, weight_type, per_channel):
     options = {"EnableSubgraph": True} if name == "branches" else {}
     choices = {"per_channel": per_channel, "reduce_range": reduce_range, "extra_options": options}

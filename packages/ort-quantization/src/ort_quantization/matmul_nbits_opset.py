@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-import onnx
 from onnx import ModelProto, TensorProto, helper
 
+from ort_quantization import model_files
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import opset_of
 
@@ -65,11 +65,9 @@ def converted_to(model: ModelProto, opset: int, reason: str) -> ModelProto:
     graph.initializer.extend(kept)
     graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in added)
     try:
-        converted = onnx.version_converter.convert_version(model, opset)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise InvalidQuantization(
-            f"ONNX cannot convert the model to opset {opset}: {error}. It is needed for {reason}"
-        ) from error
+        converted = model_files.converted_to(model, opset)
+    except InvalidQuantization as error:
+        raise InvalidQuantization(f"{error}. It is needed for {reason}") from error
     names = {each.name for each in added}
     left = [each for each in converted.graph.input if each.name not in names]
     del converted.graph.input[:]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, external_data_helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, external_data_helper, helper, numpy_helper
 
 from ort_core.errors import NoSuchFile
 from ort_quantization.errors import InvalidQuantization
@@ -31,7 +31,10 @@ INFERRED = ("onnx.infer", "onnxruntime.quant")
 
 FILE_LIMIT = 2**31 - 2**20  # bytes; protobuf's own limit is 2 GiB, and the rest of a message needs some
 EXTERNAL_FROM = 1024  # bytes: smaller tensors stay in the model's own file, as onnx writes them
+_LAST_OPSET = 28
 _FIRST_OPSET = 7  # before, operators broadcast by an attribute
+_INITIALIZERS_ALONE = 9  # opset from which on ONNX's converter finds initializers that are no inputs
+_IR_WITH_INITIALIZERS_ALONE = 4
 _CHANNELS_FROM = 13  # opset in which QuantizeLinear and DequantizeLinear have an axis
 _ALIGNMENT = 64  # bytes; a mapped tensor may then be read by any vector unit
 _PIECE = 2**24  # bytes that are copied at once from file to file
@@ -145,6 +148,32 @@ def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
     return max(opset, 11) if opset < 10 else opset
 
 
+def converted_to(model: ModelProto, target: int) -> ModelProto:
+    """Return a model in another opset, by ONNX's converter.
+
+    Raises:
+        InvalidQuantization: the converter refuses.
+    """
+    opset, graph = opset_of(model), model.graph
+    inputs = {each.name for each in graph.input}
+    # Of the opsets before 9 the converter knows initializers by the inputs that stand for them, as IR 3 has them.
+    hidden = [each for each in graph.initializer if opset < _INITIALIZERS_ALONE and each.name not in inputs]
+    shown = ModelProto()
+    shown.CopyFrom(model)
+    shown.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in hidden)
+    try:
+        found = onnx.version_converter.convert_version(shown, target)
+    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as error:
+        raise InvalidQuantization(f"ONNX cannot convert the model from opset {opset} to {target}: {error}") from error
+    names = {each.name for each in hidden}
+    kept = [each for each in found.graph.input if each.name not in names]
+    del found.graph.input[:]
+    found.graph.input.extend(kept)
+    if hidden:
+        found.ir_version = max(found.ir_version, _IR_WITH_INITIALIZERS_ALONE)
+    return found
+
+
 def with_opset_for(
     model: ModelProto, folder: str, types: set[int], has_blocks: bool = False, has_channels: bool = False
 ) -> ModelProto:
@@ -163,8 +192,12 @@ def with_opset_for(
     opset = opset_of(model)
     if opset < _FIRST_OPSET:
         raise InvalidQuantization(
-            f"opset {opset} is too old: models of opsets {_FIRST_OPSET} to 28 are quantized; convert the model by "
-            "onnx.version_converter.convert_version(model, 13)"
+            f"opset {opset} is too old: models of opsets {_FIRST_OPSET} to {_LAST_OPSET} are quantized; convert the "
+            "model by onnx.version_converter.convert_version(model, 13)"
+        )
+    if opset > _LAST_OPSET:
+        raise InvalidQuantization(
+            f"opset {opset} is too new: models of opsets {_FIRST_OPSET} to {_LAST_OPSET} are quantized"
         )
     target = max(needed_opset(opset, types, has_blocks), _CHANNELS_FROM if has_channels else 0)
     if target == opset:
@@ -178,11 +211,7 @@ def with_opset_for(
             external_data_helper.load_external_data_for_tensor(tensor, folder)
             tensor.ClearField("data_location")
             del tensor.external_data[:]
-    try:
-        converted = onnx.version_converter.convert_version(model, target)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise InvalidQuantization(f"ONNX cannot convert the model from opset {opset} to {target}: {error}") from error
-    return with_shapes(converted)
+    return with_shapes(converted_to(model, target))
 
 
 def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:

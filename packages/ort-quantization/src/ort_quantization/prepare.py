@@ -22,6 +22,7 @@ from ort_quantization.model_files import (
     FILE_LIMIT,
     INFERRED,
     PREPARED,
+    converted_to,
     is_external,
     mark,
     opset_of,
@@ -94,15 +95,7 @@ def quant_pre_process(
 
 
 def _in_quantizable_opset(model: ModelProto) -> ModelProto:
-    opset = opset_of(model)
-    if opset >= _FIRST_OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, _FIRST_OPSET)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise InvalidQuantization(
-            f"ONNX cannot convert the model from opset {opset} to {_FIRST_OPSET}, as it must be: {error}"
-        ) from error
+    return model if opset_of(model) >= _FIRST_OPSET else converted_to(model, _FIRST_OPSET)
 
 
 def _as_loaded(model: ModelProto, folder: str, is_optimized: bool) -> tuple[ModelProto, str]:
