@@ -89,7 +89,7 @@ class MatMulBnb4Quantizer:
         proto, folder = (
             (model.streamed, model.folder) if isinstance(model, StreamedModel) else (model.model, model.folder)
         )
-        raise_versions(proto, has_linear=False, has_four_bits=False)
+        raise_versions(proto, has_linear=False, has_rows=False, least_bits=4)
         settings = Settings("bnb4", QuantFormat.QOperator, 4, self.block_size, True)
         sites = find_sites(proto.graph, self._is_chosen, lambda _: settings, opset_of(proto))
         names, stored = TakenNames(proto), dict[tuple[int, str], tuple[str, ...]]()

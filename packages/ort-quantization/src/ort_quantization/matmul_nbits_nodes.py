@@ -169,13 +169,14 @@ def gather_node(
     """Return what stands for a Gather: its tensors are numbers, scales and, where there are any, zero points."""
     data, *rest = tensors
     bits = settings.bits
-    more = {} if bits == 4 else {"bits": bits}
     name = f"{node.name}_Q{bits}" if node.name else ""
-    return helper.make_node(
+    found = helper.make_node(
         "GatherBlockQuantized", [data, node.input[1], *rest], [node.output[0]], name,
         domain="com.microsoft", gather_axis=gather_axis, quantize_axis=quantize_axis, block_size=settings.block_size,
-        **more,
     )  # fmt: skip
+    if bits != 4:
+        found.attribute.append(helper.make_attribute("bits", bits))
+    return found
 
 
 def store_rows(
