@@ -7,8 +7,10 @@ import re
 import numpy as np
 import pytest
 
+import ort_core as ort
 from ort_core.plugin import Claim, Rejection
 from ort_core.plugin.ir import Constant
+from ort_core.stages import PlacementWarning
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.lowering.program import Program
 from ort_ep_openvino.provider import OpenVinoExecutionProvider
@@ -172,3 +174,13 @@ def test_a_weight_that_lies_transposed_is_not_copied_to_ask_about_it():
     assert {name: array.shape for name, array in asked.items()} == {"w": (64, 32), "v": (32, 64)}
     assert all(array.flags.c_contiguous and np.shares_memory(array, lying) for array in asked.values())
     assert np.array_equal(program.weights()["w"], lying.T)
+
+
+@pytest.mark.usefixtures("sdk")
+@pytest.mark.parametrize("device", ["GPU.7", "AUTO:GPU.7", "HETERO:GPU.7,NPU.3"])
+def test_a_device_that_is_not_there_is_told_of_and_its_provider_does_not_run(parse, device) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString()
+    asked = [(OpenVinoExecutionProvider.name, {"device_type": device}), "CPUExecutionProvider"]
+    with pytest.warns(PlacementWarning, match="OpenVINO sees no device GPU.7; it sees"):
+        session = ort.InferenceSession(model, providers=asked)
+    assert session.get_providers() == ["CPUExecutionProvider"]

@@ -13,6 +13,7 @@ from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable, Unkn
 from ort_core.ir.rejection import Rejection
 from ort_core.onnx_io.save import model_to_bytes
 from ort_core.providers.discovery import PluginSource
+from ort_core.providers.provider import Unavailable
 from ort_core.stages import PlacementWarning, PrepareSettings, select_providers
 from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import (
@@ -109,6 +110,30 @@ def test_request_that_goes_on_to_an_available_provider_warns_with_the_reason() -
         selection = select_providers(request, environment, PrepareSettings())
     assert selection.names == ("CPUExecutionProvider",)
     assert selection.unavailable == (("UnavailableExecutionProvider", "no such device here (buy one)"),)
+
+
+class _WithoutItsDevice(EchoProvider):
+    def check_device(self) -> Unavailable:
+        return Unavailable("there is no device 7 here")
+
+
+class _StumblesOverItsDevice(EchoProvider):
+    def check_device(self) -> Unavailable:
+        raise OSError("the driver is upset")
+
+
+@pytest.mark.parametrize(
+    ("provider", "words"), [(_WithoutItsDevice, "no device 7 here"), (_StumblesOverItsDevice, "the driver is upset")]
+)
+def test_a_provider_whose_options_name_a_device_that_is_not_there_is_not_among_those_that_run(provider, words) -> None:
+    environment = environment_of(plugin_of(provider))
+    with pytest.warns(PlacementWarning, match=words):
+        selection = select_providers(
+            [("EchoExecutionProvider", {}), ("CPUExecutionProvider", {})], environment, PrepareSettings()
+        )
+    assert selection.names == ("CPUExecutionProvider",)
+    with pytest.raises(ProviderUnavailable, match=words):
+        select_providers([("EchoExecutionProvider", {})], environment, PrepareSettings())
 
 
 def test_request_without_any_available_provider_raises_with_each_reason() -> None:

@@ -30,6 +30,7 @@ _URL = re.compile(r",? ?refer to [^\n]*https?://\S+|https?://\S+")
 _COUNTER = re.compile(r"\b([A-Z][A-Za-z]*)_\d+\b")  # of names that OpenVINO makes up, another in each process
 _READ_NODE = re.compile(r"<Node\([\w.]+\): ([^>]+)>")  # how the frontend names an ONNX node
 _BORDER = frozenset({"Parameter", "Result", "Constant"})
+_VIRTUAL = frozenset({"AUTO", "HETERO", "MULTI", "BATCH"})
 MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
 
 
@@ -101,6 +102,20 @@ def _core_of(process: int) -> Any:
 def available_devices() -> tuple[str, ...]:
     """Return the names of the devices, such as ``("CPU", "GPU.0")``."""
     return tuple(core().available_devices)
+
+
+def find_absence(device: str) -> str | None:
+    """Return why there is no such device here, ``None`` where there is; of virtual ones each part is looked for."""
+    virtual, _, parts = device.partition(":")
+    if virtual in _VIRTUAL:
+        named = [part.lstrip("-").partition("(")[0] for part in parts.split(",") if part and not part.startswith("-")]
+        absent = [reason for part in named if (reason := find_absence(part)) is not None]
+        return absent[0] if named and len(absent) == len(named) else None
+    known = available_devices()
+    is_seen = any(device == each or each.startswith(f"{device}.") for each in known)
+    if is_seen or device.removesuffix(".0") in known:
+        return None
+    return f"OpenVINO sees no device {device}; it sees {', '.join(known)}"
 
 
 @functools.cache

@@ -18,12 +18,11 @@ from ort_ep_openvino.options import OpenVinoOptions
 from ort_ep_openvino.support_cache import Refused, SupportAnswer, SupportCacheState
 
 _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity"})
-_VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")
 
 
 def find_capability(view: GraphView, options: OpenVinoOptions, answers: SupportCacheState) -> Capability:
     """Claim convex groups that the table trusts and the device runs; refuse every other node with its reason."""
-    absent = _absence(options.device)
+    absent = _sdk.find_absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
     reasons = _untrusted(view, options)
@@ -46,14 +45,6 @@ def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
             reasons[node] = reason
             outside.update(node.present_outputs())
     return reasons
-
-
-def _absence(device: str) -> str | None:
-    known = _sdk.available_devices()
-    is_seen = any(device == each or each.startswith(f"{device}.") for each in known)
-    if is_seen or ":" in device or device in _VIRTUAL or device.removesuffix(".0") in known:
-        return None
-    return f"OpenVINO sees no device {device}; it sees {', '.join(known)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class OpenVinoExecutionProvider(ExecutionProvider):
         """Return whether OpenVINO can be loaded and sees a device."""
         return _sdk.find_devices()
 
+    def check_device(self) -> Available | Unavailable:
+        """Return whether OpenVINO sees the device of the options."""
+        absent = _sdk.find_absence(self._options.device)
+        return Available() if absent is None else Unavailable(absent, "install its driver, or name another device_type")
+
     def get_capability(self, view: GraphView) -> Capability:
         """Return claims of convex groups, and a reason for every node that is left."""
         from ort_ep_openvino.capability import find_capability

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ort_core.tensors.device import (
         AdoptingApi,
         CapturingStream,
+        CurrentApi,
         Device,
         DeviceApi,
         DeviceBuffer,
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
         Event,
         OrtDevice,
         Stream,
+        current,
     )
     from ort_core.tensors.device_array import DeviceArray
 
 __all__ = [
     "AdoptingApi",
     "CapturingStream",
+    "CurrentApi",
     "Device",
     "DeviceApi",
     "DeviceArray",
@@ -31,6 +34,7 @@ __all__ = [
     "Event",
     "OrtDevice",
     "Stream",
+    "current",
 ]
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -39,6 +43,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.tensors.device": (
             "AdoptingApi",
             "CapturingStream",
+            "CurrentApi",
             "Device",
             "DeviceApi",
             "DeviceBuffer",
@@ -46,6 +51,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
             "Event",
             "OrtDevice",
             "Stream",
+            "current",
         ),
         "ort_core.tensors.device_array": ("DeviceArray",),
     },

@@ -83,6 +83,13 @@ class ExecutionProvider(ABC):
         """Return whether this provider can run here, and why not. Imports its SDK if it must; never raises."""
         return Available()
 
+    def check_device(self) -> Available | Unavailable:
+        """Return whether the device that the options name is there and can be used, and why not. Never raises.
+
+        It is asked of each instance that a session makes, behind ``check``; one that says no is as one that is absent.
+        """
+        return Available()
+
     @classmethod
     def device_text(cls) -> str:
         """Return the device in a word or two (``cpu``, ``cuda``), as onnxruntime names it."""
@@ -164,8 +171,17 @@ class ExecutionProvider(ABC):
 
 def check_provider(cls: type[ExecutionProvider]) -> Available | Unavailable:
     """Call ``check`` of a provider; an exception, which the contract forbids, becomes ``Unavailable``."""
+    return _checked(cls.name, "check", cls.check)
+
+
+def check_device(provider: ExecutionProvider) -> Available | Unavailable:
+    """Call ``check_device`` of an instance; an exception becomes ``Unavailable``."""
+    return _checked(provider.name, "check_device", provider.check_device)
+
+
+def _checked(name: str, method: str, ask: Callable[[], Available | Unavailable]) -> Available | Unavailable:
     try:
-        return cls.check()
+        return ask()
     except Exception as error:  # the border to plugins
-        logging.getLogger(__name__).debug("%s.check failed", cls.name, exc_info=True)
-        return Unavailable(f"{cls.name}.check raised {type(error).__name__}: {error} (a bug of that provider)")
+        logging.getLogger(__name__).debug("%s.%s failed", name, method, exc_info=True)
+        return Unavailable(f"{name}.{method} raised {type(error).__name__}: {error} (a bug of that provider)")

@@ -7,6 +7,7 @@ device; each Environment has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -228,6 +229,19 @@ class AdoptingApi(DeviceApi, Protocol):
 
     def adopt_stream(self, native_handle: int) -> Stream:
         """Return a queue that somebody else made and keeps alive, by its vendor's handle."""
+
+
+@runtime_checkable
+class CurrentApi(DeviceApi, Protocol):
+    """A device of a kind of which each thread has a current one, which calls into the vendor's library mean."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Return what makes the device the calling thread's current one, as long as it is entered."""
+
+
+def current(api: DeviceApi) -> AbstractContextManager[object]:
+    """Return what makes a device the calling thread's current one; nothing is done where its kind has none."""
+    return api.current() if isinstance(api, CurrentApi) else nullcontext()
 
 
 class DeviceDirectory:
