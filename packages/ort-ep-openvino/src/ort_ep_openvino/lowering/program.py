@@ -11,6 +11,7 @@ from ort_core.plugin import CompileRequest, GraphView
 from ort_core.plugin.ir import Constant, DataType, Node, Value, border_of
 from ort_ep_openvino.lowering.legalization import legalize
 
+_PERIOD = 100  # of made-up numbers: all of int8
 INLINE_NBYTES = 4096  # smaller constants stay in the model: shapes and axes must be there when the frontend reads it
 _SHARED = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.INT8, DataType.UINT8})
 
@@ -41,9 +42,10 @@ class Program:
     def shuffled_weights(self) -> dict[str, np.ndarray]:
         """Return arrays like the weights, to ask whether a device takes the model: no number matters for that.
 
-        None is copied: the elements of one that lies transposed in memory come in the order of memory.
+        None is copied: the elements of one that lies transposed in memory come in the order of memory. None that was
+        not read yet is read: it is computed or comes from a file.
         """
-        return {name: _as_it_lies(constant.array()) for name, constant in self.constants.items()}
+        return {name: _stand_in(constant) for name, constant in self.constants.items()}
 
 
 def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
@@ -67,6 +69,13 @@ def _shared_among(view: GraphView, values: Iterable[Value]) -> dict[str, Constan
     """Return the constants that are large enough to be handed over beside the model."""
     constants = {value.name: constant for value in values if (constant := view.constant(value)) is not None}
     return {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
+
+
+def _stand_in(constant: Constant) -> np.ndarray:
+    """Return numbers of a constant's type and shape: its own in some order, or others that are not all alike."""
+    if constant.is_loaded:
+        return _as_it_lies(constant.array())
+    return np.resize(np.arange(1, _PERIOD, dtype=constant.dtype.numpy), constant.shape)
 
 
 def _as_it_lies(array: np.ndarray) -> np.ndarray:
