@@ -80,6 +80,8 @@ class EmulatedStream:
         self._enqueue(lambda: ctypes.memset(address, 0, nbytes))
 
     def launch(self, function, grid, block, arguments: Sequence[np.generic]) -> None:
+        if self._captured is not None and self._gpu.fails_within_capture is not None:
+            raise self._gpu.fails_within_capture
         self._gpu.launches += 1
         assert all(isinstance(argument, np.generic) for argument in arguments)
         assert max(grid[0], 1) == grid[0]
@@ -114,6 +116,9 @@ class EmulatedStream:
         self._gpu.captures += 1
         return RecordedGraph(work)
 
+    def abort_capture(self) -> None:
+        self._captured = None
+
     def replay(self, graph: RecordedGraph) -> None:
         self._gpu.replays += 1
         self._queue += graph.work
@@ -142,11 +147,13 @@ class EmulatedGpu:
         limit: int = 1 << 30,
         *,
         refuses_capture: bool = False,
+        fails_within_capture: Exception | None = None,
         collects: bool = False,
         libraries: Libraries = NOTHING_FUSED,
     ) -> None:
         self.facts = GpuFacts("emulated", "sm_90", (("emulation", "1"),))
         self.refuses_capture = refuses_capture
+        self.fails_within_capture = fails_within_capture
         self.copies_within = 0
         self.libraries = libraries
         self.library_steps: list[AnyLibraryStep] = []

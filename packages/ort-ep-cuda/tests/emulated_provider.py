@@ -26,6 +26,9 @@ class EmulatedCudaProvider(CudaExecutionProvider):
     def check(cls) -> Available | Unavailable:
         return Available("emulated")
 
+    def check_device(self) -> Available | Unavailable:
+        return Available("emulated")
+
     def missing_library(self, op_type: str) -> str | None:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import types
 
 import numpy as np
@@ -82,6 +83,27 @@ def test_products_run_by_cublaslt_and_those_of_float64_by_cublas(installed) -> N
     assert [arguments[:3] for arguments in plain] == [(5, 11, double)]
 
 
+def test_a_plain_product_on_which_cublaslt_fails_in_a_run_goes_to_cublas_for_good(
+    installed, monkeypatch, caplog
+) -> None:
+    found, plain = installed()
+    calls = []
+
+    def fails(*given: object) -> None:
+        calls.append(given)
+        raise FakeLtError("CUBLAS_STATUS_INTERNAL_ERROR")
+
+    monkeypatch.setattr(found._lt, "run", fails)
+    step, arrays = _product()
+    for _ in range(2):
+        found.run(step, [array.ctypes.data for array in arrays], Stream())
+    assert ([arguments[2] for arguments in plain], len(calls)) == ([step, step], 1)
+    assert "CUBLAS_STATUS_INTERNAL_ERROR" in caplog.text
+    fused, arrays = _product(kind="relu")
+    with pytest.raises(FakeLtError):
+        found.run(fused, [array.ctypes.data for array in arrays], Stream())
+
+
 def test_a_product_with_an_activation_that_cublaslt_lacks_is_cudnns(installed) -> None:
     found, plain = installed()
     step, arrays = _product(np.float16, kind="gelu")
@@ -151,12 +173,18 @@ def test_a_stream_times_by_events_and_keeps_smaller_scratch_memory(monkeypatch) 
     assert [stream.scratch(nbytes) for nbytes in (10, 5, 20, 10)] == [1000, 1000, 2000, 2000]
     assert len(blocks) == 2
     handles: list[tuple[int, int]] = []
+    destroyed: list[int] = []
     made = types.SimpleNamespace(
-        create_handle=lambda: 9, set_stream=lambda handle, stream: handles.append((handle, stream))
+        create_handle=lambda: 9,
+        set_stream=lambda handle, stream: handles.append((handle, stream)),
+        destroy_handle=destroyed.append,
     )
     monkeypatch.setattr(_sdk, "cudnn", lambda: made)
     assert [stream.cudnn_handle, stream.cudnn_handle] == [9, 9]
-    assert handles == [(9, 7)]
+    assert (handles, destroyed) == ([(9, 7)], [])
+    del stream
+    gc.collect()
+    assert destroyed == [9]
 
 
 def test_the_device_tells_by_which_libraries_products_and_convolutions_run(monkeypatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -50,10 +51,29 @@ class FakeDevice(contextlib.nullcontext):
 
     compute_capability = "90"
     mem_info = (11, 1000)
+    entered: ClassVar[list[int]] = []  # the numbers of those that are current, the innermost last
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__()
+        self.id = index
+
+    def __enter__(self) -> None:
+        self.entered.append(self.id)
+
+    def __exit__(self, *ended: object) -> None:
+        self.entered.pop()
+
+
+seen: list[int] = []  # which device was current, call by call
 
 
 def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int = 0) -> None:
+    seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
     ctypes.memmove(target, source, nbytes)
+
+
+def _memset(address: int, value: int, nbytes: int, stream: int) -> None:
+    seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
 
 
 @pytest.fixture
@@ -65,14 +85,15 @@ def library(monkeypatch):
         runtime = types.SimpleNamespace(
             memcpy=_memcpy,
             memcpyAsync=_memcpy,
+            memsetAsync=_memset,
             getDeviceProperties=lambda index: {"name": b"made up"},
             driverGetVersion=lambda: 13000,
         )
         cuda = types.SimpleNamespace(
-            Device=lambda index: FakeDevice(), MemoryPool=lambda: pool, runtime=runtime,
+            Device=FakeDevice, MemoryPool=lambda: pool, runtime=runtime,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
-            Stream=lambda non_blocking: types.SimpleNamespace(ptr=5, synchronize=lambda: None),
+            Stream=lambda non_blocking: RecordingStream(),
         )  # fmt: skip
         monkeypatch.setattr(_sdk, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
         monkeypatch.setattr(_sdk, "find_device", lambda: Available("made up"))
@@ -116,6 +137,42 @@ def test_bytes_go_to_the_device_within_it_and_back(library, is_enqueued) -> None
     np.testing.assert_array_equal(back, source)
 
 
+def test_all_work_of_a_stream_is_enqueued_on_its_own_device(library) -> None:
+    """Of a new thread the first device is current, whose calls would meet a stream and memory of another."""
+    library(1000)
+    seen.clear()
+    gpu = CupyGpu(CudaOptions(device_id=1))
+    stream, memory, array = gpu.stream(), gpu.allocate(16), np.zeros(4, np.float32)
+    stream.upload(array, memory.address)
+    stream.copy(memory.address, memory.address, 16)
+    stream.clear(memory.address, 16)
+    stream.download(memory.address, array)
+    stream.begin_capture()
+    stream.replay(stream.end_capture())
+    stream.abort_capture()
+    assert seen == [1] * len(seen)
+    assert len(seen) == 8
+
+
+def test_a_capture_is_aborted_even_where_its_end_is_an_error(library) -> None:
+    library(1000)
+    stream = CupyGpu(CudaOptions()).stream()
+    stream._stream = RecordingStream(refuses="end_capture")
+    stream.abort_capture()
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_streams_of_the_callers_are_adopted_in_the_form_of_the_installed_cupy(monkeypatch, is_new) -> None:
+    null, made = object(), []
+    streams = types.SimpleNamespace(null=null)
+    if is_new:
+        streams.from_external = lambda shown: made.append(shown.__cuda_stream__()) or "new"
+    cuda = types.SimpleNamespace(Stream=streams, ExternalStream=lambda *given: made.append(given) or "old")
+    monkeypatch.setattr(_sdk, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
+    assert _sdk.adopted_stream(0, 2) is null, "PyTorch's default stream"
+    assert (_sdk.adopted_stream(77, 2), made) == (("new", [(0, 77)]) if is_new else ("old", [(77, 2)]))
+
+
 def test_a_stream_of_another_device_is_refused(library) -> None:
     library(1000)
     api = CudaDeviceApi(0)
@@ -138,9 +195,21 @@ class RecordingStream:
 
     def end_capture(self) -> object:
         self._called("end_capture")
-        return types.SimpleNamespace(launch=lambda stream: self.calls.append(("launch", stream)))
+
+        def launch(stream: object) -> None:
+            seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
+            self.calls.append(("launch", stream))
+
+        return types.SimpleNamespace(launch=launch)
+
+    def is_capturing(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self.calls.append("synchronize")
 
     def _called(self, name: str) -> None:
+        seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
         if name == self._refuses:
             raise RuntimeError("cudaErrorStreamCaptureUnsupported")
         self.calls.append(name)
@@ -155,7 +224,7 @@ def test_streams_of_the_device_api_record_work_and_replay_it() -> None:
     assert native.calls == ["begin_capture", "end_capture", ("launch", native)]
 
 
-def test_a_stream_of_the_callers_is_a_queue_of_the_device() -> None:
+def test_a_stream_of_the_callers_is_a_queue_of_the_device(monkeypatch) -> None:
     made: list[tuple[int, int]] = []
 
     def external(handle: int, device: int) -> object:
@@ -164,7 +233,8 @@ def test_a_stream_of_the_callers_is_a_queue_of_the_device() -> None:
 
     api = CudaDeviceApi.__new__(CudaDeviceApi)  # its own constructor asks for a GPU
     api.device, api._native = Device("cuda", 2), contextlib.nullcontext()
-    api._library = types.SimpleNamespace(cuda=types.SimpleNamespace(ExternalStream=external))
+    cuda = types.SimpleNamespace(ExternalStream=external, Stream=object())
+    monkeypatch.setattr(_sdk, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
     stream = api.adopt_stream(77)
     assert (made, stream.native_handle, stream.device) == ([(77, 2)], 77, Device("cuda", 2))
 

@@ -14,7 +14,7 @@ import pytest
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 
-from ort_core.plugin import AllocationLimitExceeded, Available, InvalidArgument, Unavailable, describe_options
+from ort_core.plugin import AllocationLimitExceeded, Available, EPFail, InvalidArgument, Unavailable, describe_options
 from ort_core.plugin.cache import ArtefactCache
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.models import model_of
@@ -137,8 +137,9 @@ def test_names_of_the_plugin_mean_what_the_others_do() -> None:
 def test_a_usable_gpu_is_told_with_driver_runtime_libraries_and_memory(monkeypatch) -> None:
     library = _cupy(13000, 13000, count=2)
     library.__version__ = "14.2.0"
-    library.cuda.runtime.getDeviceProperties = lambda index: {"name": b"NVIDIA H200", "totalGlobalMem": 150 << 30}
-    library.cuda.nvrtc = types.SimpleNamespace(getVersion=lambda: (13, 5))
+    facts = {"name": b"NVIDIA H200", "totalGlobalMem": 150 << 30, "major": 9, "minor": 0}
+    library.cuda.runtime.getDeviceProperties = lambda index: facts
+    library.cuda.nvrtc = types.SimpleNamespace(getVersion=lambda: (13, 5), getSupportedArchs=lambda: [75, 90, 120])
     monkeypatch.setattr(_sdk, "cupy", lambda: library)
     monkeypatch.setattr(_sdk, "find_cublas_lt", lambda: Available("cuBLASLt 130100"))
     monkeypatch.setattr(_sdk, "find_cudnn", lambda: Available("cuDNN 92800"))
@@ -148,12 +149,43 @@ def test_a_usable_gpu_is_told_with_driver_runtime_libraries_and_memory(monkeypat
     )
 
 
+@pytest.mark.parametrize(
+    ("own", "words", "remedy"),
+    [((7, 0), "sm_70, and NVRTC 13.5 compiles for sm_75 and newer", "ort-ep-cuda12"), ((13, 0), "sm_130", "update")],
+)
+def test_a_gpu_for_which_no_kernel_can_be_compiled_is_told_before_anything_is_compiled(
+    monkeypatch, own, words, remedy
+) -> None:
+    facts = [{"name": b"old", "totalGlobalMem": 1 << 30, "major": own[0], "minor": own[1]}]
+    facts += [{"name": b"NVIDIA L4", "totalGlobalMem": 24 << 30, "major": 8, "minor": 9}]
+    library = _cupy(13000, 13000, count=1)
+    library.__version__ = "14.2.0"
+    library.cuda.runtime.getDeviceProperties = lambda index: facts[index]
+    library.cuda.nvrtc = types.SimpleNamespace(getVersion=lambda: (13, 5), getSupportedArchs=lambda: [75, 89, 120])
+    monkeypatch.setattr(_sdk, "cupy", lambda: library)
+    for found in (CudaExecutionProvider.check(), CudaExecutionProvider().check_device()):
+        assert words in found.reason
+        assert remedy in found.remedy
+    assert "sees 1" in CudaExecutionProvider({"device_id": "1"}).check_device().reason
+    library.cuda.runtime.getDeviceCount = lambda: 2
+    assert "NVIDIA L4" in CudaExecutionProvider.check().detail
+    assert CudaExecutionProvider({"device_id": "1"}).check_device()
+
+
+def test_a_provider_makes_one_device_for_all_of_its_partitions(monkeypatch) -> None:
+    monkeypatch.setattr("ort_ep_cuda.cupy_gpu.CupyGpu", lambda options: object())
+    provider = CudaExecutionProvider()
+    assert provider.gpu() is provider.gpu()
+    assert CudaExecutionProvider().gpu() is not provider.gpu()
+
+
 def test_a_missing_compiler_is_told_with_the_line_that_installs_it(monkeypatch) -> None:
     def absent() -> tuple[int, int]:
         raise RuntimeError("Failure finding libnvrtc.so.13\nand more")
 
     library = _cupy(13000, 13000, count=1)
     library.cuda.nvrtc = types.SimpleNamespace(getVersion=absent)
+    library.cuda.runtime.getDeviceProperties = lambda index: {"name": b"any", "major": 9, "minor": 0}
     monkeypatch.setattr(_sdk, "cupy", lambda: library)
     found = CudaExecutionProvider.check()
     assert found.reason.endswith("cannot be loaded: Failure finding libnvrtc.so.13")
@@ -205,7 +237,6 @@ def test_float32_means_float32_unless_asked_otherwise() -> None:
     ("given", "words"),
     [
         ({"device_id": "-1"}, "device_id.*0 or more"),
-        ({"has_user_compute_stream": "1"}, "gives no handle"),
         ({"use_tf33": "1"}, "use_tf32"),
     ],
 )
@@ -258,6 +289,25 @@ def test_a_driver_that_captures_nothing_costs_a_warning_and_no_result(caplog) ->
     for other in others:
         np.testing.assert_array_equal(other, first)
     assert "without a CUDA graph" in caplog.text
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("error", [RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED"), ValueError("of CuPy"), EPFail("ours")])
+def test_a_capture_that_fails_on_its_way_is_ended_and_costs_no_result(caplog, error) -> None:
+    EmulatedCudaProvider.device = EmulatedGpu(fails_within_capture=error)
+    session = session_of(CHAIN)
+    first, *others = [session.run(None, {"x": X})[0] for _ in range(3)]
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+    assert str(error) in caplog.text
+
+
+@pytest.mark.parametrize("handle", ["4096", "0"])
+def test_a_stream_of_the_callers_never_captures(gpu, handle) -> None:
+    session = session_of(CHAIN, options={"has_user_compute_stream": "1", "user_compute_stream": handle})
+    for _ in range(4):
+        session.run(None, {"x": X})
+    assert (gpu.captures, gpu.replays) == (0, 0)
 
 
 def test_threads_share_a_session(gpu) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -83,6 +84,7 @@ class FakeStream:
 
 
 class FakeCudaApi:
+    now: ClassVar[list[int]] = []  # the devices that were made current, the last one counts; none: the first device
     hardware = "fake GPU sm_90, driver 0"
     limit: ClassVar[int] = 1 << 30
 
@@ -90,6 +92,14 @@ class FakeCudaApi:
         self.device = Device("cuda", index)
         self.allocations = 0
         self._lock = threading.Lock()
+
+    @contextmanager
+    def current(self):
+        self.now.append(self.device.index)
+        try:
+            yield
+        finally:
+            self.now.pop()
 
     def allocate(self, nbytes: int) -> FakeBuffer:
         with self._lock:

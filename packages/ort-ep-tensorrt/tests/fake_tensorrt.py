@@ -14,7 +14,7 @@ import json
 import numpy as np
 import onnx
 import onnxruntime
-from fake_cuda import FakeStream
+from fake_cuda import FakeCudaApi, FakeStream
 
 __version__ = "11.4.0.0"
 MAGIC = b"fake engine\n"
@@ -266,6 +266,7 @@ class Builder:
         return Profile()
 
     def build_serialized_network(self, network: Network, config: Config) -> bytes | None:
+        _noted("build an engine")
         if Builder.fails_with:
             self._logger.log(ILogger.Severity.ERROR, Builder.fails_with)
             return None
@@ -286,11 +287,21 @@ def _strip(model: onnx.ModelProto) -> None:
             each.doc_string = "stripped"
 
 
+on_devices: list[tuple[str, int]] = []
+"""What was called, and which device was current then."""
+
+
+def _noted(call: str) -> None:
+    on_devices.append((call, FakeCudaApi.now[-1] if FakeCudaApi.now else 0))
+
+
 class Runtime:
     def __init__(self, logger) -> None:
+        _noted("make a runtime")
         self._logger, self.engine_host_code_allowed = logger, False
 
     def deserialize_cuda_engine(self, content: bytes) -> Engine | None:
+        _noted("load an engine")
         if not content.startswith(MAGIC):
             self._logger.log(ILogger.Severity.ERROR, "Serialization assertion magicTag failed")
             return None
@@ -392,6 +403,7 @@ class Engine:
         return TensorLocation.HOST if self.tensors[name].is_shape_tensor else TensorLocation.DEVICE
 
     def create_execution_context(self, config: RuntimeConfig | None = None) -> Context:
+        _noted("make a context")
         if config is not None and config.cache is not None and "kernels" not in config.cache.content:
             config.cache.content += "kernels"  # as TensorRT-RTX, which compiles them now
             compiled.append(config)
@@ -456,6 +468,7 @@ class Context:
         return True
 
     def execute_async_v3(self, stream: int) -> bool:
+        _noted("run")
         if Context.fails_with:
             self._engine.logger.log(ILogger.Severity.ERROR, Context.fails_with)
             return False

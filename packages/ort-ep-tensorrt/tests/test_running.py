@@ -1,5 +1,6 @@
 """Runs on a fake GPU: the glue between sessions, engines, contexts and device memory, with numbers."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import fake_cuda
@@ -130,3 +131,24 @@ def test_without_a_plugin_for_cuda_devices_the_error_names_it(session):
     said = r"needs a CUDA device from a plugin \(pip install ort-ep-cuda\)"
     with pytest.raises(OrtError, match=said), session(FIXED, has_device=False):
         pass
+
+
+def test_all_calls_of_tensorrt_are_made_on_the_device_of_the_options(session, monkeypatch):
+    """TensorRT uses the device that is current for the thread: of a new thread that is the first one."""
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(fake_tensorrt, "on_devices", seen)
+    body = "g (float[n,4] x) => (float[n,4] y) { a = Relu(x)  y = Neg(a) }"
+    x = np.ones((2, 4), np.float32)
+    with session(body, device_id="1") as opened:
+        opened.run(None, {"x": x})
+        thread = threading.Thread(target=opened.run, args=(None, {"x": x}))
+        thread.start()
+        thread.join()
+    assert {call for call, _ in seen} >= {
+        "make a runtime",
+        "load an engine",
+        "build an engine",
+        "make a context",
+        "run",
+    }
+    assert {device for _, device in seen} == {1}

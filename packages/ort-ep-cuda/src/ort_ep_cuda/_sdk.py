@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +50,42 @@ def cudnn() -> Any:  # Any: as above
     return cudnn
 
 
+def new_cudnn_handle(owner: object) -> Any:  # Any: as above
+    """Return a handle of cuDNN on the current device, destroyed with its owner, though not at the process's end.
+
+    By then the driver may be gone.
+    """
+    library = cudnn()
+    handle = library.create_handle()
+    weakref.finalize(owner, library.destroy_handle, handle).atexit = False
+    return handle
+
+
 def cublas_lt() -> Any:  # Any: as above
     """Return nvmath-python's binding of cuBLASLt."""
     from nvmath.bindings import cublasLt
 
     return cublasLt
+
+
+class _Handle:
+    """A stream that somebody else made, as CUDA's protocol shows one: version, handle."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def adopted_stream(handle: int, device: int) -> Any:  # Any: as above
+    """Return CuPy's stream over a ``cudaStream_t`` that the caller keeps alive; 0 is the default stream."""
+    cuda = cupy().cuda
+    if not handle:
+        return cuda.Stream.null
+    if hasattr(cuda.Stream, "from_external"):  # CuPy 14, where ExternalStream is deprecated
+        return cuda.Stream.from_external(_Handle(handle))
+    return cuda.ExternalStream(handle, device)
 
 
 @functools.cache
@@ -84,13 +116,44 @@ def find_device() -> Available | Unavailable:
     compiler = find_compiler()
     if isinstance(compiler, Unavailable):
         return compiler
-    properties = runtime.getDeviceProperties(0)
+    states = [find_gpu(index) for index in range(count)]
+    if not any(states):
+        return states[0]
+    index = next(index for index, state in enumerate(states) if state)
+    properties = runtime.getDeviceProperties(index)
     name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
     return Available(
         f"{name}, {memory:.1f} GiB of memory; driver for CUDA {_version(runtime.driverGetVersion())}, "
         f"runtime {_version(runtime.runtimeGetVersion())}, {compiler.detail}, "
         f"CuPy {library.__version__}, {_fusions()}; {count} device(s)"
     )
+
+
+def find_gpu(index: int) -> Available | Unavailable:
+    """Return whether the GPU of a number is there, and of an architecture that the installed NVRTC compiles for."""
+    library = cupy()
+    runtime = library.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except RuntimeError as error:
+        return _explained(runtime, error)
+    if index >= count:
+        return Unavailable(f"there is no GPU {index}: the driver sees {count}", "device_id counts from 0")
+    properties = runtime.getDeviceProperties(index)
+    own = properties["major"] * 10 + properties["minor"]
+    compiled = _architectures(library)
+    if not compiled or own in compiled:
+        return Available()
+    what = f"GPU {index} ({properties['name'].decode()}) is of sm_{own}, and NVRTC {nvrtc_version()} compiles for sm_"
+    if own < min(compiled):
+        return Unavailable(f"{what}{min(compiled)} and newer", "install ort-ep-cuda12 in place of ort-ep-cuda")
+    return Unavailable(f"{what}{max(compiled)} at the latest", "update CuPy and NVRTC")
+
+
+def _architectures(library: Any) -> tuple[int, ...]:  # Any: as above
+    """Return what NVRTC compiles for (90: sm_90), nothing where the installed CuPy cannot tell."""
+    supported = getattr(library.cuda.nvrtc, "getSupportedArchs", None)
+    return () if supported is None else tuple(int(each) for each in supported())
 
 
 def find_compiler() -> Available | Unavailable:

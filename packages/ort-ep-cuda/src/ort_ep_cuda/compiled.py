@@ -105,13 +105,15 @@ class CudaPartition(CompiledPartition):
                     return slot
         # libraries choose engines and take memory in a first run, which nothing may do within a capture
         before_capture = max(1, self._options.min_num_runs_before_cuda_graph_capture)
+        # A stream of the caller's holds the caller's work, too, and is never put into the state of capturing.
+        captures = self._options.enable_cuda_graph and not self._options.has_user_compute_stream
         constants = {number: memory.address for number, memory in plan.constants.items()}
         return RunSlotState(
             self._gpu,
             plan.program,
             plan.functions,
             constants,
-            before_capture if self._options.enable_cuda_graph and plan.program.can_be_captured else None,
+            before_capture if captures and plan.program.can_be_captured else None,
         )
 
     def _give_back(self, plan: CudaPlan, slot: RunSlotState) -> None:

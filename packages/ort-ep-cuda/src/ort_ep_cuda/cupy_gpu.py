@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -43,19 +44,23 @@ class CupyStream:
 
     def upload(self, source: np.ndarray, address: int) -> None:
         """Copy to the device."""
-        self._runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, _TO_DEVICE, self._stream.ptr)
+        with self._gpu.device:
+            self._runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, _TO_DEVICE, self._stream.ptr)
 
     def download(self, address: int, target: np.ndarray) -> None:
         """Copy from the device."""
-        self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, _TO_HOST, self._stream.ptr)
+        with self._gpu.device:
+            self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, _TO_HOST, self._stream.ptr)
 
     def copy(self, source: int, target: int, nbytes: int) -> None:
         """Copy within the device."""
-        self._runtime.memcpyAsync(target, source, nbytes, _WITHIN, self._stream.ptr)
+        with self._gpu.device:
+            self._runtime.memcpyAsync(target, source, nbytes, _WITHIN, self._stream.ptr)
 
     def clear(self, address: int, nbytes: int) -> None:
         """Set bytes to zero."""
-        self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
+        with self._gpu.device:
+            self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
 
     def launch(
         self,
@@ -84,9 +89,8 @@ class CupyStream:
     def cudnn_handle(self) -> Any:  # Any: cuDNN's handle
         """The handle of cuDNN, made when it is first asked for."""
         if self._cudnn_handle is None:
-            cudnn = _sdk.cudnn()
-            self._cudnn_handle = cudnn.create_handle()
-            cudnn.set_stream(handle=self._cudnn_handle, stream=self.handle)
+            self._cudnn_handle = _sdk.new_cudnn_handle(self)
+            _sdk.cudnn().set_stream(handle=self._cudnn_handle, stream=self.handle)
         return self._cudnn_handle
 
     def scratch(self, nbytes: int) -> int:
@@ -115,20 +119,29 @@ class CupyStream:
     def begin_capture(self) -> None:
         """Record what follows."""
         try:
-            self._stream.begin_capture()
+            with self._gpu.device:
+                self._stream.begin_capture()
         except RuntimeError as error:
             raise EPFail(f"the capture of a CUDA graph cannot begin: {error}") from error
 
     def end_capture(self) -> Graph:
         """Return what was recorded."""
         try:
-            return self._stream.end_capture()
+            with self._gpu.device:
+                return self._stream.end_capture()
         except RuntimeError as error:
             raise EPFail(f"a CUDA graph cannot be captured: {error}") from error
 
+    def abort_capture(self) -> None:
+        """Record no longer. What was recorded may be no graph: ending says so by an error, and ends."""
+        with self._gpu.device, contextlib.suppress(RuntimeError):
+            if self._stream.is_capturing():
+                self._stream.end_capture()
+
     def replay(self, graph: Any) -> None:  # Any: CuPy's Graph
         """Enqueue recorded work."""
-        graph.launch(self._stream)
+        with self._gpu.device:
+            graph.launch(self._stream)
 
     def synchronize(self) -> None:
         """Wait; raises what went wrong on the device."""
@@ -145,6 +158,7 @@ class CupyGpu:
         self.library = _sdk.cupy()
         self.device = self.library.cuda.Device(options.device_id)
         self._options = options
+        self._of_thread = threading.local()
         with self.device:
             self._pool = self.library.cuda.MemoryPool()
             self._pool.set_limit(size=options.gpu_mem_limit)
@@ -156,7 +170,7 @@ class CupyGpu:
             options,
             tuple(self._device_versions(properties)),
             lambda: self.device.cublas_handle,
-            self._new_cudnn_handle,
+            self._cudnn_handle_of_thread,
             self.device,
         )
         self._cache = KernelCache(
@@ -169,9 +183,12 @@ class CupyGpu:
         yield ("device", f"{self.facts.name} {self.facts.architecture} {properties.get('multiProcessorCount', '')}")
         yield ("driver", str(self.library.cuda.runtime.driverGetVersion()))
 
-    def _new_cudnn_handle(self) -> Any:  # Any: cuDNN's handle
-        with self.device:
-            return _sdk.cudnn().create_handle()
+    def _cudnn_handle_of_thread(self) -> Any:  # Any: cuDNN's handle
+        """Return the handle by which this thread asks cuDNN: no two threads may use one at a time."""
+        if not hasattr(self._of_thread, "cudnn"):
+            with self.device:
+                self._of_thread.cudnn = _sdk.new_cudnn_handle(self)
+        return self._of_thread.cudnn
 
     def allocate(self, nbytes: int) -> Memory:
         """Return memory; what the pool keeps unused is given back first where there is not enough."""
@@ -206,7 +223,7 @@ class CupyGpu:
         """Return a stream that does not wait for the default one, or the caller's."""
         with self.device:
             if self._options.has_user_compute_stream:
-                return CupyStream(self, self.library.cuda.ExternalStream(self._options.user_compute_stream))
+                return CupyStream(self, _sdk.adopted_stream(self._options.user_compute_stream, self._options.device_id))
             return CupyStream(self, self.library.cuda.Stream(non_blocking=True))
 
     def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, Function]:

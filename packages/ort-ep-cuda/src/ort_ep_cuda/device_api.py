@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,11 @@ class CudaDeviceApi:
     def adopt_stream(self, native_handle: int) -> Stream:
         """Return the caller's ``cudaStream_t`` as a queue; the caller keeps it alive."""
         with self._native:
-            return CudaStream(self.device, self._library.cuda.ExternalStream(native_handle, self.device.index))
+            return CudaStream(self.device, _sdk.adopted_stream(native_handle, self.device.index))
+
+    def current(self) -> AbstractContextManager[object]:
+        """Return what makes the device the one that calls of this thread into CUDA mean."""
+        return self._library.cuda.Device(self.device.index)
 
     def copy_from_host(self, source: np.ndarray, target: DeviceBuffer, stream: Stream | None = None) -> None:
         """Copy an array's bytes to the device."""

@@ -86,6 +86,9 @@ class GpuStream(Protocol):
     def end_capture(self) -> Graph:
         """Return what was recorded."""
 
+    def abort_capture(self) -> None:
+        """Record no longer, and forget what was recorded; never raises."""
+
     def replay(self, graph: Graph) -> None:
         """Enqueue recorded work."""
 

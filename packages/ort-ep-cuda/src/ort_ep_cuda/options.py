@@ -32,7 +32,8 @@ class CudaOptions:
         cudnn_conv_use_max_workspace: whether engines that need much scratch memory may be chosen.
         do_copy_in_default_stream: accepted; copies and kernels share one stream, so that no order is lost.
         has_user_compute_stream: whether ``user_compute_stream`` is given.
-        user_compute_stream: the handle of a CUDA stream to run on, as an integer.
+        user_compute_stream: the handle of a CUDA stream to run on, as an integer; 0 is the default stream, which is
+            PyTorch's, too, until another is made current.
         enable_cuda_graph: whether a partition's launches are captured as one graph. On by default, where
             onnxruntime's is off: shapes decide here which graph runs, and inputs may lie anywhere.
         min_num_runs_before_cuda_graph_capture: runs of a signature before it is captured.
@@ -98,5 +99,3 @@ class CudaOptions:
         for name in ("device_id", "gpu_mem_limit", "min_num_runs_before_cuda_graph_capture"):
             if getattr(self, name) < 0:
                 raise ValueError(f"option {name!r} is {getattr(self, name)}, expected 0 or more")
-        if self.has_user_compute_stream and not self.user_compute_stream:
-            raise ValueError("has_user_compute_stream is 1 but user_compute_stream gives no handle")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -16,7 +17,7 @@ from ort_core.plugin import (
     Rejection,
     Unavailable,
 )
-from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
+from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_gpu, find_library
 from ort_ep_cuda.options import CudaOptions
 
 if TYPE_CHECKING:
@@ -35,11 +36,17 @@ class CudaExecutionProvider(ExecutionProvider):
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         super().__init__({name.removeprefix(PLUGIN_PREFIX): value for name, value in (options or {}).items()})
+        self._lock = threading.Lock()
+        self._gpu: Gpu | None = None
 
     @classmethod
     def check(cls) -> Available | Unavailable:
         """Return whether there is a GPU that the installed CuPy can use, and if not, what to install."""
         return find_device()
+
+    def check_device(self) -> Available | Unavailable:
+        """Return whether there is a GPU of the number ``device_id``, for which kernels can be compiled."""
+        return find_gpu(cast(CudaOptions, self.options).device_id)
 
     @classmethod
     def device_text(cls) -> str:
@@ -83,7 +90,10 @@ class CudaExecutionProvider(ExecutionProvider):
         return None if found else str(found)
 
     def gpu(self) -> Gpu:
-        """Return the device that the options name."""
+        """Return the device that the options name: one for all partitions, with one pool, limit and set of handles."""
         from ort_ep_cuda.cupy_gpu import CupyGpu
 
-        return CupyGpu(cast(CudaOptions, self.options))
+        with self._lock:
+            if self._gpu is None:
+                self._gpu = CupyGpu(cast(CudaOptions, self.options))
+            return self._gpu

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin import EPFail, InvalidArgument, OrtError
+from ort_core.plugin import EPFail, InvalidArgument
 from ort_core.plugin.devices import DeviceArray
 from ort_core.plugin.kernels import RunGuard, Unguarded
 from ort_ep_cuda.gpu import Function, Gpu, Graph
@@ -132,14 +132,21 @@ class RunSlotState:
             call()
 
     def _capture(self) -> None:
-        """Capture the launches and replay them; where the driver refuses, go on without, and say so."""
+        """Capture the launches and replay them; where that fails, go on without, and say so.
+
+        However it ends, the stream does not capture behind it: whatever fails within a capture may fail because of it.
+        """
         self.stream.synchronize()
         try:
             self.stream.begin_capture()
-            self._enqueue()
-            self._graph = self.stream.end_capture()
-        except OrtError as error:
-            log.warning("this partition runs without a CUDA graph: %s", error)
+            try:
+                self._enqueue()
+                self._graph = self.stream.end_capture()
+            except BaseException:
+                self.stream.abort_capture()
+                raise
+        except Exception as error:  # noqa: BLE001 - drivers, CuPy and libraries each have errors of their own
+            log.warning("this partition runs without a CUDA graph: %s: %s", type(error).__name__, error)
             self._before_capture = None
             self._enqueue()
         else:

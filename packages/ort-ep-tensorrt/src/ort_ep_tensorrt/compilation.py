@@ -46,14 +46,8 @@ def load_partition(
     if isinstance(stored, Rejection):
         return stored
     partition = _partition(request, sdk, settings)
-    engines = partition.engines({})
-    if engines.key_text(stored.bounds) != stored.key:
-        return Rejection("the engine was built for another GPU, version of TensorRT, options, or other weights")
-    try:
-        engines.restore(stored.bounds, stored.content)
-    except SdkError as error:
-        return Rejection(f"the stored engine is not used: {error}")
-    return partition
+    refused = partition.restore(stored)
+    return partition if refused is None else refused
 
 
 def try_build(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> Rejection | None:

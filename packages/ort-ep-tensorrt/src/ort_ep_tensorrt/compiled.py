@@ -19,7 +19,7 @@ from ort_core.plugin import (
     Rejection,
     RunState,
 )
-from ort_core.plugin.devices import AdoptingApi, DeviceApi, DeviceArray, Stream
+from ort_core.plugin.devices import AdoptingApi, DeviceApi, DeviceArray, Stream, current
 from ort_core.plugin.ir import DataType, TensorType, Value
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_tensorrt.blob import StoredEngine, sealed
@@ -88,11 +88,12 @@ class TensorRtPartition(CompiledPartition):
         named = {v.name: shape for v, shape in zip(inputs, shapes, strict=True) if shape is not None}
         values = {inputs[index].name: np.ascontiguousarray(array) for index, array in known_values.items()}
         deciding = {name: array for name, array in values.items() if name in self._deciding}
+        flat = {name: tuple(int(element) for element in array.reshape(-1)) for name, array in deciding.items()}
         try:
-            engines = self.engines({name: array for name, array in values.items() if name in self._settled})
-            flat = {name: tuple(int(element) for element in array.reshape(-1)) for name, array in deciding.items()}
-            loaded = engines.engine_for(named, flat)
-            found = loaded.engine.output_shapes(named, values)
+            with current(self._api):  # of a new thread it is the first device
+                engines = self.engines({name: array for name, array in values.items() if name in self._settled})
+                loaded = engines.engine_for(named, flat)
+                found = loaded.engine.output_shapes(named, values)
         except SdkError as error:
             raise EPFail(f"partition {self._name!r}: {error}") from error
         outputs = zip(self._dtypes, self._graph.outputs, strict=True)
@@ -119,8 +120,9 @@ class TensorRtPartition(CompiledPartition):
         targets = {name: given if isinstance(given, Tensor) else None for name, given in pairs}
         dtypes = {name: dtype.numpy for name, dtype in zip(names, self._dtypes, strict=True)}
         try:
-            slot = self._take(plan.loaded)
-            found = slot.run(fed, targets, dtypes, run_state)  # a slot whose run failed is not used again
+            with current(self._api):
+                slot = self._take(plan.loaded)
+                found = slot.run(fed, targets, dtypes, run_state)  # a slot whose run failed is not used again
         except SdkError as error:
             raise EPFail(f"partition {self._name!r}: {error}") from error
         self._give_back(plan.loaded, slot)
@@ -146,8 +148,9 @@ class TensorRtPartition(CompiledPartition):
         if self._settled:
             return Rejection(f"its engines depend on the values of {sorted(self._settled)}, which come with each run")
         try:
-            engines = self.engines({})
-            found = engines.serialized()
+            with current(self._api):
+                engines = self.engines({})
+                found = engines.serialized()
         except SdkError as error:
             return Rejection(str(error))
         if found is None:
@@ -167,7 +170,8 @@ class TensorRtPartition(CompiledPartition):
             if isinstance(changed, Rejection):
                 return changed
             try:
-                state.refit(changed)
+                with current(self._api):
+                    state.refit(changed)
             except SdkError as error:
                 return Rejection(str(error))
         return None
@@ -176,8 +180,23 @@ class TensorRtPartition(CompiledPartition):
         """Give back contexts, engines and device memory."""
         with self._lock:
             states, self._programs = list(self._programs.values()), OrderedDict()
-        for state in states:
-            state.close()
+        with current(self._api):
+            for state in states:
+                state.close()
+
+    def restore(self, stored: StoredEngine) -> Rejection | None:
+        """Load an engine that was stored, or say why it is not used."""
+        try:
+            with current(self._api):
+                engines = self.engines({})
+                if engines.key_text(stored.bounds) != stored.key:
+                    return Rejection(
+                        "the engine was built for another GPU, version of TensorRT, options, or other weights"
+                    )
+                engines.restore(stored.bounds, stored.content)
+        except SdkError as error:
+            return Rejection(f"the stored engine is not used: {error}")
+        return None
 
     def _take(self, loaded: LoadedEngine) -> RunSlotState:
         with self._lock:

@@ -52,6 +52,7 @@ class DeviceLibraries:
     ) -> None:
         self._options, self._device, self._current = options, device, current
         self._cublas_handle, self._cudnn_handle = cublas_handle, cudnn_handle
+        self._left_by_lt: set[MatrixProduct] = set()
 
     @property
     def fuses(self) -> bool:
@@ -82,11 +83,21 @@ class DeviceLibraries:
             if self._cudnn is None:
                 raise EPFail(str(_sdk.find_cudnn()))
             self._cudnn.run(step, addresses, stream, own)
-        elif self._lt is not None and step.out.dtype in LT_TYPES:
-            self._lt.run(step, addresses, stream)
+        elif self._lt is None or step.out.dtype not in LT_TYPES or step in self._left_by_lt:
+            self._multiply(step, addresses, stream)
         else:
-            a, b, out = addresses
-            multiply(self._cublas_handle(), stream.handle, step, (a, b, out), self._options.use_tf32)
+            try:
+                self._lt.run(step, addresses, stream)
+            except _sdk.library_errors() as error:
+                if step.epilogue.operands or step.epilogue.activation:
+                    raise  # cuBLAS has no epilogues
+                log.warning("%s runs by cuBLAS from now on: cuBLASLt fails: %s", step, error)
+                self._left_by_lt.add(step)
+                self._multiply(step, addresses, stream)
+
+    def _multiply(self, step: MatrixProduct, addresses: Sequence[int], stream: CudnnStream) -> None:
+        a, b, out = addresses
+        multiply(self._cublas_handle(), stream.handle, step, (a, b, out), self._options.use_tf32)
 
     @functools.cached_property
     def _lt(self) -> LtProducts | None:
