@@ -1,0 +1,1 @@
+"""From weights to a folder that runs: architectures, graphs, precisions, tokenizers."""

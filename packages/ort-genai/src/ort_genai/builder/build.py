@@ -1,0 +1,173 @@
+"""From a source to a folder that ort-genai and onnxruntime-genai run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ort_genai.builder.architecture import Architecture
+from ort_genai.builder.decoder_graph import DecoderGraph
+from ort_genai.builder.families import architecture_of
+from ort_genai.builder.graph_writer import GraphWriter
+from ort_genai.builder.layer_weights import LayerWeights
+from ort_genai.builder.precision_names import Method, Precision
+from ort_genai.builder.sources import WeightSource, open_source
+from ort_genai.builder.weight_precision import WeightFormat
+from ort_genai.errors import InvalidModelFolder
+
+_BLOCKS = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How a model is built.
+
+    Attributes:
+        precision: of weights; caches and activations are float32 but for fp16 and bf16.
+        block_size: of quantized weights.
+        method: that finds numbers of 4 bits.
+        is_symmetric: whether numbers have no zero points.
+        accuracy_level: of MatMulNBits.
+        head_bits: of the table of tokens and the last product in int4 and int8; 0: floats.
+        context_length: longest context; ``None``: the model's own.
+    """
+
+    precision: Precision = Precision.INT4
+    block_size: int = 32
+    method: Method = Method.DEFAULT
+    is_symmetric: bool = False
+    accuracy_level: int = 4
+    head_bits: int = 8
+    context_length: int | None = None
+
+    def formats(self) -> tuple[WeightFormat, WeightFormat]:
+        """Return how weights of layers, and of the head, are written.
+
+        Raises:
+            InvalidModelFolder: the numbers of bits or the blocks are none that MatMulNBits has.
+        """
+        if self.block_size not in _BLOCKS or self.head_bits not in (0, 4, 8) or self.accuracy_level not in range(5):
+            raise InvalidModelFolder(
+                f"blocks of {self.block_size}, a head of {self.head_bits} bits, accuracy level {self.accuracy_level}; "
+                f"expected blocks of {', '.join(map(str, _BLOCKS))}, 0, 4 or 8 bits, a level from 0 to 4"
+            )
+        bits = {Precision.INT4: 4, Precision.INT8: 8}.get(self.precision, 0)
+        layers = WeightFormat(
+            self.precision, bits, self.block_size, self.method, self.is_symmetric, self.accuracy_level
+        )  # fmt: skip
+        return layers, replace(layers, bits=self.head_bits if bits else 0)
+
+
+def build(
+    source: Path,
+    folder: Path,
+    options: BuildOptions | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> Architecture:
+    """Build a model folder: graph, weights, tokenizer and configuration.
+
+    The folder appears whole or not at all.
+
+    Args:
+        source: a folder of safetensors, or a GGUF file.
+        folder: to write; must not be there, or be empty.
+        options: precision and more.
+        progress: is called with layers done and all layers.
+
+    Raises:
+        InvalidModelFolder: the source cannot be built, or the folder holds something.
+    """
+    options = options or BuildOptions()
+    layers, head = options.formats()
+    opened = open_source(source)
+    made = _with_context(architecture_of(opened.config), options.context_length)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidModelFolder(f"{str(folder)!r} is there already; name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        opened.write_tokenizer(temporary)
+        _write_graph(temporary, opened, made, (layers, head), progress)
+        _write_config(temporary, opened.config, made)
+        if folder.is_dir():
+            folder.rmdir()
+        temporary.chmod(0o755)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return made
+
+
+def _with_context(made: Architecture, length: int | None) -> Architecture:
+    if length is None:
+        return made
+    if not 1 <= length <= made.context_length:
+        raise InvalidModelFolder(
+            f"a context of {length} tokens; the model has positions for 1 to {made.context_length}"
+        )
+    return replace(made, context_length=length)
+
+
+def _write_graph(
+    folder: Path, source: WeightSource, made: Architecture, formats: tuple[WeightFormat, WeightFormat],
+    progress: Callable[[int, int], None],
+) -> None:  # fmt: skip
+    with GraphWriter(folder / "model.onnx") as graph:
+        weights = LayerWeights(source, made)
+        decoder = DecoderGraph(graph, made, weights, *formats, lambda done: progress(done, made.num_layers))
+        decoder.write()
+        graph.save(
+            decoder.inputs(), decoder.outputs(), {"model_type": made.type, "precision": str(formats[0].precision)}
+        )
+
+
+def _write_config(folder: Path, config: Mapping[str, object], made: Architecture) -> None:
+    text = json.dumps(genai_config(config, made), indent=4)
+    (folder / "genai_config.json").write_text(text, encoding="utf-8")
+
+
+def genai_config(config: Mapping[str, object], made: Architecture) -> dict[str, object]:
+    """Return the contents of ``genai_config.json``."""
+    inputs = {"input_ids": "input_ids", "attention_mask": "attention_mask"}
+    if made.has_positions:
+        inputs["position_ids"] = "position_ids"
+    inputs.update(past_key_names="past_key_values.%d.key", past_value_names="past_key_values.%d.value")
+    ends = config.get("eos_token_id")
+    first = next(iter(ends), 0) if isinstance(ends, list) else ends
+    start, padding = config.get("bos_token_id"), config.get("pad_token_id")
+    decoder = {
+        "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+        "filename": "model.onnx",
+        "head_size": made.head_size,
+        "hidden_size": made.hidden_size,
+        "inputs": inputs,
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": "present.%d.key",
+            "present_value_names": "present.%d.value",
+        },
+        "num_attention_heads": made.num_heads,
+        "num_hidden_layers": made.num_layers,
+        "num_key_value_heads": made.num_kv_heads,
+    }
+    search = {
+        "diversity_penalty": 0.0, "do_sample": bool(config.get("do_sample", False)), "early_stopping": True,
+        "length_penalty": 1.0, "max_length": made.context_length, "min_length": 0, "no_repeat_ngram_size": 0,
+        "num_beams": 1, "num_return_sequences": 1, "past_present_share_buffer": True, "repetition_penalty": 1.0,
+        "temperature": config.get("temperature", 1.0), "top_k": config.get("top_k", 50),
+        "top_p": config.get("top_p", 1.0),
+    }  # fmt: skip
+    model = {
+        "bos_token_id": first if start is None else start,
+        "context_length": made.context_length,
+        "decoder": decoder,
+        "eos_token_id": ends,
+        "pad_token_id": first if padding is None else padding,
+        "type": made.type,
+        "vocab_size": made.vocab_size,
+    }
+    return {"model": model, "search": search}

@@ -1,0 +1,23 @@
+"""Names of precisions and of methods that find numbers of few bits; importing them costs nothing."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Precision(enum.StrEnum):
+    """Of weights, caches and what flows between nodes."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+class Method(enum.StrEnum):
+    """How numbers of few bits are found."""
+
+    K_QUANT = "k_quant"
+    RTN = "rtn"
+    DEFAULT = "default"

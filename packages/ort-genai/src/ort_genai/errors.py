@@ -1,0 +1,13 @@
+"""What this package refuses with: errors of ort-core that are Python's own kinds, too."""
+
+from __future__ import annotations
+
+from ort_core.errors import InvalidArgument
+
+
+class InvalidModelFolder(InvalidArgument, ValueError):
+    """A folder, a configuration or weights from which no model can be read or built."""
+
+
+class InvalidGeneration(InvalidArgument, ValueError, RuntimeError):
+    """An option, a prompt or a step that a generation cannot take."""

@@ -1,0 +1,79 @@
+"""Checkpoints and folders that lack something are refused in a sentence that names it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from genai_tiny_models import configuration, write_checkpoint
+from safetensors.numpy import load_file, save_file
+
+from ort_genai.builder.build import BuildOptions, build
+from ort_genai.builder.precision_names import Precision
+from ort_genai.errors import InvalidModelFolder
+
+
+def refused(tmp_path, words, **changes):
+    write_checkpoint(tmp_path / "source", "llama")
+    config = {**configuration("llama"), **changes}
+    (tmp_path / "source" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(InvalidModelFolder, match=words):
+        build(tmp_path / "source", tmp_path / "out", BuildOptions(Precision.FP32))
+    assert not (tmp_path / "out").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"architectures": ["LlamaForCausalML"]}, "Did you mean 'LlamaForCausalLM'"),
+        ({"architectures": None}, "names the architecture None"),
+        ({"hidden_size": "64"}, "hidden_size = '64', expected a number"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"num_hidden_layers": 3}, "no tensor 'model.layers.2"),
+        ({"num_key_value_heads": 3}, "4 heads of queries for 3 of keys"),
+        ({"vocab_size": 300}, r"has shape \(288, 64\), its configuration states \(300, 64\)"),
+        ({"hidden_act": "tan"}, "the activation 'tan'"),
+        ({"rope_scaling": {"rope_type": "odd"}}, "scaling 'odd'"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "needs factor"),
+        ({"rope_scaling": [1]}, "expected an object"),
+        ({"head_dim": 20}, "heads of 20 elements"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused(tmp_path, changes, words):
+    refused(tmp_path, words, **changes)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "[" * 5000])
+def test_a_configuration_that_is_no_object_is_refused(tmp_path, text):
+    write_checkpoint(tmp_path / "source", "llama")
+    (tmp_path / "source" / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidModelFolder, match=r"config\.json"):
+        build(tmp_path / "source", tmp_path / "out")
+
+
+def test_weights_that_end_early_or_are_quantized_are_refused(tmp_path):
+    source = write_checkpoint(tmp_path / "source", "llama")
+    file = source / "model.safetensors"
+    whole, tensors = file.read_bytes(), load_file(file)
+    for data in (b"", whole[:9], whole[:5000], whole[:-5], b"\xff" * 100):
+        file.write_bytes(data)
+        with pytest.raises(InvalidModelFolder, match="cannot be read as safetensors"):
+            build(source, tmp_path / "out")
+    save_file({name: value.astype(np.int8) for name, value in tensors.items()}, file)
+    with pytest.raises(InvalidModelFolder, match="is of type I8"):
+        build(source, tmp_path / "out")
+
+
+def test_other_folders_are_refused(tmp_path):
+    for path, words in ((tmp_path / "nothing", "no such folder"), (tmp_path, "found neither")):
+        with pytest.raises(InvalidModelFolder, match=words):
+            build(path, tmp_path / "out")
+    source = write_checkpoint(tmp_path / "source", "llama")
+    with pytest.raises(InvalidModelFolder, match="is there already"):
+        build(source, source)
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(InvalidModelFolder, match=r"no tokenizer\.json"):
+        build(source, tmp_path / "out")
