@@ -23,6 +23,7 @@ CONFORMANCE = "conformance"
 QUANTIZATION = "packages/ort-quantization"
 TOOLS = "packages/ort-tools"
 TRANSFORMERS = "packages/ort-transformers"
+GENAI = "packages/ort-genai"
 CUDA = "packages/ort-ep-cuda"
 RIG = "packages/ort-ep-directml/tests"
 # What a GPU's kernels are taken from: 1 GB, and nothing of it asks for a GPU to say what it would run
@@ -49,7 +50,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    packages = [CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, *(PROVIDERS if providers else ())] if core else []
+    packages = [CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, GENAI, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
 

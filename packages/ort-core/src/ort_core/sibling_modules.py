@@ -17,7 +17,12 @@ from importlib.util import find_spec
 from types import CodeType, ModuleType
 
 ENTRY_POINT_GROUP = "ort.modules"
-DISTRIBUTIONS = {"quantization": "ort-quantization", "tools": "ort-tools", "transformers": "ort-transformers"}
+DISTRIBUTIONS = {
+    "quantization": "ort-quantization",
+    "tools": "ort-tools",
+    "transformers": "ort-transformers",
+    "genai": "ort-genai",
+}
 """Modules of packages of this repository, and what to install for them. Advice in messages only."""
 
 
@@ -95,6 +100,23 @@ class SiblingFinder(MetaPathFinder):
             return None
         loader = _AliasLoader(other)
         return ModuleSpec(fullname, loader, origin=other, is_package=loader.is_package(fullname))
+
+
+def find_alias(fullname: str, top: str, name: str) -> ModuleSpec | None:
+    """Return the spec of a module at or below a name of its own, ``onnxruntime_genai``, that a distribution provides.
+
+    Args:
+        fullname: of the module that is imported.
+        top: the name of its own.
+        name: what the distribution calls it among its entry points.
+    """
+    if fullname != top and not fullname.startswith(top + "."):
+        return None
+    sibling = find_sibling(name)
+    if sibling is None:
+        return None
+    loader = _AliasLoader(sibling + fullname.removeprefix(top))
+    return ModuleSpec(fullname, loader, origin=sibling, is_package=loader.is_package(fullname))
 
 
 def stand_for_sibling(module_name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.errors import InvalidArgument
+from ort_core.errors import Fail, InvalidArgument
 
 
 class InvalidModelFolder(InvalidArgument, ValueError):
@@ -11,3 +11,7 @@ class InvalidModelFolder(InvalidArgument, ValueError):
 
 class InvalidGeneration(InvalidArgument, ValueError, RuntimeError):
     """An option, a prompt or a step that a generation cannot take."""
+
+
+class EngineBusy(Fail, RuntimeError):
+    """An engine that takes no more requests now."""

@@ -14,6 +14,7 @@ COMMANDS_ELSEWHERE = {
     "new-ep": ("ort-conformance", "./conformance"),
     "conformance": ("ort-conformance", "./conformance"),
     "quantize": ("ort-quantization", "./packages/ort-quantization"),
+    "genai": ("ort-genai", "./packages/ort-genai"),
     "export-coreml": ("ort-ep-coreml", "./packages/ort-ep-coreml"),
 }
 """Subcommands of packages of this repository: the distribution and its folder. Advice in messages only."""

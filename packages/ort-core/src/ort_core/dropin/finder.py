@@ -13,9 +13,10 @@ from types import ModuleType
 
 from ort_core.dropin.installed import find_tool
 from ort_core.errors import InvalidValue
-from ort_core.sibling_modules import SiblingFinder
+from ort_core.sibling_modules import SiblingFinder, find_alias
 
 NAME = "onnxruntime"
+_GENAI = "onnxruntime_genai"
 _IMPORTED = (  # what onnxruntime imports by itself, so that programs reach it as attributes
     "capi", "capi.onnxruntime_pybind11_state", "capi._pybind_state", "capi.onnxruntime_inference_collection",
     "capi.onnxruntime_validation", "capi.build_and_package_info",
@@ -75,6 +76,8 @@ class DropInFinder(DistributionFinder):
         """Return the spec of a module in the table, of a sibling package, or of an installed onnxruntime's tools."""
         from ort_core.dropin.modules import MODULES, PACKAGES, TOOLS
 
+        if fullname.startswith(_GENAI):
+            return find_alias(fullname, _GENAI, "genai")
         if fullname not in MODULES:
             found = self._siblings.find_spec(fullname, path, target) or find_tool(fullname)
             if found is not None or path or fullname not in TOOLS:  # a path: that of the installed package

@@ -1,0 +1,88 @@
+"""Beams: the texts with the best sums of log-probabilities, several of each row followed at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ort_genai.sampling import log_probabilities
+from ort_genai.search_options import SearchOptions
+
+Array = np.ndarray
+
+
+@dataclass(slots=True)
+class BeamsState:
+    """The beams of one row.
+
+    Attributes:
+        tokens: of each beam, the prompt among them.
+        scores: sums of log-probabilities.
+        finished: texts that ended: score by length, tokens.
+        is_done: whether no beam is followed any more.
+    """
+
+    tokens: list[list[int]]
+    scores: Array
+    finished: list[tuple[float, list[int]]] = field(default_factory=list)
+    is_done: bool = False
+
+    @classmethod
+    def begun(cls, prompt: list[int], beams: int) -> BeamsState:
+        """Return the beams of a prompt: one of them counts, or the first step would take one token several times."""
+        scores = np.full(beams, -1e9)
+        scores[0] = 0.0
+        return cls([list(prompt) for _ in range(beams)], scores)
+
+    def step(
+        self, logits: Array, options: SearchOptions, ends: tuple[int, ...], pad: int
+    ) -> tuple[list[int], list[int]]:
+        """Take the best continuations of penalized logits (beams, vocabulary).
+
+        Returns:
+            For each beam the token that it goes on with, and the beam that it goes on from.
+        """
+        beams, vocabulary = logits.shape
+        if self.is_done:
+            return [pad] * beams, list(range(beams))
+        totals = (log_probabilities(logits) + self.scores[:, None]).reshape(-1)
+        count = min(2 * beams, totals.size)
+        best = np.argpartition(-totals, count - 1)[:count]
+        best = best[np.lexsort((best, -totals[best]))]
+        chosen: list[tuple[int, int, float]] = []
+        for rank, place in enumerate(best):
+            beam, token = divmod(int(place), vocabulary)
+            if token in ends:
+                if rank < beams:
+                    self._finish(self.tokens[beam], float(totals[place]), beams, options)
+            elif len(chosen) < beams:
+                chosen.append((token, beam, float(totals[place])))
+        self.tokens = [[*self.tokens[beam], token] for token, beam, _ in chosen]
+        self.scores = np.array([score for *_, score in chosen])
+        self.is_done = self._has_ended(options)
+        return [token for token, *_ in chosen], [beam for _, beam, _ in chosen]
+
+    def best(self, options: SearchOptions) -> list[list[int]]:
+        """Return the best texts, those that are still followed among them where too few ended."""
+        followed = [] if self.is_done else zip(self.tokens, self.scores, strict=True)
+        texts = [*self.finished, *((_by_length(tokens, float(score), options), tokens) for tokens, score in followed)]
+        ordered = sorted(texts, key=lambda each: -each[0])
+        return [tokens for _, tokens in ordered[: options.num_return_sequences]]
+
+    def _finish(self, tokens: list[int], score: float, most: int, options: SearchOptions) -> None:
+        self.finished.append((_by_length(tokens, score, options), list(tokens)))
+        self.finished.sort(key=lambda each: -each[0])
+        del self.finished[most:]
+
+    def _has_ended(self, options: SearchOptions) -> bool:
+        if len(self.finished) < len(self.tokens):
+            return False
+        if options.early_stopping:
+            return True
+        reachable = _by_length(self.tokens[0], float(self.scores.max()), options)
+        return self.finished[-1][0] >= reachable
+
+
+def _by_length(tokens: list[int], score: float, options: SearchOptions) -> float:
+    return score / float(len(tokens)) ** options.length_penalty

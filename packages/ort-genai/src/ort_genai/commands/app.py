@@ -1,0 +1,58 @@
+"""``ort genai``: build, run and compare language models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ort_genai.builder.precision_names import Method, Precision
+
+app = typer.Typer(help="Language models: build, run, compare, talk, serve.", no_args_is_help=True, add_completion=False)
+Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with genai_config.json.")]
+
+
+@app.command()
+def build(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A .gguf file, or a folder with .safetensors.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    precision: Annotated[Precision, typer.Option(help="Of weights.")] = Precision.INT4,
+    block_size: Annotated[int, typer.Option(help="Weights that share a scale.")] = 32,
+    method: Annotated[Method, typer.Option(help="How numbers of 4 bits are found.")] = Method.DEFAULT,
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="No zero points.")] = False,
+    accuracy_level: Annotated[int, typer.Option(help="Of MatMulNBits; 4: activations of 8 bits where faster.")] = 4,
+    head_bits: Annotated[int, typer.Option(help="Bits of the table of tokens in int4 and int8; 0: floats.")] = 8,
+    context: Annotated[int | None, typer.Option(help="Longest context; default: the model's.")] = None,
+) -> None:
+    """Write a model that ort-genai and onnxruntime-genai run, from trained weights, without torch."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from ort_genai.builder.build import BuildOptions
+    from ort_genai.builder.build import build as build_folder
+
+    options = BuildOptions(precision, block_size, method, symmetric, accuracy_level, head_bits, context)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("layers", total=None)
+        made = build_folder(
+            source, output, options, lambda done, whole: progress.update(task, completed=done, total=whole)
+        )
+    size = sum(each.stat().st_size for each in output.iterdir()) / 1e6
+    console.print(f"{output}: {made.type}, {made.num_layers} layers, {precision}, {size:.0f} MB")
+
+
+@app.command()
+def run(
+    model: Folder,
+    prompt: Annotated[str, typer.Argument(metavar="TEXT", help="What to ask.")],
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Longest answer.", min=1)] = 256,
+    raw: Annotated[bool, typer.Option("--raw", help="Go on with the text itself, without the chat template.")] = False,
+    temperature: Annotated[float, typer.Option(help="0: the most likely tokens.", min=0)] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of draws.")] = 0,
+) -> None:
+    """Answer one prompt."""
+    from ort_genai.commands.answers import write_answer
+
+    write_answer(model, prompt, tokens=tokens, is_raw=raw, temperature=temperature, seed=seed)

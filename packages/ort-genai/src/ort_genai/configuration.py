@@ -1,0 +1,160 @@
+"""``genai_config.json``: what a folder says of its model and of searches, and changes laid over it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ort_core.errors import did_you_mean
+from ort_genai.builder.sources import read_json
+from ort_genai.errors import InvalidModelFolder
+
+_PROVIDERS = {
+    "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "dml": "DmlExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider", "nvtensorrtrtx": "NvTensorRTRTXExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider", "coreml": "CoreMLExecutionProvider", "webgpu": "WebGpuExecutionProvider",
+    "qnn": "QNNExecutionProvider",
+}  # fmt: skip
+
+
+class Config:
+    """The configuration of a model folder.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        InvalidModelFolder: it has no ``genai_config.json`` that can be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.folder = Path(path)
+        file = self.folder / "genai_config.json"
+        if not file.is_file():
+            raise InvalidModelFolder(
+                f"Error opening {file}: no such file. `ort genai build SOURCE FOLDER` makes a folder that has one"
+            )
+        self._stated = read_json(file)
+        self._model_data: dict[str, bytes] = {}
+        self._providers: list[tuple[str, dict[str, str]]] = _stated_providers(self.decoder.get("session_options"))
+
+    @property
+    def model(self) -> Mapping[str, object]:
+        """The section ``model``."""
+        return _section(self._stated, "model")
+
+    @property
+    def decoder(self) -> Mapping[str, object]:
+        """The section ``model.decoder``."""
+        return _section(self.model, "decoder")
+
+    @property
+    def search(self) -> Mapping[str, object]:
+        """The section ``search``; empty where there is none."""
+        found = self._stated.get("search", {})
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def providers(self) -> list[tuple[str, dict[str, str]]]:
+        """Providers to ask, first the most wished, with their options; the CPU comes behind them."""
+        return [*self._providers, ("CPUExecutionProvider", {})]
+
+    @property
+    def model_data(self) -> Mapping[str, bytes]:
+        """Models given as bytes, by file name."""
+        return self._model_data
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """Tokens that end a text."""
+        found = self.model.get("eos_token_id")
+        listed = found if isinstance(found, list) else [] if found is None else [found]
+        return tuple(int(each) for each in listed if isinstance(each, int))
+
+    def number(self, name: str) -> int:
+        """Return a whole number of the section ``model``.
+
+        Raises:
+            InvalidModelFolder: there is none.
+        """
+        found = self.model.get(name)
+        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+            raise InvalidModelFolder(f"genai_config.json has model.{name} = {found!r}, expected a whole number")
+        return found
+
+    def overlay(self, text: str) -> None:
+        """Lay an object of JSON over the configuration, section by section.
+
+        Raises:
+            InvalidModelFolder: the text is no object of JSON.
+        """
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidModelFolder(f"the overlay is no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise InvalidModelFolder(f"the overlay is {type(found).__name__}, expected an object")
+        self._stated = _merged(self._stated, found)
+        if "decoder" in found.get("model", {}) and "session_options" in found["model"]["decoder"]:
+            self._providers = _stated_providers(self.decoder.get("session_options"))
+
+    def clear_providers(self) -> None:
+        """Ask no provider but the CPU."""
+        self._providers = []
+
+    def append_provider(self, name: str) -> None:
+        """Ask a provider behind those asked already."""
+        self._providers.append((_provider_name(name), {}))
+
+    def set_provider_option(self, name: str, key: str, value: str) -> None:
+        """Set an option of a provider, which is asked from now on."""
+        full = _provider_name(name)
+        if full not in [each for each, _ in self._providers]:
+            self._providers.append((full, {}))
+        next(options for each, options in self._providers if each == full)[key] = value
+
+    def add_model_data(self, file_name: str, data: bytes) -> None:
+        """Take the bytes of a model in place of its file."""
+        self._model_data[file_name] = bytes(data)
+
+    def remove_model_data(self, file_name: str) -> None:
+        """Forget the bytes of a model; its file is read again."""
+        self._model_data.pop(file_name, None)
+
+
+def _section(stated: Mapping[str, object], name: str) -> Mapping[str, object]:
+    found = stated.get(name)
+    if not isinstance(found, dict):
+        raise InvalidModelFolder(f"genai_config.json has no section {name!r}; found {', '.join(stated) or 'nothing'}")
+    return found
+
+
+def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    found = dict(below)
+    for name, value in above.items():
+        old = found.get(name)
+        found[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return found
+
+
+def _provider_name(name: str) -> str:
+    if name.endswith("ExecutionProvider"):
+        return name
+    if name.lower() not in _PROVIDERS:
+        raise InvalidModelFolder(f"Unknown provider name {name!r}.{did_you_mean(name, list(_PROVIDERS))}")
+    return _PROVIDERS[name.lower()]
+
+
+def _stated_providers(options: object) -> list[tuple[str, dict[str, str]]]:
+    """Return what ``provider_options`` lists: an object a provider, its name and its options."""
+    listed = options.get("provider_options", []) if isinstance(options, dict) else []
+    found = []
+    for each in listed if isinstance(listed, list) else []:
+        if isinstance(each, dict):
+            found += [
+                (_provider_name(name), {key: str(value) for key, value in given.items()})
+                for name, given in each.items() if isinstance(given, dict)
+            ]  # fmt: skip
+    return [each for each in found if each[0] != "CPUExecutionProvider"]

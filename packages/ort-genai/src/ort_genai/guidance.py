@@ -1,0 +1,127 @@
+"""Texts that follow a grammar: JSON schemas, regular expressions and Lark, by the library ``llguidance``."""
+
+from __future__ import annotations
+
+import enum
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
+
+from ort_genai.errors import InvalidGeneration
+from ort_genai.text import Text
+
+
+class GrammarKind(enum.StrEnum):
+    """What a grammar is written in, by onnxruntime-genai's names."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark_grammar"
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar that a text must follow.
+
+    Attributes:
+        kind: what it is written in.
+        source: its text.
+    """
+
+    kind: GrammarKind
+    source: str
+
+    @classmethod
+    def of(cls, kind: str, source: str) -> Grammar:
+        """Return a grammar by the name of its kind.
+
+        Raises:
+            InvalidGeneration: there is no such kind.
+        """
+        names = [str(each) for each in GrammarKind]
+        if kind not in names:
+            raise InvalidGeneration(f"guidance of the kind {kind!r}; expected one of {', '.join(names)}")
+        return cls(GrammarKind(kind), source)
+
+    def compiled(self) -> str:
+        """Return what llguidance reads."""
+        try:
+            if self.kind is GrammarKind.JSON_SCHEMA:
+                json.loads(self.source)
+                return LLMatcher.grammar_from_json_schema(self.source)
+            if self.kind is GrammarKind.REGEX:
+                return LLMatcher.grammar_from_regex(self.source)
+            return LLMatcher.grammar_from_lark(self.source)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidGeneration(f"the {self.kind} cannot be read: {error}") from error
+
+
+class GuidanceTokens:
+    """The tokens of a model as llguidance has them; made once, when a grammar first needs them.
+
+    Args:
+        text: the model's tokenizer.
+        vocab_size: tokens that logits have.
+        end_tokens: that end a text.
+    """
+
+    def __init__(self, text: Text, vocab_size: int, end_tokens: Sequence[int]) -> None:
+        self._text, self._size, self._ends = text, vocab_size, list(end_tokens)
+        self._made: LLTokenizer | None = None
+        self._lock = threading.Lock()
+
+    def matcher(self, grammar: Grammar) -> Guide:
+        """Return the state of a text that follows a grammar.
+
+        Raises:
+            InvalidGeneration: the grammar cannot be read.
+        """
+        with self._lock:
+            if self._made is None:
+                self._made = LLTokenizer(self._text.library.to_str(), n_vocab=self._size, eos_token=self._ends or None)
+        matcher = LLMatcher(self._made, grammar.compiled(), log_level=0)
+        if matcher.is_error():
+            raise InvalidGeneration(f"the {grammar.kind} cannot be followed: {matcher.get_error()}")
+        return Guide(matcher, self._size)
+
+
+class Guide:
+    """How far a text has followed its grammar."""
+
+    def __init__(self, matcher: LLMatcher, size: int) -> None:
+        self._matcher, self._size = matcher, size
+
+    def allowed(self, logits: np.ndarray) -> np.ndarray:
+        """Return logits (vocabulary,) with those of tokens that the grammar forbids at minus infinity.
+
+        Raises:
+            InvalidGeneration: the grammar has no further token.
+        """
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():
+            raise InvalidGeneration(f"the grammar cannot go on: {self._matcher.get_error()}")
+        allows = np.unpackbits(bits, bitorder="little")[: self._size].astype(bool)
+        return np.where(np.pad(allows, (0, self._size - len(allows))), logits, np.float32(-np.inf))
+
+    def take(self, token: int) -> None:
+        """Go on by a token.
+
+        Raises:
+            InvalidGeneration: the grammar forbids it.
+        """
+        if not self._matcher.is_stopped() and not self._matcher.consume_token(token):
+            raise InvalidGeneration(f"token {token} does not follow the grammar: {self._matcher.get_error()}")
+
+    def back(self, tokens: int) -> None:
+        """Go back by tokens."""
+        if tokens and not self._matcher.rollback(tokens):
+            raise InvalidGeneration(f"the grammar cannot go back by {tokens} tokens: {self._matcher.get_error()}")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing can follow."""
+        return bool(self._matcher.is_stopped())

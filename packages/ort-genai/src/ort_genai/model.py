@@ -1,0 +1,108 @@
+"""A model folder, opened: the decoder, the tokenizer, and what searches begin with."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ort_genai.configuration import Config
+from ort_genai.decoder import Decoder
+from ort_genai.guidance import GuidanceTokens
+from ort_genai.search_options import SearchOptions, search_options
+from ort_genai.text import Text
+
+if TYPE_CHECKING:
+    from ort_core import LoraAdapter
+
+
+class Model:
+    """A language model that runs.
+
+    Threads may share it; each generation has a state of its own.
+
+    Args:
+        source: a folder with ``genai_config.json``, or its configuration.
+
+    Raises:
+        InvalidModelFolder: the folder lacks something, or its parts do not fit.
+    """
+
+    def __init__(self, source: Config | str | os.PathLike[str]) -> None:
+        self.config = source if isinstance(source, Config) else Config(source)
+        self.decoder = Decoder(self.config)
+
+    @property
+    def type(self) -> str:
+        """The architecture, as ``genai_config.json`` has it."""
+        return str(self.config.model.get("type", ""))
+
+    @property
+    def device_type(self) -> str:
+        """Where the model runs: the first provider's name in onnxruntime-genai's words."""
+        first = self.decoder.session.get_providers()[0]
+        return first.removesuffix("ExecutionProvider").upper()
+
+    @cached_property
+    def text(self) -> Text:
+        """The tokenizer."""
+        return Text(self.config.folder)
+
+    @cached_property
+    def guidance(self) -> GuidanceTokens:
+        """The tokens, as grammars need them."""
+        return GuidanceTokens(self.text, self.decoder.vocab_size, self.decoder.end_tokens)
+
+    @property
+    def search(self) -> SearchOptions:
+        """The search that the folder states."""
+        return search_options(self.config.search, self.decoder.context_length)
+
+
+class Adapters:
+    """LoRA weights for the inputs of a model, by name.
+
+    Args:
+        model: whose graph has the inputs.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._loaded: dict[str, LoraAdapter] = {}
+
+    def load(self, file: str, name: str) -> None:
+        """Load a file ``.onnx_adapter`` under a name.
+
+        Raises:
+            InvalidGeneration: the name is taken.
+            NoSuchFile: there is no such file.
+        """
+        from ort_core import LoraAdapter
+        from ort_genai.errors import InvalidGeneration
+
+        if name in self._loaded:
+            raise InvalidGeneration(f"Adapter already loaded: {name}")
+        adapter = LoraAdapter()
+        adapter.Load(file)
+        self._loaded[name] = adapter
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter.
+
+        Raises:
+            InvalidGeneration: none has this name.
+        """
+        self.find(name)
+        del self._loaded[name]
+
+    def find(self, name: str) -> LoraAdapter:
+        """Return an adapter by its name.
+
+        Raises:
+            InvalidGeneration: none has it.
+        """
+        from ort_genai.errors import InvalidGeneration
+
+        if name not in self._loaded:
+            raise InvalidGeneration(f"Adapter not found: {name}; loaded: {', '.join(self._loaded) or 'none'}")
+        return self._loaded[name]

@@ -1,0 +1,90 @@
+"""From logits to a token: penalties, then the most likely token or a draw.
+
+Draws compute in float64 and take one number of PCG64 each, so that a seed gives the same tokens on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ort_genai.search_options import SearchOptions
+
+Array = np.ndarray
+
+
+def penalized(logits: Array, tokens: Sequence[int], options: SearchOptions, end_tokens: Sequence[int]) -> Array:
+    """Return logits (vocabulary,) with what a row's tokens and its length forbid or make less likely."""
+    found = logits
+    if options.repetition_penalty != 1 and len(tokens):
+        found = _copied(found, logits)
+        seen = np.unique(np.asarray(tokens, np.int64))
+        values, factor = found[seen], np.float32(options.repetition_penalty)
+        found[seen] = np.where(values < 0, values * factor, values / factor)
+    if options.no_repeat_ngram_size:
+        forbidden = _repeating(tokens, options.no_repeat_ngram_size)
+        if forbidden:
+            found = _copied(found, logits)
+            found[forbidden] = -np.inf
+    if len(tokens) < options.min_length and end_tokens:
+        found = _copied(found, logits)
+        found[list(end_tokens)] = -np.inf
+    return found
+
+
+def _copied(found: Array, logits: Array) -> Array:
+    return logits.astype(np.float32) if found is logits else found
+
+
+def _repeating(tokens: Sequence[int], size: int) -> list[int]:
+    """Return the tokens that would make a run of ``size`` tokens come again."""
+    if len(tokens) < size:
+        return []
+    listed = list(tokens)
+    end = listed[len(listed) - size + 1 :]
+    starts = range(len(listed) - size + 1)
+    return sorted({listed[place + size - 1] for place in starts if listed[place : place + size - 1] == end})
+
+
+def chosen(logits: Array, options: SearchOptions, random: np.random.Generator) -> int:
+    """Return the token of penalized logits (vocabulary,)."""
+    if options.is_greedy:
+        return int(logits.argmax())
+    tokens, shares = candidates(logits, options)
+    place = int(np.searchsorted(np.cumsum(shares), random.random() * shares.sum(), side="right"))
+    return int(tokens[min(place, len(tokens) - 1)])
+
+
+def candidates(logits: Array, options: SearchOptions) -> tuple[Array, Array]:
+    """Return the tokens that may be drawn, the most likely first, and their shares, float64."""
+    values = logits.astype(np.float64) / options.temperature
+    count = options.top_k if 0 < options.top_k < len(values) else len(values)
+    if count < len(values):
+        least = np.partition(values, len(values) - count)[len(values) - count]
+        tokens = np.flatnonzero(values >= least)
+    else:
+        tokens = np.arange(len(values))
+    tokens = tokens[np.lexsort((tokens, -values[tokens]))][:count]  # of equal ones the first token
+    shares = probabilities(values[tokens])
+    if 0 < options.top_p < 1:
+        before = np.cumsum(shares) - shares
+        kept = before < options.top_p
+        tokens, shares = tokens[kept], shares[kept]
+    if options.min_p > 0:
+        kept = shares >= options.min_p * shares[0]
+        tokens, shares = tokens[kept], shares[kept]
+    return tokens, shares / shares.sum()
+
+
+def probabilities(values: Array) -> Array:
+    """Return the softmax of values (n,), float64."""
+    shares = np.exp(values - values.max())
+    return shares / shares.sum()
+
+
+def log_probabilities(logits: Array) -> Array:
+    """Return the logarithm of the softmax over the last axis, float64."""
+    values = logits.astype(np.float64)
+    values = values - values.max(axis=-1, keepdims=True)
+    return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))

@@ -1,0 +1,295 @@
+"""Text and tokens: the library ``tokenizers``, and chat templates in jinja2's sandbox."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import tokenizers
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ort_genai.configuration import Config
+from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+
+Message = Mapping[str, Any]  # Any: what a template reads of a message is up to the template
+_LONGEST = 1 << 24  # characters of what a template writes
+_OPTIONS = ("add_special_tokens", "skip_special_tokens")
+
+
+class Text:
+    """The tokenizer of a model folder.
+
+    Args:
+        folder: with ``tokenizer.json``.
+
+    Raises:
+        InvalidModelFolder: there is none, or it cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise InvalidModelFolder(f"{str(folder)!r} has no tokenizer.json")
+        try:
+            self.library = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:
+            raise InvalidModelFolder(f"{str(file)!r} cannot be read by tokenizers: {error}") from error
+        self._config = _tokenizer_config(folder)
+        self.template = _template(folder, self._config)
+
+    def encode(self, text: str, *, has_special: bool = True) -> list[int]:
+        """Return the tokens of a text; names of special tokens in it are these tokens."""
+        return self.library.encode(text, add_special_tokens=has_special).ids
+
+    def decode(self, tokens: Sequence[int], *, skips_special: bool = True) -> str:
+        """Return the text of tokens."""
+        return self.library.decode(list(tokens), skip_special_tokens=skips_special)
+
+    def token(self, name: str) -> str | None:
+        """Return a token's text by its name in ``tokenizer_config.json``: ``bos_token``."""
+        found = self._config.get(name)
+        if isinstance(found, dict):
+            found = found.get("content")
+        return found if isinstance(found, str) else None
+
+    def chat(
+        self, messages: Sequence[Message], *, template: str | None = None, tools: Sequence[Message] | None = None,
+        is_answered: bool = True, **values: object,
+    ) -> str:  # fmt: skip
+        """Return the text of a conversation.
+
+        Args:
+            messages: with ``role`` and ``content``.
+            template: in place of the model's.
+            tools: descriptions that the template may list.
+            is_answered: whether the text ends where the model's answer begins.
+            values: more names for the template.
+
+        Raises:
+            InvalidGeneration: there is no template, or it fails, refuses, or does what the sandbox forbids.
+        """
+        source = template or self.template
+        if source is None:
+            raise InvalidGeneration(
+                "the model has no chat template (chat_template in tokenizer_config.json); give template"
+            )
+        names = {name: self.token(name) or "" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        try:
+            made = _environment().from_string(source)
+            pieces, size = [], 0
+            stream = made.generate(
+                **names, messages=list(messages), tools=tools, add_generation_prompt=is_answered, **values
+            )
+            for piece in stream:
+                size += len(piece)
+                if size > _LONGEST:
+                    raise InvalidGeneration(f"the chat template writes more than {_LONGEST} characters")
+                pieces.append(piece)
+        except jinja2.TemplateError as error:
+            raise InvalidGeneration(f"the chat template refuses: {error}") from error
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+            MemoryError,
+            IndexError,
+        ) as error:
+            if isinstance(error, InvalidGeneration):
+                raise
+            raise InvalidGeneration(f"the chat template fails: {type(error).__name__}: {error}") from error
+        return "".join(pieces)
+
+
+class TextStream:
+    """Text of tokens as they come: what a token completes, never half a character.
+
+    Args:
+        text: the tokenizer.
+        skips_special: whether special tokens give nothing.
+    """
+
+    def __init__(self, text: Text, *, skips_special: bool = True) -> None:
+        self._text, self._skips = text, skips_special
+        self._tokens: list[int] = []
+        self._start = self._end = 0  # of the tokens whose text is not all out
+
+    def push(self, token: int) -> str:
+        """Return what a further token adds to the text."""
+        self._tokens.append(token)
+        before = self._text.decode(self._tokens[self._start : self._end], skips_special=self._skips)
+        now = self._text.decode(self._tokens[self._start :], skips_special=self._skips)
+        if len(now) <= len(before) or now.endswith("\ufffd"):
+            return ""
+        self._start, self._end = self._end, len(self._tokens)
+        return now[len(before) :]
+
+    def finish(self) -> str:
+        """Return what is left, half characters among it."""
+        before = self._text.decode(self._tokens[self._start : self._end], skips_special=self._skips)
+        now = self._text.decode(self._tokens[self._start :], skips_special=self._skips)
+        self._start = self._end = len(self._tokens)
+        return now[len(before) :]
+
+
+class Tokenizer:
+    """onnxruntime-genai's tokenizer.
+
+    Args:
+        source: a ``Model``, a ``Config`` or a folder.
+    """
+
+    def __init__(self, source: object) -> None:
+        config = getattr(source, "config", source)
+        self._config = config if isinstance(config, Config) else _config_of(config)
+        self.text: Text = getattr(source, "text", None) or Text(self._config.folder)
+        self._adds_special, self._skips_special = False, True
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return int32 tokens of a text, without what stands before each text unless ``add_special_tokens`` is set."""
+        return np.array(self.text.encode(text, has_special=self._adds_special), np.int32)
+
+    def encode_batch(self, texts: Sequence[str]) -> object:
+        """Return a ``Tensor`` of int32 tokens (texts, longest), padded behind."""
+        from ort_genai.tensors import Tensor
+
+        rows = [self.encode(text) for text in texts]
+        longest = max((len(row) for row in rows), default=0)
+        found = np.full((len(rows), longest), self.pad_token_id, np.int32)
+        for place, row in enumerate(rows):
+            found[place, : len(row)] = row
+        return Tensor(found)
+
+    def decode(self, tokens: object) -> str:
+        """Return the text of tokens."""
+        return self.text.decode(np.asarray(tokens).reshape(-1).tolist(), skips_special=self._skips_special)
+
+    def decode_batch(self, tokens: object) -> list[str]:
+        """Return the texts of rows of tokens."""
+        rows = tokens.as_numpy() if hasattr(tokens, "as_numpy") else np.asarray(tokens)
+        return [self.decode(row) for row in rows]
+
+    def create_stream(self) -> TokenizerStream:
+        """Return a stream of text."""
+        return TokenizerStream(TextStream(self.text, skips_special=self._skips_special))
+
+    def apply_chat_template(
+        self,
+        messages: str,
+        *,
+        template_str: str | None = None,
+        tools: str | None = None,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """Return the text of a conversation; messages and tools are JSON.
+
+        Raises:
+            InvalidGeneration: they are none, or the template fails.
+        """
+        listed, described = _json(messages, "messages"), _json(tools, "tools") if tools else None
+        return self.text.chat(listed, template=template_str, tools=described, is_answered=add_generation_prompt)
+
+    def to_token_id(self, token: str) -> int:
+        """Return the number of a token, -1 where there is none."""
+        found = self.text.library.token_to_id(token)
+        return -1 if found is None else found
+
+    def update_options(self, **options: str) -> None:
+        """Set ``add_special_tokens`` or ``skip_special_tokens`` to ``"true"`` or ``"false"``.
+
+        Raises:
+            InvalidGeneration: there is no such option, or its value is another.
+        """
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                raise InvalidGeneration(f"Invalid tokenizer option key: {name}; there are {', '.join(_OPTIONS)}")
+            if str(value).lower() not in ("true", "false", "1", "0"):
+                raise InvalidGeneration(f"tokenizer option {name} = {value!r}, expected 'true' or 'false'")
+            is_set = str(value).lower() in ("true", "1")
+            if name == "add_special_tokens":
+                self._adds_special = is_set
+            else:
+                self._skips_special = is_set
+
+    @property
+    def bos_token_id(self) -> int:
+        """The token that begins a text."""
+        return self._config.number("bos_token_id")
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """The tokens that end a text."""
+        return list(self._config.end_tokens)
+
+    @property
+    def pad_token_id(self) -> int:
+        """The token that fills rows."""
+        return self._config.number("pad_token_id")
+
+
+class TokenizerStream:
+    """onnxruntime-genai's stream: ``decode`` gives what a token completes."""
+
+    def __init__(self, stream: TextStream) -> None:
+        self._stream = stream
+
+    def decode(self, token: int) -> str:
+        """Return what a further token adds to the text."""
+        return self._stream.push(int(token))
+
+
+def _config_of(source: object) -> Config:
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidGeneration(f"a Tokenizer is made of a Model, a Config or a folder, not of {type(source).__name__}")
+    return Config(source)
+
+
+def _json(text: str, what: str) -> list[Message]:
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidGeneration(f"{what} are no JSON: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise InvalidGeneration(f"{what} must be a list of objects")
+    return found
+
+
+def _tokenizer_config(folder: Path) -> dict[str, object]:
+    from ort_genai.builder.sources import read_json
+
+    file = folder / "tokenizer_config.json"
+    return read_json(file) if file.is_file() else {}
+
+
+def _template(folder: Path, config: Mapping[str, object]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    found = config.get("chat_template")
+    if isinstance(found, list):  # several by name
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Return a sandbox with what templates of Hugging Face's models call."""
+
+    def refuse(message: str) -> str:
+        raise jinja2.TemplateError(message)
+
+    def as_json(value: object, indent: int | None = None, ensure_ascii: bool = False, **_: object) -> str:
+        return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
+
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made.filters["tojson"] = as_json
+    made.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.datetime.now().strftime(form))
+    return made

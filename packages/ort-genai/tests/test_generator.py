@@ -1,0 +1,194 @@
+"""onnxruntime-genai's loop gives onnxruntime-genai's tokens (recorded, 0.18), and refuses as it does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from genai_built import built
+from genai_generation_cases import CASES, A, generated
+
+import ort_genai as og
+from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+
+EXPECTED = json.loads(Path(__file__).with_name("expected_generations.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return og.Model(built())
+
+
+def begun(model, tokens=A, **options):
+    params = og.GeneratorParams(model)
+    params.set_search_options(**{"max_length": 24, "do_sample": False, **options})
+    generator = og.Generator(model, params)
+    generator.append_tokens(np.array(tokens, np.int32))
+    return generator
+
+
+def finished(generator):
+    while not generator.is_done():
+        generator.generate_next_token()
+    return generator.get_sequence(0).tolist()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tokens_are_those_of_onnxruntime_genai(model, case):
+    assert generated(og, model, *CASES[case]) == EXPECTED[case]
+
+
+def test_a_row_of_a_batch_gives_the_tokens_that_it_gives_alone(model):
+    rows = [[each, each + 1, 2 * each] for each in range(5)]
+    assert [generated(og, model, [row], {})[0] for row in rows] == EXPECTED["batch_of_five"]
+
+
+def test_a_model_without_shared_caches_gives_the_same_tokens(model):
+    config = og.Config(built())
+    config.overlay('{"search": {"past_present_share_buffer": false}}')
+    other = og.Model(config)
+    assert not other.decoder.shares_caches
+    for case in ("greedy", "batch_padded", "beams_late", "long"):
+        assert generated(og, other, *CASES[case]) == EXPECTED[case], case
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 6, 9])
+def test_rewinding_and_going_on_gives_the_same_tokens(model, length):
+    generator = begun(model)
+    whole = finished(generator)
+    generator.rewind_to(length)
+    assert generator.get_sequence(0).tolist() == whole[:length]
+    if length < len(A):
+        generator.append_tokens(np.array(A[length:], np.int32))
+    assert finished(generator) == whole
+
+
+def test_tokens_appended_in_parts_are_read_as_one(model):
+    generator = begun(model, A[:2])
+    generator.append_tokens(np.array(A[2:], np.int32))
+    assert finished(generator) == finished(begun(model))
+
+
+def test_tokens_appended_behind_chosen_ones_follow_them(model):
+    generator = begun(model)
+    generator.generate_next_token()
+    generator.append_tokens(np.array([9, 8], np.int32))
+    row = generator.get_sequence(0).tolist()
+    assert finished(generator) == finished(begun(model, row))
+
+
+def test_reading_logits_changes_nothing(model):
+    generator, whole = begun(model), finished(begun(model))
+    while not generator.is_done():
+        assert generator.get_logits().shape == (1, 1, 288)
+        generator.generate_next_token()
+    assert generator.get_sequence(0).tolist() == whole
+
+
+def test_logits_that_are_set_choose_the_next_token(model):
+    generator = begun(model)
+    logits = np.zeros((1, 1, 288), np.float32)
+    logits[0, 0, 77] = 5
+    generator.set_logits(logits)
+    generator.generate_next_token()
+    assert generator.get_next_tokens().tolist() == [77]
+
+
+def test_draws_follow_the_probabilities_of_the_model(model):
+    generator = begun(model)
+    logits = generator.get_logits()[0, 0].astype(np.float64) / 0.7
+    shares = np.exp(logits - logits.max())
+    best = np.argsort(-shares)[:6]
+    expected = shares[best] / shares[best].sum()
+    counts = np.zeros(288)
+    for seed in range(600):
+        drawn = begun(model, max_length=6, do_sample=True, top_k=6, temperature=0.7, random_seed=seed)
+        drawn.generate_next_token()
+        counts[drawn.get_next_tokens()[0]] += 1
+    assert counts.sum() == counts[best].sum()
+    np.testing.assert_allclose(counts[best] / 600, expected, atol=0.09)  # four deviations of 600 draws
+
+
+def test_a_seed_gives_the_same_tokens_and_another_one_others(model):
+    texts = [finished(begun(model, do_sample=True, top_k=0, temperature=2.0, random_seed=seed)) for seed in (3, 3, 4)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda model: begun(model, list(range(40))), "exceeds max length"),
+        (lambda model: begun(model, [9999]), "token 9999 is none of the model's"),
+        (lambda model: begun(model, [-1]), "token -1"),
+        (lambda model: begun(model, []), "is empty"),
+        (lambda model: begun(model, [[1, 2], [3, 4]]), "batch_size 1"),
+        (lambda model: begun(model).append_tokens(np.array([1.5])), "expected whole numbers"),
+        (lambda model: begun(model, max_length=4096), "context_length"),
+        (lambda model: begun(model, foo=1), 'Unknown value "foo"'),
+        (lambda model: begun(model, do_sample=1), "Expected a bool"),
+        (lambda model: begun(model, top_p=3.0), "from 0.0 to 1.0"),
+        (lambda model: begun(model, num_return_sequences=2), r"must be in \[1, 1\]"),
+        (lambda model: begun(model).rewind_to(99), "Cannot rewind"),
+        (lambda model: begun(model).get_input("nothing"), "was not found"),
+        (lambda model: begun(model).set_logits(np.zeros(3)), "expected"),
+        (lambda model: begun(model, max_length=5).generate_next_token(), "already at max_length"),
+        (lambda model: og.Generator(model, og.GeneratorParams(model)).generate_next_token(), "no prior state"),
+        (lambda model: og.GeneratorParams(model).set_guidance("foo", ""), "json_schema, regex, lark_grammar"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_sentence(model, step, words):
+    with pytest.raises(InvalidGeneration, match=words):
+        step(model)
+
+
+def test_a_folder_without_a_configuration_is_refused(tmp_path):
+    with pytest.raises(InvalidModelFolder, match=r"genai_config\.json: no such file"):
+        og.Model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "grammar", "pattern"),
+    [
+        ("regex", "[ab]{4}", r"[ab]{4}"),
+        ("json_schema", '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], '
+         '"additionalProperties": false}', r'\{\s*"a"\s*:\s*(true|false)\s*\}'),
+        ("lark_grammar", 'start: "x" | "yy"', r"x|yy"),
+    ],
+)  # fmt: skip
+def test_texts_follow_grammars(model, kind, grammar, pattern):
+    import re
+
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=100, do_sample=True, top_k=0, temperature=1.5, random_seed=1)
+    params.set_guidance(kind, grammar)
+    generator = og.Generator(model, params)
+    generator.append_tokens(np.array(A, np.int32))
+    tokens = finished(generator)[len(A) :]
+    assert re.fullmatch(pattern, og.Tokenizer(model).decode(tokens)), tokens
+
+
+def test_a_stream_of_text_is_the_text(model):
+    tokenizer = og.Tokenizer(model)
+    text = "the thin ☃ naïve 漢字 🎉 end"
+    stream = tokenizer.create_stream()
+    assert "".join(stream.decode(token) for token in tokenizer.encode(text)) == text
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_template_cannot_leave_its_sandbox(model):
+    tokenizer = og.Tokenizer(model)
+    hostile = (
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}",
+        "{% for i in range(99999999) %}x{% endfor %}", "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ 'x' * 99999999999 }}", "{% include '/etc/passwd' %}", "{{ raise_exception('no') }}", "{{",
+    )  # fmt: skip
+    for template in hostile:
+        with pytest.raises(InvalidGeneration, match="the chat template"):
+            tokenizer.apply_chat_template('[{"role": "user", "content": "hi"}]', template_str=template)
+
+
+def test_a_conversation_is_written_by_the_models_template(model):
+    text = og.Tokenizer(model).apply_chat_template('[{"role": "user", "content": "hi"}]')
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
