@@ -8,13 +8,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ort_genai.configuration import Config
+    from ort_genai.engine.engine import Engine, EngineOptions
+    from ort_genai.engine.requests import FinishReason, GenerationOptions, Piece, Request
     from ort_genai.generator import Generator, GeneratorParams
     from ort_genai.model import Adapters, Model
     from ort_genai.tensors import NamedTensors, Tensor
     from ort_genai.text import Tokenizer, TokenizerStream
 
 __all__ = [
-    "Adapters", "Config", "Generator", "GeneratorParams", "Model", "NamedTensors", "Tensor", "Tokenizer",
+    "Adapters", "Config", "Engine", "EngineOptions", "FinishReason", "GenerationOptions", "Generator",
+    "GeneratorParams", "Piece", "Request", "Model", "NamedTensors", "Tensor", "Tokenizer",
     "TokenizerStream", "__version__",
 ]  # fmt: skip
 
@@ -22,6 +25,8 @@ __getattr__, __dir__ = lazy_names(  # a program that builds a model does not imp
     __name__,
     {
         "ort_genai.configuration": ("Config",),
+        "ort_genai.engine.engine": ("Engine", "EngineOptions"),
+        "ort_genai.engine.requests": ("FinishReason", "GenerationOptions", "Piece", "Request"),
         "ort_genai.generator": ("Generator", "GeneratorParams"),
         "ort_genai.model": ("Adapters", "Model"),
         "ort_genai.tensors": ("NamedTensors", "Tensor"),

@@ -1,0 +1,59 @@
+"""What was read before: caches of prompts, so that a prompt with the same beginning is read from there on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ort_genai.decoder import RowCaches
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    tokens: tuple[int, ...]
+    caches: RowCaches
+
+
+class PrefixCache:
+    """Caches of the prompts that were used last, up to a number of bytes.
+
+    One thread uses it: the engine's.
+
+    Args:
+        limit: bytes; 0: nothing is kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self.nbytes = limit, 0
+        self._entries: OrderedDict[tuple[int, ...], _Entry] = OrderedDict()
+
+    def find(self, tokens: list[int]) -> RowCaches | None:
+        """Return caches of the longest beginning of a prompt, one token short of it at most."""
+        best, length = None, 0
+        for entry in self._entries.values():
+            same = min(_common(entry.tokens, tokens), len(tokens) - 1, entry.caches.length)
+            if same > length:
+                best, length = entry, same
+        if best is None:
+            return None
+        self._entries.move_to_end(best.tokens)
+        return best.caches.shortened(length)
+
+    def keep(self, tokens: list[int], caches: RowCaches) -> None:
+        """Keep caches of tokens that were read; those of their beginnings are not needed any more."""
+        if caches.nbytes > self._limit:
+            return
+        key = tuple(tokens[: caches.length])
+        for old in [each for each in self._entries if each == key[: len(each)]]:
+            self.nbytes -= self._entries.pop(old).caches.nbytes
+        self._entries[key] = _Entry(key, caches)
+        self.nbytes += caches.nbytes
+        while self.nbytes > self._limit:
+            self.nbytes -= self._entries.popitem(last=False)[1].caches.nbytes
+
+
+def _common(first: tuple[int, ...], second: list[int]) -> int:
+    for place, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return place
+    return min(len(first), len(second))

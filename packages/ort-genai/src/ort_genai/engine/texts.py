@@ -1,0 +1,112 @@
+"""The text of one request as tokens come: stop strings, log-probabilities, the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from ort_genai.engine.requests import FinishReason, GenerationOptions, Piece, TokenChance
+from ort_genai.guidance import Guide
+from ort_genai.sampling import chosen, log_probabilities, penalized
+from ort_genai.search_options import SearchOptions
+from ort_genai.text import Text, TextStream
+
+
+class TextState:
+    """Chooses a request's tokens and turns them into text.
+
+    Args:
+        options: of the request.
+        prompt: its tokens.
+        text: the tokenizer.
+        ends: tokens that end a text.
+        guide: of its grammar.
+        most: tokens that the text may have.
+    """
+
+    def __init__(
+        self,
+        options: GenerationOptions,
+        prompt: list[int],
+        text: Text,
+        ends: tuple[int, ...],
+        guide: Guide | None,
+        most: int,
+    ) -> None:
+        self._options, self._ends, self._guide, self._most = options, ends, guide, most
+        self._stream = TextStream(text)
+        self._prompt_tokens = list(prompt)
+        self._counts: Counter[int] = Counter()
+        self._held = ""  # text that may be the beginning of a stop string
+        self._random = np.random.Generator(np.random.PCG64(options.seed))
+        self._search = SearchOptions(
+            do_sample=options.temperature > 0, temperature=options.temperature or 1.0, top_k=options.top_k,
+            top_p=options.top_p, min_p=options.min_p, repetition_penalty=options.repetition_penalty,
+            min_length=len(prompt) + options.min_tokens,
+        )  # fmt: skip
+        self.tokens: list[int] = []
+
+    def take(self, logits: np.ndarray) -> tuple[Piece, FinishReason | None]:
+        """Choose a token of logits (vocabulary,) and return what it adds, and why the text ends if it does."""
+        shaped = self._shaped(logits)
+        token = chosen(shaped, self._search, self._random)
+        if self._guide is not None:
+            self._guide.take(token)
+        chance, likeliest = self._chances(logits, token)
+        self.tokens.append(token)
+        self._counts[token] += 1
+        if token in self._ends:
+            return Piece(self._rest(), token, chance, likeliest), FinishReason.STOP
+        text, is_stopped = self._without_stop(self._held + self._stream.push(token))
+        if is_stopped:
+            return Piece(text, token, chance, likeliest), FinishReason.STOP
+        if self._guide is not None and self._guide.has_ended:
+            return Piece(text + self._rest(), token, chance, likeliest), FinishReason.STOP
+        if len(self.tokens) >= self._most:
+            return Piece(text + self._rest(), token, chance, likeliest), FinishReason.LENGTH
+        return Piece(text, token, chance, likeliest), None
+
+    def _rest(self) -> str:
+        text, _ = self._without_stop(self._held + self._stream.finish())
+        found, self._held = text + self._held, ""
+        return found
+
+    def _without_stop(self, text: str) -> tuple[str, bool]:
+        """Return what can come out, and whether a stop string ended it; what may begin one is held back."""
+        places = [place for place in (text.find(stop) for stop in self._options.stop) if place >= 0]
+        if places:
+            self._held = ""
+            return text[: min(places)], True
+        held = max((_overlap(text, stop) for stop in self._options.stop), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held], False
+
+    def _shaped(self, logits: np.ndarray) -> np.ndarray:
+        options = self._options
+        found = penalized(logits, self._prompt_tokens + self.tokens, self._search, self._ends)
+        if self._counts and (options.presence_penalty or options.frequency_penalty):
+            found = found.astype(np.float32)
+            places = list(self._counts)
+            counts = np.array([self._counts[place] for place in places], np.float32)
+            found[places] -= np.float32(options.presence_penalty) + np.float32(options.frequency_penalty) * counts
+        if options.logit_bias:
+            found = found.astype(np.float32)
+            for token, bias in options.logit_bias.items():
+                found[token] += np.float32(bias)
+        return found if self._guide is None else self._guide.allowed(found)
+
+    def _chances(self, logits: np.ndarray, token: int) -> tuple[float | None, tuple[TokenChance, ...]]:
+        options = self._options
+        if not options.tells_log_probabilities:
+            return None, ()
+        chances = log_probabilities(logits)
+        count = min(options.log_probabilities, len(chances))
+        best = np.argpartition(-chances, count - 1)[:count] if count else np.zeros(0, np.int64)
+        best = best[np.lexsort((best, -chances[best]))]
+        return float(chances[token]), tuple(TokenChance(int(place), float(chances[place])) for place in best)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return how many characters at the end of a text begin a stop string."""
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if stop.startswith(text[-size:])), 0)
