@@ -50,7 +50,8 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    packages = [CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, GENAI, *(PROVIDERS if providers else ())] if core else []
+    own = (CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, GENAI)
+    packages = [*own, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
 
