@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from pathlib import Path
 
@@ -23,3 +24,14 @@ def built(family: str = "llama", precision: Precision = Precision.FP32, **option
         write_checkpoint(root / f"{family}-source", family), root / name, BuildOptions(precision=precision, **options)
     )
     return root / name
+
+
+@functools.cache
+def built_wide() -> Path:
+    """Return the folder of `llama` with a context of 4,096 tokens."""
+    root = Path(_FOLDER.name)
+    source = write_checkpoint(root / "wide-source", "llama")
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    (source / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}), encoding="utf-8")
+    build(source, root / "wide", BuildOptions(precision=Precision.FP32))
+    return root / "wide"

@@ -19,7 +19,7 @@ from ort_genai.configuration import Config
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 
 Array = np.ndarray
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bfloat16)": ml_dtypes.bfloat16}
+CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bfloat16)": ml_dtypes.bfloat16}
 _FIRST = 64  # positions that a new cache has
 _CHUNK = 256  # tokens of a prompt at once: logits of all of them come back
 
@@ -104,7 +104,7 @@ class Decoder:
                 past = inputs.get(f"past_{part}_names", f"past_key_values.%d.{part}").replace("%d", str(place))
                 present = outputs.get(f"present_{part}_names", f"present.%d.{part}").replace("%d", str(place))
                 given = self._inputs.get(past)
-                if given is None or given.type not in _TYPES or len(given.shape) != 4:
+                if given is None or given.type not in CACHE_TYPES or len(given.shape) != 4:
                     raise InvalidModelFolder(
                         f"the graph has no cache {past!r} of floats and four axes, which genai_config.json names for "
                         f"layer {place}"
@@ -117,7 +117,7 @@ class Decoder:
                     size = config.decoder.get("head_size")
                 if not isinstance(heads, int) or not isinstance(size, int):
                     raise InvalidModelFolder(f"neither the graph nor genai_config.json says how large {past!r} is")
-                found.append(CacheNames(past, present, heads, size, np.dtype(_TYPES[given.type])))
+                found.append(CacheNames(past, present, heads, size, np.dtype(CACHE_TYPES[given.type])))
         return found
 
     def new_state(self) -> DecoderState:

@@ -56,3 +56,51 @@ def run(
     from ort_genai.commands.answers import write_answer
 
     write_answer(model, prompt, tokens=tokens, is_raw=raw, temperature=temperature, seed=seed)
+
+
+@app.command()
+def chat(
+    model: Folder,
+    system: Annotated[str, typer.Option(help="What the model is told first.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Longest answer.", min=1)] = 1024,
+    temperature: Annotated[float, typer.Option(help="0: the most likely tokens.", min=0)] = 0.7,
+    seed: Annotated[int | None, typer.Option(help="Of draws; default: another one each time.")] = None,
+) -> None:
+    """Talk to a model in the terminal; an empty line or the end of the input ends it."""
+    from ort_genai.commands.talk import talk
+
+    talk(model, system=system, tokens=tokens, temperature=temperature, seed=seed)
+
+
+@app.command()
+def verify(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A folder with genai_config.json.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one with the same tokenizer.")],
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", help="Text to go on with; several times.")] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Tokens of each text.", min=1)] = 32,
+    engine: Annotated[str, typer.Option(help="What runs B: ort-core or onnxruntime.")] = "ort-core",
+) -> None:
+    """Compare two folders (or one in two engines): greedy tokens, logits, where they part first."""
+    from ort_genai.commands.comparison import show_comparison
+
+    if not show_comparison(first, second, prompts=prompt, tokens=tokens, engine=engine):
+        raise typer.Exit(1)
+
+
+@app.command()
+def serve(
+    model: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8000,
+    name: Annotated[str, typer.Option(help="The model's name for clients; default: the folder's.")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ORT_GENAI_API_KEY", help="That clients must send.")] = "",
+    max_batch: Annotated[int, typer.Option(help="Requests that run at once.", min=1)] = 8,
+    max_waiting: Annotated[int, typer.Option(help="Requests that wait.", min=1)] = 256,
+    cache_megabytes: Annotated[int, typer.Option(help="For caches of running requests.", min=1)] = 4096,
+) -> None:
+    """Serve a model behind OpenAI's routes, with a page to talk to it."""
+    from ort_genai.commands.serving import serve_model
+    from ort_genai.engine.engine import EngineOptions
+
+    limits = EngineOptions(max_batch=max_batch, max_waiting=max_waiting, cache_bytes=cache_megabytes << 20)
+    serve_model(model, host=host, port=port, name=name or model.resolve().name, api_key=api_key, limits=limits)

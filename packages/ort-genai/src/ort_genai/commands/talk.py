@@ -1,0 +1,40 @@
+"""A conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from ort_genai.engine.engine import Engine
+from ort_genai.engine.requests import GenerationOptions
+from ort_genai.model import Model
+
+
+def talk(folder: Path, *, system: str, tokens: int, temperature: float, seed: int | None) -> None:
+    """Ask for lines and write answers; an interrupt ends an answer, an empty line the conversation."""
+    console = Console(highlight=False)
+    messages = [{"role": "system", "content": system}] if system else []
+    with Engine(Model(folder)) as engine:
+        text = engine.model.text
+        while True:
+            try:
+                line = console.input("[bold]> [/]") if sys.stdin.isatty() else input()
+            except (EOFError, KeyboardInterrupt):
+                return
+            if not line.strip():
+                return
+            messages.append({"role": "user", "content": line})
+            options = GenerationOptions(max_tokens=tokens, temperature=temperature, seed=seed)
+            request = engine.submit(text.encode(text.chat(messages), has_special=False), options)
+            pieces = []
+            try:
+                for piece in request:
+                    pieces.append(piece.text)
+                    console.print(escape(piece.text), end="", soft_wrap=True)
+            except KeyboardInterrupt:
+                request.cancel()
+            console.print()
+            messages.append({"role": "assistant", "content": "".join(pieces)})

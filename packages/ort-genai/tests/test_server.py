@@ -1,0 +1,288 @@
+"""The `openai` client talks to the server as it does to OpenAI's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+
+import httpx
+import openai
+import pytest
+import uvicorn
+from genai_built import built_wide
+
+import ort_genai as og
+from ort_genai.server.app import ServerOptions, application
+from ort_genai.server.tool_calls import calls_in, with_tools
+
+MESSAGES = [{"role": "user", "content": "the thin man"}]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather", "description": "Tell the weather.",
+        "parameters": {
+            "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}  # fmt: skip
+
+
+class Serving:
+    """A server in a thread, on a port of its own."""
+
+    def __init__(self, **options) -> None:
+        self.engine = og.Engine(og.Model(built_wide()))
+        made = application(self.engine, ServerOptions("tiny", **options))
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        self._server = uvicorn.Server(uvicorn.Config(made, log_level="warning", ws="none"))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+    def client(self, key="none"):
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def serving():
+    made = Serving()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(serving):
+    with serving.client() as made:
+        yield made
+
+
+def answer(client, **more):
+    options = {"model": "tiny", "messages": MESSAGES, "max_tokens": 12, "temperature": 0, **more}
+    return client.chat.completions.create(**options)
+
+
+def test_models_are_listed(client):
+    assert [each.id for each in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").id == "tiny"
+    with pytest.raises(openai.NotFoundError, match="there is 'tiny'"):
+        client.models.retrieve("other")
+
+
+def test_an_answer_is_the_engines_text(client, serving):
+    found = answer(client)
+    text = serving.engine.model.text
+    prompt = text.encode(text.chat(MESSAGES), has_special=False)
+    expected = serving.engine.submit(prompt, og.GenerationOptions(max_tokens=12)).text()
+    assert found.choices[0].message.content == expected
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (len(prompt), 12)
+    assert found.choices[0].finish_reason == "length"
+    assert found.object == "chat.completion"
+
+
+def test_a_stream_gives_the_same_text_and_usage(client):
+    whole = answer(client)
+    parts = list(answer(client, stream=True, stream_options={"include_usage": True}))
+    assert (
+        "".join(each.choices[0].delta.content or "" for each in parts if each.choices)
+        == whole.choices[0].message.content
+    )
+    assert parts[-1].usage.completion_tokens == 12
+    assert [each.choices[0].finish_reason for each in parts if each.choices][-1] == "length"
+    assert {each.object for each in parts} == {"chat.completion.chunk"}
+
+
+def test_parts_of_a_message_are_joined(client):
+    parts = [{"type": "text", "text": "the thin"}, {"type": "text", "text": " man"}]
+    found = answer(client, messages=[{"role": "user", "content": parts}])
+    assert found.choices[0].message.content == answer(client).choices[0].message.content
+
+
+def test_several_choices_come_with_their_own_seeds(client):
+    found = answer(client, n=3, temperature=1.5, seed=4)
+    texts = [each.message.content for each in found.choices]
+    assert len(set(texts)) == 3
+    assert texts == [each.message.content for each in answer(client, n=3, temperature=1.5, seed=4).choices]
+    assert [each.index for each in found.choices] == [0, 1, 2]
+    parts = ["", "", ""]
+    for each in answer(client, n=3, temperature=1.5, seed=4, stream=True):
+        parts[each.choices[0].index] += each.choices[0].delta.content or ""
+    assert parts == texts
+
+
+def test_log_probabilities_come_with_their_tokens(client):
+    for found in answer(client, logprobs=True, top_logprobs=3).choices[0].logprobs.content:
+        assert len(found.top_logprobs) == 3
+        assert found.logprob == found.top_logprobs[0].logprob <= 0
+        assert bytes(found.bytes).decode() == found.token
+    done = client.completions.create(model="tiny", prompt="the", max_tokens=3, temperature=0, logprobs=2)
+    assert len(done.choices[0].logprobs.tokens) == len(done.choices[0].logprobs.top_logprobs) == 3
+
+
+def test_completions_go_on_with_texts_and_tokens(client, serving):
+    tokens = serving.engine.model.text.encode("the man")
+    one, two = (
+        client.completions.create(model="tiny", prompt=each, max_tokens=5, temperature=0)
+        for each in ("the man", tokens)
+    )
+    assert one.choices[0].text == two.choices[0].text
+    both = client.completions.create(model="tiny", prompt=["the man", "an"], max_tokens=5, temperature=0, echo=True)
+    assert both.choices[0].text == "the man" + one.choices[0].text
+    assert both.choices[1].text.startswith("an")
+    streamed = client.completions.create(model="tiny", prompt="the man", max_tokens=5, temperature=0, stream=True)
+    assert "".join(each.choices[0].text for each in streamed) == one.choices[0].text
+
+
+def test_a_stop_string_ends_an_answer(client):
+    whole = answer(client).choices[0].message.content
+    found = answer(client, stop=[whole[3:5]]).choices[0]
+    assert found.message.content == whole[: whole.find(whole[3:5])]
+    assert found.finish_reason == "stop"
+
+
+def test_answers_follow_schemas(client):
+    schema = {
+        "type": "object", "properties": {"sex": {"enum": ["f", "m"]}, "ages": {"type": "array", "items": {
+        "enum": [1, 22]}, "minItems": 2, "maxItems": 2}}, "required": ["sex", "ages"], "additionalProperties": False,
+    }  # fmt: skip
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}
+    for seed in range(3):
+        found = json.loads(
+            answer(client, response_format=form, max_tokens=100, temperature=1, seed=seed).choices[0].message.content
+        )
+        assert found["sex"] in ("f", "m")
+        assert set(found["ages"]) <= {1, 22}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_call_that_is_asked_for_comes(client, choice):
+    found = answer(client, tools=[TOOL], tool_choice=choice, max_tokens=90, temperature=1, seed=2).choices[0]
+    call = found.message.tool_calls[0]
+    assert found.finish_reason == "tool_calls"
+    assert call.function.name == "weather"
+    assert json.loads(call.function.arguments)["city"] in ("Rome", "Oslo")
+    parts = list(answer(client, tools=[TOOL], tool_choice=choice, max_tokens=90, temperature=1, seed=2, stream=True))
+    calls = [each.choices[0].delta.tool_calls for each in parts if each.choices[0].delta.tool_calls]
+    assert calls[0][0].function.arguments == call.function.arguments
+    assert calls[0][0].function.name == "weather"
+    assert parts[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_tools_that_are_not_called_leave_a_text(client):
+    assert answer(client, tools=[TOOL]).choices[0].message.tool_calls is None
+    assert answer(client, tools=[TOOL], tool_choice="none").choices[0].message.content
+
+
+def test_calls_are_found_in_texts():
+    text, calls = calls_in(
+        'Yes. <tool_call>\n{"name": "a", "arguments": {"x": 1}}\n</tool_call><tool_call>{"name": "b"}', ["a", "b"]
+    )
+    assert text == "Yes."
+    assert [(each["function"]["name"], each["function"]["arguments"]) for each in calls] == [
+        ("a", '{"x": 1}'),
+        ("b", "{}"),
+    ]
+    for other in ('{"name": "c"}', "[1]", "{", '<tool_call>{"name": 3}</tool_call>'):
+        assert calls_in(other, ["a"]) == (other, [])
+
+
+def test_a_template_that_lists_no_tools_is_told_of_them():
+    told = with_tools([{"role": "system", "content": "Be kind."}, *MESSAGES], [TOOL], "no list")
+    assert told[0]["content"].startswith("Be kind.")
+    assert "weather" in told[0]["content"]
+    assert with_tools(MESSAGES, [TOOL], "{{ tools }}") == MESSAGES
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"messages": []}, "messages"), ({"messages": [{"content": "x"}]}, "no role"),
+        ({"temperature": -1}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"), ({"n": 99}, "n: "), ({"stop": [""]}, "stop string is empty"),
+        ({"messages": [{"role": "user", "content": "x " * 5000}]}, "context has 4096"), ({"top_p": "much"}, "top_p"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "no text"),
+        ({"response_format": {"type": "json_schema"}}, "needs json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "odd"}}}},
+         "json_schema"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}}, "'other'"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"), ({"tools": [{"type": "function"}]}, "function"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_refused_in_a_sentence(client, changes, words):
+    with pytest.raises(openai.BadRequestError, match=words):
+        answer(client, **changes)
+
+
+def test_bodies_that_are_no_requests_are_refused(serving):
+    with httpx.Client(base_url=serving.url) as http:
+        for content in (b"", b"{", b"[]", b"\xff\xfe", b"[" * 10000, b'{"messages": 3}'):
+            found = http.post("/v1/chat/completions", content=content)
+            assert (found.status_code, found.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert http.post("/v1/chat/completions", content=b" " * (5 << 20)).status_code == 413
+        assert http.get("/v1/nothing").status_code == 404
+        assert http.post("/v1/embeddings", json={"input": "x"}).status_code == 501
+
+
+def test_counts_and_the_page_are_there(serving, client):
+    answer(client)
+    with httpx.Client(base_url=serving.url) as http:
+        text = http.get("/metrics").text
+        counts = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
+        assert float(counts["ort_genai_tokens_total"]) >= 12
+        assert http.get("/health").json() == {"status": "ok"}
+        assert "<title>tiny</title>" in http.get("/").text
+
+
+def test_a_client_that_goes_away_frees_its_place(serving, client):
+    stream = answer(client, stream=True, max_tokens=100, logit_bias={"285": -100})
+    next(iter(stream))
+    stream.close()
+    until = time.monotonic() + 30
+    while serving.engine.current_counts().running and time.monotonic() < until:
+        time.sleep(0.01)
+    assert serving.engine.current_counts().running == 0
+
+
+def test_a_key_is_asked_for():
+    serving = Serving(api_key="secret")
+    try:
+        with serving.client("wrong") as client, pytest.raises(openai.AuthenticationError):
+            answer(client)
+        with serving.client("secret") as client:
+            assert answer(client).choices
+    finally:
+        serving.close()
+
+
+def test_many_clients_get_equal_texts(serving):
+    expected = {}
+    with serving.client() as client:
+        for number in range(4):
+            expected[number] = (
+                answer(client, messages=[{"role": "user", "content": f"{number} man"}]).choices[0].message.content
+            )
+    wrong = []
+
+    def ask(number):
+        with serving.client() as own:
+            for place in range(3):
+                chosen = (number + place) % 4
+                found = answer(own, messages=[{"role": "user", "content": f"{chosen} man"}])
+                if found.choices[0].message.content != expected[chosen]:
+                    wrong.append(chosen)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
