@@ -169,3 +169,27 @@ def test_weights_that_a_body_takes_in_another_form_are_not_handed_over_as_they_w
     (graph,) = _KeepsGraphs.graphs
     read = {value for node in graph for value in node.present_inputs()}
     assert read.issuperset(graph.initializers), "an engine that drops what nobody reads does not find it again"
+
+
+class _FoldsParts(EchoProvider):
+    operators: ClassVar = frozenset(("Cast", "Reshape", "MatMul", "Identity", "Relu"))
+    folds_parts: ClassVar[bool] = True
+    compiled: ClassVar[list] = []
+
+
+@pytest.mark.parametrize("zeros", ["", ", z"])
+def test_parts_of_constants_are_constants_to_an_engine_that_folds_them(zeros: str) -> None:
+    """It claims neither Sub, Mul nor Transpose, by which the body makes the weights of what they are packed in."""
+    packed = ",".join(map(str, range(1, 33)))
+    text = (
+        f"g (float[3,32] x) => (float[3,2] y) <uint8[2,2,8] b = {{{packed}}}, float[2,2] c = {{1,2,3,4}}, "
+        "uint8[2,1] z = {120, 35}> "
+        f"{{ a = Relu(x) y = com.microsoft.MatMulNBits<K=32, N=2, block_size=16, bits=4>(a, b, c{zeros}) }}"
+    )
+    _FoldsParts.compiled.clear()
+    prepared = prepare(text, _FoldsParts)
+    assert set(places(prepared).values()) == {ECHO}
+    assert _FoldsParts.compiled == [("Relu", "MatMul", "Identity")]
+    feeds = {"x": np.linspace(-1, 1, 96, dtype=np.float32).reshape(3, 32)}
+    expected = prepare(text, RefusingProvider).plan.run(feeds)[0]
+    np.testing.assert_allclose(prepared.plan.run(feeds)[0], expected, rtol=1e-5, atol=1e-5)

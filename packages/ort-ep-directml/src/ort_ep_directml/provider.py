@@ -30,6 +30,7 @@ class DmlExecutionProvider(ExecutionProvider):
     name: ClassVar[str] = "DmlExecutionProvider"
     options_type: ClassVar[type] = DmlOptions
     priority: ClassVar[int] = 60
+    folds_parts: ClassVar[bool] = True  # it has no operators over constants: a graph takes them as they are
     is_listed: ClassVar[bool] = False  # installing a package moves no model: it is used where a session names it
 
     @classmethod

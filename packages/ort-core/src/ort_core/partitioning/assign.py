@@ -154,7 +154,7 @@ def _asked(provider: ExecutionProvider, view: GraphView, order: Sequence[Node]) 
             return False
         return order_claims(accepted, order) is not None
 
-    return claims_with_parts(plain, ask_again, view, is_sound)
+    return claims_with_parts(plain, ask_again, view, is_sound, folds=provider.folds_parts)
 
 
 def _acyclic_pieces(claim: AcceptedClaim, others: list[AcceptedClaim], order: Sequence[Node]) -> list[AcceptedClaim]:

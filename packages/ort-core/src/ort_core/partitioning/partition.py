@@ -42,7 +42,7 @@ class Partition:
         graph, _ = extract(self.nodes, self.name, self.border)
         for node, twin in zip(self.nodes, graph.nodes, strict=True) if self.in_parts else ():
             if node in self.in_parts:
-                made = take_apart(graph, twin, self.in_parts[node], context)
+                made = take_apart(graph, twin, self.in_parts[node], context, folds=self.provider.folds_parts)
                 assert not isinstance(made, Rejection), "it had parts when it was claimed"
         return graph
 

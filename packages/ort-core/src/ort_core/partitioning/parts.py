@@ -20,6 +20,7 @@ from ort_core.ir.subgraph import extract
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.ops.constant_node import constant_of_node
 from ort_core.ops.value_range import ValueRanges
+from ort_core.partitioning.folded_parts import drop_unread, fold_parts
 from ort_core.providers.capability import Capability, Claim, GraphView, Kinds
 from ort_core.providers.grouping import convex_groups
 from ort_core.rewrite.decompose import decompose
@@ -33,7 +34,9 @@ Chosen = dict[Node, Kinds]
 """Nodes that are taken apart, and which operators among their parts are, too."""
 
 
-def claims_with_parts(plain: Capability, ask: Ask, view: GraphView, is_sound: IsSound) -> Capability:
+def claims_with_parts(
+    plain: Capability, ask: Ask, view: GraphView, is_sound: IsSound, *, folds: bool = False
+) -> Capability:
     """Return what a provider claims of a graph, composites that it does not know in their parts.
 
     Args:
@@ -41,6 +44,7 @@ def claims_with_parts(plain: Capability, ask: Ask, view: GraphView, is_sound: Is
         ask: asks it about a copy with parts; ``None`` where it has no answer.
         view: what the provider is offered.
         is_sound: whether claims on the nodes of the view keep the rules.
+        folds: parts that compute of constants alone are constants to it.
     """
     left = {answer.node for answer in plain if isinstance(answer, Rejection) and answer.node is not None}
     chosen: Chosen = {node: frozenset() for node in view.nodes if node in left and _has_body(node, view.context)}
@@ -48,7 +52,7 @@ def claims_with_parts(plain: Capability, ask: Ask, view: GraphView, is_sound: Is
     for _ in range(MAX_ROUNDS):
         if not chosen:
             break
-        taken = TakenApart.of(view, chosen, reasons)
+        taken = TakenApart.of(view, chosen, reasons, folds=folds)
         answers = ask(taken.view)
         if answers is None or not taken.holds(answers):
             break
@@ -85,7 +89,7 @@ def _claims_by_group(
     claims, split = list[Claim](), set[Node]()
     for group in convex_groups(view.graph.nodes, lambda node: node in supported):
         chosen = {node: whole.kinds[node] for node in group if node in whole.kinds}
-        part = TakenApart.of(view, chosen, reasons, group)
+        part = TakenApart.of(view, chosen, reasons, group, folds=whole.folds)
         found = ask(part.view)
         if found is None or not part.holds(found):
             return None
@@ -96,7 +100,9 @@ def _claims_by_group(
     return claims, split
 
 
-def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContext) -> list[Node] | Rejection:
+def take_apart(
+    graph: Graph, node: Node, kinds: Kinds, context: EvaluationContext, *, folds: bool = False
+) -> list[Node] | Rejection:
     """Replace a node of an editable graph by its parts, and return these, or say why it has none.
 
     Constants among the parts become constants of the graph.
@@ -106,6 +112,7 @@ def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContex
         node: what is replaced.
         kinds: operators that are taken apart, too, where they are among the parts.
         context: of the model.
+        folds: parts that compute of constants alone become constants, too.
     """
     given = list(node.present_inputs())
     first = decompose(graph, node, context)
@@ -124,9 +131,8 @@ def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContex
             waiting.extend(reversed(made))  # type: ignore[arg-type]  # a Rejection is falsy
         else:
             parts.append(part)
-    for value in dict.fromkeys(given):  # weights of which a body takes a copy in another form
-        if value.constant is not None and value.graph is graph and not value.use_count and not value.is_graph_output:
-            graph.remove_initializer(value)
+    parts = fold_parts(graph, parts, context) if folds else parts
+    drop_unread(graph, dict.fromkeys(given))  # weights of which a body takes a copy in another form
     for place, part in enumerate(parts):
         part.name = f"{node.name or node.op_type}/{part.op_type}_{place}"
     return parts
@@ -153,6 +159,7 @@ class TakenApart:
         parts: the parts of each node that was taken apart.
         kinds: which operators among these were taken apart, too.
         constant: the parts that compute with constants only.
+        folds: whether such parts became constants, as far as their sizes are known.
     """
 
     view: GraphView
@@ -160,10 +167,17 @@ class TakenApart:
     parts: Mapping[Node, Sequence[Node]]
     kinds: Mapping[Node, Kinds]
     constant: frozenset[Node]
+    folds: bool
 
     @classmethod
     def of(
-        cls, view: GraphView, chosen: Chosen, reasons: dict[Node, str], nodes: Sequence[Node] | None = None
+        cls,
+        view: GraphView,
+        chosen: Chosen,
+        reasons: dict[Node, str],
+        nodes: Sequence[Node] | None = None,
+        *,
+        folds: bool = False,
     ) -> TakenApart:
         """Copy a view; nodes that have no parts are taken out of ``chosen``, with the reason in ``reasons``.
 
@@ -176,7 +190,7 @@ class TakenApart:
         for twin, node in list(original.items()):
             if node not in chosen:
                 continue
-            made = take_apart(graph, twin, chosen[node], view.context)
+            made = take_apart(graph, twin, chosen[node], view.context, folds=folds)
             if isinstance(made, Rejection):
                 reasons[node] = made.reason
                 del chosen[node]
@@ -188,7 +202,7 @@ class TakenApart:
         on_offer = tuple(node for node in graph if original[node] in offered)
         graph.freeze()
         copy = replace(view, graph=graph, nodes=on_offer, ranges=ValueRanges().value_range)
-        return cls(copy, original, parts, dict(chosen), _constant_parts(copy, parts))
+        return cls(copy, original, parts, dict(chosen), _constant_parts(copy, parts), folds)
 
     def holds(self, answers: Capability) -> bool:
         """Return whether claims are made of nodes on offer, and of each once."""

@@ -68,6 +68,10 @@ class ExecutionProvider(ABC):
     """Whether ``get_capability`` is asked again about the parts of composites that it left: with the same graph, where
     the operators that they are made of stand for these nodes. What it claims so is compiled so."""
 
+    folds_parts: ClassVar[bool] = False
+    """Whether parts that compute of constants alone are handed over as what they give: for engines that take weights as
+    they are multiplied. Those that keep narrow weights narrow want the parts."""
+
     loads_without_graph: ClassVar[bool] = False
     """Whether ``load`` needs no more of the request's graph than inputs and outputs: what ``serialize`` returns then
     holds the weights, and a compiled model keeps neither the nodes nor the weights of the partition."""
