@@ -179,6 +179,18 @@ def test_a_provider_makes_one_device_for_all_of_its_partitions(monkeypatch) -> N
     assert CudaExecutionProvider().gpu() is not provider.gpu()
 
 
+@pytest.mark.parametrize("is_for_12", [False, True])
+def test_what_to_install_names_the_package_that_is_installed(monkeypatch, is_for_12) -> None:
+    def distribution(name: str) -> object:
+        if name == "ort-ep-cuda12" and not is_for_12:
+            raise _sdk.importlib.metadata.PackageNotFoundError(name)
+        return object()
+
+    monkeypatch.setattr(_sdk.importlib.metadata, "distribution", distribution)
+    for text in (_sdk._TOOLKIT, _sdk._CUDNN, _sdk._EPILOGUES):
+        assert ("ort-ep-cuda12" in _sdk._remedy(text)) is is_for_12
+
+
 def test_a_missing_compiler_is_told_with_the_line_that_installs_it(monkeypatch) -> None:
     def absent() -> tuple[int, int]:
         raise RuntimeError("Failure finding libnvrtc.so.13\nand more")

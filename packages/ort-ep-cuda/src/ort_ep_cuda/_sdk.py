@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 from ort_core.plugin import Available, Unavailable
 
 _INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, ort-ep-cuda12 in its place"
-_TOOLKIT = "pip install 'ort-ep-cuda[toolkit]', or install the CUDA toolkit"
-_EPILOGUES = "pip install nvmath-python, which ort-ep-cuda depends on"
-_CUDNN = "pip install 'ort-ep-cuda[cudnn]'"
+_TOOLKIT = "pip install '{package}[toolkit]', or install the CUDA toolkit"
+_EPILOGUES = "pip install nvmath-python, which {package} depends on"
+_CUDNN = "pip install '{package}[cudnn]'"
 _COMPILER_OPTIONS = (
     "-std=c++17", "-default-device",
     "-diag-suppress=177",  # variables that are declared and not read: the text of a loop is the same for all layouts
@@ -100,6 +101,15 @@ def library_errors() -> tuple[type[Exception], ...]:
     return tuple(found)
 
 
+def _remedy(text: str) -> str:
+    """Return what to install, of the package that is installed: that for CUDA 12 has a name of its own."""
+    try:
+        importlib.metadata.distribution("ort-ep-cuda12")
+    except importlib.metadata.PackageNotFoundError:
+        return text.format(package="ort-ep-cuda")
+    return text.format(package="ort-ep-cuda12")
+
+
 def find_device() -> Available | Unavailable:
     """Return the GPU that CuPy sees, or why there is none and what would help. Never raises."""
     try:
@@ -161,7 +171,9 @@ def find_compiler() -> Available | Unavailable:
     try:
         return Available(f"NVRTC {nvrtc_version()}")
     except _FAILURES as error:
-        return Unavailable(f"NVRTC, which compiles kernels, cannot be loaded: {str(error).splitlines()[0]}", _TOOLKIT)
+        return Unavailable(
+            f"NVRTC, which compiles kernels, cannot be loaded: {str(error).splitlines()[0]}", _remedy(_TOOLKIT)
+        )
 
 
 def _fusions() -> str:
@@ -210,7 +222,7 @@ def find_cublas() -> Available | Unavailable:
     try:
         cublas()
     except _FAILURES as error:
-        return Unavailable(f"cuBLAS cannot be loaded: {str(error).splitlines()[0]}", _TOOLKIT)
+        return Unavailable(f"cuBLAS cannot be loaded: {str(error).splitlines()[0]}", _remedy(_TOOLKIT))
     return Available("cuBLAS")
 
 
@@ -220,7 +232,7 @@ def find_cudnn() -> Available | Unavailable:
     try:
         version = cudnn().backend_version()
     except _FAILURES as error:
-        return Unavailable(f"cuDNN cannot be loaded: {str(error).splitlines()[0]}", _CUDNN)
+        return Unavailable(f"cuDNN cannot be loaded: {str(error).splitlines()[0]}", _remedy(_CUDNN))
     return Available(f"cuDNN {version}")
 
 
@@ -230,7 +242,7 @@ def find_cublas_lt() -> Available | Unavailable:
     try:
         version = cublas_lt().get_version()
     except _FAILURES as error:
-        return Unavailable(f"cuBLASLt cannot be used: {str(error).splitlines()[0]}", _EPILOGUES)
+        return Unavailable(f"cuBLASLt cannot be used: {str(error).splitlines()[0]}", _remedy(_EPILOGUES))
     return Available(f"cuBLASLt {version}")
 
 
