@@ -31,6 +31,8 @@ from ort_core.kernels.observer import Observer
 from ort_core.kernels.preconditions.conditions import ArrayConditions
 from ort_core.kernels.preconditions.table import find_precondition
 from ort_core.kernels.registry import attribute_names, wants_context
+from ort_core.memory.liveness import StepUse
+from ort_core.memory.slots import SlotUse, ValueSlots
 from ort_core.ops.schema import OpSchema
 from ort_core.tensors.runtime_value import RuntimeValue, Scope
 from ort_core.tensors.sparse import SparseArray
@@ -193,7 +195,7 @@ def instantiate(function: Function, node: Node) -> Graph:
 
 @frozen
 class _Step:
-    """One bound node with the slots that it reads, fills and frees."""
+    """One bound node with the slots that it reads, that its bodies capture, that it fills and frees."""
 
     run: RunNode
     node: Node
@@ -201,9 +203,6 @@ class _Step:
     captures: tuple[tuple[Value, int], ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...]
-
-
-_ABSENT = 0  # slot of an absent optional input: always None
 
 
 class BoundGraph:
@@ -217,21 +216,18 @@ class BoundGraph:
 
     def __init__(self, graph: Graph, context: EvaluationContext, depth: int = 0) -> None:
         self.graph = graph
-        self._template: list[RuntimeValue] = [None]
-        self._outer: list[tuple[Value, int]] = []
-        slots: dict[Value, int] = {}
-        self._first_input = 1
-        for value in graph.inputs:
-            self._new_slot(slots, value)
+        slots = ValueSlots(graph)
+        uses: list[StepUse[Value | None]] = []
         bound_nodes = []
         for node in graph:
             bound = bind_node(node, context, depth)
             if isinstance(bound, Rejection):
                 raise KernelNotFoundError(f"{node.describe()}: {bound.reason}")
             bound_nodes.append(bound)
-        frees = self._plan_release([bound.node for bound in bound_nodes])
-        self._steps = [self._step(bound, slots, freed) for bound, freed in zip(bound_nodes, frees, strict=True)]
-        self._outputs = tuple(self._slot(slots, value) for value in graph.outputs)
+            uses.append(StepUse((*node.inputs, *captured_values(node)), node.outputs))
+        self._steps = [_step(bound, use, slots) for bound, use in zip(bound_nodes, slots.uses(uses), strict=True)]
+        self._outputs = slots.of(graph.outputs)
+        self._template, self._outer = slots.template(), tuple(slots.captures)
 
     def run(
         self, inputs: Sequence[RuntimeValue], outer: Scope, guard: RunGuard, observe: Observer | None = None
@@ -245,7 +241,7 @@ class BoundGraph:
             observe: called behind every node with its start in ns, its inputs and its results.
         """
         values = self._template.copy()
-        for slot, value in enumerate(inputs, self._first_input):
+        for slot, value in enumerate(inputs):
             if value is not None:
                 values[slot] = value
         for outer_value, slot in self._outer:
@@ -262,7 +258,7 @@ class BoundGraph:
             if len(results) < len(step.writes):
                 raise _too_few_outputs(step.node, len(results))
             for slot, result in zip(step.writes, results, strict=False):
-                if slot:
+                if slot >= 0:
                     values[slot] = result
             if observe is not None:
                 observe(step.node, start, arguments, results)
@@ -270,38 +266,11 @@ class BoundGraph:
                 values[slot] = None
         return tuple([values[slot] for slot in self._outputs])
 
-    def _step(self, bound: BoundNode, slots: dict[Value, int], freed: tuple[Value, ...]) -> _Step:
-        node = bound.node
-        reads = tuple(_ABSENT if v is None else self._slot(slots, v) for v in node.inputs)
-        captures = tuple((v, self._slot(slots, v)) for v in captured_values(node))
-        writes = tuple(_ABSENT if v is None else self._new_slot(slots, v) for v in node.outputs)
-        return _Step(bound.run, node, reads, captures, writes, tuple(slots[v] for v in freed))
 
-    def _slot(self, slots: dict[Value, int], value: Value) -> int:
-        if value in slots:
-            return slots[value]
-        slot = self._new_slot(slots, value)
-        if value.constant is None or value.graph is not self.graph:
-            self._outer.append((value, slot))
-        return slot
-
-    def _new_slot(self, slots: dict[Value, int], value: Value) -> int:
-        slots[value] = len(self._template)
-        own = value.constant is not None and value.graph is self.graph
-        self._template.append(value.constant.array() if own and value.constant is not None else None)
-        return slots[value]
-
-    def _plan_release(self, nodes: list[Node]) -> list[tuple[Value, ...]]:
-        kept = set(self.graph.outputs)
-        last: dict[Value, int] = {}
-        for index, node in enumerate(nodes):
-            for value in (*node.present_inputs(), *captured_values(node), *node.present_outputs()):
-                last[value] = index
-        released: list[list[Value]] = [[] for _ in nodes]
-        for value, index in last.items():
-            if value not in kept and value.constant is None and value.graph is self.graph:
-                released[index].append(value)
-        return [tuple(values) for values in released]
+def _step(bound: BoundNode, use: SlotUse, slots: ValueSlots) -> _Step:
+    captured = captured_values(bound.node)
+    captures = tuple(zip(captured, slots.of(captured), strict=True))
+    return _Step(bound.run, bound.node, use.reads[: len(bound.node.inputs)], captures, use.writes, use.frees)
 
 
 _NO_SCOPE: Scope = {}

@@ -13,7 +13,8 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import reads_of
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext
-from ort_core.memory.liveness import StepUse, last_readers
+from ort_core.memory.liveness import StepUse
+from ort_core.memory.slots import ValueSlots
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
 from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.compiled import CompiledPartition, CompileRequest
@@ -52,8 +53,8 @@ def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> Execut
         CompileFailed: a provider failed on a partition that it had claimed.
     """
     graph = partitioned.graph
-    slots = _Slots(graph)
-    uses: list[StepUse[Value]] = []
+    slots = ValueSlots(graph)
+    uses: list[StepUse[Value | None]] = []
     steps: list[PlanStep] = []
     for part in partitioned.steps:
         if isinstance(part, Partition):
@@ -65,37 +66,12 @@ def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> Execut
             reads, writes = reads_of(part.node), tuple(part.node.present_outputs())
             steps.append(_control_flow(part, reads, settings))
         uses.append(StepUse(reads, writes))
-    frees = last_readers(uses, graph.outputs)
     planned = tuple(
-        PlannedStep(step, slots.of(use.reads), slots.of(use.writes), slots.of(freed))
-        for step, use, freed in zip(steps, uses, frees, strict=True)
+        PlannedStep(step, use.reads, use.writes, use.frees) for step, use in zip(steps, slots.uses(uses), strict=True)
     )
     outputs = {value.name: slots.of((value,))[0] for value in graph.outputs}
     inputs = {value.name: slots.of((value,))[0] for value in graph.inputs}
-    return ExecutionPlan(graph, planned, slots.template, inputs, outputs, tuple(slots.captures))
-
-
-class _Slots:
-    """Numbers values as they are met; constants are put into the template, outer values are noted as captured."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.template: list[Any] = []
-        self.captures: list[tuple[Value, int]] = []
-        self._graph = graph
-        self._made: set[Value] = {v for node in graph for v in node.present_outputs()}
-        self._numbers: dict[Value, int] = {}
-
-    def of(self, values: tuple[Value, ...]) -> tuple[int, ...]:
-        return tuple(self._number(value) for value in values)
-
-    def _number(self, value: Value) -> int:
-        if value not in self._numbers:
-            slot = self._numbers[value] = len(self.template)
-            own = value.graph is self._graph
-            self.template.append(value.constant.array() if own and value.constant is not None else None)
-            if not own and value not in self._made:
-                self.captures.append((value, slot))
-        return self._numbers[value]
+    return ExecutionPlan(graph, planned, slots.template(), inputs, outputs, tuple(slots.captures))
 
 
 def compile_partition(part: Partition, settings: BuildSettings) -> CompiledPartition:

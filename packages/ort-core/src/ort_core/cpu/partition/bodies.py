@@ -13,8 +13,9 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ort_core.plugin import CompiledPartition, frozen
-from ort_core.plugin.ir import Graph, Value, extract
+from ort_core.plugin.ir import Graph, extract
 from ort_core.plugin.kernels import Observer, RunGuard, RuntimeValue, Scope
+from ort_core.plugin.memory import ValueSlots
 
 Compiled = TypeVar("Compiled", bound=CompiledPartition)
 
@@ -42,12 +43,11 @@ class CompiledBody(Generic[Compiled]):
         self._plan = self.partition.plan([], {})
         made = {value: index for index, value in enumerate(border.outputs)}
         passed = [value for value in graph.outputs if value not in made]
-        slots = {value: index for index, value in enumerate(dict.fromkeys((*graph.inputs, *border.inputs, *passed)))}
-        self._template = [_constant(value) if value.graph is graph else None for value in slots]
-        self._captured = tuple((value, slot) for value, slot in slots.items() if value.graph is not graph)
+        slots = ValueSlots(graph)
+        self._reads, kept = slots.of(border.inputs), dict(zip(passed, slots.of(passed), strict=True))
+        self._template, self._captured = slots.template(), tuple(slots.captures)
         self.reads = border.inputs
-        self._reads = tuple(slots[value] for value in border.inputs)
-        self._results = tuple((True, made[v]) if v in made else (False, slots[v]) for v in graph.outputs)
+        self._results = tuple((True, made[v]) if v in made else (False, kept[v]) for v in graph.outputs)
         self._output_count = len(border.outputs)
 
     def made(self, index: int) -> int | None:
@@ -70,7 +70,3 @@ class CompiledBody(Generic[Compiled]):
             arguments = [values[number] for number in self._reads]
             self.partition.run(self._plan, arguments, outputs, BodyRunState(guard, observe))
         return tuple([outputs[index] if is_made else values[index] for is_made, index in self._results])
-
-
-def _constant(value: Value) -> np.ndarray | None:
-    return None if value.constant is None else value.constant.array()

@@ -57,6 +57,7 @@ from ort_core.plugin.collecting import paused_collection
 from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
+from ort_core.plugin.memory import StepUse, ValueSlots
 from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
@@ -268,7 +269,7 @@ class CpuPartition(EagerPartition):
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
         arguments = [values[slot] for slot in step.reads]
         if step.call is not None and not observed:
-            own = [values[slot] if slot >= 0 else None for slot in step.native_reads]
+            own = [values[slot] for slot in step.native_reads]
             results = step.call.run(own, run_state.guard)
             if results is not None:
                 return results
@@ -402,61 +403,24 @@ class CpuPartition(EagerPartition):
         self._lay_out(joined(ordered(units), self._calls.__contains__))
 
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
-        graph = self._request.graph
-        slots: dict[Value, int] = {value: index for index, value in enumerate(graph.inputs)}
-        self._template: list[RuntimeValue] = [
-            value.constant.array() if value.constant is not None else None for value in graph.inputs
-        ]
-
-        def slot(value: Value) -> int:
-            if value not in slots:
-                slots[value] = len(self._template)
-                self._template.append(value.constant.array() if value.constant is not None else None)
-            return slots[value]
-
-        steps = []
-        for nodes, program in units:
-            kernels = LazyKernels(nodes, self._request)
+        graph, calls = self._request.graph, [self._calls.get(nodes) for nodes, _ in units]
+        slots = ValueSlots(graph)
+        kernels = [LazyKernels(nodes, self._request) for nodes, _ in units]
+        native: list[Sequence[Value | None]] = []  # what programs and calls read
+        for own, (_, program), call in zip(kernels, units, calls):
             if program is None:
-                kernels.bind()
-            call = self._calls.get(nodes)
-            border = kernels.border
-            native = tuple(slot(v) for v in program.inputs) if program is not None else ()
-            if call is not None:
-                native = tuple(-1 if v is None else slot(v) for v in call.inputs)
-            steps.append(
-                (
-                    kernels,
-                    program,
-                    call,
-                    tuple(slot(v) for v in border.inputs),
-                    native,
-                    tuple(slot(v) for v in border.outputs),
-                )
-            )
-        self._outputs = tuple(slot(value) for value in graph.outputs)
-        last: dict[int, int] = {}
-        for number, (_, _, _, reads, native, writes) in enumerate(steps):
-            for used in (*reads, *(place for place in native if place >= 0), *writes):  # -1: an input left out
-                last[used] = number
-        kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
-        freed: dict[int, list[int]] = {}
-        for used, number in last.items():
-            if used not in kept:
-                freed.setdefault(number, []).append(used)
+                own.bind()
+            native.append(program.inputs if program is not None else call.inputs if call is not None else ())
+        borders = [own.border for own in kernels]
+        uses = slots.uses([StepUse((*b.inputs, *read), b.outputs) for b, read in zip(borders, native)])
+        self._outputs, self._template = slots.of(graph.outputs), slots.template()
         self._steps = [
             PartitionSegment(
-                kernels,
-                program,
-                direct_step_of(program, len(steps) == 1) if self._request.short_cuts else None,
-                call,
-                reads,
-                native,
-                writes,
-                tuple(freed.get(number, ())),
+                own, program, direct_step_of(program, len(units) == 1) if self._request.short_cuts else None, call,
+                use.reads[: len(own.border.inputs)], use.reads[len(own.border.inputs) :], use.writes, use.frees,
             )
-            for number, (kernels, program, call, reads, native, writes) in enumerate(steps)
-        ]
+            for own, (_, program), call, use in zip(kernels, units, calls, uses)
+        ]  # fmt: skip
 
 
 def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:
