@@ -224,6 +224,13 @@ def shapes(session: nox.Session) -> None:
 
 
 @nox.session
+def opsets(session: nox.Session) -> None:
+    """Convert node cases to other operator sets and run them there: ``nox -s opsets -- --targets 7,28``."""
+    prepare(session, "test")
+    session.run("python", "tools/convert_opsets.py", *session.posargs)
+
+
+@nox.session
 def preconditions(session: nox.Session) -> None:
     """Break one precondition at a time and count who refuses, onnxruntime or we; arguments: forms, filter."""
     prepare(session, "test")

@@ -11,9 +11,14 @@ import sys
 import pytest
 from onnxruntime_tools import theirs
 
-MODULES = ("symbolic_shape_infer",)
+MODULES = (
+    "symbolic_shape_infer", "onnx_model_utils", "update_onnx_opset", "make_dynamic_shape_fixed",
+    "remove_initializer_from_input", "optimize_onnx_model", "onnx_randomizer", "onnxruntime_test", "file_utils",
+    "logger", "offline_tuning", "qdq_helpers.optimize_qdq_model",
+)  # fmt: skip
 INSIDE = {  # what onnxruntime's modules import, or need among themselves
     "symbolic_shape_infer": {"sympy", "np", "numpy_helper", "version", "deque", "logger"},
+    "offline_tuning": {"pprint", "Any", "TuningResults"},
 }
 
 

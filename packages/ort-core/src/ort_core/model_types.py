@@ -221,6 +221,9 @@ def _plain_names(types: Collection[ValueType | None]) -> dict[str, KnownDim]:
 def _write(proto: onnx.GraphProto, graph: Graph, replaced: dict[str, KnownDim]) -> None:
     types = {value.name: value.type for node in graph for value in node.present_outputs() if value.type}
     shown = {each.name for each in (*proto.input, *proto.output)} | {each.name for each in proto.initializer}
+    for entry, value in zip(proto.input, graph.inputs, strict=False):  # those of bodies often have no type
+        if value.type and value.name == entry.name and not entry.type.WhichOneof("value"):
+            entry.type.CopyFrom(_proto_type(value.type, replaced))
     for entry in proto.output:
         if entry.name in types:
             entry.type.CopyFrom(_proto_type(types[entry.name], replaced))

@@ -1,0 +1,1 @@
+"""Helpers for models with QuantizeLinear and DequantizeLinear."""
