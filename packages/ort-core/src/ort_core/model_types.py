@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.environment import default_environment
 from ort_core.ir.dims import Call, KnownDim, SymbolicDim
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.onnx_io.load import load_model, read_proto
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
     from ort_core.ir.nodes import Node
+    from ort_core.ops.schema import OpSchema
 
 _NAMED = "unk__"
 _MAX_ROUNDS = 1000  # of guesses: each round lets at least one more unknown node pass
@@ -97,6 +99,12 @@ def infer_proto(
     others = (note.message for note in report.notes if note.kind is not NoteKind.GAP)
     unknown = dict.fromkeys(f"{note.node.domain}::{note.node.op_type}" for note in gaps if note.node is not None)
     return TypedProto(copy, tuple(others), tuple(unknown))
+
+
+def find_operator(domain: str, op_type: str, opset: int) -> OpSchema | None:
+    """Return the schema of an operator in an operator set, those of com.microsoft and of plugins included."""
+    found = default_environment().schemas.find(domain, op_type, opset)
+    return None if isinstance(found, Rejection) else found
 
 
 def _outside(proto: onnx.ModelProto) -> Collection[str]:
