@@ -83,3 +83,23 @@ def test_batch_normalization_with_statistics_from_the_caller_runs_by_kernels():
     found = session.run(None, {"x": x, "mean": constants["mean"]})[0]
     assert_close(found, expected(x, constants))
     assert not is_native(session)
+
+
+@pytest.mark.parametrize("kind", ["one scale", "zero points", "int32"])
+def test_quantized_parameters_are_compiled_in(kind: str) -> None:
+    random = np.random.default_rng(4)
+    constants, numbers, nodes = {}, {}, []
+    for name in ("scale", "offset", "mean", "variance"):
+        levels = random.integers(1, 100, CHANNELS).astype(np.int32 if kind == "int32" else np.int8)
+        steps = random.uniform(0.01, 0.02, CHANNELS if kind == "zero points" else ()).astype(np.float32)
+        parts = {f"{name}_levels": levels, f"{name}_steps": steps}
+        points = np.full(CHANNELS, -5, np.int8) if kind == "zero points" else np.zeros((), levels.dtype)
+        if kind == "zero points":
+            parts[f"{name}_points"] = points
+        constants |= parts
+        numbers[name] = ((levels.astype(np.float64) - points) * steps).astype(np.float32)
+        nodes.append(helper.make_node("DequantizeLinear", [*parts], [name], axis=0))
+    session = session_of([*nodes, normalization()], [2, CHANNELS, 5], constants)
+    x = random.standard_normal((2, CHANNELS, 5)).astype(np.float32)
+    assert_close(session.run(None, {"x": x})[0], expected(x, numbers))
+    assert is_native(session)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ort_core.cpu.lowering.dequantized_constants import parameter_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered
@@ -41,7 +42,7 @@ def batch_normalization(lowering: Lowering, node: Node) -> None:
 
 def _channels(lowering: Lowering, node: Node, rank: int) -> tuple[View, View]:
     """Return the factor and the shift of each channel, shaped to broadcast over the result."""
-    parameters = [lowering.constant_of(node.input(i)) for i in range(1, 5)]
+    parameters = [parameter_of(lowering, node.input(i)) for i in range(1, 5)]
     scale, offset, mean, variance = (None if p is None else p.astype(np.float64) for p in parameters)
     if scale is None or offset is None or mean is None or variance is None:
         raise NotLowered("scale, offset, mean and variance are not all constant")
