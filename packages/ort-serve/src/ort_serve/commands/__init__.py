@@ -1,0 +1,1 @@
+"""Subcommands of ``ort`` that this package brings."""

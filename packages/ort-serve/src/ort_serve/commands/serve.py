@@ -1,0 +1,156 @@
+"""``ort serve``: put models behind HTTP and gRPC."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ort_serve.server_settings import ServerSettings
+
+_LISTENING = "Listening"
+_MODELS = "Models"
+_SAFETY = "Safety"
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def serve(
+    models: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODELS", help="One model (its name is the file's), or a folder of NAME/VERSION/model.onnx."
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(rich_help_panel=_LISTENING, help="Address to listen at; 0.0.0.0 for all.")
+    ] = "127.0.0.1",
+    http_port: Annotated[
+        int, typer.Option(rich_help_panel=_LISTENING, help="0 for a free one, -1 for no HTTP.")
+    ] = 8000,
+    grpc_port: Annotated[
+        int, typer.Option(rich_help_panel=_LISTENING, help="0 for a free one, -1 for no gRPC.")
+    ] = 8001,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            rich_help_panel=_LISTENING,
+            help="Processes that share the ports and the weights' files (not on Windows).",
+        ),
+    ] = 1,
+    watch: Annotated[
+        float | None, typer.Option(metavar="SECONDS", rich_help_panel=_MODELS, help="Look for new versions that often.")
+    ] = None,
+    allow_loading: Annotated[
+        bool, typer.Option("--allow-loading", rich_help_panel=_MODELS, help="Requests may load and unload models.")
+    ] = False,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", rich_help_panel=_MODELS, help="Such as 4G: models asked least recently go beyond it."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="Its first line is the bearer token of requests."
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="PEM file.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="PEM file.")
+    ] = None,
+    tls_clients: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            rich_help_panel=_SAFETY,
+            help="Clients must show a certificate signed by these.",
+        ),
+    ] = None,
+    max_body: Annotated[
+        str, typer.Option(metavar="SIZE", rich_help_panel=_SAFETY, help="Most bytes of a request.")
+    ] = "256M",
+    read_timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, rich_help_panel=_SAFETY, help="Most time for a request to arrive."),
+    ] = 60.0,
+    access_log: Annotated[bool, typer.Option("--access-log", help="One line a request on the standard error.")] = False,
+) -> None:
+    """Serve models by the Open Inference Protocol (KServe v2) over HTTP and gRPC."""
+    from ort_serve.server_settings import Limits, ServerSettings, Tls
+
+    if (tls_certificate is None) != (tls_key is None) or (tls_clients is not None and tls_key is None):
+        raise typer.BadParameter("--tls-certificate and --tls-key go together; --tls-clients needs both")
+    if http_port < 0 and grpc_port < 0:
+        raise typer.BadParameter("neither HTTP nor gRPC is left to listen")
+    if not models.exists():
+        raise typer.BadParameter(f"there is no {models}")
+    settings = ServerSettings(
+        host=host,
+        http_port=http_port if http_port >= 0 else None,
+        grpc_port=grpc_port if grpc_port >= 0 else None,
+        token=None if token_file is None else _token(token_file),
+        tls=None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key, tls_clients),
+        allows_loading=allow_loading,
+        watch_s=watch,
+        memory_limit=None if memory_limit is None else nbytes_of(memory_limit),
+        limits=Limits(body_nbytes=nbytes_of(max_body), read_s=read_timeout),
+    )
+    _log(access_log)
+    _start(models, settings, workers)
+
+
+def nbytes_of(text: str) -> int:
+    """Return the bytes that a size such as ``256M`` means.
+
+    Raises:
+        typer.BadParameter: it is no such size.
+    """
+    digits, unit = text.strip().lower().removesuffix("b"), 1
+    if digits and digits[-1] in _UNITS:
+        digits, unit = digits[:-1], _UNITS[digits[-1]]
+    try:
+        return int(float(digits) * unit)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no size; write 500K, 256M or 4G") from error
+
+
+def _token(file: Path) -> str:
+    found = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+    if not found:
+        raise typer.BadParameter(f"{file} is empty; its first line is the token")
+    return found
+
+
+def _log(is_access: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("ort_serve")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logging.getLogger("ort_serve.access").setLevel(logging.INFO if is_access else logging.WARNING)
+
+
+def _start(models: Path, settings: ServerSettings, workers: int) -> None:
+    from ort_serve.failures import InvalidRequest
+    from ort_serve.running import run_server
+    from ort_serve.workers import run_workers
+
+    try:
+        if workers > 1:
+            if os.name == "nt":
+                raise typer.BadParameter("several processes cannot share a port on Windows; leave --workers out")
+            run_workers(models, settings, workers)
+        else:
+            run_server(models, settings, is_told=True)
+    except (InvalidRequest, OSError) as error:
+        typer.echo(f"ort serve: {error}", err=True)
+        raise typer.Exit(1) from error

@@ -1,0 +1,105 @@
+"""What may go wrong with a request, each with its status in HTTP and in gRPC.
+
+A message is one or two sentences for the client: what was found, what was expected, what to do.
+"""
+
+from __future__ import annotations
+
+
+class RequestFailure(Exception):
+    """A request that gets no result.
+
+    Attributes:
+        status: HTTP status.
+        code: name of the gRPC status.
+        retry_after_s: for refusals that pass by, when to try again.
+    """
+
+    status = 500
+    code = "INTERNAL"
+    retry_after_s: float | None = None
+
+
+class InvalidRequest(RequestFailure):
+    """The request cannot be read, or does not fit the model."""
+
+    status = 400
+    code = "INVALID_ARGUMENT"
+
+
+class Unauthenticated(RequestFailure):
+    """No token, or a wrong one."""
+
+    status = 401
+    code = "UNAUTHENTICATED"
+
+
+class Forbidden(RequestFailure):
+    """The server is set up not to do this."""
+
+    status = 403
+    code = "PERMISSION_DENIED"
+
+
+class NotFound(RequestFailure):
+    """There is no such model, version or region."""
+
+    status = 404
+    code = "NOT_FOUND"
+
+
+class TooSlow(RequestFailure):
+    """The client took too long to send its request."""
+
+    status = 408
+    code = "DEADLINE_EXCEEDED"
+
+
+class TooLarge(RequestFailure):
+    """The request is beyond a limit of this server."""
+
+    status = 413
+    code = "INVALID_ARGUMENT"
+
+
+class Overloaded(RequestFailure):
+    """A queue is full."""
+
+    status = 429
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Cancelled(RequestFailure):
+    """The client left before the result was there."""
+
+    status = 499
+    code = "CANCELLED"
+
+
+class ModelFailed(RequestFailure):
+    """The model raised an error that is not the client's."""
+
+
+class Unsupported(RequestFailure):
+    """A part of the protocol that has no meaning here."""
+
+    status = 501
+    code = "UNIMPLEMENTED"
+
+
+class NotReady(RequestFailure):
+    """The model is known, but cannot answer now."""
+
+    status = 503
+    code = "UNAVAILABLE"
+
+
+class DeadlineExceeded(RequestFailure):
+    """The request's time was up, the waiting in a queue included."""
+
+    status = 504
+    code = "DEADLINE_EXCEEDED"

@@ -1,0 +1,23 @@
+"""Prometheus' text of this process, or of all workers that share a folder of counts."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from ort_serve.statistics import Metrics
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+
+
+def metrics_text(metrics: Metrics) -> bytes:
+    """Return the text that Prometheus reads."""
+    metrics.resident.set(psutil.Process().memory_info().rss)
+    if FOLDER not in os.environ:
+        return generate_latest(metrics.registry)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client annotates it in part
+    return generate_latest(registry)

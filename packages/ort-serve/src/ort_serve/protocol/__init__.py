@@ -1,0 +1,1 @@
+"""The Open Inference Protocol's types, apart from HTTP and gRPC."""

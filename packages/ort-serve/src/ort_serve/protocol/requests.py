@@ -1,0 +1,97 @@
+"""A request and its response, whatever carried them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ort_serve.failures import InvalidRequest
+from ort_serve.protocol.shared_memory import RegionSlice
+
+Parameter = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """One output that a client asks for.
+
+    Attributes:
+        name: the output's.
+        is_binary: bytes behind the JSON; None: as the request says for all.
+        classes: as many of the largest elements are wanted as texts ``value:index``; 0: the tensor itself.
+        region: where in shared memory the result goes.
+    """
+
+    name: str
+    is_binary: bool | None = None
+    classes: int = 0
+    region: RegionSlice | None = None
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """What a model is asked.
+
+    Attributes:
+        model: the model's name.
+        version: empty for the server's choice.
+        identifier: given back with the response.
+        inputs: tensors by name.
+        outputs: what is wanted; empty for all.
+        are_outputs_binary: REST's default for outputs that do not say.
+        priority: 0 for the model's default; 1 goes first.
+        timeout_s: from the arrival to the result.
+    """
+
+    model: str
+    version: str
+    inputs: dict[str, np.ndarray]
+    identifier: str = ""
+    outputs: tuple[RequestedOutput, ...] = ()
+    are_outputs_binary: bool = False
+    priority: int = 0
+    timeout_s: float | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class InferResponse:
+    """What a model answered.
+
+    Attributes:
+        outputs: each with its name, in the order asked for.
+    """
+
+    model: str
+    version: str
+    identifier: str
+    outputs: list[tuple[RequestedOutput, np.ndarray]]
+
+
+def scheduling_parameters(parameters: Mapping[str, object]) -> tuple[int, float | None]:
+    """Return a request's priority, and its timeout in seconds (the protocol's is in microseconds).
+
+    Raises:
+        InvalidRequest: one of them is not a number that is at least 0.
+    """
+    priority, timeout = parameters.get("priority", 0), parameters.get("timeout", 0)
+    for name, value in (("priority", priority), ("timeout", timeout)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidRequest(f"parameter {name!r} must be a whole number that is at least 0; found {value!r}")
+    return int(str(priority)), (int(str(timeout)) / 1e6 or None)
+
+
+def checked_shape(name: str, shape: object) -> tuple[int, ...]:
+    """Return a request's shape.
+
+    Raises:
+        InvalidRequest: it is not a list of sizes.
+    """
+    if not isinstance(shape, list) or len(shape) > 64:
+        raise InvalidRequest(f"input {name!r}: shape must be a list of sizes; found {str(shape)[:100]}")
+    for size in shape:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**48:
+            raise InvalidRequest(f"input {name!r}: shape has {size!r} where a size is expected")
+    return tuple(shape)

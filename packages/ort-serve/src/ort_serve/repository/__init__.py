@@ -1,0 +1,1 @@
+"""Models on disk, their settings, and the versions that serve."""

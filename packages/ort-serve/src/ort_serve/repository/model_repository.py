@@ -1,0 +1,283 @@
+"""The models that a server offers: loaded, swapped, unloaded and evicted without losing a request.
+
+A new version is loaded and warmed up in a thread while the old ones serve; then it takes their place in one step, and
+they finish what waits for them. A version that cannot be loaded changes nothing but its own state. All methods belong
+to the event loop's thread, but for the loading itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ort_core import OrtError
+from ort_serve.failures import InvalidRequest, NotFound, NotReady
+from ort_serve.repository.model_settings import ModelSettings
+from ort_serve.repository.model_version import LoadRequest, ModelVersion
+from ort_serve.repository.scan import FoundModel, scan_model, scan_models
+from ort_serve.scheduling.core_budget import CoreBudget
+from ort_serve.statistics import Metrics
+
+log = logging.getLogger(__name__)
+READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
+_UNLOADED = "unloaded"
+_EVICTED = "made room for other models; it is loaded again when it is asked"
+_Stamp = tuple[str, int, int, str]
+
+
+@dataclass
+class VersionState:
+    """One version as the index shows it."""
+
+    state: str
+    reason: str = ""
+    stamp: _Stamp | None = None
+    loaded: ModelVersion | None = None
+
+
+@dataclass
+class ModelState:
+    """One model: its versions by number, and when it was last asked."""
+
+    name: str
+    versions: dict[int, VersionState] = field(default_factory=dict)
+    problem: str = ""
+    last_used: float = 0.0
+    is_pinned: bool = False
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def ready(self) -> dict[int, ModelVersion]:
+        """Return the versions that serve."""
+        return {number: state.loaded for number, state in self.versions.items() if state.loaded is not None}
+
+
+class ModelRepository:
+    """The models of one file or folder.
+
+    Args:
+        root: ``model.onnx``, or a folder of NAME/VERSION/model.onnx.
+        cores: shared out over the models.
+        metrics: told what happens.
+        memory_limit: most bytes of loaded models' files; models that are not pinned and were not asked for the
+            longest time
+            are unloaded beyond it, and loaded again when they are asked. None: no limit.
+        loads_at_once: how many models are loaded side by side.
+    """
+
+    def __init__(
+        self, root: Path, cores: CoreBudget, metrics: Metrics, memory_limit: int | None = None, loads_at_once: int = 2
+    ) -> None:
+        self.root = root
+        self._cores = cores
+        self._metrics = metrics
+        self._memory_limit = memory_limit
+        self._models: dict[str, ModelState] = {}
+        self._drains: set[asyncio.Task[None]] = set()
+        self._loads = asyncio.Semaphore(loads_at_once)
+
+    async def load_all(self) -> None:
+        """Bring the models to what the folder says: new and changed ones are loaded, removed ones unloaded."""
+        found = await asyncio.to_thread(scan_models, self.root)
+        for name in [name for name in self._models if name not in found]:
+            self.unload(name, "its folder was removed")
+        await asyncio.gather(*(self._update(model, is_asked=False) for model in found.values()))
+
+    async def load(self, name: str) -> None:
+        """Load one model as its folder says now.
+
+        Raises:
+            NotFound: the folder has no such model.
+            InvalidRequest: no version of it could be loaded; the message says why.
+        """
+        found = await asyncio.to_thread(self._scan_one, name)
+        await self._update(found, is_asked=True)
+        state = self._models[name]
+        failed = {number: each.reason for number, each in state.versions.items() if each.reason and each.loaded is None}
+        if state.problem or (failed and not state.ready()):
+            told = state.problem or "; ".join(f"version {number}: {reason}" for number, reason in failed.items())
+            raise InvalidRequest(f"model {name!r} cannot be loaded: {told}")
+
+    def unload(self, name: str, reason: str = _UNLOADED) -> None:
+        """Let a model's versions finish what waits for them, and go.
+
+        Raises:
+            NotFound: there is no such model.
+        """
+        for state in self._state(name).versions.values():
+            self._retire(state, UNAVAILABLE, reason)
+
+    def get_version(self, name: str, version: str) -> ModelVersion:
+        """Return the version that answers a request: the newest that is ready where none is named.
+
+        Raises:
+            NotFound: there is no such model or version.
+            NotReady: it does not serve now.
+        """
+        state = self._state(name)
+        state.last_used = time.monotonic()
+        ready = state.ready()
+        if not version:
+            if not ready:
+                raise NotReady(f"model {name!r} has no version that is ready: {_told(state)}")
+            return ready[max(ready)]
+        number = int(version) if version.isdecimal() else -1
+        if number in ready:
+            return ready[number]
+        known = state.versions.get(number)
+        if known is None:
+            raise NotFound(
+                f"model {name!r} has no version {version!r}; it has {', '.join(map(str, sorted(state.versions)))}"
+            )
+        raise NotReady(f"version {version} of model {name!r} is {known.state}: {known.reason}")
+
+    async def get_version_or_load(self, name: str, version: str) -> ModelVersion:
+        """Return the version that answers a request; a model that made room for others is loaded again."""
+        try:
+            return self.get_version(name, version)
+        except NotReady:
+            state = self._state(name)
+            if not any(each.reason == _EVICTED for each in state.versions.values()):
+                raise
+            await self.load(name)
+            return self.get_version(name, version)
+
+    def versions(self, name: str) -> dict[int, VersionState]:
+        """Return a model's versions.
+
+        Raises:
+            NotFound: there is no such model.
+        """
+        return self._state(name).versions
+
+    def names(self) -> list[str]:
+        """Return the names of all models."""
+        return sorted(self._models)
+
+    def index(self) -> list[tuple[str, str, str, str]]:
+        """Return name, version, state and reason of everything known."""
+        rows = []
+        for name in self.names():
+            state = self._models[name]
+            if not state.versions:
+                rows.append((name, "", UNAVAILABLE, state.problem))
+            rows += [(name, str(number), each.state, each.reason) for number, each in sorted(state.versions.items())]
+        return rows
+
+    def loaded(self) -> list[ModelVersion]:
+        """Return every version that serves."""
+        return [version for name in self.names() for version in self._models[name].ready().values()]
+
+    def is_ready(self) -> bool:
+        """Return whether every model has a version that serves, or made room for others."""
+        return all(
+            state.ready() or any(each.reason in (_EVICTED, _UNLOADED) for each in state.versions.values())
+            for state in self._models.values()
+        )
+
+    async def close(self) -> None:
+        """Finish what waits in every model."""
+        for name in self.names():
+            self.unload(name, "the server ends")
+        await asyncio.gather(*self._drains)
+
+    def _state(self, name: str) -> ModelState:
+        found = self._models.get(name)
+        if found is None:
+            raise NotFound(f"there is no model {name!r}; models are: {', '.join(self.names()) or 'none'}")
+        return found
+
+    def _scan_one(self, name: str) -> FoundModel:
+        if not name or any(letter in name for letter in "/\\\0") or name.startswith("."):
+            raise NotFound(f"there is no model {name!r}")
+        if self.root.is_file():
+            found = scan_models(self.root).get(name)
+        else:
+            folder = self.root / name
+            found = scan_model(folder) if folder.is_dir() else None
+        if found is None:
+            raise NotFound(f"there is no model {name!r} in the repository")
+        return found
+
+    async def _update(self, found: FoundModel, *, is_asked: bool) -> None:
+        state = self._models.setdefault(found.name, ModelState(found.name))
+        async with state.loading:
+            state.problem = found.problem
+            state.is_pinned = found.settings.is_pinned
+            if found.problem:
+                log.warning("model %s: %s", found.name, found.problem)
+                return
+            chosen = found.chosen()
+            await asyncio.gather(*(self._load(state, found, number, path, is_asked) for number, path in chosen.items()))
+            if any(number in state.ready() for number in chosen):  # else the old ones go on
+                for number in [number for number in state.versions if number not in chosen]:
+                    self._retire(state.versions[number], UNAVAILABLE, "another version took its place")
+                    if number not in found.versions:
+                        del state.versions[number]
+        self._make_room(state)
+
+    async def _load(self, state: ModelState, found: FoundModel, number: int, path: Path, is_asked: bool) -> None:
+        stamp = _stamp(path, found.settings)
+        old = state.versions.get(number)
+        if old is not None and old.stamp == stamp and (old.loaded is not None or not is_asked):
+            return  # nothing changed: what was unloaded, or could not be loaded, waits until it is asked
+        if old is None:
+            state.versions[number] = VersionState(LOADING)
+        request = LoadRequest(found.name, number, path, found.settings)
+        try:
+            async with self._loads:
+                loaded = await asyncio.to_thread(ModelVersion, request, self._cores, self._metrics)
+        except Exception as error:
+            is_told = isinstance(error, (OrtError, InvalidRequest, OSError))
+            log.warning("model %s, version %s cannot be loaded: %s", found.name, number, error, exc_info=not is_told)
+            kept = old.loaded if old is not None else None
+            state.versions[number] = VersionState(READY if kept else UNAVAILABLE, str(error), stamp, kept)
+            return
+        log.info(
+            "model %s, version %s is ready (%.2f s); %s",
+            found.name,
+            number,
+            loaded.load_seconds,
+            loaded.batching.reason,
+        )
+        state.versions[number] = VersionState(READY, "", stamp, loaded)
+        if old is not None:
+            self._drain(old)
+
+    def _make_room(self, newest: ModelState) -> None:
+        if self._memory_limit is None:
+            return
+        while sum(version.nbytes for version in self.loaded()) > self._memory_limit:
+            others = [
+                state
+                for state in self._models.values()
+                if state is not newest and not state.is_pinned and state.ready()
+            ]
+            if not others:
+                return
+            oldest = min(others, key=lambda state: state.last_used)
+            log.info("model %s makes room for %s", oldest.name, newest.name)
+            self.unload(oldest.name, _EVICTED)
+
+    def _retire(self, state: VersionState, name: str, reason: str) -> None:
+        self._drain(state)
+        state.state, state.reason, state.loaded = name, reason, None
+
+    def _drain(self, state: VersionState) -> None:
+        if state.loaded is not None:
+            task = asyncio.get_running_loop().create_task(asyncio.to_thread(state.loaded.drain))
+            self._drains.add(task)
+            task.add_done_callback(self._drains.discard)
+
+
+def _stamp(path: Path, settings: ModelSettings) -> _Stamp:
+    found = path.stat()
+    return str(path.resolve()), found.st_mtime_ns, found.st_size, settings.model_dump_json()
+
+
+def _told(state: ModelState) -> str:
+    reasons: Mapping[int, str] = {number: each.reason or each.state for number, each in state.versions.items()}
+    return state.problem or "; ".join(f"version {number}: {reason}" for number, reason in sorted(reasons.items()))

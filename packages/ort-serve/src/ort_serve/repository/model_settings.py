@@ -1,0 +1,104 @@
+"""How one model is served."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ort_serve.failures import InvalidRequest
+
+Provider = str | tuple[str, dict[str, str]]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BatchSettings(_Strict):
+    """How requests are joined.
+
+    Attributes:
+        max_batch_size: most rows of one run. None: found from the model's symbolic sizes and a measurement; 0 or 1:
+            off.
+        max_delay_ms: how long the first request of a batch may wait for others, in milliseconds.
+        preferred_sizes: rows at which a batch is not waited with.
+    """
+
+    max_batch_size: int | None = Field(default=None, ge=0, le=65536)
+    max_delay_ms: float = Field(default=0.0, ge=0, le=60_000)
+    preferred_sizes: tuple[int, ...] = ()
+
+
+class QueueSettings(_Strict):
+    """How requests wait.
+
+    Attributes:
+        limit: most requests that wait; beyond them requests are refused.
+        time_limit_s: a request's time from arrival to result where it names none; None: no limit.
+        priorities: how many levels requests may name; 1 goes first.
+        default_priority: the level of requests that name none.
+    """
+
+    limit: int = Field(default=256, ge=1)
+    time_limit_s: float | None = Field(default=None, gt=0)
+    priorities: int = Field(default=1, ge=1, le=1000)
+    default_priority: int = Field(default=1, ge=1)
+
+
+class WarmUpInput(_Strict):
+    """One tensor of a warm-up run: a shape, and what it holds."""
+
+    shape: tuple[int, ...]
+    fill: Literal["zeros", "ones", "random"] = "zeros"
+
+
+class WarmUp(_Strict):
+    """One run before a version serves. Inputs that are not named are zeros, with 1 for each open size."""
+
+    inputs: dict[str, WarmUpInput] = Field(default_factory=dict)
+    count: int = Field(default=1, ge=1, le=1000)
+
+
+class ModelSettings(_Strict):
+    """How one model is served.
+
+    Attributes:
+        file: the model's file within a version's folder.
+        providers: execution providers in order of preference, each a name or ``[name, {option = "value"}]``.
+        session_options: config keys of the session, such as ``session.intra_op_thread_affinities``.
+        instances: runs at once; sessions are safe to share, so this adds no memory for weights.
+        threads: threads of one run; None: the cores shared out over the instances.
+        versions: ``latest``, ``all``, or numbers.
+        latest: how many versions ``latest`` means.
+        is_pinned: never evicted to make room for other models.
+        batching: how requests are joined.
+        queue: how requests wait.
+        warm_up: runs before a version serves; one of zeros where none is named.
+    """
+
+    file: str = Field(default="model.onnx", pattern=r"^[^/\\]+$")
+    providers: tuple[Provider, ...] = ()
+    session_options: dict[str, str] = Field(default_factory=dict)
+    instances: int = Field(default=1, ge=1, le=256)
+    threads: int | None = Field(default=None, ge=1)
+    versions: Literal["latest", "all"] | tuple[int, ...] = "latest"
+    latest: int = Field(default=1, ge=1)
+    is_pinned: bool = Field(default=False, alias="pinned")
+    batching: BatchSettings = BatchSettings()
+    queue: QueueSettings = QueueSettings()
+    warm_up: tuple[WarmUp, ...] = ()
+
+
+def checked_settings(values: object, source: str) -> ModelSettings:
+    """Return settings from plain values.
+
+    Raises:
+        InvalidRequest: a name or a value is not one of the settings.
+    """
+    try:
+        return ModelSettings.model_validate(values)
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        known = ", ".join(field.alias or name for name, field in ModelSettings.model_fields.items())
+        raise InvalidRequest(f"{source}: {told}. Settings are: {known}") from error

@@ -1,0 +1,168 @@
+"""One version of a model that serves: its session, its queue, its threads and its counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ort_core import InferenceSession, OrtError, SessionOptions
+from ort_serve.failures import InvalidRequest
+from ort_serve.repository.model_settings import ModelSettings, WarmUp
+from ort_serve.repository.signature import ModelSignature, TensorSignature, read_signature
+from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
+from ort_serve.scheduling.core_budget import CoreBudget
+from ort_serve.scheduling.job import Job
+from ort_serve.scheduling.job_queue import BatchPolicy, JobQueue
+from ort_serve.scheduling.runner import ModelRunner
+from ort_serve.statistics import Metrics, ModelStatistics
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What is to be loaded: a file, and how it is served."""
+
+    model: str
+    version: int
+    path: Path
+    settings: ModelSettings
+
+
+class ModelVersion:
+    """A loaded version.
+
+    Attributes:
+        request: what it was loaded from.
+        signature: its inputs and outputs.
+        batching: what is joined, and why no more.
+        statistics: its counts.
+        load_seconds: how long loading and warming up took.
+        nbytes: size of its file and the data beside it, for eviction.
+    """
+
+    def __init__(self, request: LoadRequest, cores: CoreBudget, metrics: Metrics) -> None:
+        begin = time.perf_counter()
+        self.request = request
+        settings = request.settings
+        threads = settings.threads or max(cores.cores // settings.instances, 1)
+        self.session = _session(request, threads)
+        self.signature = read_signature(self.session.get_inputs(), self.session.get_outputs())
+        _check_inputs(settings.warm_up, self.signature)
+        self._warm_up(settings.warm_up)
+        self.batching = self._batching(settings)
+        self.nbytes = sum(file.stat().st_size for file in request.path.parent.iterdir() if file.is_file())
+        self.statistics = ModelStatistics(request.model, str(request.version), metrics)
+        policy = BatchPolicy(
+            self.batching.max_rows,
+            int(settings.batching.max_delay_ms * 1e6),
+            frozenset(settings.batching.preferred_sizes),
+        )
+        self.queue = JobQueue(settings.queue.limit, policy)
+        self._runner = ModelRunner(
+            f"{request.model}-{request.version}",
+            self.session,
+            [signature.name for signature in self.signature.outputs],
+            self.queue,
+            settings.instances,
+            threads,
+            cores,
+            self.statistics,
+        )
+        self.load_seconds = time.perf_counter() - begin
+
+    @property
+    def version(self) -> str:
+        """The version as the protocol writes it."""
+        return str(self.request.version)
+
+    def put(self, job: Job) -> None:
+        """Let a job wait for this version.
+
+        Raises:
+            Overloaded: too many wait already.
+            NotReady: it no longer serves.
+        """
+        self.queue.put(job)
+
+    def drain(self) -> None:
+        """Finish what waits, and end the threads. Blocks."""
+        self.queue.close()
+        self._runner.join()
+
+    def zeros(self) -> dict[str, np.ndarray]:
+        """Return inputs of zeros, with 1 for each open size; strings are empty."""
+        return {signature.name: _filled(signature, None, "zeros") for signature in self.signature.inputs}
+
+    def _run(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        names = [signature.name for signature in self.signature.outputs]
+        return {name: np.asarray(found) for name, found in zip(names, self.session.run(names, feeds))}
+
+    def _warm_up(self, runs: Sequence[WarmUp]) -> None:
+        for run in runs:
+            feeds = {
+                signature.name: _filled(signature, *_wanted(run, signature.name)) for signature in self.signature.inputs
+            }
+            for _ in range(run.count):
+                self._run(feeds)
+        if not runs:
+            self._try(self.zeros())
+
+    def _try(self, feeds: dict[str, np.ndarray]) -> bool:
+        """Run zeros that nobody asked for: a model may refuse them, such as one whose open sizes are not 1."""
+        try:
+            self._run(feeds)
+        except OrtError:
+            return False
+        return True
+
+    def _batching(self, settings: ModelSettings) -> BatchCurve:
+        wanted = settings.batching.max_batch_size
+        if wanted is not None:
+            return BatchCurve(
+                {}, max(wanted, 1), "set by max_batch_size" if wanted > 1 else "not joined: max_batch_size"
+            )
+        if not self.signature.has_batch:
+            return BatchCurve({}, 1, f"not joined: {self.signature.batch_reason}")
+        zeros = self.zeros()
+        if not self._try(zeros):
+            return BatchCurve({}, 1, "not joined: the model refuses a row of zeros, so that batches cannot be measured")
+        try:
+            return measure_batches(self._run, zeros)
+        except OrtError as error:
+            return BatchCurve({}, 1, f"not joined: a batch of zeros fails: {error}")
+
+
+def _session(request: LoadRequest, threads: int) -> InferenceSession:
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    for key, value in request.settings.session_options.items():
+        options.add_session_config_entry(key, value)
+    providers = list(request.settings.providers) or None
+    return InferenceSession(str(request.path), options, providers=providers)
+
+
+def _check_inputs(runs: Sequence[WarmUp], signature: ModelSignature) -> None:
+    known = [tensor.name for tensor in signature.inputs]
+    for run in runs:
+        for name in run.inputs:
+            if name not in known:
+                raise InvalidRequest(f"warm_up names input {name!r}; the model's inputs are {', '.join(known)}")
+
+
+def _wanted(run: WarmUp, name: str) -> tuple[tuple[int, ...] | None, str]:
+    found = run.inputs.get(name)
+    return (found.shape, found.fill) if found else (None, "zeros")
+
+
+def _filled(signature: TensorSignature, shape: tuple[int, ...] | None, fill: str) -> np.ndarray:
+    sizes = tuple(size if isinstance(size, int) else 1 for size in signature.shape) if shape is None else shape
+    dtype = signature.datatype.dtype
+    if signature.datatype.is_text:
+        return np.full(sizes, "", object)
+    if fill == "random":
+        drawn = np.random.default_rng(0).random(sizes)
+        return (drawn if dtype.kind in "fV" else drawn * 2).astype(dtype)
+    return np.full(sizes, 1 if fill == "ones" else 0, dtype)

@@ -1,0 +1,95 @@
+"""Triton's ``config.pbtxt``: the fields that have a meaning here; the others are named in a warning."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from ort_serve.failures import InvalidRequest
+from ort_serve.repository.model_settings import BatchSettings, ModelSettings, QueueSettings
+from ort_serve.rpc.messages import MESSAGE_CLASSES
+
+log = logging.getLogger(__name__)
+
+_READ = frozenset({
+    "name", "platform", "backend", "max_batch_size", "input", "output", "version_policy", "instance_group",
+    "default_model_filename", "dynamic_batching", "parameters",
+})  # fmt: skip
+_PLATFORMS = ("", "onnxruntime_onnx")
+_BACKENDS = ("", "onnxruntime")
+
+
+def read_triton_config(path: Path) -> ModelSettings:
+    """Return the settings that a ``config.pbtxt`` means.
+
+    Raises:
+        InvalidRequest: the file cannot be read, or is for a model of another kind.
+    """
+    config = MESSAGE_CLASSES.get("ModelConfig")()
+    try:
+        text = path.read_text(encoding="utf-8")
+        text_format.Parse(text, config, allow_unknown_field=True)
+    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from error
+    if config.platform not in _PLATFORMS or config.backend not in _BACKENDS:
+        raise InvalidRequest(
+            f"{path}: platform {config.platform or config.backend!r} is not served here, only ONNX models"
+        )
+    unread = sorted(_top_fields(text) - _READ)
+    if unread:
+        log.warning("%s: %s have no meaning here and are not read", path, ", ".join(unread))
+    return ModelSettings(
+        file=config.default_model_filename or "model.onnx",
+        instances=max(sum(group.count or 1 for group in config.instance_group), 1),
+        threads=_threads(config),
+        versions=_versions(config.version_policy),
+        latest=max(config.version_policy.latest.num_versions, 1),
+        batching=_batching(config),
+        queue=_queue(config.dynamic_batching),
+    )
+
+
+def _top_fields(text: str) -> set[str]:
+    """Return the names of fields outside all brackets."""
+    depth, found = 0, set()
+    for name, mark in re.findall(r"(?:#[^\n]*|\"[^\"]*\")|(?:(\w+)\s*)?([:{}\[\]])", text):
+        if name and depth == 0:
+            found.add(name)
+        depth += (mark in ("{", "[")) - (mark in ("}", "]"))
+    return found
+
+
+def _threads(config: Any) -> int | None:
+    value = (
+        config.parameters["intra_op_thread_count"].string_value if "intra_op_thread_count" in config.parameters else ""
+    )
+    return int(value) if value.isdecimal() and int(value) else None
+
+
+def _versions(policy: Any) -> Any:
+    kind = policy.WhichOneof("policy_choice")
+    return "all" if kind == "all" else tuple(policy.specific.versions) if kind == "specific" else "latest"
+
+
+def _batching(config: Any) -> BatchSettings:
+    batching = config.dynamic_batching
+    joins = config.HasField("dynamic_batching")
+    return BatchSettings(
+        max_batch_size=config.max_batch_size if joins else 0,  # without the field Triton joins nothing
+        max_delay_ms=batching.max_queue_delay_microseconds / 1e3,
+        preferred_sizes=tuple(batching.preferred_batch_size),
+    )
+
+
+def _queue(batching: Any) -> QueueSettings:
+    policy = batching.default_queue_policy
+    return QueueSettings(
+        limit=policy.max_queue_size or QueueSettings().limit,
+        time_limit_s=policy.default_timeout_microseconds / 1e6 or None,
+        priorities=max(batching.priority_levels, 1),
+        default_priority=max(batching.default_priority_level, 1),
+    )

@@ -1,0 +1,94 @@
+"""The ASGI application: routes behind a check of the token, with an access log."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ort_serve.failures import InvalidRequest, ModelFailed, NotFound, RequestFailure, Unauthenticated
+from ort_serve.rest.routes import build_routes, failure_response
+from ort_serve.server_state import ServerState
+
+log = logging.getLogger(__name__)
+access = logging.getLogger("ort_serve.access")
+_OPEN = ("/", "/v2/health/live", "/v2/health/ready")  # the page asks for the token; load balancers have none
+
+
+def build_app(state: ServerState) -> ASGIApp:
+    """Return the application of a server."""
+    app = Starlette(
+        routes=build_routes(state), exception_handlers={404: _not_found, 405: _not_allowed, Exception: _broken}
+    )
+    guarded: ASGIApp = app if state.settings.token is None else _TokenCheck(app, state.settings.token)
+    return _AccessLog(guarded)
+
+
+class _TokenCheck:
+    """Lets requests through that bear the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in _OPEN and not self._is_allowed(scope):
+            response = failure_response(Unauthenticated("this server needs `Authorization: Bearer TOKEN`"))
+            response.headers["WWW-Authenticate"] = "Bearer"
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return hmac.compare_digest(given, self._expected)
+
+
+class _AccessLog:
+    """Writes one line a request, where anybody listens."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not access.isEnabledFor(logging.INFO):
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        status = 0
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, told)
+        finally:
+            client = (scope.get("client") or ("-",))[0]
+            taken = (time.perf_counter() - begin) * 1e3
+            access.info(
+                "method=%s path=%s status=%d ms=%.2f client=%s", scope["method"], scope["path"], status, taken, client
+            )
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return failure_response(NotFound(f"there is no {request.method} {request.url.path}"))
+
+
+async def _not_allowed(request: Request, error: Exception) -> Response:
+    failure: RequestFailure = InvalidRequest(f"{request.url.path} does not take {request.method}")
+    response = failure_response(failure)
+    response.status_code = 405
+    return response
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("a request failed", exc_info=error)
+    return failure_response(ModelFailed(f"the server failed: {type(error).__name__}"))

@@ -1,0 +1,288 @@
+"""The addresses of the protocol, and what each does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ort_serve.descriptions import (
+    describe_config,
+    describe_model,
+    describe_placement,
+    describe_server,
+    describe_statistics,
+)
+from ort_serve.failures import Cancelled, InvalidRequest, NotReady, RequestFailure, Unsupported
+from ort_serve.inference import infer
+from ort_serve.process_metrics import metrics_text
+from ort_serve.protocol.requests import InferResponse
+from ort_serve.repository.model_version import ModelVersion
+from ort_serve.rest.body import compressed, read_body
+from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer, read_json_object
+from ort_serve.rest.encoding import encode_infer
+from ort_serve.rest.page import PAGE
+from ort_serve.server_state import ServerState
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def build_routes(state: ServerState) -> list[Route]:
+    """Return all routes of a server."""
+    api = Api(state)
+    table: list[tuple[str, str, Handler]] = [
+        ("GET", "/v2", api.server),
+        ("GET", "/v2/health/live", api.live),
+        ("GET", "/v2/health/ready", api.ready),
+        ("GET", "/v2/models/stats", api.statistics),
+        ("GET", "/v2/logging", api.log_settings),
+        ("POST", "/v2/logging", api.change_log_settings),
+        ("GET", "/v2/trace/setting", api.trace),
+        ("POST", "/v2/trace/setting", api.change_trace),
+        ("POST", "/v2/repository/index", api.index),
+        ("POST", "/v2/repository/models/{model}/load", api.load),
+        ("POST", "/v2/repository/models/{model}/unload", api.unload),
+        ("GET", "/metrics", api.metrics),
+    ]
+    for kind in ("systemsharedmemory", "cudasharedmemory"):
+        table += [
+            ("GET", f"/v2/{kind}/status", api.region_status),
+            ("GET", f"/v2/{kind}/region/{{region}}/status", api.region_status),
+            ("POST", f"/v2/{kind}/region/{{region}}/register", api.register_region),
+            ("POST", f"/v2/{kind}/region/{{region}}/unregister", api.unregister_regions),
+            ("POST", f"/v2/{kind}/unregister", api.unregister_regions),
+        ]
+    for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        table += [
+            ("GET", model, api.model),
+            ("GET", f"{model}/ready", api.model_ready),
+            ("GET", f"{model}/config", api.config),
+            ("GET", f"{model}/stats", api.statistics),
+            ("GET", f"{model}/explain", api.explain),
+            ("GET", f"{model}/trace/setting", api.trace),
+            ("POST", f"{model}/trace/setting", api.change_trace),
+            ("POST", f"{model}/infer", api.infer),
+        ]
+    if state.settings.has_page:
+        table.append(("GET", "/", api.page))
+    return [Route(path, _answering(handler), methods=[method]) for method, path, handler in table]
+
+
+class Api:
+    """What each address does. All methods run in the server's event loop."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._repository = state.repository
+
+    async def server(self, request: Request) -> Response:
+        """Return the server's metadata."""
+        return _json(describe_server())
+
+    async def live(self, request: Request) -> Response:
+        """Say that the server runs."""
+        return _json({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Say whether all models can answer."""
+        if not self._repository.is_ready():
+            raise NotReady("not every model is ready; POST /v2/repository/index lists them")
+        return _json({"ready": True})
+
+    async def model(self, request: Request) -> Response:
+        """Return a model's metadata."""
+        return _json(describe_model(self._repository, self._version(request)))
+
+    async def model_ready(self, request: Request) -> Response:
+        """Say whether a model can answer."""
+        version = self._version(request)
+        return _json({"name": version.request.model, "ready": True})
+
+    async def config(self, request: Request) -> Response:
+        """Return a model's configuration."""
+        return _json(describe_config(self._version(request)))
+
+    async def explain(self, request: Request) -> Response:
+        """Return where a model's nodes run."""
+        return _json(describe_placement(self._version(request)))
+
+    async def statistics(self, request: Request) -> Response:
+        """Return counts of one model or of all."""
+        if "model" in request.path_params:
+            versions: list[ModelVersion] = [self._version(request)]
+        else:
+            versions = self._repository.loaded()
+        return _json({"model_stats": [describe_statistics(version) for version in versions]})
+
+    async def index(self, request: Request) -> Response:
+        """List the repository."""
+        wanted = await self._object(request)
+        rows = [row for row in self._repository.index() if not wanted.get("ready") or row[2] == "READY"]
+        names = ("name", "version", "state", "reason")
+        return _answer(orjson.dumps([{name: value for name, value in zip(names, row) if value} for row in rows]))
+
+    async def load(self, request: Request) -> Response:
+        """Load a model, or what changed of it."""
+        self._state.need_loading()
+        if (await self._object(request)).get("parameters"):
+            raise Unsupported("a model is loaded as its folder says: parameters of a request do not change it")
+        await self._repository.load(request.path_params["model"])
+        return _json({})
+
+    async def unload(self, request: Request) -> Response:
+        """Unload a model."""
+        self._state.need_loading()
+        self._repository.unload(request.path_params["model"])
+        return _json({})
+
+    async def log_settings(self, request: Request) -> Response:
+        """Return what is logged."""
+        return _json(self._state.log_settings())
+
+    async def change_log_settings(self, request: Request) -> Response:
+        """Change what is logged."""
+        self._state.change_log_settings(await self._object(request))
+        return _json(self._state.log_settings())
+
+    async def trace(self, request: Request) -> Response:
+        """Return which requests are traced."""
+        return _json(self._state.trace.values())
+
+    async def change_trace(self, request: Request) -> Response:
+        """Change which requests are traced."""
+        self._state.trace.change(await self._object(request))
+        return _json(self._state.trace.values())
+
+    async def region_status(self, request: Request) -> Response:
+        """List regions of shared memory."""
+        if _is_cuda(request):
+            return _answer(b"[]")
+        found = self._state.regions.status(request.path_params.get("region", ""))
+        return _answer(orjson.dumps([
+            {"name": each.name, "key": each.key, "offset": each.offset, "byte_size": each.nbytes} for each in found
+        ]))  # fmt: skip
+
+    async def register_region(self, request: Request) -> Response:
+        """Register a region of shared memory."""
+        if _is_cuda(request):
+            raise Unsupported("tensors lie in this machine's memory: register a region of system shared memory")
+        values = await self._object(request)
+        key, offset, nbytes = values.get("key"), values.get("offset", 0), values.get("byte_size")
+        if not isinstance(key, str) or not isinstance(offset, int) or not isinstance(nbytes, int):
+            raise InvalidRequest("a region needs a key (text), a byte_size and may have an offset (numbers)")
+        self._state.regions.register(request.path_params["region"], key, offset, nbytes)
+        return _json({})
+
+    async def unregister_regions(self, request: Request) -> Response:
+        """Unregister one region of shared memory, or all."""
+        if not _is_cuda(request):
+            self._state.regions.unregister(request.path_params.get("region", ""))
+        return _json({})
+
+    async def metrics(self, request: Request) -> Response:
+        """Return Prometheus' text."""
+        for version in self._repository.loaded():
+            version.statistics.waiting.set(len(version.queue))
+        return Response(metrics_text(self._state.metrics), media_type=CONTENT_TYPE_LATEST)
+
+    async def page(self, request: Request) -> Response:
+        """Return the page."""
+        return Response(PAGE, media_type="text/html")
+
+    async def infer(self, request: Request) -> Response:
+        """Run a model."""
+        begin = time.perf_counter()
+        parameters = request.path_params
+        body = await read_body(request, self._state.settings.limits)
+        asked = decode_infer(
+            parameters["model"],
+            parameters.get("version", ""),
+            body,
+            request.headers.get(HEADER_LENGTH),
+            self._state.regions,
+        )
+        found = await _unless_left(request, infer(self._repository, asked))
+        raw, length = encode_infer(found, asked.are_outputs_binary, self._state.regions)
+        if self._state.trace.is_wanted():
+            log.info("trace model=%s version=%s id=%s ms=%.3f", found.model, found.version, found.identifier,
+                     (time.perf_counter() - begin) * 1e3)  # fmt: skip
+        return _infer_answer(raw, length, request.headers.get("accept-encoding", ""))
+
+    def _version(self, request: Request) -> ModelVersion:
+        parameters = request.path_params
+        return self._repository.get_version(parameters["model"], parameters.get("version", ""))
+
+    async def _object(self, request: Request) -> dict[str, Any]:
+        return read_json_object(await read_body(request, self._state.settings.limits))
+
+
+async def _unless_left(request: Request, work: Awaitable[InferResponse]) -> InferResponse:
+    """Await a result; where the client leaves, its work is taken back.
+
+    Raises:
+        Cancelled: it left.
+    """
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        raise Cancelled("the client left")
+    finally:
+        watch.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answering(handler: Handler) -> Handler:
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except RequestFailure as failure:
+            return failure_response(failure)
+
+    return answer
+
+
+def failure_response(failure: RequestFailure) -> Response:
+    """Return what a client is told of a failure."""
+    headers = {} if failure.retry_after_s is None else {"Retry-After": str(max(round(failure.retry_after_s), 1))}
+    return Response(orjson.dumps({"error": str(failure)}), failure.status, headers, "application/json")
+
+
+def _infer_answer(raw: bytes, length: int | None, accepted: str) -> Response:
+    packed, encoding = compressed(raw, accepted) if accepted and accepted != "identity" else (raw, "")
+    headers = {"Content-Encoding": encoding} if encoding else {}
+    if length is None:
+        return Response(packed, headers=headers, media_type="application/json")
+    headers["Inference-Header-Content-Length"] = str(length)
+    return Response(packed, headers=headers, media_type="application/octet-stream")
+
+
+def _is_cuda(request: Request) -> bool:
+    return request.url.path.startswith("/v2/cuda")
+
+
+def _json(found: dict[str, Any]) -> Response:
+    return _answer(orjson.dumps(found))
+
+
+def _answer(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

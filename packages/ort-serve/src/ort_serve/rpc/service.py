@@ -1,0 +1,254 @@
+"""The methods of the gRPC service, and the server that offers them."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import json_format
+
+from ort_serve.descriptions import describe_config, describe_model, describe_server, describe_statistics
+from ort_serve.failures import NotFound, NotReady, RequestFailure, Unsupported
+from ort_serve.inference import infer
+from ort_serve.repository.model_version import ModelVersion
+from ort_serve.rpc.decoding import decode_infer
+from ort_serve.rpc.encoding import encode_infer
+from ort_serve.rpc.messages import MESSAGE_CLASSES
+from ort_serve.rpc.schema import METHODS, SERVICE, STREAM
+from ort_serve.server_settings import ServerSettings
+from ort_serve.server_state import ServerState
+
+log = logging.getLogger(__name__)
+Context = Any  # grpc.aio.ServicerContext: grpcio ships no types
+Method = Callable[[Any], Awaitable[Any]]
+_StreamResponse = MESSAGE_CLASSES.get("ModelStreamInferResponse")
+
+
+def build_grpc_server(state: ServerState) -> grpc.aio.Server:
+    """Return a server with all methods, without a port."""
+    settings = state.settings
+    interceptors = () if settings.token is None else (_TokenCheck(settings.token),)
+    server = grpc.aio.server(interceptors=interceptors, options=_options(settings))
+    service = Service(state)
+    handlers = {name: _unary(name, getattr(service, _snake(name))) for name in METHODS}
+    handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
+        service.model_stream_infer,
+        MESSAGE_CLASSES.get("ModelInferRequest").FromString,
+        _StreamResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    return server
+
+
+class Service:
+    """What each method does. All of it runs in the server's event loop."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._repository = state.repository
+
+    async def server_live(self, message: Any) -> Any:
+        """Say that the server runs."""
+        return _new("ServerLiveResponse", live=True)
+
+    async def server_ready(self, message: Any) -> Any:
+        """Say whether all models can answer."""
+        return _new("ServerReadyResponse", ready=self._repository.is_ready())
+
+    async def model_ready(self, message: Any) -> Any:
+        """Say whether a model can answer."""
+        try:
+            self._version(message)
+        except (NotFound, NotReady):
+            return _new("ModelReadyResponse", ready=False)
+        return _new("ModelReadyResponse", ready=True)
+
+    async def server_metadata(self, message: Any) -> Any:
+        """Return the server's metadata."""
+        return _new("ServerMetadataResponse", **describe_server())
+
+    async def model_metadata(self, message: Any) -> Any:
+        """Return a model's metadata."""
+        return _new("ModelMetadataResponse", **describe_model(self._repository, self._version(message)))
+
+    async def model_config(self, message: Any) -> Any:
+        """Return a model's configuration."""
+        return _parsed("ModelConfigResponse", {"config": describe_config(self._version(message))})
+
+    async def model_statistics(self, message: Any) -> Any:
+        """Return counts of one model or of all."""
+        versions = [self._version(message)] if message.name else self._repository.loaded()
+        return _parsed("ModelStatisticsResponse", {"model_stats": [describe_statistics(each) for each in versions]})
+
+    async def model_infer(self, message: Any) -> Any:
+        """Run a model."""
+        begin = time.perf_counter()
+        found = await infer(self._repository, decode_infer(message, self._state.regions))
+        response = encode_infer(found, self._state.regions)
+        if self._state.trace.is_wanted():
+            log.info("trace model=%s version=%s id=%s ms=%.3f", found.model, found.version, found.identifier,
+                     (time.perf_counter() - begin) * 1e3)  # fmt: skip
+        return response
+
+    async def model_stream_infer(self, messages: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
+        async for message in messages:
+            try:
+                yield _StreamResponse(infer_response=await self.model_infer(message))
+            except RequestFailure as failure:
+                yield _StreamResponse(error_message=str(failure), infer_response={"id": message.id})
+
+    async def repository_index(self, message: Any) -> Any:
+        """List the repository."""
+        response = _new("RepositoryIndexResponse")
+        for name, version, state, reason in self._repository.index():
+            if not message.ready or state == "READY":
+                response.models.add(name=name, version=version, state=state, reason=reason)
+        return response
+
+    async def repository_model_load(self, message: Any) -> Any:
+        """Load a model, or what changed of it."""
+        self._state.need_loading()
+        if message.parameters:
+            raise Unsupported("a model is loaded as its folder says: parameters of a request do not change it")
+        await self._repository.load(message.model_name)
+        return _new("RepositoryModelLoadResponse")
+
+    async def repository_model_unload(self, message: Any) -> Any:
+        """Unload a model."""
+        self._state.need_loading()
+        self._repository.unload(message.model_name)
+        return _new("RepositoryModelUnloadResponse")
+
+    async def system_shared_memory_status(self, message: Any) -> Any:
+        """List regions of shared memory."""
+        response = _new("SystemSharedMemoryStatusResponse")
+        for region in self._state.regions.status(message.name):
+            entry = response.regions[region.name]
+            entry.name, entry.key, entry.offset, entry.byte_size = region.name, region.key, region.offset, region.nbytes
+        return response
+
+    async def system_shared_memory_register(self, message: Any) -> Any:
+        """Register a region of shared memory."""
+        self._state.regions.register(message.name, message.key, message.offset, message.byte_size)
+        return _new("SystemSharedMemoryRegisterResponse")
+
+    async def system_shared_memory_unregister(self, message: Any) -> Any:
+        """Unregister one region of shared memory, or all."""
+        self._state.regions.unregister(message.name)
+        return _new("SystemSharedMemoryUnregisterResponse")
+
+    async def cuda_shared_memory_status(self, message: Any) -> Any:
+        """List regions of CUDA's memory: there are none."""
+        return _new("CudaSharedMemoryStatusResponse")
+
+    async def cuda_shared_memory_register(self, message: Any) -> Any:
+        """Refuse a region of CUDA's memory."""
+        raise Unsupported("tensors lie in this machine's memory: register a region of system shared memory")
+
+    async def cuda_shared_memory_unregister(self, message: Any) -> Any:
+        """Unregister regions of CUDA's memory: there are none."""
+        return _new("CudaSharedMemoryUnregisterResponse")
+
+    async def trace_setting(self, message: Any) -> Any:
+        """Change what is named, and return which requests are traced."""
+        self._state.trace.change({name: list(value.value) for name, value in message.settings.items()})
+        response = _new("TraceSettingResponse")
+        for name, values in self._state.trace.values().items():
+            response.settings[name].value.extend(values)
+        return response
+
+    async def log_settings(self, message: Any) -> Any:
+        """Change what is named, and return what is logged."""
+        changes = {}
+        for name, value in message.settings.items():
+            kind = value.WhichOneof("parameter_choice")
+            changes[name] = getattr(value, kind) if kind else None
+        self._state.change_log_settings(changes)
+        response = _new("LogSettingsResponse")
+        for name, found in self._state.log_settings().items():
+            field = (
+                "bool_param"
+                if isinstance(found, bool)
+                else "uint32_param"
+                if isinstance(found, int)
+                else "string_param"
+            )
+            setattr(response.settings[name], field, found)
+        return response
+
+    def _version(self, message: Any) -> ModelVersion:
+        return self._repository.get_version(message.name, message.version)
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
+    """Lets calls through that bear the token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Refuse a call without the token."""
+        given = next((value for name, value in details.invocation_metadata or () if name == "authorization"), "")
+        raw = given if isinstance(given, bytes) else str(given).encode()
+        is_health = details.method.endswith(("/ServerLive", "/ServerReady"))
+        if is_health or hmac.compare_digest(raw, self._expected):
+            return await continuation(details)
+        handler = await continuation(details)
+        return _refusing(handler)
+
+
+def _refusing(handler: Any) -> Any:
+    async def refuse(message: Any, context: Context) -> Any:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this server needs `authorization: Bearer TOKEN`")
+
+    if handler is None:
+        return None
+    if handler.request_streaming:
+        return grpc.stream_stream_rpc_method_handler(refuse, handler.request_deserializer, handler.response_serializer)
+    return grpc.unary_unary_rpc_method_handler(refuse, handler.request_deserializer, handler.response_serializer)
+
+
+def _unary(name: str, method: Method) -> Any:
+    async def answer(message: Any, context: Context) -> Any:
+        try:
+            return await method(message)
+        except RequestFailure as failure:
+            if failure.retry_after_s is not None:
+                context.set_trailing_metadata((("retry-after", str(max(round(failure.retry_after_s), 1))),))
+            await context.abort(getattr(grpc.StatusCode, failure.code), str(failure))
+
+    return grpc.unary_unary_rpc_method_handler(
+        answer,
+        MESSAGE_CLASSES.get(f"{name}Request").FromString,
+        MESSAGE_CLASSES.get(f"{name}Response").SerializeToString,
+    )
+
+
+def _options(settings: ServerSettings) -> list[tuple[str, int]]:
+    limit = settings.limits.body_nbytes
+    return [
+        ("grpc.max_receive_message_length", limit),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", settings.limits.connections),
+        ("grpc.so_reuseport", int(settings.shares_ports)),
+    ]
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def _new(name: str, /, **fields: Any) -> Any:
+    return MESSAGE_CLASSES.get(name)(**fields)
+
+
+def _parsed(name: str, values: dict[str, Any]) -> Any:
+    return json_format.ParseDict(values, _new(name), ignore_unknown_fields=True)

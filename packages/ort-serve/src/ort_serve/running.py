@@ -1,0 +1,108 @@
+"""A server that runs until a signal ends it, and what it tells at the start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ort_serve.repository.model_version import ModelVersion
+from ort_serve.server import Server
+from ort_serve.server_settings import ServerSettings
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_server(root: Path, settings: ServerSettings, is_told: bool) -> None:
+    """Serve until SIGINT or SIGTERM; requests in flight are finished.
+
+    Args:
+        root: a model, or a folder of models.
+        settings: how to listen.
+        is_told: print the models, the addresses and a command to try.
+
+    Raises:
+        InvalidRequest: there is no such model or folder.
+        OSError: a port is taken.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(root, settings, is_told))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the faster event loop where there is one (not on Windows)."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(root: Path, settings: ServerSettings, is_told: bool) -> None:
+    server = Server(root, settings)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        try:
+            loop.add_signal_handler(number, ended.set)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(ended.set))
+    await server.start()
+    if is_told:
+        _tell(server)
+    waiting = [asyncio.create_task(ended.wait()), asyncio.create_task(server.wait())]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    await server.stop()
+
+
+def _tell(server: Server) -> None:
+    console = Console(stderr=True)
+    table = Table(box=None, pad_edge=False)
+    for title in ("model", "version", "state", "batches"):
+        table.add_column(title)
+    ready = {(version.request.model, version.version): version for version in server.repository.loaded()}
+    for name, number, state, reason in server.repository.index():
+        version = ready.get((name, number))
+        table.add_row(
+            name, number, state if not reason else f"{state}: {reason}", version.batching.reason if version else ""
+        )
+    console.print(table)
+    scheme = "http" if server.settings.tls is None else "https"
+    if server.http_port is not None:
+        console.print(
+            f"HTTP at {scheme}://{server.settings.host}:{server.http_port}  (a page at /, metrics at /metrics)",
+            highlight=False,
+        )
+    if server.grpc_port is not None:
+        console.print(f"gRPC at {server.settings.host}:{server.grpc_port}", highlight=False)
+    if server.http_port is not None and ready:
+        address = f"{scheme}://{server.settings.host}:{server.http_port}"
+        console.print(
+            f"Try:\n{curl_line(next(iter(ready.values())), address)}", highlight=False, markup=False, soft_wrap=True
+        )
+
+
+def curl_line(version: ModelVersion, address: str) -> str:
+    """Return a command that asks a model for zeros."""
+    inputs = []
+    for name, array in version.zeros().items():
+        datatype = next(tensor.datatype.name for tensor in version.signature.inputs if tensor.name == name)
+        if array.size > 64:
+            return f"  curl {address}/v2/models/{version.request.model}"
+        inputs.append(
+            f'{{"name": "{name}", "datatype": "{datatype}", "shape": {list(array.shape)}, '
+            f'"data": {_zeros(array.size, datatype)}}}'
+        )
+    body = f'{{"inputs": [{", ".join(inputs)}]}}'
+    return f"  curl {address}/v2/models/{version.request.model}/infer -d '{body}'"
+
+
+def _zeros(count: int, datatype: str) -> str:
+    zero = {"BOOL": "false", "BYTES": '""'}.get(datatype, "0")
+    return f"[{', '.join([zero] * count)}]"

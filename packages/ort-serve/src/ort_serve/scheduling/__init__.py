@@ -1,0 +1,1 @@
+"""Which requests run when, and together with which others."""

@@ -1,0 +1,109 @@
+"""How much a model gains from batches, measured once before it serves.
+
+Runs of 1, 2, 4, … rows are timed on zeros. The largest batch is the last that still adds a tenth to the rows per
+second; where none does, nothing is joined, and the curve is the reason. Whether joined rows give what they give alone
+is tried on random
+rows: a model that mixes rows, or whose quantization depends on all of them, is not joined by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+_GAIN = 1.1  # rows per second of one size over the smaller; below, a batch only adds latency
+_LARGEST = 64
+_TIME_LIMIT_S = 1.5  # for the whole measurement
+_CLOSE = 1e-3  # of the largest magnitude: sums in another order stay far below, other scales of quantization far above
+
+
+@dataclass(frozen=True)
+class BatchCurve:
+    """What was measured.
+
+    Attributes:
+        seconds: of a run, by rows.
+        max_rows: what is joined at most; 1: nothing.
+        reason: why no more.
+    """
+
+    seconds: Mapping[int, float]
+    max_rows: int
+    reason: str
+
+
+def measure_batches(
+    run: Run, one_row: dict[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
+) -> BatchCurve:
+    """Measure a model whose inputs all have the batch as first axis.
+
+    Args:
+        run: runs the model.
+        one_row: zeros of one row each.
+        clock: seconds.
+    """
+    difference = _difference(run, one_row)
+    if difference:
+        return BatchCurve({}, 1, difference)
+    seconds: dict[int, float] = {}
+    best, until, rows = 1, clock() + _TIME_LIMIT_S, 1
+    while rows <= _LARGEST:
+        seconds[rows] = _timed(run, {name: np.repeat(array, rows, axis=0) for name, array in one_row.items()}, clock)
+        if rows > 1 and rows / seconds[rows] < _GAIN * best / seconds[best]:
+            break
+        best = rows
+        if clock() > until:
+            break
+        rows *= 2
+    told = ", ".join(f"{count} rows {taken * 1e3:.3g} ms" for count, taken in seconds.items())
+    verdict = f"joined up to {best} rows" if best > 1 else "not joined: two rows take about twice the time of one"
+    return BatchCurve(seconds, best, f"{verdict} ({told})")
+
+
+def _timed(run: Run, feeds: dict[str, np.ndarray], clock: Callable[[], float]) -> float:
+    run(feeds)  # the first run of a shape plans
+    taken = []
+    for _ in range(3):
+        begin = clock()
+        run(feeds)
+        taken.append(clock() - begin)
+        if taken[0] > 0.2:
+            break
+    return min(taken)
+
+
+def _difference(run: Run, one_row: dict[str, np.ndarray]) -> str:
+    """Return why joined rows are not what they are alone; empty where they are."""
+    generator = np.random.default_rng(0)
+    rows = [{name: _random_like(array, generator) for name, array in one_row.items()} for _ in range(3)]
+    joined = run({name: np.concatenate([row[name] for row in rows]) for name in one_row})
+    for index, row in enumerate(rows):
+        for name, expected in run(row).items():
+            found = joined[name][index : index + 1] if joined[name].ndim else joined[name]
+            if (
+                joined[name].shape[:1] != (len(rows),)
+                or found.shape != expected.shape
+                or not _is_close(found, expected)
+            ):
+                return f"not joined: output {name!r} of a row depends on the rows beside it"
+    return ""
+
+
+def _random_like(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    kind = array.dtype.kind
+    if kind in "fV":
+        return generator.standard_normal(array.shape).astype(array.dtype)
+    return generator.integers(0, 2, array.shape).astype(array.dtype) if kind in "biu" else array
+
+
+def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:
+    if expected.dtype.kind not in "fV":
+        return np.array_equal(found, expected)
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    return bool(
+        np.allclose(a, b, rtol=_CLOSE, atol=_CLOSE * np.abs(b[np.isfinite(b)]).max(initial=0.0), equal_nan=True)
+    )

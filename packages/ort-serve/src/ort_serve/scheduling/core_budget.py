@@ -1,0 +1,61 @@
+"""The processor's cores, shared out among the models that run at once.
+
+A run takes as many cores as its session has threads and waits, in order of arrival, while they are taken: more
+threads than cores make every run slower without finishing any sooner.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class CoreBudget:
+    """So many cores. Safe to use from many threads."""
+
+    def __init__(self, cores: int | None = None) -> None:
+        self.cores = cores or usable_cores()
+        self._free = self.cores
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def hold(self, wanted: int) -> Iterator[None]:
+        """Hold ``wanted`` cores, at most all there are, while the body runs."""
+        count = min(wanted, self.cores)
+        self._acquire(count)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._free += count
+                if self._waiting:
+                    self._waiting[0].set()
+
+    def _acquire(self, count: int) -> None:
+        with self._lock:
+            if not self._waiting and self._free >= count:
+                self._free -= count
+                return
+            turn = threading.Event()
+            self._waiting.append(turn)
+        while True:
+            turn.wait()
+            with self._lock:
+                turn.clear()
+                if self._free >= count:
+                    self._free -= count
+                    self._waiting.popleft()
+                    if self._waiting:  # what is left may be enough for the next
+                        self._waiting[0].set()
+                    return
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

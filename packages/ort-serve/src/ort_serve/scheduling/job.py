@@ -1,0 +1,87 @@
+"""One request on its way through a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ort_core import RunOptions
+from ort_serve.failures import RequestFailure
+
+JoinKey = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request that waits for a run, or runs.
+
+    Attributes:
+        inputs: tensors by name.
+        wanted: names of outputs; empty for all.
+        rows: size of the batch axis; 1 where there is none.
+        join_key: jobs of equal keys may run together; None: this one runs alone.
+        result: completed in its event loop with the outputs by name, or with a failure.
+        deadline_ns: on the monotonic clock, by which the result must be there.
+        priority: a smaller number goes first.
+        run: the options of the run that it is part of, to stop it.
+    """
+
+    inputs: dict[str, np.ndarray]
+    wanted: tuple[str, ...]
+    rows: int
+    join_key: JoinKey | None
+    loop: asyncio.AbstractEventLoop
+    result: asyncio.Future[dict[str, np.ndarray]]
+    priority: int = 1
+    deadline_ns: int | None = None
+    arrived_ns: int = field(default_factory=time.monotonic_ns)
+    started_ns: int = 0
+    is_cancelled: bool = False
+    run: RunState | None = None
+
+    def cancel(self) -> None:
+        """Say that nobody waits for the result. A run that only such jobs are part of is stopped."""
+        self.is_cancelled = True
+        if self.run is not None:
+            self.run.stop_if_unwanted()
+
+
+@dataclass(slots=True, eq=False)
+class RunState:
+    """One run of a session for the jobs that were joined."""
+
+    jobs: list[Job]
+    options: RunOptions = field(default_factory=RunOptions)
+
+    def stop_if_unwanted(self) -> None:
+        """End the run where no job's client is left."""
+        if all(job.is_cancelled for job in self.jobs):
+            self.options.terminate = True
+
+
+def join_key_of(inputs: dict[str, np.ndarray]) -> JoinKey:
+    """Return what must be equal for requests to be joined: all but the first sizes."""
+    return tuple((name, array.dtype.str, array.shape[1:]) for name, array in sorted(inputs.items()))
+
+
+def complete(results: list[tuple[Job, dict[str, np.ndarray] | RequestFailure]]) -> None:
+    """Hand results to the event loops that wait for them, from any thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, dict[str, np.ndarray] | RequestFailure]]] = {}
+    for job, result in results:
+        by_loop.setdefault(job.loop, []).append((job, result))
+    for loop, part in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_set_results, part)
+
+
+def _set_results(results: list[tuple[Job, dict[str, np.ndarray] | RequestFailure]]) -> None:
+    for job, result in results:
+        if job.result.done():
+            continue  # the client left
+        if isinstance(result, RequestFailure):
+            job.result.set_exception(result)
+        else:
+            job.result.set_result(result)

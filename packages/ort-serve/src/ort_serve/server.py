@@ -1,0 +1,185 @@
+"""A server: HTTP and gRPC in one event loop, over one repository of models.
+
+async with Server(Path("models"), ServerSettings(http_port=0)) as server:
+print(server.http_port)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+import uvicorn
+
+from ort_serve.repository.model_repository import ModelRepository
+from ort_serve.rest.app import build_app
+from ort_serve.rpc.service import build_grpc_server
+from ort_serve.scheduling.core_budget import CoreBudget
+from ort_serve.server_settings import ServerSettings, Tls
+from ort_serve.server_state import ServerState
+from ort_serve.statistics import Metrics
+
+log = logging.getLogger(__name__)
+_GRACE_S = 30.0  # for requests in flight when the server ends
+
+
+class Server:
+    """A server of the models of a file or folder.
+
+    Args:
+        root: ``model.onnx``, or a folder of NAME/VERSION/model.onnx.
+        settings: how it listens, and what it allows.
+
+    Attributes:
+        http_port: where HTTP listens once it has started; None without.
+        grpc_port: likewise.
+    """
+
+    def __init__(self, root: Path, settings: ServerSettings | None = None) -> None:
+        self.settings = settings or ServerSettings()
+        metrics = Metrics()
+        self.repository = ModelRepository(root, CoreBudget(), metrics, self.settings.memory_limit)
+        self.state = ServerState(self.repository, self.settings, metrics)
+        self.http_port: int | None = None
+        self.grpc_port: int | None = None
+        self._http: _Uvicorn | None = None
+        self._grpc: grpc.aio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Load the models, then listen.
+
+        Raises:
+            InvalidRequest: there is no such file or folder.
+            OSError: a port is taken, or a certificate cannot be read.
+        """
+        listener = None if self.settings.http_port is None else _listening(self.settings)
+        await self.repository.load_all()
+        if listener is not None:
+            await self._start_http(listener)
+        if self.settings.grpc_port is not None:
+            await self._start_grpc(self.settings.grpc_port)
+        if self.settings.watch_s is not None:
+            self._tasks.append(asyncio.create_task(self._watch(self.settings.watch_s)))
+
+    async def stop(self) -> None:
+        """Take no more requests, finish those that wait, and close."""
+        for task in self._tasks[1:] if self._http is not None else self._tasks:
+            task.cancel()
+        if self._http is not None:
+            self._http.should_exit = True
+            await self._tasks[0]
+        if self._grpc is not None:
+            await self._grpc.stop(_GRACE_S)
+        await self.repository.close()
+
+    async def wait(self) -> None:
+        """Wait until the server ends by itself, which it does when it can no longer listen."""
+        waiting: list[asyncio.Future[None]] = [*self._tasks]
+        if self._grpc is not None:
+            waiting.append(asyncio.ensure_future(_ended(self._grpc)))
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _start_http(self, listener: socket.socket) -> None:
+        limits = self.settings.limits
+        config = uvicorn.Config(
+            build_app(self.state),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=int(limits.idle_s),
+            limit_concurrency=limits.connections,
+            h11_max_incomplete_event_size=65536,
+            server_header=False,
+            **_tls_arguments(self.settings.tls),
+        )
+        self._http = _Uvicorn(config)
+        self._tasks.insert(0, asyncio.create_task(self._http.serve([listener])))
+        self.http_port = listener.getsockname()[1]
+        while not self._http.started and not self._tasks[0].done():
+            await asyncio.sleep(0.001)
+
+    async def _start_grpc(self, port: int) -> None:
+        server = build_grpc_server(self.state)
+        address = f"[{self.settings.host}]:{port}" if ":" in self.settings.host else f"{self.settings.host}:{port}"
+        tls = self.settings.tls
+        if tls is None:
+            self.grpc_port = server.add_insecure_port(address)
+        else:
+            self.grpc_port = server.add_secure_port(address, _grpc_credentials(tls))
+        await server.start()
+        self._grpc = server
+
+    async def _watch(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self.repository.load_all()
+            except Exception:
+                log.exception("the repository cannot be read; its models go on as they are")
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn without handlers of signals: whoever started the server has those."""
+
+    def install_signal_handlers(self) -> None:
+        """Do nothing."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+def _listening(settings: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # named TCP: asyncio turns the delay of small packets off for no others, and an answer would wait 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if settings.shares_ports:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((settings.host, settings.http_port or 0))
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno, f"cannot listen at {settings.host}:{settings.http_port}: {error.strerror}"
+        ) from error
+    return listener
+
+
+def _tls_arguments(tls: Tls | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    found: dict[str, Any] = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
+    if tls.clients is not None:
+        found |= {"ssl_ca_certs": str(tls.clients), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return found
+
+
+def _grpc_credentials(tls: Tls) -> grpc.ServerCredentials:
+    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+    clients = None if tls.clients is None else tls.clients.read_bytes()
+    return grpc.ssl_server_credentials([pair], clients, require_client_auth=clients is not None)
+
+
+async def _ended(server: grpc.aio.Server) -> None:
+    await server.wait_for_termination()

@@ -1,0 +1,71 @@
+"""How a server listens, and what it allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may cost before it is looked at.
+
+    Attributes:
+        body_nbytes: most bytes of a request, also of what it becomes when it is decompressed.
+        read_s: most seconds between the start of a request and its last byte.
+        idle_s: seconds after which a connection without requests is closed.
+        connections: most connections at once.
+    """
+
+    body_nbytes: int = 256 * MEGABYTE
+    read_s: float = 60.0
+    idle_s: float = 30.0
+    connections: int = 4096
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Certificates, in PEM files.
+
+    Attributes:
+        certificate: the server's, with those that signed it behind it.
+        key: its private key.
+        clients: what signs clients' certificates: they must show one then.
+    """
+
+    certificate: Path
+    key: Path
+    clients: Path | None = None
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How a server listens, and what it allows.
+
+    Attributes:
+        host: address to listen at.
+        http_port: 0 for a free one, None for no HTTP.
+        grpc_port: likewise.
+        token: what requests must bear in ``Authorization: Bearer …``; None: nothing.
+        tls: None for plain text.
+        allows_loading: requests may load and unload models.
+        watch_s: seconds between looks at the folder of models; None: never.
+        memory_limit: most bytes of loaded models' files.
+        limits: of requests.
+        has_page: there is a page at ``/``.
+        shares_ports: other processes listen at the same ports.
+    """
+
+    host: str = "127.0.0.1"
+    http_port: int | None = 8000
+    grpc_port: int | None = 8001
+    token: str | None = None
+    tls: Tls | None = None
+    allows_loading: bool = False
+    watch_s: float | None = None
+    memory_limit: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    has_page: bool = True
+    shares_ports: bool = False

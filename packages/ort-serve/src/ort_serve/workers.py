@@ -1,0 +1,126 @@
+"""Several processes at the same ports, each with all models.
+
+The system hands each connection to one of them; weights that are mapped from files of the cache are shared by all. A
+process that dies is started again, and only its own requests are lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from ort_serve.process_metrics import FOLDER
+from ort_serve.running import run_server
+from ort_serve.server_settings import ServerSettings
+
+log = logging.getLogger(__name__)
+_FAST_S = 5.0  # a process that lived shorter is not started again at once
+_LONGEST_PAUSE_S = 30.0
+_GRACE_S = 40.0
+
+
+def run_workers(root: Path, settings: ServerSettings, count: int) -> None:
+    """Serve with ``count`` processes until SIGINT or SIGTERM.
+
+    Raises:
+        OSError: a port is taken.
+    """
+    settings = replace(settings, shares_ports=True)
+    with _reserved(settings) as fixed, tempfile.TemporaryDirectory(prefix="ort-serve-") as counts:
+        os.environ[FOLDER] = counts  # read by prometheus_client in each process
+        Supervisor(root, fixed, count).run()
+
+
+class Supervisor:
+    """Keeps ``count`` processes alive."""
+
+    def __init__(self, root: Path, settings: ServerSettings, count: int) -> None:
+        self._root = root
+        self._settings = settings
+        self._workers: list[tuple[SpawnProcess, float] | None] = [None] * count
+        self._pauses = [0.0] * count
+        self._next_start = [0.0] * count
+        self._ends = False
+
+    def run(self) -> None:
+        """Start the processes, and start those again that die, until a signal ends it."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._end)
+        while not self._ends:
+            for place in range(len(self._workers)):
+                self._look_after(place)
+            time.sleep(0.1)
+        alive = [worker[0] for worker in self._workers if worker is not None and worker[0].is_alive()]
+        for process in alive:
+            process.terminate()
+        for process in alive:
+            process.join(_GRACE_S)
+            if process.is_alive():
+                process.kill()
+
+    def _end(self, number: int, frame: object) -> None:
+        self._ends = True
+
+    def _look_after(self, place: int) -> None:
+        worker = self._workers[place]
+        now = time.monotonic()
+        if worker is not None:
+            process, started = worker
+            if process.is_alive():
+                return
+            self._workers[place] = None
+            is_fast = now - started < _FAST_S
+            self._pauses[place] = min(max(2 * self._pauses[place], 0.5), _LONGEST_PAUSE_S) if is_fast else 0.0
+            self._next_start[place] = now + self._pauses[place]
+            log.warning(
+                "worker %d (process %s) ended with %s; it is started again in %.1f s",
+                place, process.pid, process.exitcode, self._pauses[place],
+            )  # fmt: skip
+        if now >= self._next_start[place]:
+            context = multiprocessing.get_context("spawn")
+            process = context.Process(target=_work, args=(self._root, self._settings, place), name=f"ort-serve-{place}")
+            process.start()
+            self._workers[place] = (process, time.monotonic())
+
+
+def _work(root: Path, settings: ServerSettings, place: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s worker {place} %(message)s"))
+    logger = logging.getLogger("ort_serve")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logging.getLogger("ort_serve.access").setLevel(logging.WARNING)
+    run_server(root, settings, is_told=place == 0)
+
+
+@contextmanager
+def _reserved(settings: ServerSettings) -> Iterator[ServerSettings]:
+    """Hold the ports while the processes come and go; free ones are chosen once for all."""
+    held: list[socket.socket] = []
+    try:
+        http = _held(settings.host, settings.http_port, held)
+        rpc = _held(settings.host, settings.grpc_port, held)
+        yield replace(settings, http_port=http, grpc_port=rpc)
+    finally:
+        for listener in held:
+            listener.close()
+
+
+def _held(host: str, port: int | None, held: list[socket.socket]) -> int | None:
+    if port is None:
+        return None
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    held.append(listener)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, port))  # bound, not listening: it gets no connections
+    return int(listener.getsockname()[1])

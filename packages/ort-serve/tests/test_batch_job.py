@@ -1,0 +1,169 @@
+"""`ort batch`: rows of every kind of file, failures, and jobs taken up again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from serve_fixtures import DOUBLER, write_model
+from typer.testing import CliRunner
+
+IMAGE = """
+<ir_version: 10, opset_import: ["" : 21]>
+means (float[batch, 3, 8, 8] pixels) => (float[batch] mean) {
+  axes = Constant <value_ints = [1, 2, 3]> ()
+  mean = ReduceMean <keepdims = 0> (pixels, axes)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_model(DOUBLER, tmp_path / "doubler.onnx")
+
+
+def run(*arguments: object) -> object:
+    import typer
+
+    from ort_serve.commands.batch import batch
+
+    app = typer.Typer()
+    app.command()(batch)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+ROWS = np.arange(40, dtype=np.float32).reshape(10, 4)
+
+
+def write_rows(path) -> None:
+    kind = path.suffix
+    if kind == ".jsonl":
+        path.write_text("".join(json.dumps({"x": row.tolist()}) + "\n" for row in ROWS))
+    elif kind == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([f"x[{column}]" for column in range(4)])
+            writer.writerows(ROWS.tolist())
+    elif kind == ".npz":
+        np.savez(path, x=ROWS)
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"x": ROWS.tolist()}), path, row_group_size=3)
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".npz", ".parquet"])
+@pytest.mark.parametrize("target", [".jsonl", ".parquet"])
+def test_rows_of_every_kind_give_the_results_of_a_session(model, tmp_path, kind, target):
+    source, output = tmp_path / f"rows{kind}", tmp_path / f"out{target}"
+    write_rows(source)
+    result = run(model, source, output, "--batch-size", 4, "--part-rows", 3)
+    assert result.exit_code == 0, result.output
+    found = lines(output) if target == ".jsonl" else pyarrow.parquet.read_table(output).to_pylist()
+    assert [row["row"] for row in found] == list(range(10))
+    np.testing.assert_array_equal([row["y"] for row in found], 2 * ROWS)
+    np.testing.assert_array_equal([row["total"] for row in found], ROWS.sum(axis=1))
+    assert not (tmp_path / f"out{target}.parts").exists()
+    assert "10 rows" in result.output
+
+
+def test_rows_that_fail_are_set_aside_with_the_reason(model, tmp_path):
+    source, output = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    source.write_text(
+        '{"x": [1, 2, 3, 4]}\nnot json\n{"x": [1, 2]}\n{"y": 3, "z": 4}\n[5, 6, 7, 8]\n{"x": ["a", 1, 2, 3]}\n'
+    )
+    result = run(model, source, output)
+    assert result.exit_code == 0, result.output
+    assert [row["row"] for row in lines(output)] == [0, 4]
+    failures = {row["row"]: row["reason"] for row in lines(tmp_path / "out.failed.jsonl")}
+    assert sorted(failures) == [1, 2, 3, 5]
+    assert "not JSON" in failures[1]
+    assert "4 failed" in result.output
+
+
+def test_a_folder_of_images_is_read_in_order(tmp_path):
+    from PIL import Image
+
+    model = write_model(IMAGE, tmp_path / "means.onnx")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for place, grey in enumerate((0, 128, 255)):
+        Image.new("RGB", (20, 10), (grey, grey, grey)).save(folder / f"{place}.png")
+    (folder / "3.png").write_bytes(b"no image")
+    result = run(model, folder, tmp_path / "out.jsonl")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose([row["mean"] for row in lines(tmp_path / "out.jsonl")], [0, 128 / 255, 1], atol=1e-6)
+    assert lines(tmp_path / "out.failed.jsonl")[0]["row"] == 3
+
+
+def test_an_empty_source_gives_an_empty_output(model, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("")
+    assert run(model, tmp_path / "rows.jsonl", tmp_path / "out.jsonl").exit_code == 0
+    assert (tmp_path / "out.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "expected"),
+    [("rows.txt", "out.jsonl", "rows are read from"), ("rows.jsonl", "out.xlsx", "written as")],
+)
+def test_other_kinds_of_files_are_refused(model, tmp_path, source, output, expected):
+    (tmp_path / source).write_text("x")
+    result = run(model, tmp_path / source, tmp_path / output)
+    assert result.exit_code == 1
+    assert expected in result.output
+
+
+def test_parts_of_another_job_are_not_mixed(model, tmp_path):
+    source, output = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    write_rows(source)
+    parts = tmp_path / "out.jsonl.parts"
+    parts.mkdir()
+    (parts / "job.json").write_text('{"model": "another"}')
+    result = run(model, source, output)
+    assert result.exit_code == 1
+    assert "--restart" in result.output
+    assert run(model, source, output, "--restart").exit_code == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills a process as POSIX does")
+def test_a_job_that_was_killed_gives_each_row_once(model, tmp_path):
+    source, output = tmp_path / "rows.jsonl", tmp_path / "out.parquet"
+    source.write_text("".join(json.dumps({"x": [row, 0, 0, 0]}) + "\n" for row in range(20_000)))
+    command = [
+        sys.executable,
+        "-m",
+        "ort_core.cli",
+        "batch",
+        str(model),
+        str(source),
+        str(output),
+        "--part-rows",
+        "500",
+    ]
+    parts = tmp_path / "out.parquet.parts"
+    kills = 0
+    for wanted in (2, 6, 12):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(parts.glob("part-*.parquet"))) < wanted:
+            time.sleep(0.002)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert kills > 0
+    assert "of them from before" in finished.stdout
+    found = pyarrow.parquet.read_table(output)
+    assert found["row"].to_pylist() == list(range(20_000))
+    assert found["total"].to_pylist() == list(range(20_000))

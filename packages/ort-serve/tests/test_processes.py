@@ -1,0 +1,198 @@
+"""`ort serve` as a process: what it prints, how it ends, several workers, TLS."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+from serve_fixtures import DOUBLER, running_server, write_model
+
+from ort_serve.server_settings import Tls
+
+BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
+
+
+class Process:
+    """An `ort serve` whose standard error is read to its end."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "ort_core.cli",
+            "serve",
+            *map(str, arguments),
+            "--http-port",
+            "0",
+            "--grpc-port",
+            "0",
+        ]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        self.lines.extend(iter(self.process.stderr.readline, ""))
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def address(self) -> str:
+        while (found := re.search(r"HTTP at (\S+)", self.text)) is None:
+            assert self.process.poll() is None, self.text
+            time.sleep(0.01)
+        return found[1]
+
+    def end(self) -> int:
+        self.process.terminate()
+        status = self.process.wait(60)
+        self._reader.join()
+        self.process.stderr.close()
+        return status
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.end()
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_model(DOUBLER, tmp_path / "doubler.onnx")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends a process as POSIX does")
+def test_a_server_tells_what_to_try_and_ends_with_its_requests_answered(model):
+    with Process(model, "--access-log") as server:
+        address = server.address()
+        assert httpx.post(f"{address}/v2/models/doubler/infer", json=BODY).status_code == 200
+        while "curl" not in server.text:
+            time.sleep(0.01)
+        line = next(line for line in server.lines if "curl" in line)
+        asked = re.search(r"curl (\S+) -d '(.*)'", line)
+        assert httpx.post(asked[1], content=asked[2]).json()["outputs"][0]["data"] == [0, 0, 0, 0]
+        assert server.end() == 0
+    assert "doubler" in server.text
+    assert "path=/v2/models/doubler/infer status=200" in server.text
+
+
+def test_what_cannot_be_served_is_told_in_one_line(tmp_path, model):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [
+            sys.executable,
+            "-m",
+            "ort_core.cli",
+            "serve",
+            str(model),
+            "--http-port",
+            str(taken.getsockname()[1]),
+        ]
+        found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "cannot listen" in found.stderr
+    assert "Traceback" not in found.stderr
+    found = subprocess.run([*command[:4], str(tmp_path / "no.onnx")], capture_output=True, text=True)
+    assert found.returncode == 2
+    assert "there is no" in found.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="several processes share ports on POSIX only")
+def test_a_worker_that_is_killed_comes_back_and_the_others_go_on(model):
+    with Process(model, "--workers", "2") as server:
+        address = server.address()
+        children = children_of(server.process.pid)
+        while len(children) < 2:
+            time.sleep(0.05)
+            children = children_of(server.process.pid)
+        answered, ends = [0, 0], threading.Event()
+
+        def load() -> None:
+            while not ends.is_set():
+                try:
+                    answered[httpx.post(f"{address}/v2/models/doubler/infer", json=BODY).status_code != 200] += 1
+                except httpx.TransportError:
+                    answered[1] += 1  # those in flight in the killed process
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        while answered[0] < 5:
+            time.sleep(0.01)
+        os.kill(children[0], signal.SIGKILL)
+        while "started again" not in server.text or len(children_of(server.process.pid)) < 2:
+            time.sleep(0.05)
+        before = answered[0]
+        while answered[0] < before + 20:
+            time.sleep(0.01)
+        ends.set()
+        thread.join()
+        assert answered[1] <= 2  # one client: one request in flight, and one connection that was waiting
+        text = httpx.get(f"{address}/metrics").text
+        counted = re.search(r'ort_requests_total\{model="doubler",outcome="success",version="1"\} (\S+)', text)
+        assert float(counted[1]) >= 20  # of both processes, also of the dead one
+        assert server.end() == 0
+
+
+def children_of(parent: int) -> list[int]:
+    import psutil
+
+    names = [process for process in psutil.Process(parent).children() if "spawn_main" in " ".join(process.cmdline())]
+    return [process.pid for process in names]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
+def test_tls_and_certificates_of_clients(model, tmp_path):
+    authority, server, client = (make_certificate(tmp_path, name) for name in ("authority", "server", "client"))
+    tls = Tls(server[0], server[1], client[0])
+    with running_server(model, tls=tls) as running:
+        url = f"https://localhost:{running.server.http_port}/v2/models/doubler/infer"
+        trust = ssl.create_default_context(cafile=server[0])
+        with pytest.raises(httpx.TransportError):
+            httpx.post(url.replace("localhost", "127.0.0.1"), json=BODY, verify=trust)
+        shown = ssl.create_default_context(cafile=server[0])
+        shown.load_cert_chain(client[0], client[1])
+        assert httpx.post(url.replace("localhost", "127.0.0.1"), json=BODY, verify=shown).status_code == 200
+        stranger = ssl.create_default_context(cafile=server[0])
+        stranger.load_cert_chain(authority[0], authority[1])
+        with pytest.raises(httpx.TransportError):
+            httpx.post(url.replace("localhost", "127.0.0.1"), json=BODY, verify=stranger)
+        check_grpc(running, server, client)
+
+
+def check_grpc(running, server, client) -> None:
+    import grpc
+    from tritonclient.grpc import InferenceServerClient, InferInput
+
+    credentials = grpc.ssl_channel_credentials(server[0].read_bytes(), client[1].read_bytes(), client[0].read_bytes())
+    with InferenceServerClient(running.grpc, creds=credentials) as rpc:
+        tensor = InferInput("x", [1, 4], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+        assert rpc.infer("doubler", [tensor]).as_numpy("total").tolist() == [4]
+
+
+def make_certificate(folder, name: str) -> tuple:
+    """Make a certificate that signs itself, for 127.0.0.1."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+         "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key

@@ -1,0 +1,255 @@
+"""Folders of models: settings, versions, swaps, broken ones, eviction."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+from serve_fixtures import DOUBLER, running_server, scaler_text, write_model
+
+from ort_serve.failures import InvalidRequest, NotReady
+from ort_serve.inference import infer
+from ort_serve.protocol.requests import InferRequest
+from ort_serve.repository.scan import scan_models
+from ort_serve.repository.settings_files import read_model_settings
+
+PBTXT = """
+# what Triton reads
+name: "scaler"
+platform: "onnxruntime_onnx"
+max_batch_size: 16
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 2 ] } ]
+instance_group [ { count: 2 kind: KIND_CPU } ]
+version_policy: { latest { num_versions: 2 } }
+dynamic_batching {
+  preferred_batch_size: [ 4, 8 ]
+  max_queue_delay_microseconds: 500
+  priority_levels: 3
+  default_priority_level: 2
+  default_queue_policy { max_queue_size: 7 default_timeout_microseconds: 2000000 }
+}
+parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+optimization { graph { level: 1 } }
+"""
+
+
+def ask(running, factor_of: str = "scaler", version: str = "") -> float:
+    request = InferRequest(factor_of, version, {"x": np.ones((1, 2), np.float32)})
+    return float(running.call(infer(running.server.repository, request)).outputs[0][1][0, 0])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for version in (1, 2, 10):
+        write_model(scaler_text(float(version)), tmp_path / "scaler" / str(version) / "model.onnx")
+    return tmp_path
+
+
+def test_one_file_is_one_model(tmp_path):
+    with running_server(write_model(scaler_text(3.0), tmp_path / "triple.onnx")) as running:
+        assert running.server.repository.index() == [("triple", "1", "READY", "")]
+        assert ask(running, "triple") == 3.0
+
+
+def test_the_newest_version_answers_by_number_not_by_letter(folder):
+    with running_server(folder) as running:
+        assert [row[1] for row in running.server.repository.index()] == ["10"]
+        assert ask(running) == 10.0
+
+
+def test_versions_are_chosen_by_the_settings(folder):
+    (folder / "scaler" / "model.toml").write_text("versions = [1, 2]\n")
+    with running_server(folder) as running:
+        assert ask(running) == 2.0
+        assert ask(running, version="1") == 1.0
+    (folder / "scaler" / "model.toml").write_text('versions = "all"\n')
+    with running_server(folder) as running:
+        assert [row[1] for row in running.server.repository.index()] == ["1", "2", "10"]
+
+
+def test_a_new_version_takes_the_place_of_the_old_one_without_losing_a_request(folder):
+    with running_server(folder, grpc_port=None) as running:
+        ends = threading.Event()
+        factors: list[float] = []
+        failures: list[object] = []
+
+        def load() -> None:
+            body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]}]}
+            with httpx.Client(base_url=f"http://{running.http}", timeout=60) as client:
+                while not ends.is_set():
+                    answer = client.post("/v2/models/scaler/infer", json=body)
+                    if answer.status_code == 200:
+                        found = answer.json()
+                        factors.append(found["outputs"][0]["data"][0])
+                        if found["model_version"] != str(int(factors[-1])):
+                            failures.append(found)
+                    else:
+                        failures.append(answer.text)
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for version in (11, 12, 13):
+            write_model(scaler_text(float(version)), folder / "scaler" / str(version) / "model.onnx")
+            running.call(running.server.repository.load_all())
+            while not failures and (not factors or factors[-1] != version):
+                time.sleep(0.001)
+        ends.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert ask(running) == 13.0
+        assert set(factors) >= {11.0, 12.0, 13.0}
+
+
+def test_a_file_that_was_written_anew_is_loaded_anew(folder):
+    with running_server(folder) as running:
+        path = write_model(scaler_text(77.0), folder / "scaler" / "10" / "model.onnx")
+        os.utime(path, ns=(1, 1))
+        running.call(running.server.repository.load_all())
+        assert ask(running) == 77.0
+
+
+def test_a_broken_new_version_leaves_the_old_one_serving_and_says_why(folder):
+    with running_server(folder) as running:
+        broken = folder / "scaler" / "11" / "model.onnx"
+        broken.parent.mkdir()
+        broken.write_bytes(b"this is no model")
+        running.call(running.server.repository.load_all())
+        assert ask(running) == 10.0
+        states = {row[1]: row[2:] for row in running.server.repository.index()}
+        assert states["10"] == ("READY", "")
+        assert states["11"][0] == "UNAVAILABLE"
+        assert states["11"][1]
+        with pytest.raises(NotReady, match="11"):
+            ask(running, version="11")
+
+
+def test_a_model_whose_folder_was_removed_goes(folder):
+    import shutil
+
+    write_model(DOUBLER, folder / "doubler" / "1" / "model.onnx")
+    with running_server(folder) as running:
+        shutil.rmtree(folder / "doubler")
+        running.call(running.server.repository.load_all())
+        assert {row[0]: row[2] for row in running.server.repository.index()}["doubler"] == "UNAVAILABLE"
+        assert ask(running) == 10.0
+
+
+def test_what_was_unloaded_stays_so_until_it_is_asked(folder):
+    with running_server(folder) as running:
+        repository = running.server.repository
+
+        async def unload() -> None:
+            repository.unload("scaler")
+
+        running.call(unload())
+        running.call(repository.load_all())
+        with pytest.raises(NotReady, match="unloaded"):
+            ask(running)
+        running.call(repository.load("scaler"))
+        assert ask(running) == 10.0
+
+
+def test_models_that_nobody_asks_make_room_and_come_back(folder):
+    write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    with running_server(folder, memory_limit=1) as running:
+        ready = [row[0] for row in running.server.repository.index() if row[2] == "READY"]
+        assert len(ready) == 1
+        assert ask(running, "four") == 4.0
+        assert ask(running, "scaler") == 10.0
+        assert running.server.repository.is_ready()
+
+
+def test_pinned_models_stay(folder):
+    (folder / "scaler" / "model.toml").write_text("pinned = true\n")
+    write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    with running_server(folder, memory_limit=1) as running:
+        ask(running, "four")
+        states = {row[0]: row[2] for row in running.server.repository.index()}
+        assert states["scaler"] == "READY"
+
+
+def test_broken_models_do_not_stop_the_others(folder):
+    (folder / "empty").mkdir()
+    (folder / "typo" / "1").mkdir(parents=True)
+    (folder / "typo" / "model.toml").write_text("instnces = 2\n")
+    with running_server(folder, grpc_port=None) as running:
+        states = {row[0]: row[2:] for row in running.server.repository.index()}
+        assert states["scaler"][0] == "READY"
+        assert "has no VERSION/model.onnx" in states["empty"][1]
+        assert "instnces" in states["typo"][1]
+        assert "instances" in states["typo"][1]
+        assert httpx.get(f"http://{running.http}/v2/health/ready").status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = [", "cannot be read"),
+        ("instances = 0", "greater than or equal to 1"),
+        ("batching = {max_delay_ms = -1}", "max_delay_ms"),
+        ('file = "../secret.onnx"', "file"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(tmp_path, text, expected):
+    (tmp_path / "model.toml").write_text(text)
+    with pytest.raises(InvalidRequest, match=expected):
+        read_model_settings(tmp_path)
+
+
+def test_the_common_fields_of_triton_s_settings_are_read(folder, caplog):
+    (folder / "scaler" / "config.pbtxt").write_text(PBTXT)
+    settings = scan_models(folder)["scaler"].settings
+    assert settings.batching.max_batch_size == 16
+    assert settings.batching.preferred_sizes == (4, 8)
+    assert settings.batching.max_delay_ms == 0.5
+    assert settings.queue.limit == 7
+    assert settings.queue.time_limit_s == 2.0
+    assert (settings.queue.priorities, settings.queue.default_priority) == (3, 2)
+    assert (settings.instances, settings.threads, settings.latest) == (2, 1, 2)
+    assert "optimization have no meaning here" in caplog.text
+    with running_server(folder) as running:
+        assert ask(running) == 10.0
+        assert [row[1] for row in running.server.repository.index()] == ["2", "10"]
+
+
+def test_a_model_of_another_kind_is_refused_by_its_settings(tmp_path):
+    (tmp_path / "config.pbtxt").write_text('backend: "pytorch"')
+    with pytest.raises(InvalidRequest, match="pytorch"):
+        read_model_settings(tmp_path)
+    (tmp_path / "config.pbtxt").write_text("name: [")
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        read_model_settings(tmp_path)
+
+
+def test_warm_ups_are_held_against_the_model(folder):
+    (folder / "scaler" / "model.toml").write_text(
+        '[[warm_up]]\ninputs = {x = {shape = [4, 2], fill = "random"}}\ncount = 2\n'
+    )
+    with running_server(folder) as running:
+        assert ask(running) == 10.0
+    (folder / "scaler" / "model.toml").write_text("[[warm_up]]\ninputs = {z = {shape = [4, 2]}}\n")
+    with running_server(folder) as running:
+        assert "warm_up names input 'z'" in running.server.repository.index()[0][3]
+
+
+def test_a_sequence_model_is_refused_with_its_reason(tmp_path):
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (seq(float[n]) x) => (int64 y) { y = SequenceLength (x) }
+    """
+    with running_server(write_model(text, tmp_path / "lengths.onnx")) as running:
+        assert "dense tensors" in running.server.repository.index()[0][3]
+
+
+def test_two_servers_in_one_loop_do_not_meet(folder):
+    with running_server(folder) as first, running_server(folder) as second:
+        assert ask(first) == ask(second) == 10.0
+        assert asyncio.iscoroutinefunction(infer)

@@ -1,0 +1,325 @@
+"""Queues, batches, deadlines, cancellation, and cores."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import pytest
+from serve_fixtures import DOUBLER, running_server, write_model
+
+from ort_core import InferenceSession
+from ort_serve.failures import DeadlineExceeded, NotReady, Overloaded
+from ort_serve.inference import infer
+from ort_serve.protocol.requests import InferRequest
+from ort_serve.scheduling.batch_curve import measure_batches
+from ort_serve.scheduling.core_budget import CoreBudget
+from ort_serve.scheduling.job import Job, join_key_of
+from ort_serve.scheduling.job_queue import BatchPolicy, JobQueue
+
+MIXER = """
+<ir_version: 10, opset_import: ["" : 21]>
+mixer (float[batch, 4] x) => (float[batch, 4] y) {
+  axes = Constant <value_ints = [0]> ()
+  mean = ReduceMean (x, axes)
+  y = Sub (x, mean)
+}
+"""
+TOML = """
+[batching]
+max_batch_size = 8
+max_delay_ms = 200.0
+preferred_sizes = [4]
+[queue]
+limit = 3
+priorities = 2
+default_priority = 2
+"""
+
+
+@pytest.fixture
+def loop():
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def job(loop, rows: int = 1, columns: int = 4, **options: object) -> Job:
+    inputs = {"x": np.zeros((rows, columns), np.float32)}
+    return Job(inputs, (), rows, join_key_of(inputs), loop, loop.create_future(), **options)
+
+
+def test_jobs_of_one_shape_are_taken_together_up_to_the_limit(loop):
+    queue = JobQueue(100, BatchPolicy(max_rows=4))
+    jobs = [job(loop), job(loop, 2), job(loop, columns=3), job(loop), job(loop)]
+    for each in jobs:
+        queue.put(each)
+    assert queue.take() == [jobs[0], jobs[1], jobs[3]]
+    assert queue.take() == [jobs[2]]
+    assert queue.take() == [jobs[4]]
+
+
+def test_a_large_job_is_not_overtaken_by_later_ones_of_its_shape(loop):
+    queue = JobQueue(100, BatchPolicy(max_rows=4))
+    jobs = [job(loop, 3), job(loop, 2), job(loop, 1)]
+    for each in jobs:
+        queue.put(each)
+    assert queue.take() == [jobs[0]]
+    assert queue.take() == [jobs[1], jobs[2]]
+
+
+def test_a_job_larger_than_a_batch_runs_alone(loop):
+    queue = JobQueue(100, BatchPolicy(max_rows=4))
+    large = job(loop, 9)
+    queue.put(large)
+    queue.put(job(loop))
+    assert queue.take() == [large]
+
+
+def test_smaller_priorities_go_first(loop):
+    queue = JobQueue(100, BatchPolicy())
+    late, early = job(loop, priority=2), job(loop, priority=1)
+    queue.put(late)
+    queue.put(early)
+    assert queue.take() == [early]
+    assert queue.take() == [late]
+
+
+def test_the_first_waits_for_others_but_no_longer_than_the_delay(loop):
+    queue = JobQueue(100, BatchPolicy(max_rows=8, max_delay_ns=50_000_000))
+    begin = time.perf_counter()
+    queue.put(job(loop))
+    assert len(queue.take()) == 1
+    assert time.perf_counter() - begin >= 0.045
+
+
+def test_a_preferred_size_does_not_wait(loop):
+    queue = JobQueue(100, BatchPolicy(max_rows=8, max_delay_ns=600_000_000_000, preferred_rows=frozenset({2})))
+    queue.put(job(loop))
+    threading.Timer(0.05, lambda: queue.put(job(loop))).start()
+    assert len(queue.take()) == 2
+
+
+def test_a_full_queue_says_when_to_come_again(loop):
+    queue = JobQueue(2, BatchPolicy())
+    queue.put(job(loop))
+    queue.put(job(loop))
+    with pytest.raises(Overloaded, match="2 requests wait") as refusal:
+        queue.put(job(loop))
+    assert refusal.value.retry_after_s > 0
+
+
+def test_jobs_that_nobody_waits_for_make_room(loop):
+    queue = JobQueue(2, BatchPolicy())
+    left = [job(loop), job(loop)]
+    for each in left:
+        queue.put(each)
+        each.cancel()
+    stays = job(loop)
+    queue.put(stays)
+    assert queue.take() == [stays]
+
+
+def test_a_job_whose_time_is_up_is_never_given_out(loop):
+    queue = JobQueue(9, BatchPolicy())
+    dead, alive = job(loop, deadline_ns=time.monotonic_ns() - 1), job(loop)
+    queue.put(dead)
+    queue.put(alive)
+    assert queue.take() == [alive]
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert isinstance(dead.result.exception(), DeadlineExceeded)
+
+
+def test_a_closed_queue_gives_out_what_waits_and_takes_no_more(loop):
+    queue = JobQueue(9, BatchPolicy(max_rows=8, max_delay_ns=10**12))
+    queue.put(job(loop))
+    queue.close()
+    assert len(queue.take()) == 1
+    assert queue.take() is None
+    with pytest.raises(NotReady):
+        queue.put(job(loop))
+
+
+def test_cores_are_held_in_order_of_arrival():
+    budget = CoreBudget(2)
+    order: list[str] = []
+
+    def run(name: str, cores: int) -> None:
+        with budget.hold(cores):
+            order.append(name)
+
+    with budget.hold(1):
+        wide = threading.Thread(target=run, args=("wide", 2))
+        wide.start()
+        while not budget._waiting:
+            time.sleep(0.001)
+        narrow = threading.Thread(target=run, args=("narrow", 1))
+        narrow.start()
+        while len(budget._waiting) < 2:
+            time.sleep(0.001)
+        assert order == []
+    wide.join()
+    narrow.join()
+    assert order == ["wide", "narrow"]
+    with budget.hold(99):  # more than there are: all of them
+        pass
+
+
+def test_cores_are_never_oversubscribed():
+    budget = CoreBudget(3)
+    held, most, lock = 0, 0, threading.Lock()
+
+    def run(cores: int) -> None:
+        nonlocal held, most
+        for _ in range(200):
+            with budget.hold(cores):
+                with lock:
+                    held += cores
+                    most = max(most, held)
+                with lock:
+                    held -= cores
+
+    threads = [threading.Thread(target=run, args=(cores,)) for cores in (1, 2, 3, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most <= 3
+    assert held == 0
+
+
+def session_run(session):
+    return lambda feeds: dict(zip(("y", "total"), session.run(None, feeds)))
+
+
+def test_a_model_whose_rows_depend_on_each_other_is_not_joined(tmp_path):
+    session = InferenceSession(str(write_model(MIXER, tmp_path / "mixer.onnx")))
+    curve = measure_batches(session_run(session), {"x": np.zeros((1, 4), np.float32)})
+    assert curve.max_rows == 1
+    assert "depends on the rows beside it" in curve.reason
+
+
+class Machine:
+    """A model on a clock of its own, so that no load of the real machine shows."""
+
+    def __init__(self, fixed: float, each_row: float) -> None:
+        self.now = 0.0
+        self._fixed = fixed
+        self._each_row = each_row
+
+    def run(self, feeds):
+        self.now += self._fixed + self._each_row * len(feeds["x"])
+        return {"y": feeds["x"] * 2}
+
+    def measure(self):
+        return measure_batches(self.run, {"x": np.zeros((1, 4), np.float32)}, lambda: self.now)
+
+
+def test_a_model_that_gains_nothing_from_batches_is_not_joined():
+    curve = Machine(fixed=0.0001, each_row=0.01).measure()
+    assert curve.max_rows == 1
+    assert "about twice the time" in curve.reason
+    assert list(curve.seconds) == [1, 2]
+
+
+def test_a_model_that_gains_is_joined_as_long_as_it_does():
+    assert Machine(fixed=0.004, each_row=0.00001).measure().max_rows == 64
+    assert Machine(fixed=0.004, each_row=0.001).measure().max_rows == 32  # 1.06 beyond
+    assert Machine(fixed=0.0, each_row=2.0).measure().max_rows == 1
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_model(DOUBLER, tmp_path / "doubler" / "1" / "model.onnx")
+    (tmp_path / "doubler" / "model.toml").write_text(TOML)
+    return tmp_path
+
+
+def request(rows: int = 1, value: float = 1.0, **options: object) -> InferRequest:
+    return InferRequest("doubler", "", {"x": np.full((rows, 4), value, np.float32)}, **options)
+
+
+def test_joined_requests_get_their_own_rows(folder):
+    with running_server(folder) as running:
+        repository = running.server.repository
+
+        async def both():
+            return await asyncio.gather(
+                *(infer(repository, request(rows, value)) for rows, value in ((1, 1.0), (3, 2.0)))
+            )
+
+        first, second = running.call(both())
+        np.testing.assert_array_equal(first.outputs[0][1], np.full((1, 4), 2))
+        np.testing.assert_array_equal(second.outputs[0][1], np.full((3, 4), 4))
+        counts = repository.get_version("doubler", "").statistics
+        assert counts.executions == 1  # four rows are a preferred size
+        assert counts.rows == 4
+
+
+def test_requests_beyond_the_queue_are_refused_and_those_before_answered(folder):
+    (folder / "doubler" / "model.toml").write_text(TOML.replace("preferred_sizes = [4]", ""))
+    with running_server(folder) as running:
+        repository = running.server.repository
+
+        async def many():
+            return await asyncio.gather(*(infer(repository, request()) for _ in range(5)), return_exceptions=True)
+
+        found = running.call(many())
+        assert sum(isinstance(each, Overloaded) for each in found) == 2
+        assert sum(not isinstance(each, Exception) for each in found) == 3
+
+
+def test_a_deadline_counts_the_waiting(folder):
+    text = TOML.replace("preferred_sizes = [4]", "").replace("200.0", "20000.0")
+    (folder / "doubler" / "model.toml").write_text(text)
+    with running_server(folder) as running:
+        begin = time.perf_counter()
+        with pytest.raises(DeadlineExceeded, match="while it waited"):
+            running.call(infer(running.server.repository, request(timeout_s=0.05)))
+        assert time.perf_counter() - begin < 15
+
+
+def test_a_client_that_leaves_takes_its_request_along(folder):
+    text = TOML.replace("preferred_sizes = [4]", "").replace("200.0", "300.0")
+    (folder / "doubler" / "model.toml").write_text(text)
+    with running_server(folder) as running:
+        repository = running.server.repository
+
+        async def leave() -> None:
+            task = asyncio.create_task(infer(repository, request()))
+            await asyncio.sleep(0.02)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        running.call(leave())
+        running.call(infer(repository, request(value=3.0)))
+        counts = repository.get_version("doubler", "").statistics
+        assert counts.rows == 1  # the one who left was never run
+
+
+def test_a_run_that_nobody_waits_for_is_stopped(tmp_path):
+    write_model(ENDLESS, tmp_path / "endless" / "1" / "model.onnx")
+    (tmp_path / "endless" / "model.toml").write_text("[[warm_up]]\ninputs = {count = {shape = []}}\n")
+    with running_server(tmp_path) as running:
+        repository = running.server.repository
+        asked = InferRequest("endless", "", {"count": np.array(2**60, np.int64)}, timeout_s=0.2)
+        with pytest.raises(DeadlineExceeded, match="while it ran"):
+            running.call(infer(repository, asked))
+        again = InferRequest("endless", "", {"count": np.array(3, np.int64)}, timeout_s=60)
+        assert running.call(infer(repository, again)).outputs[0][1] == 8
+
+
+ENDLESS = """
+<ir_version: 10, opset_import: ["" : 21]>
+endless (int64 count) => (float y) {
+  one = Constant <value_float = 1.0> ()
+  true = Constant <value = bool {1}> ()
+  y = Loop (count, true, one) <body = step (int64 i, bool go, float before) => (bool still, float after) {
+    after = Add (before, before)
+    still = Identity (go)
+  }>
+}
+"""
