@@ -21,6 +21,7 @@ nox.options.reuse_existing_virtualenvs = True
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 QUANTIZATION = "packages/ort-quantization"
+SERVE = "packages/ort-serve"
 TOOLS = "packages/ort-tools"
 TRANSFORMERS = "packages/ort-transformers"
 GENAI = "packages/ort-genai"
@@ -50,7 +51,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    own = (CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, GENAI)
+    own = (CORE, CONFORMANCE, QUANTIZATION, SERVE, TOOLS, TRANSFORMERS, GENAI)
     packages = [*own, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
@@ -295,7 +296,7 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    for folder in (CORE, CONFORMANCE, QUANTIZATION, TOOLS, TRANSFORMERS, *PROVIDERS):
+    for folder in (CORE, CONFORMANCE, QUANTIZATION, SERVE, TOOLS, TRANSFORMERS, *PROVIDERS):
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")

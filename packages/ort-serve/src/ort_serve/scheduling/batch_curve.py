@@ -59,7 +59,9 @@ def measure_batches(
         if clock() > until:
             break
         rows *= 2
-    told = ", ".join(f"{count} rows {taken * 1e3:.3g} ms" for count, taken in seconds.items())
+    told = ", ".join(
+        f"{count} {'row' if count == 1 else 'rows'} {taken * 1e3:.3g} ms" for count, taken in seconds.items()
+    )
     verdict = f"joined up to {best} rows" if best > 1 else "not joined: two rows take about twice the time of one"
     return BatchCurve(seconds, best, f"{verdict} ({told})")
 
