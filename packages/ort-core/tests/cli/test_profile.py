@@ -15,9 +15,9 @@ from ort_core.cli.graph_page import region_times_ms
 from ort_core.cli.profile_page import kind_of, profile_page
 from ort_core.cli.profile_report import summarize_trace
 from ort_core.cpu.provider import CpuExecutionProvider
-from ort_core.plugin import Bandwidth, Ceilings, ThreadOptions
+from ort_core.plugin import Bandwidth, Roofline, ThreadOptions
 
-CEILINGS = Ceilings(2, 100e9, (Bandwidth(1 << 20, 50e9), Bandwidth(1 << 30, 10e9)), {"int8": 400e9})
+CEILINGS = Roofline(2, 100e9, (Bandwidth(1 << 20, 50e9), Bandwidth(1 << 30, 10e9)), {"int8": 400e9})
 
 
 def event(name: str, ns: int, **work: object) -> dict[str, object]:
@@ -87,7 +87,7 @@ def test_steps_of_one_node_are_rows_of_their_own_and_their_times_add_up_on_the_g
 
 
 def test_ceilings_are_measured_once_in_a_process():
-    first, second = (CpuExecutionProvider().measure_ceilings(ThreadOptions(1)) for _ in range(2))
+    first, second = (CpuExecutionProvider().measure_roofline(ThreadOptions(1)) for _ in range(2))
     assert first is not None
     assert first is second
     assert {"float32", "float64"} <= set(first.by_kind)
@@ -106,7 +106,7 @@ def test_fused_product_reports_the_operations_and_bytes_of_its_sizes(ort, produc
 
 
 def test_processor_computes_faster_than_it_reads_and_small_data_faster_than_large():
-    ceilings = CpuExecutionProvider().measure_ceilings(ThreadOptions(1))
+    ceilings = CpuExecutionProvider().measure_roofline(ThreadOptions(1))
     assert ceilings is not None
     small, large = ceilings.bandwidths[0], ceilings.bandwidths[-1]
     assert small.nbytes < large.nbytes

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ort_core.cli.console import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from ort_core.providers.roofline import Ceilings
+    from ort_core.providers.roofline import Roofline
 
 _SUFFIX = "_kernel_time"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def summarize_trace(
-    path: Path, iterations: int, run_ns: Sequence[int], ceilings: Mapping[str, Ceilings]
+    path: Path, iterations: int, run_ns: Sequence[int], ceilings: Mapping[str, Roofline]
 ) -> dict[str, Any]:  # Any: plain data
     """Return times per run: all in milliseconds, largest first, with their share of the time in nodes.
 
@@ -58,7 +58,7 @@ def summarize_trace(
     }
 
 
-def _rates(events: Sequence[dict[str, Any]], ceilings: Ceilings | None) -> dict[str, Any]:  # Any: an event's fields
+def _rates(events: Sequence[dict[str, Any]], ceilings: Roofline | None) -> dict[str, Any]:  # Any: an event's fields
     """Return what the events of one node computed and moved per second, and what that is of the ceiling."""
     flops, nbytes = (events[0]["args"].get(key) for key in ("flops", "bytes"))
     mean_s = sum(event["own"] for event in events) / len(events) / 1e9
@@ -122,7 +122,7 @@ def _bound_text(row: Mapping[str, Any]) -> str:  # Any: as above
     return f"{row['bound']}, {row['arithmetic']}" if of_kind else str(row["bound"])
 
 
-def ceiling_text(name: str, ceilings: Mapping[str, Any]) -> str:  # Any: plain data of Ceilings
+def ceiling_text(name: str, ceilings: Mapping[str, Any]) -> str:  # Any: plain data of Roofline
     """Return the ceilings of one provider's device in a sentence."""
     moved = ", ".join(
         f"{each['bytes_per_s'] / 1e9:.0f} GB/s over {bytes_text(each['nbytes'])}" for each in ceilings["bandwidths"]

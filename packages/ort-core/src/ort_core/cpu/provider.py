@@ -12,7 +12,7 @@ from ort_core.cpu.options import CpuOptions
 from ort_core.plugin import Available, KernelPartition, KernelProvider, OrtError, Rejection, Unavailable
 
 if TYPE_CHECKING:
-    from ort_core.plugin import Ceilings, CompiledPartition, CompileRequest, Pass, ThreadOptions
+    from ort_core.plugin import CompiledPartition, CompileRequest, Pass, Roofline, ThreadOptions
 
 log = logging.getLogger(__name__)
 
@@ -103,13 +103,13 @@ class CpuExecutionProvider(KernelProvider):
         except ImportError:
             return f"{super().cache_key()}|no compiler"
 
-    def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
+    def measure_roofline(self, threads: ThreadOptions) -> Roofline | None:
         """Measure this processor with that many threads; ``None`` without llvmlite."""
         try:
             from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
-            from ort_core.cpu.inspection.roofline import measure_ceilings
+            from ort_core.cpu.inspection.roofline import measure_roofline
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); nothing to measure ceilings with", error)
             return None
-        return measure_ceilings(host_target(), shared_pool(threads))
+        return measure_roofline(host_target(), shared_pool(threads))

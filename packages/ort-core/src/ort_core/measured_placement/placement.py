@@ -29,7 +29,7 @@ from ort_core.measured_placement.whole_runs import WholeRunsState
 from ort_core.optimized_cache import code_facts
 from ort_core.partitioning.assign import assign_by_priority
 from ort_core.partitioning.policies.measured import (
-    Choice,
+    Assignment,
     Estimate,
     MeasuredChoice,
     Region,
@@ -117,7 +117,7 @@ class _Figures:
     regions: Sequence[Region]
     estimate: Estimate | None
     verdict: MeasuredChoice
-    failures: Mapping[Choice, str]
+    failures: Mapping[Assignment, str]
 
     def exclusions(self) -> dict[tuple[str, Node], str]:
         """Return, for each region, the providers before the chosen one, with the reason in figures."""
@@ -156,7 +156,7 @@ class _Figures:
             mark = " (chosen)" if choice == self.verdict.choice else ""
             yield f"measured: whole model on {self._shares(choice)}: {_ms(total)}{mark}"
 
-    def _shares(self, choice: Choice) -> str:
+    def _shares(self, choice: Assignment) -> str:
         counts: dict[str, int] = {}
         for region, name in zip(self.regions, choice, strict=True):
             counts[name] = counts.get(name, 0) + len(region.nodes)

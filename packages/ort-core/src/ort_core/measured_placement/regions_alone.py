@@ -18,7 +18,7 @@ from ort_core.measured_placement.request import MeasureRequest
 from ort_core.measured_placement.timing import median_in_turns
 from ort_core.partitioning.assign import Exclusions, assign_by_priority
 from ort_core.partitioning.partition import Partition
-from ort_core.partitioning.policies.measured import Choice, Crossing, Estimate, Region, uniform_choices
+from ort_core.partitioning.policies.measured import Assignment, Crossing, Estimate, Region, uniform_choices
 from ort_core.providers.capability import Kinds
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.runtime.limits import DEFAULT_RUN
@@ -65,7 +65,7 @@ def estimate_regions(request: MeasureRequest, regions: Sequence[Region], feeds: 
     return Estimate(tuple(alone), _crossings(request.model.graph, regions, values), copy, failures)
 
 
-def exclusions_for(regions: Sequence[Region], choice: Choice, reason: str = "being measured") -> Exclusions:
+def exclusions_for(regions: Sequence[Region], choice: Assignment, reason: str = "being measured") -> Exclusions:
     """Return, for each region, the providers before the chosen one as not to be offered its nodes."""
     return {
         (name, node): reason

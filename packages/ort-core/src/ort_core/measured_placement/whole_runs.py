@@ -11,7 +11,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.measured_placement.regions_alone import exclusions_for
 from ort_core.measured_placement.request import MeasureRequest
 from ort_core.measured_placement.timing import Run, median_in_turns
-from ort_core.partitioning.policies.measured import Choice, Region
+from ort_core.partitioning.policies.measured import Assignment, Region
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.tensors.runtime_value import RuntimeValue
@@ -30,10 +30,10 @@ class WholeRunsState:
 
     def __init__(self, request: MeasureRequest, regions: Sequence[Region], feeds: Mapping[str, RuntimeValue]) -> None:
         self._request, self._regions, self._feeds = request, regions, feeds
-        self._open: dict[Choice, tuple[ExecutionPlan, Run]] = {}
-        self.failures: dict[Choice, str] = {}
+        self._open: dict[Assignment, tuple[ExecutionPlan, Run]] = {}
+        self.failures: dict[Assignment, str] = {}
 
-    def compare(self, champion: Choice, challenger: Choice) -> tuple[float, float]:
+    def compare(self, champion: Assignment, challenger: Assignment) -> tuple[float, float]:
         """Return the median nanoseconds of both; infinity where one cannot run."""
         for choice in [each for each in self._open if each not in (champion, challenger)]:
             self._close(choice)
@@ -51,11 +51,11 @@ class WholeRunsState:
         for choice in list(self._open):
             self._close(choice)
 
-    def _close(self, choice: Choice) -> None:
+    def _close(self, choice: Assignment) -> None:
         plan, _ = self._open.pop(choice)
         self._request.release(plan)
 
-    def _find_run(self, choice: Choice) -> Run | None:
+    def _find_run(self, choice: Assignment) -> Run | None:
         """Return a function that runs the model once, or ``None`` where this placement does not run."""
         if choice not in self._open and choice not in self.failures:
             exclusions = {**self._request.exclusions, **exclusions_for(self._regions, choice)}
@@ -71,7 +71,7 @@ class WholeRunsState:
                 self._refuse(choice, error)
         return self._open[choice][1] if choice in self._open else None
 
-    def _refuse(self, choice: Choice, error: OrtError) -> None:
+    def _refuse(self, choice: Assignment, error: OrtError) -> None:
         log.info("an assignment cannot be measured: %s", error)
         self.failures[choice] = str(error)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
     from ort_core.providers.option_facts import OptionFacts, describe_options
     from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
-    from ort_core.providers.roofline import Bandwidth, Ceilings
+    from ort_core.providers.roofline import Bandwidth, Roofline
     from ort_core.providers.step_facts import MemoryFacts, StepFacts
     from ort_core.providers.thread_options import ThreadOptions
     from ort_core.settings import environment_value
@@ -47,7 +47,7 @@ __all__ = [
     "Available",
     "Bandwidth",
     "Capability",
-    "Ceilings",
+    "Roofline",
     "Claim",
     "CompileRequest",
     "CompiledPartition",
@@ -108,7 +108,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         ),
         "ort_core.providers.roofline": (
             "Bandwidth",
-            "Ceilings",
+            "Roofline",
         ),
         "ort_core.providers.compiled": (
             "CompiledPartition",

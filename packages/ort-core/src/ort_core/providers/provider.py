@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ort_core.passes.base import Pass
     from ort_core.providers.capability import Capability, GraphView
     from ort_core.providers.compiled import CompiledPartition, CompileRequest
-    from ort_core.providers.roofline import Ceilings
+    from ort_core.providers.roofline import Roofline
     from ort_core.providers.thread_options import ThreadOptions
 
 
@@ -164,7 +164,7 @@ class ExecutionProvider(ABC):
         """Return the kernels of a provider that runs node by node, for reports; ``None`` for a compiling one."""
         return None
 
-    def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
+    def measure_roofline(self, threads: ThreadOptions) -> Roofline | None:
         """Measure how fast this device can compute and move data, in under a second; ``None``: it has no way to."""
         return None
 

@@ -1,4 +1,4 @@
-"""Ceilings: how fast a device can compute and move data, measured; what a profile compares regions with."""
+"""Roofline: how fast a device can compute and move data, measured; what a profile compares regions with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class Roofline:
     """What a device reached when it did nothing else.
 
     Attributes:

@@ -82,7 +82,7 @@ def profile(
 
 def _record(
     model: Path, inputs: Any, request: Any, folder: Path, warmup: int, iterations: int
-) -> tuple[Path, list[int], dict[str, Any]]:  # Any: an InputRequest, a SessionRequest, Ceilings, imported late
+) -> tuple[Path, list[int], dict[str, Any]]:  # Any: an InputRequest, a SessionRequest, Roofline, imported late
     import time
 
     from ort_core.cli.console import working
@@ -107,7 +107,7 @@ def _record(
     return Path(session.end_profiling()), run_ns, _ceilings(session.get_providers(), request.threads)
 
 
-def _ceilings(names: Sequence[str], threads: int) -> dict[str, Any]:  # Any: Ceilings, imported late
+def _ceilings(names: Sequence[str], threads: int) -> dict[str, Any]:  # Any: Roofline, imported late
     """Return what the devices of providers can do, of those that can measure it."""
     from ort_core.cli.console import working
     from ort_core.environment import default_environment
@@ -115,7 +115,7 @@ def _ceilings(names: Sequence[str], threads: int) -> dict[str, Any]:  # Any: Cei
 
     with working("Measuring the machine's ceilings"):
         found = {
-            name: default_environment().get_provider(name)().measure_ceilings(ThreadOptions(threads)) for name in names
+            name: default_environment().get_provider(name)().measure_roofline(ThreadOptions(threads)) for name in names
         }
     return {name: ceilings for name, ceilings in found.items() if ceilings is not None}
 

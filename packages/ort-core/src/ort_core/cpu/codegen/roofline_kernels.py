@@ -14,7 +14,7 @@ LINE_NBYTES = 64
 
 
 def kinds_of(target: Target) -> tuple[str, ...]:
-    """Return the kinds of arithmetic that have a unit of their own on a target, by which ``Ceilings`` names them.
+    """Return the kinds of arithmetic that have a unit of their own on a target, by which ``Roofline`` names them.
 
     Without an instruction for them bytes are multiplied as pairs, at a rate that depends on what is around, and
     bfloat16 is widened to float32.

@@ -19,17 +19,17 @@ from ort_core.cpu.codegen.roofline_kernels import (
     read_kernel,
 )
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.plugin import Bandwidth, Ceilings
+from ort_core.plugin import Bandwidth, Roofline
 
 SIZES = (1 << 15, 1 << 18, 1 << 21, 1 << 24, 1 << 27)  # bytes for each thread: first cache to main memory
 ROUNDS = 2_000_000  # some 10 ms
 MIN_READ = 1 << 28  # bytes per measurement and thread, read over and over where the data is smaller: 3 to 20 ms
 REPEATS = 3  # the best counts: whatever else runs only slows down
 
-_measured: dict[tuple[Target, int], Ceilings] = {}
+_measured: dict[tuple[Target, int], Roofline] = {}
 
 
-def measure_ceilings(target: Target, pool: ThreadPool) -> Ceilings:
+def measure_roofline(target: Target, pool: ThreadPool) -> Roofline:
     """Measure with all threads of a pool; takes about half a second and 128 MiB for each thread.
 
     What was measured counts for the rest of the process, and for no other: the machine may be another by then.
@@ -40,7 +40,7 @@ def measure_ceilings(target: Target, pool: ThreadPool) -> Ceilings:
     return found
 
 
-def _measure(target: Target, pool: ThreadPool) -> Ceilings:
+def _measure(target: Target, pool: ThreadPool) -> Roofline:
     out = np.zeros(pool.num_threads * LINE_NBYTES + LINE_NBYTES, np.uint8)
     flops = {}
     for kind in kinds_of(target):
@@ -60,7 +60,7 @@ def _measure(target: Target, pool: ThreadPool) -> Ceilings:
         words = [out.ctypes.data, data.ctypes.data, nbytes, passes]
         seconds, threads = _best(pool, module.address(name), words)
         bandwidths.append(Bandwidth(nbytes * threads, nbytes * threads * passes / seconds))
-    return Ceilings(pool.num_threads, flops["float32"], tuple(bandwidths), flops)
+    return Roofline(pool.num_threads, flops["float32"], tuple(bandwidths), flops)
 
 
 def _best(pool: ThreadPool, kernel: int, words: list[int]) -> tuple[float, int]:

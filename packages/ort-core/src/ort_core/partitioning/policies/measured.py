@@ -56,7 +56,7 @@ class Crossing:
     readers: tuple[int | None, ...]
 
 
-Choice = tuple[str, ...]
+Assignment = tuple[str, ...]
 """A provider for each region."""
 
 
@@ -73,7 +73,7 @@ class Estimate:
     copy: CopyCost = lambda nbytes, provider: 0.0
     failures: Mapping[tuple[int, str], str] = field(default_factory=dict)
 
-    def cost_of(self, choice: Choice) -> float:
+    def cost_of(self, choice: Assignment) -> float:
         """Return the estimated time of an assignment in nanoseconds."""
         total = 0.0
         for index, provider in enumerate(choice):
@@ -81,7 +81,7 @@ class Estimate:
             total += max(0.0, self.alone[index][provider] - border)
         return total + sum(self._crossing_cost(each, choice) for each in self.crossings)
 
-    def _crossing_cost(self, crossing: Crossing, choice: Choice) -> float:
+    def _crossing_cost(self, crossing: Crossing, choice: Assignment) -> float:
         maker = None if crossing.maker is None else choice[crossing.maker]
         targets = {None if reader is None else choice[reader] for reader in crossing.readers} - {maker}
         if not targets:
@@ -89,7 +89,7 @@ class Estimate:
         leaving = 0.0 if maker is None else self.copy(crossing.nbytes, maker)
         return leaving + sum(self.copy(crossing.nbytes, target) for target in targets if target is not None)
 
-    def is_possible(self, choice: Choice) -> bool:
+    def is_possible(self, choice: Assignment) -> bool:
         """Return whether no region failed on the provider that it is given to."""
         return all(math.isfinite(times[name]) for times, name in zip(self.alone, choice, strict=False))
 
@@ -123,14 +123,14 @@ def find_regions(
     return tuple(regions)
 
 
-def cheapest(regions: Sequence[Region], estimate: Estimate) -> Choice:
+def cheapest(regions: Sequence[Region], estimate: Estimate) -> Assignment:
     """Return the assignment of least estimated cost; of equal ones that with the most wanted providers."""
     if math.prod(len(region.providers) for region in regions) <= MAX_ASSIGNMENTS:
         return min(itertools.product(*(region.providers for region in regions)), key=estimate.cost_of)
     return min((_descend(start, regions, estimate) for start in uniform_choices(regions)), key=estimate.cost_of)
 
 
-def _descend(start: Choice, regions: Sequence[Region], estimate: Estimate) -> Choice:
+def _descend(start: Assignment, regions: Sequence[Region], estimate: Estimate) -> Assignment:
     choice = start
     for _ in range(MAX_SWEEPS):
         before = choice
@@ -142,7 +142,7 @@ def _descend(start: Choice, regions: Sequence[Region], estimate: Estimate) -> Ch
     return choice
 
 
-def uniform_choices(regions: Sequence[Region]) -> tuple[Choice, ...]:
+def uniform_choices(regions: Sequence[Region]) -> tuple[Assignment, ...]:
     """Return priority's assignment, and for each provider the one that gives it all it claims."""
     names = dict.fromkeys(name for region in regions for name in region.providers)
     by_priority = tuple(region.providers[0] for region in regions)
@@ -152,7 +152,7 @@ def uniform_choices(regions: Sequence[Region]) -> tuple[Choice, ...]:
     return tuple(dict.fromkeys([by_priority, *preferring]))
 
 
-def finalists(regions: Sequence[Region], estimate: Estimate | None) -> tuple[Choice, ...]:
+def finalists(regions: Sequence[Region], estimate: Estimate | None) -> tuple[Assignment, ...]:
     """Return the assignments between which whole runs decide.
 
     These are the uniform ones and the cheapest by estimate, with each uniform assignment of the bodies.
@@ -174,15 +174,15 @@ def finalists(regions: Sequence[Region], estimate: Estimate | None) -> tuple[Cho
 class MeasuredChoice:
     """The assignment that was chosen, and the whole model's time under each that was tried, in nanoseconds."""
 
-    choice: Choice
-    totals: Mapping[Choice, float]
+    choice: Assignment
+    totals: Mapping[Assignment, float]
 
 
-Compare = Callable[[Choice, Choice], tuple[float, float]]
+Compare = Callable[[Assignment, Assignment], tuple[float, float]]
 """``compare(champion, challenger)``: nanoseconds of both, run in turns; infinity where one cannot run."""
 
 
-def decide(choices: Sequence[Choice], compare: Compare) -> MeasuredChoice:
+def decide(choices: Sequence[Assignment], compare: Compare) -> MeasuredChoice:
     """Let each assignment challenge the fastest before it; the first is taken where none is faster."""
     champion, totals = choices[0], dict.fromkeys(choices[:1], math.nan)
     for challenger in choices[1:]:
