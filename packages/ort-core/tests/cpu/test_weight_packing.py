@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
 from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels, panels_shape
-from ort_core.cpu.lowering.weight_packing import WeightPacking
+from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.environment import default_environment
 from ort_core.session_api import file_identity
 from ort_core.tensors.mapped_files import map_file

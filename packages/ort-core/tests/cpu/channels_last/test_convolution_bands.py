@@ -17,7 +17,7 @@ from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.lowering import bands
+from ort_core.cpu.lowering.images import bands
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.tolerances import compare
 

@@ -15,7 +15,7 @@ from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.codegen.nests.elementwise_nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.lowering import gate_functions
+from ort_core.cpu.lowering.sequences import gate_functions
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, element

@@ -14,16 +14,17 @@ import numpy as np
 
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.iota import iota_kernel
-from ort_core.cpu.lowering.bands import join_stages
-from ort_core.cpu.lowering.concatenations import Concatenations
 from ort_core.cpu.lowering.early_stores import stored_early
 from ort_core.cpu.lowering.expression_core import SharedExpressions
-from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
+from ort_core.cpu.lowering.images.bands import join_stages
+from ort_core.cpu.lowering.images.concatenations import Concatenations
+from ort_core.cpu.lowering.images.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
 from ort_core.cpu.lowering.operands import Operands
 from ort_core.cpu.lowering.pending import (
     Pending,
     PendingElementwise,
 )
+from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.cpu.lowering.steps import (
     UNCOUNTABLE,
     Argument,
@@ -45,7 +46,6 @@ from ort_core.cpu.lowering.views import (
     dense_strides,
     ordered_strides,
 )
-from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, maximum
 from ort_core.plugin.loops import (

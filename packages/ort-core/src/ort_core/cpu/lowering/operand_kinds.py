@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
-from ort_core.cpu.lowering.layout_steps import is_channels_last, lies_among_channels, pixel_pitch
+from ort_core.cpu.lowering.images.layout_steps import is_channels_last, lies_among_channels, pixel_pitch
 from ort_core.cpu.lowering.views import View, broadcast_strides
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar

@@ -22,12 +22,12 @@ from ort_core.cpu.direct.direct_offer import DirectOffer
 from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
+from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, step_node, too_large
 from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
-from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional

@@ -6,11 +6,11 @@ What each operator means is read from its record (``ops.attention``).
 from __future__ import annotations
 
 from ort_core.cpu.codegen.attention.attention import AttentionFacts
-from ort_core.cpu.lowering.attention_steps import Heads, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.attention_caches import filled, presents
 from ort_core.cpu.lowering.rules.attention_masks import score_mask
 from ort_core.cpu.lowering.rules.attention_operands import operands
+from ort_core.cpu.lowering.sequences.attention_steps import Heads, emit_attention, split_heads
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node

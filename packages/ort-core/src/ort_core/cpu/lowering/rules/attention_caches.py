@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
 from ort_core.cpu.codegen.attention.rotary import Positions
-from ort_core.cpu.lowering.attention_steps import append, copy_into, dense_rows
-from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.rotary import Rotation, rotate
+from ort_core.cpu.lowering.sequences.attention_steps import append, copy_into, dense_rows
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.attention_steps import split_heads
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, PendingReshape
-from ort_core.cpu.lowering.reducing import combined
+from ort_core.cpu.lowering.rows.reducing import combined
 from ort_core.cpu.lowering.rules.integer_products import scaled_integer_product
 from ort_core.cpu.lowering.rules.products import weight_product
+from ort_core.cpu.lowering.sequences.attention_steps import split_heads
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value

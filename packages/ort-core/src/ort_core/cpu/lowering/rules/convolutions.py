@@ -13,11 +13,11 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convol
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.products.packing import aligned_empty
-from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
-from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.products.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.images import biased, images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
 from ort_core.cpu.lowering.rules.volumes import volume_convolution

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ort_core.cpu.codegen.quantized.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.quantized import F32
+from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of

@@ -7,8 +7,8 @@ import numpy as np
 from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.quantized import F32
-from ort_core.cpu.lowering.reducing import ReductionOperand, combined, reduce_operand
+from ort_core.cpu.lowering.products.quantized import F32
+from ort_core.cpu.lowering.rows.reducing import ReductionOperand, combined, reduce_operand
 from ort_core.cpu.lowering.rules.rows import normalized_rows
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.formula_steps import reduced_over
-from ort_core.cpu.lowering.group_scales import normalized_groups, takes_groups
+from ort_core.cpu.lowering.images.group_scales import normalized_groups, takes_groups
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.reducing import store_operand
+from ort_core.cpu.lowering.rows.formula_steps import reduced_over
+from ort_core.cpu.lowering.rows.reducing import store_operand
 from ort_core.cpu.lowering.rules import rows
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type

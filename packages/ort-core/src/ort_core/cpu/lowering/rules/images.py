@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.lowering.layout_steps import (
+from ort_core.cpu.lowering.images.layout_steps import (
     as_images,
     as_it_lies,
     emit_channels_last,
@@ -13,7 +13,7 @@ from ort_core.cpu.lowering.layout_steps import (
 )
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.quantized import quantized_value
+from ort_core.cpu.lowering.products.quantized import quantized_value
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value

@@ -27,10 +27,10 @@ from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     is_depthwise,
     pack_weights,
 )
-from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
-from ort_core.cpu.lowering.quantized import float_constant
+from ort_core.cpu.lowering.products.quantized import float_constant
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim

@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.quantized import (
+from ort_core.cpu.lowering.products.quantized import (
     BYTES,
     F32,
     Grid,

@@ -9,10 +9,10 @@ import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.quantized.byte_border import byte_border_kernel
-from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, is_channels_last, text_kernel
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_channels_last, is_channels_last, text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
-from ort_core.cpu.lowering.quantized import BYTES
+from ort_core.cpu.lowering.products.quantized import BYTES
 from ort_core.cpu.lowering.rules.integer_anchors import IntegerAnchor
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, ordered_strides

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.quantized import BYTES, limits, quantized_value, set_quantized
+from ort_core.cpu.lowering.products.quantized import BYTES, limits, quantized_value, set_quantized
 from ort_core.cpu.lowering.rules.images import pads_of, pair
 from ort_core.cpu.lowering.rules.integer_images import byte_images, emit_byte_border
 from ort_core.cpu.lowering.value_types import tensor_type

@@ -14,12 +14,12 @@ from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
 from ort_core.cpu.codegen.quantized.nbits_product import NBitsKernel, nbits_functions, panel_multiple
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
-from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
-from ort_core.cpu.lowering.product_arguments import ProductMemory, product_words, rows_of
-from ort_core.cpu.lowering.product_panels import tile_table_buffer
-from ort_core.cpu.lowering.quantized import F32
+from ort_core.cpu.lowering.products.product_arguments import ProductMemory, product_words, rows_of
+from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
+from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.rules.integer_anchors import PixelOperands
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ort_core.cpu.codegen.images.pooling import Pooling
-from ort_core.cpu.lowering.layout_steps import as_images
+from ort_core.cpu.lowering.images.layout_steps import as_images
+from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.rules.volumes import planes_as_rows, pooled_volumes, volumes

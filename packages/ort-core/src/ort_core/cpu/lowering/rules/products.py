@@ -12,8 +12,14 @@ from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionE
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.product_panels import Panels, float_panels, product_kernel, tile_table_buffer, weight_panels
-from ort_core.cpu.lowering.quantized import dequantized_constant, quantized_constant
+from ort_core.cpu.lowering.products.product_panels import (
+    Panels,
+    float_panels,
+    product_kernel,
+    tile_table_buffer,
+    weight_panels,
+)
+from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
 from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, Pending, PendingAnchor, PendingElementwise
-from ort_core.cpu.lowering.quantized import (
+from ort_core.cpu.lowering.products.quantized import (
     F32,
     STORED_TYPES,
     QuantizedValue,

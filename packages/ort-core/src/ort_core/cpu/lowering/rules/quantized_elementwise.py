@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.quantized import Grid, constant_grid, dequantized, quantized_expression
+from ort_core.cpu.lowering.products.quantized import Grid, constant_grid, dequantized, quantized_expression
 from ort_core.cpu.lowering.rules.views import require_joinable
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type

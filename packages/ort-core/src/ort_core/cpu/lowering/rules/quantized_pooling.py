@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.images.pooling import Pooling
-from ort_core.cpu.lowering.layout_steps import as_images
+from ort_core.cpu.lowering.images.layout_steps import as_images
+from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.pooling_steps import emit_pooling
-from ort_core.cpu.lowering.quantized import F32, Grid, constant_grid, dequantized, quantized_expression
+from ort_core.cpu.lowering.products.quantized import F32, Grid, constant_grid, dequantized, quantized_expression
 from ort_core.cpu.lowering.rules.pooling import pool_windows
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type

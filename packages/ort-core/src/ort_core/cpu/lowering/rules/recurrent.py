@@ -16,8 +16,8 @@ from ort_core.cpu.codegen.recurrent.recurrent import (
 )
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.recurrent_cells import cell_phases, gate_names
 from ort_core.cpu.lowering.rules.products import constant_product
+from ort_core.cpu.lowering.sequences.recurrent_cells import cell_phases, gate_names
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, Place, View, count_of, dense_strides

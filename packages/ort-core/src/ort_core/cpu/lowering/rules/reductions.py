@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_core.cpu.codegen.nests.scans import Scan, scan_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.reducing import combined, extreme_index, operand_of, store_operand
+from ort_core.cpu.lowering.rows.reducing import combined, extreme_index, operand_of, store_operand
 from ort_core.cpu.lowering.rules.rows import required, taken_operand
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type

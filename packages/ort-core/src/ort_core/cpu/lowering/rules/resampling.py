@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.images.resampling import MAX_TAPS, resampling_kernel
-from ort_core.cpu.lowering.layout_steps import kernel_text
+from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes

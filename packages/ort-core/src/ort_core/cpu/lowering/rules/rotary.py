@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.attention.rotary import ARGUMENTS, Positions, rotary_text
-from ort_core.cpu.lowering.attention_steps import dense_rows, split_heads
-from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.sequences.attention_steps import dense_rows, split_heads
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of

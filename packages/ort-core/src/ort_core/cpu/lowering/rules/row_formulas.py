@@ -7,7 +7,7 @@ from functools import reduce
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.row_steps import store_rows
+from ort_core.cpu.lowering.rows.row_steps import store_rows
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from ort_core.cpu.lowering.formula_steps import reduced_over
-from ort_core.cpu.lowering.layout_steps import is_channels_last
+from ort_core.cpu.lowering.images.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order
-from ort_core.cpu.lowering.reducing import ReductionOperand, operand_of
-from ort_core.cpu.lowering.row_steps import store_rows
+from ort_core.cpu.lowering.rows.formula_steps import reduced_over
+from ort_core.cpu.lowering.rows.reducing import ReductionOperand, operand_of
+from ort_core.cpu.lowering.rows.row_steps import store_rows
 from ort_core.cpu.lowering.rules.pooling import pool_whole
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type

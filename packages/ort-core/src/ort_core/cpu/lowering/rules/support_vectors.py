@@ -18,7 +18,7 @@ from ort_core.cpu.codegen.machine_learning.class_scores import TRANSFORMS, Class
 from ort_core.cpu.codegen.machine_learning.pairwise_coupling import MAX_CLASSES, pairwise_coupling_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.reducing import combined, reduce_operand
+from ort_core.cpu.lowering.rows.reducing import combined, reduce_operand
 from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.rules.linear_models import feature_matrix, float_list, stored_product
 from ort_core.cpu.lowering.rules.products import constant_product

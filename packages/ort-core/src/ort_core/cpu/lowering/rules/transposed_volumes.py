@@ -16,7 +16,7 @@ from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, Planes, pack_weights
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.products.packing import aligned_empty
-from ort_core.cpu.lowering.layout_steps import as_planes, emit_padded, kernel_text
+from ort_core.cpu.lowering.images.layout_steps import as_planes, emit_padded, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor

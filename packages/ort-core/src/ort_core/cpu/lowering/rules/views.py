@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.lowering.concatenations import joined
-from ort_core.cpu.lowering.layout_steps import as_it_lies, is_channels_last
+from ort_core.cpu.lowering.images.concatenations import joined
+from ort_core.cpu.lowering.images.layout_steps import as_it_lies, is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import (
     PendingAnchor,
@@ -16,7 +16,7 @@ from ort_core.cpu.lowering.pending import (
     known_order,
     order_of,
 )
-from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
+from ort_core.cpu.lowering.products.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides

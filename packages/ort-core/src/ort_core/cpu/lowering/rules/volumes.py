@@ -23,17 +23,17 @@ from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count,
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.images.pooling import Pooling
 from ort_core.cpu.codegen.products.packing import aligned_empty
-from ort_core.cpu.lowering.layout_steps import (
+from ort_core.cpu.lowering.images.layout_steps import (
     as_planes,
     emit_channels_last,
     emit_padded,
     is_channels_last,
     kernel_text,
 )
+from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.rules.images import biased, pads_by_axis
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type

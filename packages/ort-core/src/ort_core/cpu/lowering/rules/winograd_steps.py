@@ -18,7 +18,7 @@ from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels, panels_shape
-from ort_core.cpu.lowering.layout_steps import as_images, kernel_text, pixel_pitch
+from ort_core.cpu.lowering.images.layout_steps import as_images, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.products import emit_batched_product
 from ort_core.cpu.lowering.steps import Argument, Operators, pointer

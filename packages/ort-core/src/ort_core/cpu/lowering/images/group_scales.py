@@ -7,7 +7,7 @@ from them. What is left is elementwise and takes in what follows, such as SiLU.
 from __future__ import annotations
 
 from ort_core.cpu.codegen.images.group_moments import moments_kernel, padded_channels, part_pixels, scales_kernel
-from ort_core.cpu.lowering.layout_steps import is_channels_last, kernel_text, lies_among_channels, pixel_pitch
+from ort_core.cpu.lowering.images.layout_steps import is_channels_last, kernel_text, lies_among_channels, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, pointer

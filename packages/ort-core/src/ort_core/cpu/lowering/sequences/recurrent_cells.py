@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ort_core.cpu.codegen.recurrent.recurrent import CELL, EXTRA, HIDDEN, NEXT, RESET, SHARE, STATE, SUM, VECTOR, Phase
-from ort_core.cpu.lowering.gate_functions import gate_sigmoid, gate_tanh
+from ort_core.cpu.lowering.sequences.gate_functions import gate_sigmoid, gate_tanh
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, element, exp, log, maximum, minimum, select, unary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ort_core.cpu.codegen.images.pooling import ARGUMENTS, Pooling, pooling_kernel
-from ort_core.cpu.lowering.layout_steps import kernel_text, pixel_pitch
+from ort_core.cpu.lowering.images.layout_steps import kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, pointer
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.convolutions.convolution_bands import FIRST_STAGE, Bands, Stage, bands_kernel, fitting_rows
 from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS
-from ort_core.cpu.lowering.layout_steps import kernel_text
+from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.steps import Argument, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.plugin.ir import DataType, KnownDim

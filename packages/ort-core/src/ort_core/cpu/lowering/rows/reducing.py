@@ -12,7 +12,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRID
 from ort_core.cpu.codegen.nests.reduction_nests import COUNT, INDEX, STATES, ReductionNest, reduction_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, order_of
-from ort_core.cpu.lowering.row_steps import emit_row_nest
+from ort_core.cpu.lowering.rows.row_steps import emit_row_nest
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState
-from ort_core.cpu.lowering.reducing import (
+from ort_core.cpu.lowering.rows.reducing import (
     After,
     ReductionOperand,
     kept_shape,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
-from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.product_panels import tile_table_buffer
+from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim

@@ -1,0 +1,1 @@
+"""Images: layouts, bands, concatenations of channels, pooling, groups of channels."""

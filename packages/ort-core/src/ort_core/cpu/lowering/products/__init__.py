@@ -1,0 +1,1 @@
+"""Matrix products: arguments, panels, packed weights, quantized operands."""

@@ -1,0 +1,1 @@
+"""Rows and reductions: row nests, formulas over any axes, reductions of expressions."""

@@ -1,0 +1,1 @@
+"""Attention and recurrent layers: their steps, cells and gates."""
