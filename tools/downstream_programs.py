@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from downstream_tools import TOOLS, TORCH_TOOLS
+
 PICTURE = """
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -207,5 +209,6 @@ def quantized():
 attempt("optimizer", optimized)
 attempt("quantizer", quantized)
 """,
+    **TOOLS,
 }
-WITH_TORCH = ("silero-vad", "optimum")  # gigabytes of wheels: a session of its own
+WITH_TORCH = ("silero-vad", "optimum", *TORCH_TOOLS)  # gigabytes of wheels: a session of its own
