@@ -6,14 +6,16 @@ import hmac
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from ort_serve.descriptions import describe_config, describe_model, describe_server, describe_statistics
-from ort_serve.failures import NotFound, NotReady, RequestFailure, Unsupported
+from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailure, Unsupported
 from ort_serve.inference import infer
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.rpc.decoding import decode_infer
@@ -38,7 +40,7 @@ def build_grpc_server(state: ServerState) -> grpc.aio.Server:
     handlers = {name: _unary(name, getattr(service, _snake(name))) for name in METHODS}
     handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
         service.model_stream_infer,
-        MESSAGE_CLASSES.get("ModelInferRequest").FromString,
+        _reader("ModelInferRequest"),
         _StreamResponse.SerializeToString,
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -99,9 +101,9 @@ class Service:
         """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
         async for message in messages:
             try:
-                yield _StreamResponse(infer_response=await self.model_infer(message))
+                yield _StreamResponse(infer_response=await self.model_infer(_readable(message)))
             except RequestFailure as failure:
-                yield _StreamResponse(error_message=str(failure), infer_response={"id": message.id})
+                yield _StreamResponse(error_message=str(failure), infer_response={"id": getattr(message, "id", "")})
 
     async def repository_index(self, message: Any) -> Any:
         """List the repository."""
@@ -219,7 +221,7 @@ def _refusing(handler: Any) -> Any:
 def _unary(name: str, method: Method) -> Any:
     async def answer(message: Any, context: Context) -> Any:
         try:
-            return await method(message)
+            return await method(_readable(message))
         except RequestFailure as failure:
             if failure.retry_after_s is not None:
                 context.set_trailing_metadata((("retry-after", str(max(round(failure.retry_after_s), 1))),))
@@ -227,9 +229,35 @@ def _unary(name: str, method: Method) -> Any:
 
     return grpc.unary_unary_rpc_method_handler(
         answer,
-        MESSAGE_CLASSES.get(f"{name}Request").FromString,
+        _reader(f"{name}Request"),
         MESSAGE_CLASSES.get(f"{name}Response").SerializeToString,
     )
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """What stands for a message that is none, until somebody can be told."""
+
+    reason: str
+
+
+def _reader(name: str) -> Callable[[bytes], Any]:
+    """Return what makes a message of bytes; it never raises, since grpcio would tell the client of a fault of the server."""
+    parse = MESSAGE_CLASSES.get(name).FromString
+
+    def read(raw: bytes) -> Any:
+        try:
+            return parse(raw)
+        except DecodeError as error:
+            return _Unreadable(str(error))
+
+    return read
+
+
+def _readable(message: Any) -> Any:
+    if isinstance(message, _Unreadable):
+        raise InvalidRequest(f"the message cannot be read: {message.reason}")
+    return message
 
 
 def _options(settings: ServerSettings) -> list[tuple[str, int]]:
