@@ -242,7 +242,7 @@ class _Unreadable:
 
 
 def _reader(name: str) -> Callable[[bytes], Any]:
-    """Return what makes a message of bytes; it never raises, since grpcio would tell the client of a fault of the server."""
+    """Return what makes a message of bytes. It never raises: grpcio would tell the client of a fault of the server."""
     parse = MESSAGE_CLASSES.get(name).FromString
 
     def read(raw: bytes) -> Any:
