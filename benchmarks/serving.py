@@ -1,10 +1,10 @@
-"""What a server costs: a request beside the run itself, and requests a second beside a program of FastAPI and onnxruntime.
+"""What a server costs: a request beside the run itself, requests a second beside FastAPI with onnxruntime.
 
     python benchmarks/serving.py overhead                 p50 and p99 of a tiny model: run, gRPC, binary HTTP
     python benchmarks/serving.py throughput MODEL.onnx    requests a second under 1, 8 and 64 clients
 
-Servers run one at a time, in turns. `throughput` needs fastapi, uvicorn and onnxruntime beside ort-serve, and the program wrk,
-which asks (Debian has it).
+Servers run one at a time, in turns. `throughput` needs fastapi, uvicorn and onnxruntime beside ort-serve, and the program
+wrk, which asks (Debian has it).
 """
 
 from __future__ import annotations
