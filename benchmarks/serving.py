@@ -3,8 +3,8 @@
     python benchmarks/serving.py overhead                 p50 and p99 of a tiny model: run, gRPC, binary HTTP
     python benchmarks/serving.py throughput MODEL.onnx    requests a second under 1, 8 and 64 clients
 
-Servers run one at a time, in turns. `throughput` needs fastapi, uvicorn and onnxruntime beside ort-serve, and the program
-wrk, which asks (Debian has it).
+Servers run one at a time, in turns. `throughput` needs fastapi, uvicorn and onnxruntime beside ort-serve, and wrk,
+the program that asks (Debian has it).
 """
 
 from __future__ import annotations
