@@ -265,6 +265,11 @@ class Inference:
         self._keep(context, scope)
 
     def _check(self, node: Node, signature: Signature, types: list[ValueType | None]) -> list[ValueType | None]:
+        facts = signature.facts_of(node, types)
+        known = None if facts is None else signature.sound.get(facts)
+        if known is not None:
+            return list(known)
+        before = len(self._notes)
         problem = signature.count_problem(node)
         if problem is not None:
             self._note(NoteKind.TYPE, problem, node)
@@ -272,7 +277,10 @@ class Inference:
             self._note(NoteKind.TYPE, message, node)
         for message in signature.type_problems(node, types):
             self._note(NoteKind.TYPE, message, node)
-        return signature.output_types(types, len(node.outputs))
+        found = signature.output_types(types, len(node.outputs))
+        if facts is not None and len(self._notes) == before:
+            signature.sound[facts] = tuple(found)
+        return found
 
     def _infer_function(self, node: Node, function: Function, scope: Scope) -> None:
         attributes = dict(function.attribute_defaults)

@@ -20,13 +20,14 @@ _EITHER_TENSOR = {AttributeKind.TENSOR, AttributeKind.SPARSE_TENSOR}
 class Signature:
     """A schema compiled for checking many nodes: allowed type texts and the variable of every parameter."""
 
-    __slots__ = ("_allowed", "_fixed", "_input_limits", "_inputs", "_output_limits", "_outputs", "schema")
+    __slots__ = ("_allowed", "_fixed", "_input_limits", "_inputs", "_output_limits", "_outputs", "schema", "sound")
 
     def __init__(self, schema: OpSchema) -> None:
         self.schema = schema
         self._allowed = {
             name: frozenset(text.replace(" ", "") for text in texts) for name, texts in schema.type_constraints.items()
         }
+        self.sound: dict[object, tuple[ValueType | None, ...]] = {}  # output types of what was found sound, by facts_of
         self._input_limits = (schema.min_inputs, schema.max_inputs)
         self._output_limits = (0, schema.max_outputs)
         self._inputs = schema.inputs
@@ -37,6 +38,17 @@ class Signature:
         for name, allowed in self._allowed.items():
             if len(allowed) == 1:
                 self._fixed[name] = parse_type(next(iter(allowed)))
+
+    def facts_of(self, node: Node, types: Sequence[ValueType | None]) -> object | None:
+        """Return all that decides whether a node fits and which types its outputs have, but for shapes.
+
+        ``None`` where an input is absent, of unknown type or no tensor: such nodes are rare.
+        """
+        dtypes = tuple([each.dtype if type(each) is TensorType else None for each in types])
+        if None in dtypes:
+            return None
+        attributes = tuple([(name, each.kind) for name, each in node.attributes.items()]) if node.attributes else ()
+        return (dtypes, len(node.outputs), attributes)
 
     def count_problem(self, node: Node) -> str | None:
         """Return what is wrong with the number of inputs or outputs, or ``None``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -62,16 +62,22 @@ class KernelProvider(ExecutionProvider):
         return context if own is None else replace(context, kernels=own)
 
     def _refusal(self, node: Node, context: EvaluationContext) -> Rejection | None:
-        from ort_core.ir.traversal import walk  # as in get_capability
-        from ort_core.kernels.evaluator import bind_node, find_implementation
+        from ort_core.kernels.evaluator import bind_node, find_implementation  # as in get_capability
 
-        for inner in (node, *(n for body in node.subgraphs() for n in walk(body))):
+        inside = _nodes_inside(node) if node.has_graphs else ()
+        for inner in (node, *inside):
             found: object = find_implementation(inner, context)
             if found == "function" and self.kernels() is not None:
                 found = bind_node(inner, context)  # kernels of its own may lack what the function's body needs
             if isinstance(found, Rejection):
                 return Rejection(found.reason, node)
         return None
+
+
+def _nodes_inside(node: Node) -> Iterator[Node]:
+    from ort_core.ir.traversal import walk  # as in get_capability
+
+    return (inner for body in node.subgraphs() for inner in walk(body))
 
 
 class KernelPartition(EagerPartition):

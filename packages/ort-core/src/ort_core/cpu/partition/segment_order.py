@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ort_core.plugin.ir import Node, border_of
+from ort_core.plugin.ir import Node, predecessors
 
 Form = TypeVar("Form")
 Unit = tuple[tuple[Node, ...], Form | None]  # nodes, and their compiled form; without one they run by kernels
@@ -16,9 +16,9 @@ def ordered(units: Sequence[Unit[Form]]) -> list[Unit[Form]]:
     unit_of = {node: index for index, (members, _) in enumerate(units) for node in members}
     needs: list[set[int]] = [set() for _ in units]
     for node, index in unit_of.items():
-        for value in border_of((node,)).inputs:
-            if value.producer in unit_of and unit_of[value.producer] != index:
-                needs[index].add(unit_of[value.producer])
+        for before in predecessors(node):
+            if before in unit_of and unit_of[before] != index:
+                needs[index].add(unit_of[before])
     rounds = _rounds(needs)
     return [units[index] for index in sorted(range(len(units)), key=lambda index: (rounds[index], index))]
 
