@@ -22,3 +22,21 @@ def test_precedes_all_tells_what_stands_before_a_node_whichever_way_it_lies(plac
         if order[place] not in others:
             expected = all(order.index(other) > place for other in others)
             assert graph.precedes_all(order[place], set(others)) is expected
+
+
+class _Counting(set):
+    asked = 0
+
+    def __contains__(self, item):
+        self.asked += 1
+        return super().__contains__(item)
+
+
+@pytest.mark.parametrize(("place", "other"), [(500, 502), (500, 498), (1, 0), (998, 999)])
+def test_precedes_all_looks_no_further_than_the_node_that_tells_it(place, other):
+    graph = Graph()
+    value = graph.new_constant(np.zeros(1, np.float32))
+    nodes = [graph.append(Node("Relu", [value])) for _ in range(1000)]
+    others = _Counting({nodes[other]})
+    assert graph.precedes_all(nodes[place], others) is (other > place)
+    assert others.asked <= 4

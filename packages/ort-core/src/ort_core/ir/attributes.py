@@ -36,6 +36,9 @@ class AttributeKind(enum.IntEnum):
     TYPE_PROTOS = 14
 
 
+GRAPH_KINDS = frozenset({AttributeKind.GRAPH, AttributeKind.GRAPHS})  # asked of every attribute of every node
+
+
 @frozen
 class SparseConstant:
     """Sparse tensor data: values [nnz], indices [nnz] or [nnz, rank], and the dense shape."""
@@ -86,13 +89,11 @@ class Attribute:
 
     def graphs(self) -> tuple[Graph, ...]:
         """Return the nested graphs that this attribute holds."""
-        if self.reference is not None:
+        if self.reference is not None or self.kind not in GRAPH_KINDS:
             return ()
         if self.kind is AttributeKind.GRAPH:
             return (self.value,)  # type: ignore[return-value]  # the kind says that it is a Graph
-        if self.kind is AttributeKind.GRAPHS:
-            return tuple(self.value)  # type: ignore[arg-type]  # the kind says that it is a tuple of Graphs
-        return ()
+        return tuple(self.value)  # type: ignore[arg-type]  # the kind says that it is a tuple of Graphs
 
 
 _LISTS = {

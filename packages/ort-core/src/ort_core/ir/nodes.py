@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.ir.attributes import Attribute, AttributeKind
+from ort_core.ir.attributes import GRAPH_KINDS, Attribute
 from ort_core.ir.values import Value
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Node:
             attributes = [v if isinstance(v, Attribute) else Attribute.of(n, v) for n, v in pairs]
         for attribute in attributes:
             self.attributes[attribute.name] = attribute
-            if attribute.kind is AttributeKind.GRAPH or attribute.kind is AttributeKind.GRAPHS:
+            if attribute.kind in GRAPH_KINDS:
                 self.has_graphs = True
                 for graph in attribute.graphs():
                     graph.owner = self

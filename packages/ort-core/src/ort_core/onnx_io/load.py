@@ -401,6 +401,9 @@ class _GraphLoader:
     def _attribute_value(
         self, proto: onnx.AttributeProto, kind: AttributeKind, visible: Mapping[str, Value], depth: int
     ) -> object:
+        plain = _PLAIN.get(kind)
+        if plain is not None:
+            return plain(proto)
         files = self._files
         if kind is AttributeKind.GRAPH:
             return self.graph(proto.g, visible, depth + 1)
@@ -416,9 +419,8 @@ class _GraphLoader:
             return tuple(load_sparse(t) for t in proto.sparse_tensors)
         if kind is AttributeKind.TYPE_PROTO:
             return load_type(proto.tp, proto.name)
-        if kind is AttributeKind.TYPE_PROTOS:
-            return tuple(load_type(t, proto.name) for t in proto.type_protos)
-        return _PLAIN[kind](proto)
+        assert kind is AttributeKind.TYPE_PROTOS, kind
+        return tuple(load_type(t, proto.name) for t in proto.type_protos)
 
     def _define(self, names: dict[str, Value], value: Value, where: str, scope: Mapping[str, Value]) -> None:
         if not value.name:
@@ -446,7 +448,7 @@ _PLAIN: dict[AttributeKind, Callable[[onnx.AttributeProto], Any]] = {  # Any: wh
     AttributeKind.FLOAT: lambda p: float(p.f),
     AttributeKind.INT: lambda p: int(p.i),
     AttributeKind.STRING: lambda p: p.s.decode("utf-8", "surrogateescape"),
-    AttributeKind.FLOATS: lambda p: tuple(float(x) for x in p.floats),
+    AttributeKind.FLOATS: lambda p: tuple(p.floats),
     AttributeKind.INTS: lambda p: tuple(p.ints),
     AttributeKind.STRINGS: lambda p: tuple(s.decode("utf-8", "surrogateescape") for s in p.strings),
 }

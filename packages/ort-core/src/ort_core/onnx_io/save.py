@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import onnx
 
 from ort_core.errors import Fail
-from ort_core.ir.attributes import Attribute, AttributeKind
+from ort_core.ir.attributes import GRAPH_KINDS, Attribute, AttributeKind
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
@@ -209,7 +209,7 @@ def attribute_to_proto(
     field, convert = _FIELDS[attribute.kind]
     value = attribute.value
     items = value if isinstance(value, tuple) else (value,)
-    if attribute.kind in (AttributeKind.GRAPH, AttributeKind.GRAPHS):
+    if attribute.kind in GRAPH_KINDS:
         converted: list[object] = [graph_to_proto(graph, writer, with_types=with_types) for graph in attribute.graphs()]
     else:
         converted = [convert(item) for item in items]

@@ -105,16 +105,18 @@ def _levels(branches: _Branches, roots: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Return the length of each tree's longest walk, and the mean over its leaves, rounded up."""
     deepest = np.zeros(len(roots), np.int64)
     leaves, total = np.zeros(len(roots)), np.zeros(len(roots))
+    count = max(len(branches.features), 1)
     nodes, trees, level = roots, np.arange(len(roots)), 0
     while len(nodes):
         deepest[trees] = level
-        ended = trees[nodes < 0]
-        np.add.at(leaves, ended, 1)
-        np.add.at(total, ended, level)
-        pairs = np.unique(np.stack([trees[nodes >= 0], nodes[nodes >= 0]]), axis=1)
-        trees = np.repeat(pairs[0], 2)
-        children = [branches.false_children[pairs[1]], branches.true_children[pairs[1]]]
-        nodes = np.stack(children, axis=1).reshape(-1)
+        is_inner = nodes >= 0
+        ended = np.bincount(trees[~is_inner], minlength=len(roots))
+        leaves += ended
+        total += ended * level
+        pairs = np.unique(trees[is_inner] * count + nodes[is_inner])  # a node that is reached on two ways counts once
+        inner = pairs % count
+        trees = (pairs // count).repeat(2)
+        nodes = _side_by_side(branches.false_children[inner], branches.true_children[inner])
         level += 1
     return deepest, np.ceil(total / np.maximum(leaves, 1)).astype(np.int64)
 
@@ -135,13 +137,20 @@ def _place(branches: _Branches, roots: np.ndarray) -> tuple[np.ndarray, np.ndarr
         if not len(new):
             break
         pair_of[new] = count + 2 * np.arange(len(new))
-        nodes.append(np.stack([branches.false_children[new], branches.true_children[new]], axis=1).reshape(-1))
-        trees.append(np.repeat(owners, 2))
+        nodes.append(_side_by_side(branches.false_children[new], branches.true_children[new]))
+        trees.append(owners.repeat(2))
         count += 2 * len(new)
     every = np.concatenate(nodes)
     first_child = np.full(len(every), -1, np.int64)
     first_child[every >= 0] = pair_of[every[every >= 0]]
     return every, np.concatenate(trees), first_child
+
+
+def _side_by_side(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return an element of the first, then one of the second, and so on."""
+    found = np.empty(2 * len(first), np.int64)
+    found[::2], found[1::2] = first, second
+    return found
 
 
 def _signed(numbers: np.ndarray, inner: int) -> np.ndarray:

@@ -14,10 +14,11 @@ from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, transform, two_columns
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble, check_targets
 
-MODE_NAMES = {f"BRANCH_{mode.name}": mode for mode in BranchMode if mode is not BranchMode.MEMBER}
+MODE_NAMES = {f"BRANCH_{mode.name}": int(mode) for mode in BranchMode if mode is not BranchMode.MEMBER}
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORM_NUMBERS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 Floats = Sequence[float] | np.ndarray
+Ints = Sequence[int] | np.ndarray
 
 
 def _cached(ctx: KernelContext, decode: Callable[[], TreeEnsemble]) -> TreeEnsemble:
@@ -27,17 +28,17 @@ def _cached(ctx: KernelContext, decode: Callable[[], TreeEnsemble]) -> TreeEnsem
 
 
 def decode_nodes(
-    treeids: Sequence[int],
-    nodeids: Sequence[int],
-    modes: Sequence[str],
-    featureids: Sequence[int],
+    treeids: Ints,
+    nodeids: Ints,
+    modes: Sequence[str] | np.ndarray,
+    featureids: Ints,
     values: Floats,
-    trueids: Sequence[int],
-    falseids: Sequence[int],
-    missing: Sequence[int] | None,
-    entry_treeids: Sequence[int],
-    entry_nodeids: Sequence[int],
-    entry_targets: Sequence[int],
+    trueids: Ints,
+    falseids: Ints,
+    missing: Ints | None,
+    entry_treeids: Ints,
+    entry_nodeids: Ints,
+    entry_targets: Ints,
     entry_weights: Floats,
     target_count: int,
 ) -> TreeEnsemble:
@@ -47,7 +48,9 @@ def decode_nodes(
         InvalidArgument: lists differ in length, or a node refers to one that does not exist.
     """
     values, entry_weights = _numbers(values), _numbers(entry_weights)
-    missing = [*(missing or ()), *([0] * len(falseids))][: len(falseids)]  # as in onnxruntime: of any length
+    given = np.asarray(() if missing is None else missing, np.int64)[: len(falseids)]
+    tracks = np.zeros(len(falseids), np.bool_)
+    tracks[: len(given)] = given == 1  # as in onnxruntime: of any length
     _check_lengths(
         len(falseids),
         "nodes_falsenodeids",
@@ -65,7 +68,7 @@ def decode_nodes(
         target_class_treeids=entry_treeids,
         target_class_weights=entry_weights,
     )
-    names = np.array(modes, dtype=object)
+    names = np.asarray(modes, dtype=object)
     is_leaf = names == "LEAF"
     unknown = set(names[~is_leaf].tolist()) - set(MODE_NAMES)
     if unknown:
@@ -75,22 +78,21 @@ def decode_nodes(
     number = np.empty(len(names), np.int64)
     number[inner] = np.arange(len(inner))
     number[leaves] = len(inner) + np.arange(len(leaves))
-    tree = np.array(treeids, np.int64)
-    find = _NodeFinder(tree, np.array(nodeids, np.int64))
-    children = [number[find(tree[inner], np.array(ids, np.int64)[inner])] for ids in (trueids, falseids)]
-    owner = number[find(np.array(entry_treeids, np.int64), np.array(entry_nodeids, np.int64))] - len(inner)
+    tree = np.asarray(treeids, np.int64)
+    find = _NodeFinder(tree, np.asarray(nodeids, np.int64))
+    children = [number[find(tree[inner], np.asarray(ids, np.int64)[inner])] for ids in (trueids, falseids)]
+    owner = number[find(np.asarray(entry_treeids, np.int64), np.asarray(entry_nodeids, np.int64))] - len(inner)
     order, starts = _by_leaf(owner, len(leaves))
-    targets = np.array(entry_targets, np.int64)
+    targets = np.asarray(entry_targets, np.int64)
     check_targets(targets, target_count)  # those of inner nodes, too, which no row reaches
-    features = np.array(featureids, np.int64)[inner]
-    tracks = np.array(missing, np.int64)[inner] == 1
+    features = np.asarray(featureids, np.int64)[inner]
     return TreeEnsemble(
         features=features,
         modes=np.array([MODE_NAMES[name] for name in names[inner].tolist()], np.int64),
         thresholds=values[inner],
         true_children=children[0],
         false_children=children[1],
-        missing_to_true=tracks,
+        missing_to_true=tracks[inner],
         roots=_roots(number, tree, children),
         leaf_starts=starts,
         entry_targets=targets[order],

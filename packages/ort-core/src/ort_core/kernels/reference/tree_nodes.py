@@ -55,17 +55,17 @@ def tree_model(op_type: str, attributes: Mapping[str, Attribute]) -> TreeModel:
     weights = _either(read, f"{prefix}_weights")
     ids = _required(read, f"{prefix}_ids")
     ensemble = decode_nodes(
-        _required(read, "nodes_treeids").tolist(),
-        _required(read, "nodes_nodeids").tolist(),
-        _required(read, "nodes_modes").tolist(),
-        _required(read, "nodes_featureids").tolist(),
+        _required(read, "nodes_treeids"),
+        _required(read, "nodes_nodeids"),
+        _required(read, "nodes_modes"),
+        _required(read, "nodes_featureids"),
         _either(read, "nodes_values"),
-        _required(read, "nodes_truenodeids").tolist(),
-        _required(read, "nodes_falsenodeids").tolist(),
-        _list(read("nodes_missing_value_tracks_true")),
-        _required(read, f"{prefix}_treeids").tolist(),
-        _required(read, f"{prefix}_nodeids").tolist(),
-        ids.tolist(),
+        _required(read, "nodes_truenodeids"),
+        _required(read, "nodes_falsenodeids"),
+        _required(read, "nodes_missing_value_tracks_true"),
+        _required(read, f"{prefix}_treeids"),
+        _required(read, f"{prefix}_nodeids"),
+        ids,
         weights,
         _target_count(op_type, attributes),
     )
