@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +29,7 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import is_topologically_sorted, topological_order
-from ort_core.ir.types import SparseTensorType, TensorType
+from ort_core.ir.types import Shape, SparseTensorType, TensorType
 from ort_core.ir.values import Value
 from ort_core.onnx_io.denotations import fix_denoted_sizes
 from ort_core.onnx_io.external_data import ExternalFiles
@@ -298,24 +298,35 @@ class _GraphLoader:
     ) -> None:
         value = names.get(name)
         if value is None:
-            value = Value(name, constant=constant)
-            self._define(names, value, f"graph {graph.name!r}", scope)
-        elif value.constant is not None:
-            raise InvalidGraph(
-                f"Duplicate initializer (dense, sparse or ConstantNode): '{name}' in graph {graph.name!r}"
-            )
-        else:
+            self._define(names, Value(name, constant=constant), f"graph {graph.name!r}", scope)
+            graph.add_initializer(names[name])
+            return
+        if value.constant is not None:
+            log.warning(
+                "Duplicate initializer (dense, sparse or ConstantNode): %r in graph %r: the model uses the last one. "
+                "Please fix the model: give each initializer a name of its own.",
+                name, graph.name,
+            )  # fmt: skip
+        if value.is_graph_input:
             self._check_default(value, constant)
             value.constant = constant
+        else:
+            value = names[name] = Value(name, constant=constant)
         graph.add_initializer(value)
 
     def _check_default(self, value: Value, constant: Constant) -> None:
         declared = value.type
         dtype = declared.dtype if isinstance(declared, (TensorType, SparseTensorType)) else None
         if declared is not None and dtype != constant.dtype:
-            raise InvalidGraph(
+            raise MalformedGraph(
                 f"Type Error: input {value.name!r} is declared as {declared}, its initializer is "
                 f"tensor({constant.dtype.text})"
+            )
+        shape = declared.shape if isinstance(declared, TensorType) else None
+        if shape is not None and not _may_be(shape, constant.shape):
+            raise MalformedGraph(
+                f"Type Error: Shape of initializer {value.name} does not match. Input {value.name!r} is declared as "
+                f"{declared}, its initializer has the shape {list(constant.shape)}"
             )
 
     def _nodes(
@@ -465,6 +476,23 @@ def _guess_kind(proto: onnx.AttributeProto) -> AttributeKind:
         if field.name in _FIELD_KINDS:
             return _FIELD_KINDS[field.name]
     raise InvalidGraph(f"attribute {proto.name!r} has neither a kind nor a value")
+
+
+def check_inputs_have_types(graph: Graph) -> None:
+    """Refuse a graph that sessions cannot feed. Raises ``MalformedGraph``."""
+    for value in graph.inputs:
+        if value.type is None:
+            raise MalformedGraph(
+                f"This is an invalid model. Model input ({value.name}) does not have type information. "
+                "Declare the element type of each of the model's inputs."
+            )
+
+
+def _may_be(declared: Shape, found: Sequence[int]) -> bool:
+    """Return whether a declared shape leaves room for a shape: open and named sizes do."""
+    return len(declared) == len(found) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(declared, found, strict=True)
+    )
 
 
 def _densify(constant: SparseConstant) -> Callable[[], np.ndarray]:

@@ -26,7 +26,7 @@ def load_type(proto: onnx.TypeProto, where: str, depth: int = 0) -> ValueType | 
     """Return the type, or ``None`` when the proto says nothing.
 
     Raises:
-        InvalidGraph: an unknown element type or a negative dimension.
+        InvalidGraph: an unknown element type.
     """
     if depth > _MAX_DEPTH:
         raise InvalidGraph(f"the type of {where!r} is nested more than {_MAX_DEPTH} deep")
@@ -90,9 +90,7 @@ def _shape(proto: onnx.TensorShapeProto, where: str) -> Shape:
 def _dim(proto: onnx.TensorShapeProto.Dimension, where: str) -> Dim:
     kind = proto.WhichOneof("value")
     if kind == "dim_value":
-        # onnxruntime reads -1 as "unknown", and so do exporters that write it.
-        if proto.dim_value < -1:
-            raise InvalidGraph(f"the shape of {where!r} has the negative dimension {proto.dim_value}")
+        # Exporters write -1 for "unknown"; onnxruntime reads every size below zero so.
         return proto.dim_value if proto.dim_value >= 0 else None
     if kind == "dim_param" and proto.dim_param:
         check_text(proto.dim_param)

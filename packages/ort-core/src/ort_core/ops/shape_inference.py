@@ -290,6 +290,12 @@ class Inference:
                 attributes[name] = actual
         imports = {**scope.opset_imports, **function.opset_imports}
         types = [None if value is None else self._types.get(value) for value in node.inputs]
+        for what, given, known in (
+            ("input", node.inputs, function.graph.inputs), ("output", node.outputs, function.graph.outputs),
+        ):  # fmt: skip
+            if len(given) > len(known):
+                reason = f"has {what} size {len(given)}, function {function.domain}::{function.name} has {len(known)}"
+                self._note(NoteKind.TYPE, f"{node_text(node)} , Error Node({node.name}) {reason}", node)
         context = InferenceContext(self, scope, node, 0, None, types, [None] * len(node.outputs))
         self._call_into(context, function.graph, self._inner(scope, node, attributes, imports))
         self._keep(context, scope)

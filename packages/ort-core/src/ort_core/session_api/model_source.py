@@ -51,7 +51,8 @@ class ModelSource:
             NoSuchFile, InvalidProtobuf, InvalidGraph, Fail: as ``onnx_io.load.load_model``.
             InvalidArgument: an initializer given by the options does not fit the model.
         """
-        from ort_core.onnx_io.load import load_model  # imports onnx, which programs that load nothing do not pay for
+        # imports onnx, which programs that load nothing do not pay for
+        from ort_core.onnx_io.load import check_inputs_have_types, load_model
 
         if options.load_cancelled:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
@@ -63,6 +64,7 @@ class ModelSource:
                 given=options.initializers.keys(),
                 denoted_sizes=options.dimensions_by_denotation, named_sizes=options.dimensions_by_name,
             )  # fmt: skip
+            check_inputs_have_types(model.graph)
             if self.path is None:
                 self._model, self._source = model.clone(), None
         else:
