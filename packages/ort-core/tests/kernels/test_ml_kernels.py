@@ -95,6 +95,29 @@ def test_svm_regressor_equals_onnxruntime(kind: str, supports: int, one_class: i
     assert_like(ml_svm.svm_regressor(data, **as_kernel(attributes)), expected)
 
 
+def test_distances_of_support_vectors_keep_their_digits_far_from_zero() -> None:
+    random = np.random.default_rng(7)
+    data, support = (3000 + random.normal(size=(count, 3)).astype(np.float32) for count in (6, 4))
+    attributes: dict[str, Any] = {
+        "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 0.0], "rho": [0.0], "coefficients": [1.0, 2.0, 3.0, 4.0],
+        "n_supports": 4, "support_vectors": support.ravel().tolist(),
+    }  # fmt: skip
+    far = np.concatenate([data, [[np.inf, 0, 0]]]).astype(np.float32)
+    squares = np.square(far.astype(np.float64)[:, None] - support.astype(np.float64)).sum(-1)
+    expected = np.exp(-0.5 * squares) @ [1.0, 2.0, 3.0, 4.0]
+    for found in (
+        ml_svm.svm_regressor(far, **as_kernel(attributes)),
+        run_onnxruntime("SVMRegressor", far, attributes, TensorProto.FLOAT)[0],
+    ):
+        np.testing.assert_allclose(found.ravel(), expected, rtol=1e-3)
+    classes: dict[str, Any] = {
+        "kernel_type": "RBF", "kernel_params": [0.5, 0.0, 0.0], "rho": [0.1], "coefficients": [1.0, 2.0, -3.0, -4.0],
+        "support_vectors": support.ravel().tolist(), "vectors_per_class": [2, 2], "classlabels_ints": [0, 1],
+    }  # fmt: skip
+    wanted = run_onnxruntime("SVMClassifier", far, classes, TensorProto.INT64, TensorProto.FLOAT)
+    assert_like(ml_svm.svm_classifier(far, **as_kernel(classes)), wanted)
+
+
 @pytest.mark.parametrize("kind", ["LINEAR", "POLY", "RBF", "SIGMOID"])
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("probabilities", [False, True])

@@ -23,8 +23,10 @@ def kernel_matrix(left: np.ndarray, right: np.ndarray, kind: str, parameters: Se
     """Return k(left[i], right[j]) for the kernel ``kind`` with parameters gamma, coef0 and degree."""
     gamma, coef0, degree = (*parameters, 0.0, 0.0, 0.0)[:3]
     if kind == "RBF":
-        squares = np.square(left).sum(1)[:, None] + np.square(right).sum(1)[None, :] - 2 * (left @ right.T)
-        return np.exp(-gamma * squares.clip(min=0))
+        squares = np.zeros((len(left), len(right)), left.dtype)
+        for feature, other in zip(left.T, right.T, strict=True):  # a difference of squares would cancel far from zero
+            squares += np.square(feature[:, None] - other)
+        return np.exp(-gamma * squares)
     product = left @ right.T
     if kind == "LINEAR":
         return product
