@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import parser
+from onnx import TensorProto, helper, parser
 
 import ort_core
 from ort_core.environment import Environment, default_environment
@@ -206,6 +206,28 @@ def test_a_callback_receives_results_user_data_and_error_text(session_of):
     with pytest.raises(ValueError, match="Required inputs"):
         session.run_async(None, {}, callback, None)
     session.close()
+
+
+@pytest.mark.parametrize("module", [ort_core, onnxruntime], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("wrong", ["rank", "size", "type"])
+def test_a_callback_hears_of_feeds_that_do_not_fit(module, wrong):
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negated", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = module.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {"rank": np.ones(4, np.float32), "size": np.ones((2, 3), np.float32), "type": np.ones((2, 4), np.int64)}
+    heard: list[tuple[object, str]] = []
+    done = threading.Event()
+
+    def callback(results: object, data: object, error: str) -> None:
+        heard.append((data, error))
+        done.set()
+
+    session.run_async(None, {"x": feeds[wrong]}, callback, "mine")
+    assert done.wait(60), "the callback was never called"
+    [(data, error)] = heard
+    assert data == "mine"
+    assert "input" in error
 
 
 def test_arun_is_awaited_and_many_run_at_once(session_of):

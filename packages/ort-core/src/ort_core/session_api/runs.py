@@ -7,6 +7,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ort_core.errors import (
@@ -132,10 +133,26 @@ class SessionRuns(SessionFacts):
         user_data: object,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Compute outputs in another thread, then call ``callback(results, user_data, error_text)``, if any, there."""
-        names, feeds = _checked_names(output_names), self._feeds(input_feed, run_options)
+        """Compute outputs in another thread, then call ``callback(results, user_data, error_text)``, if any, there.
+
+        Feeds that do not fit the model are an error of the run, as in onnxruntime: the callback hears of them.
+
+        Raises:
+            InvalidType: the callback is no function.
+            MissingInput: an input is not fed.
+        """
+        names = _checked_names(output_names)
         if callback is not None and not callable(callback):
             raise InvalidType(f"callback is {callback!r}, expected a function of results, user_data and an error")
+        try:
+            feeds = self._feeds(input_feed, run_options)
+        except MissingInput:
+            raise
+        except InvalidArgument as error:
+            if callback is None:
+                raise
+            self._background.call(partial(_raise, error.with_traceback(None)), callback, user_data)
+            return
         self._background.call(lambda: _shown(self._run(names, feeds, run_options)), callback, user_data)
 
     def run_with_ort_values(
@@ -275,6 +292,10 @@ class SessionRuns(SessionFacts):
     def _record(self, name: str, start_ns: int) -> None:
         if self._profiler is not None:
             self._profiler.record(SESSION, name, start_ns)
+
+
+def _raise(error: OrtError) -> list[object]:
+    raise error
 
 
 def _as_bound(error: OrtError) -> OrtError:
