@@ -17,6 +17,7 @@ from random_graphs import element_types as et
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.growing import grow
 from random_graphs.into_functions import has_functions, with_functions
+from random_graphs.special_values import with_special_values
 from random_graphs.truth import Interpreter, Triple, array_of, exact
 from random_graphs.writer import GraphWriter, Value, model_of, reads, typed
 
@@ -71,7 +72,7 @@ def case_of_seed(seed: int) -> Case | None:
     model = model_of(graph, g.opset)
     names = {each.name for each in graph.input}
     feeds = [{v.name: v.samples[k].native() for v in g.inputs if v.name in names} for k in range(g.assignments)]
-    return Case(seed, model, feeds, tuple(g.families), tuple(flags))
+    return with_special_values(Case(seed, model, feeds, tuple(g.families), tuple(flags)))
 
 
 def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:

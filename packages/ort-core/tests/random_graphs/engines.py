@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
 import ort_core as ort
+from random_graphs import ways
 from random_graphs.cases import Case
 from random_graphs.custom_operators import OPERATORS
 from random_graphs.writer import CUSTOM_DOMAIN
@@ -21,13 +23,17 @@ class NotAsked(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """A way to run a case: whose session, at which level, by how many threads, how often each assignment."""
+    """A way to run a case: whose session, at which level, by how many threads, how often each assignment.
+
+    ``way`` names one of ``ways.OF_SESSIONS``, or ``saved``; without one, assignments are run one behind the other.
+    """
 
     name: str
     provider: str = "CPUExecutionProvider"
     level: str = "ORT_ENABLE_ALL"
     threads: int = 1
     repeats: int = 1
+    way: str = ""
 
     def session(self, case: Case) -> Any:
         """Return a session.
@@ -37,6 +43,9 @@ class Engine:
         """
         if self.name == "onnxruntime":
             return _onnxruntime_session(case)
+        return ort.InferenceSession(case.served.SerializeToString(), self._options(case), providers=[self.provider])
+
+    def _options(self, case: Case) -> ort.SessionOptions:
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.log_severity_level = 4
@@ -44,10 +53,14 @@ class Engine:
         if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
             for operator in OPERATORS:
                 options.register_custom_ops_library(operator)
-        return ort.InferenceSession(case.served.SerializeToString(), options, providers=[self.provider])
+        return options
 
     def runs(self, case: Case) -> Iterator[tuple[int, Sequence[Any]]]:
         """Yield the number of an assignment of sizes and the outputs, in the order of the runs."""
+        if self.way:
+            with np.errstate(all="ignore"):
+                yield from self._ways_runs(case)
+            return
         session = self.session(case)
         with np.errstate(all="ignore"):
             for _ in range(self.repeats):
@@ -57,6 +70,19 @@ class Engine:
                     yield number, session.run(None, dict(case.feeds[number]))
             if self.repeats > 1 and len(case.feeds) > 1:
                 yield 0, session.run(None, dict(case.feeds[0]))
+
+    def _ways_runs(self, case: Case) -> ways.Runs:
+        if self.way != "saved":
+            return ways.OF_SESSIONS[self.way](self.session(case), case)
+
+        def saving(path: Path) -> Any:
+            options = self._options(case)
+            options.optimized_model_filepath = str(path)
+            return ort.InferenceSession(case.served.SerializeToString(), options, providers=[self.provider])
+
+        return ways.saved(
+            lambda content: ort.InferenceSession(content, self._options(case), providers=[self.provider]), saving, case
+        )
 
 
 def _onnxruntime_session(case: Case) -> Any:
@@ -73,8 +99,24 @@ def _onnxruntime_session(case: Case) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
+WAYS = (
+    Engine("by names", way="by names"),
+    Engine("bound", way="bound"),
+    Engine("bound on 2 threads", threads=2, way="bound"),
+    Engine("shared", way="shared"),
+    Engine("shared on 2 threads", threads=2, way="shared"),
+    Engine("to and fro", way="to and fro"),
+    Engine("saved", level="ORT_ENABLE_EXTENDED", way="saved"),
+    Engine("saved after basic passes", level="ORT_ENABLE_BASIC", way="saved"),
+    Engine("extended", level="ORT_ENABLE_EXTENDED", repeats=2),
+    Engine("basic", level="ORT_ENABLE_BASIC", repeats=2),
+    Engine("reference, optimized", "ReferenceExecutionProvider"),
+)
+"""Ways of which each case takes one more."""
+
+
 def engines(seed: int) -> Sequence[Engine]:
-    """Return the engines for a seed: threads alternate, and every case is loaded twice with all optimizations."""
+    """Return the engines for a seed: every case is loaded twice with all optimizations, and in one way more."""
     threads = 3 if seed % 2 else 1
     found = [
         Engine("onnxruntime"),
@@ -84,6 +126,7 @@ def engines(seed: int) -> Sequence[Engine]:
     ]
     if seed % 2 == 0:
         found.append(Engine("unoptimized", level="ORT_DISABLE_ALL", threads=3 if seed % 4 else 1, repeats=2))
+    found.append(WAYS[seed % len(WAYS)])
     return found
 
 
@@ -91,6 +134,7 @@ BY_NAME: Mapping[str, Engine] = {
     each.name: each
     for each in (
         *engines(0),
+        *WAYS,
         *(Engine(f"cpu on {n} threads", threads=n, repeats=3) for n in (1, 2, 3, 4)),
     )
 }

@@ -1,4 +1,4 @@
-"""Reduces a case that shows a difference: fewer outputs, fewer nodes, fewer assignments of sizes.
+"""Reduces a case that shows a difference: fewer outputs, nodes and assignments of sizes, and smaller sizes.
 
 A node is dropped by making its outputs inputs, fed with their true values; what nobody reads goes with it. A step is
 kept where the same engine still shows a difference of the same kind.
@@ -16,6 +16,7 @@ from random_graphs.cases import Case
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.engines import BY_NAME, Engine
 from random_graphs.judging import Difference, judge
+from random_graphs.smaller_sizes import smaller_sizes
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact
 from random_graphs.writer import reads
 
@@ -74,6 +75,7 @@ def _smaller(case: Case) -> Iterator[Case]:
                 yield from _without(case, nodes, nodes[:count], single)
         for node in nodes:
             yield from _without(case, nodes, [node], single)
+    yield from smaller_sizes(case)
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,10 @@ ROUNDS_INSIDE = frozenset(
     ["DynamicQuantizeMatMul", "TreeEnsembleRegressor", "TreeEnsembleClassifier", "LinearClassifier", "QLinearSoftmax"]
 )
 """Operators whose float results hang on decisions inside: a decision on a last bit shows as a leap of the twins."""
+ASKS_FOR_FLOAT32 = frozenset(["QLinearConcat", "GatherBlockQuantized"])
+"""Operators whose kernels take scales of float32 only: what they multiply is rounded once."""
+CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu"])
+"""Operators that multiply by one and a number close to minus one, as their texts say."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_type")
 LARGEST = {"f16": 500.0}
 LARGEST_OF_OTHERS = 1e5
@@ -165,7 +169,8 @@ def exact(array: Any) -> Triple:
 def allowed(value: Triple) -> np.ndarray:
     """Return how far a result may lie from the truth, element by element."""
     assert value.dtype is not None
-    spread = np.abs(value.above - value.truth) + np.abs(value.below - value.truth)
+    with np.errstate(invalid="ignore"):  # infinities, which are compared as they are
+        spread = np.abs(value.above - value.truth) + np.abs(value.below - value.truth)
     finite = np.where(np.isfinite(spread), spread, 0.0)
     typical = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
     size = np.where(np.isfinite(value.truth), np.abs(value.truth), 0.0)
@@ -207,7 +212,25 @@ class Interpreter:
         for side in (1, -1):
             given = [None if v is None else _side(v, side, rounds) for v in inputs]
             twins.append(self._plain(node, given))
+        self._check_last_scale(node, inputs, truths)
         return [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
+
+    def _check_last_scale(self, node: NodeProto, inputs: Sequence[Triple | None], truths: Sequence[Any]) -> None:
+        """Disturb the last float alone: beside it the same disturbance of a dividend leaves quotients as they are.
+
+        Raises:
+            NoTruth: an integer hangs on it.
+        """
+        floats = [i for i, v in enumerate(inputs) if v is not None and v.dtype is not None and v.dtype.is_float]
+        wholes = [i for i, truth in enumerate(truths) if isinstance(truth, np.ndarray) and truth.dtype.kind in "iu"]
+        if len(floats) < 2 or not wholes or node.op_type in MOVES_AND_DECIDES:
+            return
+        for side in (1, -1):
+            given = [None if v is None else v.truth for v in inputs]
+            given[floats[-1]] = _side(inputs[floats[-1]], side, rounds=True)  # type: ignore[arg-type]  # is a float
+            moved = self._plain(node, given)
+            if not all(np.array_equal(moved[i], truths[i]) for i in wholes):
+                raise NoTruth(DISCRETE)
 
     def graph(self, graph: GraphProto, scope: Mapping[str, Triple]) -> list[Triple]:
         """Return the outputs of a graph whose inputs and captured values stand in ``scope``."""
@@ -231,6 +254,8 @@ class Interpreter:
                 if custom is not None:
                     found = custom(*arrays)
                 else:
+                    if node.op_type in ASKS_FOR_FLOAT32:
+                        arrays = [a.astype(np.float32) if a is not None and a.dtype.kind == "f" else a for a in arrays]
                     if (precondition := find_precondition(node.domain, node.op_type)) is not None:
                         opset = self.opset if node.domain == "" else 1
                         precondition(ArrayConditions(_ir_node(node.SerializeToString(), self.opset), opset, arrays))
@@ -335,6 +360,40 @@ def _disturbed(array: np.ndarray, size: np.ndarray, window: float, side: int) ->
     return np.where(np.isfinite(moved), moved, array)
 
 
+def _rounded(twin: np.ndarray, truth: np.ndarray, size: np.ndarray, side: int) -> np.ndarray:
+    """Return a twin with the rounding of its own node: farther from the truth, never back to it."""
+    pattern = _pattern(twin.size).reshape(twin.shape)
+    with np.errstate(all="ignore"):
+        way = np.where(twin == truth, pattern * side, np.sign(twin - truth))
+        moved = twin + way * size
+    return np.where(np.isfinite(moved), moved, twin)
+
+
+def _size_of_roundings(
+    node: NodeProto, inputs: Sequence[Triple | None], truth: np.ndarray, dtype: ElementType
+) -> np.ndarray:
+    """Return how much a node rounds: a window of its result, of its operand where a gate that closes multiplies it.
+
+    A number below the least that engines keep may be nothing in them, and what multiplies it later as well.
+    """
+    with np.errstate(all="ignore"):
+        size = dtype.window * np.abs(truth)
+        if node.op_type in CLOSING_GATES and inputs[0] is not None and inputs[0].truth.shape == truth.shape:
+            size = size + F32.window / 64 * np.abs(inputs[0].truth)
+        if node.op_type == "MeanVarianceNormalization" and inputs[0] is not None:
+            size = size + F32.window / 8 * _share_of_squares(node, inputs[0].truth) * np.abs(truth)
+        if node.op_type.endswith("Window"):
+            size = size + F32.window / 64  # a sum of cosines, which cancel
+        return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
+
+
+def _share_of_squares(node: NodeProto, array: np.ndarray) -> np.ndarray:
+    """Return the mean of squares over the variance: onnx's function takes their difference, where they cancel."""
+    axes = tuple(next((a.ints for a in node.attribute if a.name == "axes"), (0, 2, 3)))
+    variance = np.maximum(array.var(axes, keepdims=True), np.finfo(np.float32).tiny)
+    return (array**2).mean(axes, keepdims=True) / variance
+
+
 @functools.lru_cache(maxsize=512)
 def _pattern(count: int) -> np.ndarray:
     return np.random.default_rng(count).choice([-1.0, 1.0], count)
@@ -361,13 +420,14 @@ def _finished(
     if largest > LARGEST.get(dtype.name, LARGEST_OF_OTHERS):
         raise NoTruth("a value too large")
     if node.op_type not in MOVES_AND_DECIDES:
-        above, below = (_disturbed(t, truth, dtype.window, s) for t, s in ((above, 1), (below, -1)))
+        size = _size_of_roundings(node, inputs, truth, dtype)
+        above, below = (_rounded(t, truth, size, s) for t, s in ((above, 1), (below, -1)))
     elif np.array_equal(above, truth, equal_nan=True) and np.array_equal(below, truth, equal_nan=True):
         return Triple(truth, truth, truth, dtype)
     for twin in (above, below):
         if not np.array_equal(np.isfinite(twin), np.isfinite(truth)):
             raise NoTruth("finite or not hangs on a last bit")
-        moved = np.abs(twin - truth)[np.isfinite(truth)].max(initial=0.0)
+        moved = np.abs(twin[np.isfinite(truth)] - truth[np.isfinite(truth)]).max(initial=0.0)
         most = 16 if node.op_type in ROUNDS_INSIDE else SENSITIVITY
         if moved > most * min(dtype.window, F32.window) * max(largest, 1e-3):
             raise NoTruth("ill-conditioned")

@@ -31,6 +31,10 @@ _MODULES = (
     "machine_learning",
     "shapes",
     "microsoft",
+    "fused_rows",
+    "sequences_of_vectors",
+    "quantized_rest",
+    "standard_rest",
     "custom",
 )
 

@@ -153,3 +153,21 @@ def label_encoder(g: GraphWriter) -> Value:
 def one_hot_encoder(g: GraphWriter) -> Value:
     value = g.pick(et.I64, most=3)
     return g.node("OneHotEncoder", [value], domain=ML, cats_int64s=[0, 1, 2, 7], zeros=1)
+
+
+@family()
+def support_classifier(g: GraphWriter) -> list[Value]:
+    value, count = rows(g), g.choice((1, 4))
+    return g.node(
+        "SVMClassifier", [value], 2, domain=ML, classlabels_ints=[2, 5], vectors_per_class=[count, count],
+        coefficients=g.numbers.uniform(-1, 1, 2 * count).tolist(), rho=[0.25], kernel_params=[0.1, 0.5, 2.0],
+        support_vectors=g.numbers.uniform(-1, 1, 2 * count * value.size(1)).tolist(),
+        kernel_type=g.choice(("LINEAR", "RBF")),
+    )  # fmt: skip
+
+
+@family()
+def categories(g: GraphWriter) -> Value:
+    value = g.pick(et.I64)
+    text = g.node("CategoryMapper", [value], domain=ML, cats_int64s=[0, 1, 2], cats_strings=["a", "b", "c"])
+    return g.node("CategoryMapper", [text], domain=ML, cats_int64s=[5, 6, 7], cats_strings=["c", "a", "_Unused"])

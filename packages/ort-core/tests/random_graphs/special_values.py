@@ -1,0 +1,53 @@
+"""Feeds with what is not a number, infinite, or a zero with a sign, beside the numbers that a generator has chosen.
+
+They are an assignment of sizes more, with the sizes of the first. Where some node has no truth for them (an integer of
+what is not finite, for one), the case stays as it is.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from random_graphs.element_types import of_array
+from random_graphs.truth import NoTruth
+
+if TYPE_CHECKING:
+    from random_graphs.cases import Case
+
+SHARE = 0.25  # of all graphs
+SPECIAL = (np.nan, np.nan, np.inf, -np.inf, -0.0)
+MOST = 3  # of each input
+
+
+def with_special_values(case: Case) -> Case:
+    """Return the case of a share of seeds with one assignment more."""
+    chooser = random.Random(case.seed ^ 0xBAD)
+    if chooser.random() >= SHARE:
+        return case
+    feeds = {name: _with_some(array, chooser) for name, array in case.feeds[0].items()}
+    if all(array is case.feeds[0][name] for name, array in feeds.items()):
+        return case
+    longer = replace(case, feeds=(*case.feeds, feeds), flags=(*case.flags, "special values"))
+    try:
+        longer.truths()
+    except NoTruth:
+        return case
+    return longer
+
+
+def _with_some(array: np.ndarray, chooser: random.Random) -> np.ndarray:
+    if not _is_float(array) or not array.size or chooser.random() < 0.3:
+        return array
+    changed = array.copy()
+    for _ in range(chooser.randint(1, MOST)):
+        changed.flat[chooser.randrange(changed.size)] = chooser.choice(SPECIAL)
+    return changed
+
+
+def _is_float(array: np.ndarray) -> bool:
+    dtype = of_array(array)
+    return dtype is not None and dtype.is_float
