@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from types import ModuleType
 
 import numpy as np
 import onnx
@@ -32,10 +33,10 @@ def addition(
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def outcome(module: object, model: onnx.ModelProto) -> object:
+def outcome(module: ModuleType, model: onnx.ModelProto) -> object:
     """Return the result, or the class of the refusal."""
     try:
-        session = module.InferenceSession(model.SerializeToString(), providers=CPU)  # type: ignore[attr-defined]
+        session = module.InferenceSession(model.SerializeToString(), providers=CPU)
         return session.run(None, {"x": X})[0].tolist()
     except Exception as error:  # noqa: BLE001 - both packages' exceptions, compared by the class of onnxruntime's
         names = [each.__name__ for each in type(error).__mro__]
