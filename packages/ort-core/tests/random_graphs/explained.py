@@ -169,12 +169,24 @@ KNOWN: tuple[Explained, ...] = (
         has_special_values,
     ),
     Explained(
-        "onnxruntime", "GRU LSTM RNN MoE Normalizer RoiAlign", r"expected np\.float64\(-?nan\)",
+        "onnxruntime", "GRU LSTM RNN MoE Normalizer RoiAlign Resize ScatterElements ScatterND",
+        r"expected np\.float64\(-?nan\)",
         "its limits and weights of zero take what is not a number away", has_special_values,
     ),
     Explained(
         "onnxruntime", "BiasGelu FastGelu Gelu CausalConvWithState", r"\(nan\), expected np\.float64\(-?0\.0\)",
         "a gate that has closed times an infinity is no number there", has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "Clip", r"e\+(38|308)\), expected np\.float64\(-?inf\)",
+        "a limit that is left out is the largest number there, and none here", has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "MultiHeadAttention", r"\(nan\), expected np\.float64\(-?0\.0\)",
+        "of a key that is infinite and masked it makes no number", has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "EmbedLayerNormalization", "should have 2 dimensions", "it wants ranks of tables declared"
     ),
     Explained(
         "onnxruntime", "ReduceSumInteger", "type inference failed", "its inference takes sums of uint8 to be int32"

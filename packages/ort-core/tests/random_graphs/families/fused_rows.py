@@ -112,14 +112,14 @@ def small_matrix(g: GraphWriter) -> Value:
 
 
 @family()
-def rows_rotated_with_norm(g: GraphWriter) -> Value:
+def rows_rotated_with_norm(g: GraphWriter) -> list[Value]:
     heads, size = g.choice((1, 2, 3)), g.choice((4, 8, 16))
     batch, length = g.choice((1, 2)), g.choice((1, 3, 5))
     value = g.node("Neg", [g.weights(et.F16, batch, length, heads, size, low=-2, high=2)])
     places = g.constant(np.tile(np.arange(length), (batch, 1)).astype(np.int64))
     angles = np.outer(np.arange(length), 0.5 ** np.arange(size // 2))
     tables = [g.constant(each, et.F32) for each in (np.cos(angles), np.sin(angles))]
-    scale = g.weights(et.F16, size, low=0.5, high=1.5)
+    scale = g.weights(et.F32, size, low=0.5, high=1.5)
     given = [value, scale, places, *tables]
     return g.node("RMSNormRotary", given, (True, False), domain=MICROSOFT, rotary_embedding_dim=size)
 
