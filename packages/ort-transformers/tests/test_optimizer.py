@@ -178,6 +178,25 @@ def test_the_command_line_is_onnxruntimes(tmp_path):
     assert "'SkipLayerNormalization': 1" in done.stderr
 
 
+def test_operators_of_the_standard_alone_are_written_where_that_is_asked_for():
+    options = FusionOptions("bert")
+    options.use_standard_operators = True
+    fused, report = fuse_model(encoder(), options, checks=True, feeds=encoder_feeds())
+    assert report.fused == {"Attention": 1, "LayerNormalization": 1, "Gelu": 1}
+    assert {node.domain for node in fused.graph.node} == {""}
+    assert next(each.version for each in fused.opset_import if not each.domain) == 23
+    assert_same_results(encoder(), fused, encoder_feeds())
+
+
+def test_a_model_without_a_form_in_that_opset_is_refused_with_what_to_do():
+    options = FusionOptions("bert")
+    options.use_standard_operators = True
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]>
+                               g (float[N] x) => (float[N] y) { y = Upsample <mode = "nearest"> (x) }""")
+    with pytest.raises(ort_core.errors.Fail, match="Export it at that opset"):
+        fuse_model(model, options)
+
+
 EMBEDDING = """
 <ir_version: 10, opset_import: ["": 18]>
 words (int64[batch, length] ids, int64[batch, length] segments, int64[batch, length] places)

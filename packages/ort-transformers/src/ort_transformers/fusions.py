@@ -10,7 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 import onnx
+import onnx.version_converter
 
+from ort_core.errors import Fail
 from ort_core.model_optimization import optimize_proto
 from ort_core.plugin.passes import (
     EXTENDED_PASSES,
@@ -18,6 +20,7 @@ from ort_core.plugin.passes import (
     AttentionTarget,
     Level,
     Pass,
+    RotaryEmbeddingFusion,
     RulePass,
     pipeline_for,
 )
@@ -40,6 +43,14 @@ _SWITCHES = {  # the passes of each option; those without one always run
 _BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("LayerNormFusionL1",)}
 
 
+STANDARD_OPSET = 23
+STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
+    *(each for each in EXTENDED_PASSES if each.name == "SimplifiedLayerNormFusion"),
+    RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion(is_standard=True)], Level.EXTENDED),
+    RulePass(ATTENTION, [AttentionFusion(targets=[AttentionTarget.STANDARD])], Level.EXTENDED),
+)
+
+
 def fuse_model(
     source: str | os.PathLike | onnx.ModelProto,
     options: FusionOptions | None = None,
@@ -60,12 +71,33 @@ def fuse_model(
 
     Raises:
         OrtError: the model cannot be loaded.
-        Fail: a fusion changed a result (with ``checks``).
+        Fail: a fusion changed a result (with ``checks``), or the model has no form in the opset of standard operators.
     """
     options = options or FusionOptions("bert")
+    if options.use_standard_operators:
+        source = at_standard_opset(source)
     pipelines = [basic_passes(options), fusion_passes(options)]
     done = optimize_proto(source, pipelines, explains=True, checks=checks, feeds=feeds)
     return done.model, report_of(done)
+
+
+def at_standard_opset(source: str | os.PathLike | onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of at least the opset that brought Attention, RotaryEmbedding and RMSNormalization.
+
+    Raises:
+        Fail: an operator of the model has no form in that opset.
+    """
+    model = source if isinstance(source, onnx.ModelProto) else onnx.load(source)
+    found = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), STANDARD_OPSET)
+    if found >= STANDARD_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, STANDARD_OPSET)
+    except Exception as error:
+        raise Fail(
+            f"the model is of opset {found}, standard operators for attentions need {STANDARD_OPSET}, and it cannot be "
+            f"converted: {error}. Export it at that opset, or leave use_standard_operators out."
+        ) from error
 
 
 def basic_passes(options: FusionOptions) -> Sequence[Pass]:
@@ -77,6 +109,8 @@ def basic_passes(options: FusionOptions) -> Sequence[Pass]:
 def fusion_passes(options: FusionOptions) -> Sequence[Pass]:
     """Return the fusions that options ask for, in their order."""
     wanted = {name for switch, names in _SWITCHES.items() if getattr(options, switch) for name in names}
+    if options.use_standard_operators:
+        return [each for each in STANDARD_PASSES if each.name in wanted]
     chosen = {ATTENTION: RulePass(ATTENTION, [AttentionFusion(targets=attention_targets(options))], Level.EXTENDED)}
     return [chosen.get(each.name, each) for each in EXTENDED_PASSES if each.name in wanted]
 

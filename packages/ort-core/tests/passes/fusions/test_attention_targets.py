@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from fusion_check import fires, ops_of, stays
 
@@ -112,6 +113,23 @@ def test_the_standards_operator_takes_groups_bounds_and_caches(form: str) -> Non
     assert node.domain == ""
     assert (node.int_attribute("q_num_heads", 0), node.int_attribute("kv_num_heads", 0)) == (4, 2)
     assert (len(node.inputs) == 6) == (form == "past")
+
+
+def test_rows_that_a_mask_hides_whole_keep_their_equal_shares_in_the_standards_operator() -> None:
+    body = SCORES.replace("b = Add(c, mask)", "bias = Where(keep, zero, low) b = Add(c, bias)")
+    text = _model(f"{HEADS} {REPEATS} {body}", more=", bool[B,1,3,3] keep").replace(
+        "float over",
+        "float zero = {0.0}, \
+float low = {-3.4028234663852886e38}, float over",
+    )
+    keep = np.ones((2, 1, 3, 3), bool)
+    keep[0, 0, 1] = False
+    fires(_rule(STANDARD), text, sizes=SIZES, opset=23, feeds={"keep": keep})
+
+
+def test_what_the_standards_operator_cannot_say_stays_where_it_alone_is_asked_for() -> None:
+    text = _model(f"{HEADS} {REPEATS} {SCORES}").replace("scale = {0.3}", "scale = {-0.3}")
+    stays(_rule(STANDARD), text, opset=23, because="a positive scale")
 
 
 def test_the_standards_operator_is_not_written_below_its_opset() -> None:

@@ -6,6 +6,8 @@ import pytest
 from fusion_check import fires, ops_of, stays
 
 from ort_core.ir.traversal import walk
+from ort_core.passes.base import Level, RulePass
+from ort_core.passes.fusions.rotary import RotaryEmbeddingFusion
 
 HEAD = "g (float[B,3,8] x, float[B,3,2] angles, float[B,2,3,4] h) => (float[B,2,3,4] y) <int64[4] split = {0,0,2,4}, \
 int64[1] low = {0}, int64[1] half = {2}, int64[1] high = {9223372036854775807}, int64[1] last = {3}, \
@@ -141,3 +143,18 @@ def test_factors_that_are_not_of_pairs_and_tokens_stay(tables: str, because: str
         head = head.replace("float[1,3,4]", "float[1,2,4]")
     halves = "hc = Slice(cos, low, half, two) hn = Slice(sin, low, half, two)"
     stays("RotaryEmbeddingFusion", f"{head} {{ {SPLIT} {halves} {tables} {TURN} }}", because=because)
+
+
+@pytest.mark.parametrize("batch", ["1", "B"])
+def test_the_standards_operator_gets_a_row_for_each_token(batch: str) -> None:
+    rule = RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion(is_standard=True)], Level.EXTENDED)
+    second = f"u = Neg(y) {TURN}".replace("(t,", "(u,").replace("y = ", "z = ")
+    for name in ("b", "m", "a", "r", "p", "q"):
+        second = second.replace(f" {name} = ", f" {name}2 = ").replace(f"({name}", f"({name}2")
+        second = second.replace(f", {name})", f", {name}2)")
+    head = WIDE.format(batch=batch, width=2).replace("float[B,2,3,4] y", "float[B,2,3,4] z")
+    model = fires(rule, f"{head} {{ {SPLIT} {DOUBLED} {TURN} {second} }}", sizes={"B": 2}, opset=23)
+    nodes = [each for each in walk(model.graph) if each.op_type == "RotaryEmbedding"]
+    assert [each.domain for each in nodes] == ["", ""]
+    assert nodes[0].inputs[1:] == nodes[1].inputs[1:], "the tables are made once"
+    stays(rule, f"{head} {{ {SPLIT} {DOUBLED} {TURN} {second} }}", opset=22, because="opset 22")

@@ -33,7 +33,7 @@ from ort_core.passes.fusions.attention_mask import (
     broadcast_type,
 )
 from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
-from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
+from ort_core.passes.fusions.attention_rows import above_lowest, refuse_hidden_rows, replace_hidden_rows
 from ort_core.passes.fusions.attention_scores import find_scores, stacked_behind, why_no_scores
 from ort_core.passes.fusions.attention_targets import AttentionTarget, grouped_attention, standard_attention
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
@@ -154,6 +154,8 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
     if bias is not None:
         bias = broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))
     if parts.target is AttentionTarget.STANDARD:
+        if bias is not None and any(mask.is_finite for mask in parts.masks):
+            bias = above_lowest(patch, bias, place)
         return standard_attention(patch, (query, key, value, bias, *pasts), facts, presents)
     return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts)
 

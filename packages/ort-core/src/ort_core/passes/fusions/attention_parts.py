@@ -76,6 +76,11 @@ def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget
             return grouped
         if scores.softcap:
             return grouped
+    if AttentionTarget.MULTI_HEAD not in targets:
+        return Rejection(
+            f"the operator asked for needs opset {STANDARD_OPSET} and a positive scale; these are opset "
+            f"{match.opset()} and {place.scale}", match.root,
+        )  # fmt: skip
     if scores.softcap:
         return Rejection("the scores are capped by Tanh, for which MultiHeadAttention has no attribute", match.root)
     key, value = _same_cache(match, keys[0], value, read)

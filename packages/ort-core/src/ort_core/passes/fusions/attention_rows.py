@@ -15,7 +15,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import dim, dtype_of, number_of
+from ort_core.passes.fusions.operands import dim, dtype_of, number_of, stands_before
 from ort_core.rewrite.patch import GraphPatch
 
 _AXES_AS_INPUT = {"ReduceMax": 18, "Squeeze": 13}  # since these opsets
@@ -41,6 +41,20 @@ def replace_hidden_rows(patch: GraphPatch, result: Value, bias: Value, opset: in
 def lowest(dtype: DataType) -> float:
     """Return the lowest finite number of an element type."""
     return float(ml_dtypes.finfo(dtype.numpy).min)
+
+
+def above_lowest(patch: GraphPatch, bias: Value, place: Node) -> Value:
+    """Return what is added to the scores with at least half of the lowest finite number.
+
+    Both swallow scores, so that rows without any key have equal shares either way. onnxruntime's kernel of the
+    standard's Attention takes the lowest number itself for a key that is not there, and gives zeros to such rows.
+    """
+    dtype = dtype_of(bias)
+    limit = lowest(dtype) / 2
+    for each in bias.consumers():
+        if each.op_type == "Max" and number_of(each.inputs[-1]) == limit and stands_before(each.output, place):
+            return each.output
+    return patch.op("Max", [bias, patch.constant(np.array(limit, dtype.numpy), "half_of_lowest")], type=bias.type)
 
 
 def _hidden_rows(patch: GraphPatch, bias: Value, opset: int) -> Value:

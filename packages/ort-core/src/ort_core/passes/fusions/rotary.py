@@ -37,13 +37,21 @@ from ort_core.passes.fusions.operands import (
     refuse_dtype,
     same_dim,
 )
-from ort_core.passes.fusions.rotary_factors import Factors, Pairing, existing_tables, make_tables, repeats
+from ort_core.passes.fusions.rotary_factors import (
+    Factors,
+    Pairing,
+    existing_tables,
+    make_standard_tables,
+    make_tables,
+    repeats,
+)
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import OpPattern, Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
 
-RANGE_OPSET = 11
+RANGE_OPSET = 11  # Range counts rows
+STANDARD_OPSET = 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +90,18 @@ class _Turn:
 
 
 class RotaryEmbeddingFusion(RewriteRule[Rotation]):
-    """Fuse a rotation to RotaryEmbedding."""
+    """Fuse a rotation to RotaryEmbedding.
+
+    Args:
+        is_standard: write the operator of the standard, which opset 23 brought, in place of onnxruntime's.
+    """
 
     name = "RotaryEmbeddingFusion"
     emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "RotaryEmbedding"),)
+
+    def __init__(self, *, is_standard: bool = False) -> None:
+        super().__init__()
+        self._is_standard = is_standard
 
     def build_pattern(self) -> Pattern:
         """Return the sum of both products, or both halves of the result; what pairs and factors are is walked."""
@@ -107,8 +123,8 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
         refusal = refuse_dtype(turn.x, match.root)
         if refusal is not None:
             return refusal
-        if match.opset() < RANGE_OPSET:
-            return Rejection(f"rows are counted by Range, which opset {match.opset()} does not have", match.root)
+        if match.opset() < (STANDARD_OPSET if self._is_standard else RANGE_OPSET):
+            return Rejection(f"opset {match.opset()} does not have the operators for it", match.root)
         if is_whole and not (repeats(turn.cos, turn.pairing) and repeats(turn.sin, turn.pairing)):
             return Rejection("the factors are not known to be the same for both elements of each pair", match.root)
         found = _rotation_of(turn, match.output, is_whole=is_whole)
@@ -117,7 +133,7 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
     def rewrite(self, match: Match, bindings: Rotation) -> GraphPatch:
         """Put the operator there, before the split into heads where there is one."""
         patch = GraphPatch(match.model, match.root)
-        tables = existing_tables(bindings.factors, match.root) or make_tables(patch, bindings.factors)
+        tables = self._tables(patch, match, bindings)
         attributes: dict[str, object] = {"num_heads": bindings.num_heads}
         if bindings.is_interleaved:
             attributes["interleaved"] = 1
@@ -127,13 +143,21 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
         source = bindings.x if flat is None else flat
         if flat is None and bindings.turned == bindings.size:
             del attributes["num_heads"]
-        rotated = patch.op("RotaryEmbedding", [source, *tables], attributes, type=source.type, domain=ONNXRUNTIME)
+        domain = "" if self._is_standard else ONNXRUNTIME
+        rotated = patch.op("RotaryEmbedding", [source, *tables], attributes, type=source.type, domain=domain)
         if flat is not None:
             rotated = _split(patch, rotated, bindings)
         patch.replace(bindings.made, rotated)
         assert bindings.made.producer is not None
         patch.remove(*nodes_only_for([bindings.made.producer]))
         return patch
+
+    def _tables(self, patch: GraphPatch, match: Match, rotation: Rotation) -> list[Value]:
+        """Return what the operator reads beside the heads."""
+        factors = rotation.factors
+        if not self._is_standard:
+            return existing_tables(factors, match.root, ONNXRUNTIME) or make_tables(patch, factors)
+        return existing_tables(factors, match.root, "") or make_standard_tables(patch, factors, rotation.x)
 
 
 def _stacked(first: OpPattern, second: OpPattern) -> OpPattern:

@@ -17,7 +17,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import producer_of
-from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, fixed_dim, integers_of, same_dim, stands_before
+from ort_core.passes.fusions.operands import dim, fixed_dim, integers_of, same_dim, stands_before
 from ort_core.rewrite.matcher import constant_of
 from ort_core.rewrite.patch import GraphPatch
 
@@ -25,6 +25,9 @@ _DEPTH = 24  # operators between a factor and what repeats in it; exports have u
 _UNARY = frozenset({"Cos", "Sin", "Cast", "Neg", "Identity", "Sqrt", "Reciprocal", "Exp"})
 _BINARY = frozenset({"Mul", "Add", "Sub", "Div"})
 _KEEPS_ROWS = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Gather", "Transpose", "Split", "Tile"})
+
+
+_SHAPES = ("Reshape", "Expand")  # between a factor and the table of an operator
 
 
 class Pairing(Enum):
@@ -155,18 +158,28 @@ def _keeps_rows(node: Node) -> bool:
     return True
 
 
-def existing_tables(factors: Factors, place: Node) -> list[Value] | None:
+def existing_tables(factors: Factors, place: Node, domain: str) -> list[Value] | None:
     """Return the rows and tables that an earlier rotation by the same factors reads, if they stand before ``place``."""
-    readers = [each for narrow in _narrowed(factors.cos) for each in narrow.consumers() if each.op_type == "Reshape"]
-    for reader in (each for flat in readers for each in flat.output.consumers()):
-        if reader.op_type != "RotaryEmbedding" or reader.domain != ONNXRUNTIME:
+    shaped = [each for narrow in _narrowed(factors.cos) for each in narrow.consumers() if each.op_type in _SHAPES]
+    shaped += [each for flat in shaped for each in flat.output.consumers() if each.op_type in _SHAPES]
+    for reader in (each for table in shaped for each in table.output.consumers()):
+        if reader.op_type != "RotaryEmbedding" or reader.domain != domain:
             continue
         tables = [each for each in reader.inputs[1:4] if each is not None]
-        flat_sin = producer_of(tables[-1], "Reshape")
-        is_same = flat_sin is not None and any(flat_sin.inputs[0] is each for each in _narrowed(factors.sin))
+        source = _before_shapes(tables[-1])
+        is_same = any(source is each for each in _narrowed(factors.sin))
         if is_same and all(stands_before(each, place) for each in tables):
             return tables
     return None
+
+
+def _before_shapes(table: Value) -> Value:
+    """Return the factor with each pair once of which a table was made."""
+    node = producer_of(table, *_SHAPES)
+    while node is not None and node.inputs[0] is not None:
+        table = node.inputs[0]
+        node = producer_of(table, *_SHAPES)
+    return table
 
 
 def _narrowed(factor: Value) -> list[Value]:
@@ -184,6 +197,20 @@ def make_tables(patch: GraphPatch, factors: Factors) -> list[Value]:
     if not factors.has_batch:  # token i of each sentence has row i
         return [patch.constant(np.zeros(1, np.int64), "first_row"), *tables]
     return [_count_rows(patch, factors.cos), *tables]
+
+
+def make_standard_tables(patch: GraphPatch, factors: Factors, batch: Value) -> list[Value]:
+    """Return the tables (batch, length, pairs) for the standard's RotaryEmbedding; ``batch`` has its size in front."""
+    width = patch.constant(np.array([0 if factors.has_batch else 1, -1, factors.pairs], np.int64), "table_shape")
+    narrow = [_narrow(patch, each, factors) for each in (factors.cos, factors.sin)]
+    tables = [patch.op("Reshape", [each, width], type=_typed(each, (None, None, factors.pairs))) for each in narrow]
+    if factors.has_batch:
+        return tables
+    first = patch.op("Gather", [patch.op("Shape", [batch]), patch.constant(np.zeros(1, np.int64), "axis")])
+    ones = patch.constant(np.ones(2, np.int64), "ones")
+    sizes = patch.op("Concat", [first, ones], {"axis": 0})
+    types = [_typed(each, (dim(batch, 0), None, factors.pairs)) for each in tables]
+    return [patch.op("Expand", [each, sizes], type=made) for each, made in zip(tables, types, strict=True)]
 
 
 def _typed(value: Value, shape: tuple[object, ...]) -> TensorType | None:
