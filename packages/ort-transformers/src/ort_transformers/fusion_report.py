@@ -1,4 +1,4 @@
-"""FusionReport: how many attentions, norms and others were fused, and the first reason for each that was not."""
+"""FusionReport: how many attentions, norms and rotations were fused, and the first reason for each that was not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEPTH = 6  # nodes between a softmax and the product with values, of the export
 
 @dataclass(frozen=True, slots=True)
 class Unfused:
-    """An attention or a norm that stays in pieces: the node at its heart, and the first reason."""
+    """An attention, a norm or a rotation that stays in pieces: the node at its heart, and the first reason."""
 
     kind: str
     node: str
@@ -55,7 +55,7 @@ class FusionReport:
         return sum(count for name, count in self.fused.items() if name in NORMS)
 
     def unfused_of(self, kind: str) -> tuple[Unfused, ...]:
-        """Return what stays in pieces of a kind: ``"attention"`` or ``"norm"``."""
+        """Return what stays in pieces of a kind: ``"attention"``, ``"norm"`` or ``"rotation"``."""
         return tuple(each for each in self.unfused if each.kind == kind)
 
     def __str__(self) -> str:
@@ -70,7 +70,9 @@ def report_of(done: OptimizedProto) -> FusionReport:
     model = ModelValues(done.model)
     statistics = model.get_operator_statistics()
     fused = {name: count for name, count in statistics.items() if name in ATTENTIONS | NORMS | _OTHERS}
-    unfused = (*_attentions(model, done.misses), *_norms(model, done.misses))
+    unfused = (
+        *_attentions(model, done.misses), *_norms(model, done.misses), *_rotations(model, done.misses),
+    )  # fmt: skip
     return FusionReport(fused, unfused, dict(done.counts), done.nodes_before, done.nodes_after)
 
 
@@ -127,6 +129,28 @@ def _norms(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
             current = found
         if current.op_type == "ReduceMean":
             yield Unfused("norm", node.name, _reason(misses, (node.name, current.name), ("Norm",)))
+
+
+def _rotations(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
+    """Find sums of two products, one with halves joined of which one is negated: rotations in pieces."""
+    makers = model.output_name_to_node()
+    for node in model.get_nodes_by_op_type("Add"):
+        products = [makers[name] for name in node.input if name in makers and makers[name].op_type == "Mul"]
+        turned = (makers.get(name) for each in products for name in each.input)
+        if len(products) == 2 and any(each is not None and _is_quarter_turn(each, makers) for each in turned):
+            yield Unfused("rotation", node.name, _reason(misses, (node.name,), ("RotaryEmbedding",)))
+
+
+def _is_quarter_turn(node: onnx.NodeProto, makers: Makers) -> bool:
+    """Return whether a node joins a negated value with another, as the turn of pairs by 90 degrees does."""
+    for _ in range(2):  # neighbours are merged by a Reshape, and got an axis before they were joined
+        if node.op_type == "Reshape" and node.input[0] in makers:
+            node = makers[node.input[0]]
+    if node.op_type != "Concat" or len(node.input) != 2 or node.input[0] not in makers:
+        return False
+    first = makers[node.input[0]]
+    first = makers.get(first.input[0], first) if first.op_type == "Unsqueeze" else first
+    return first.op_type == "Neg"
 
 
 def _reason(misses: Sequence[NearMiss], nodes: Sequence[str], passes: Sequence[str]) -> str:

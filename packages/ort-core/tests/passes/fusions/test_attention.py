@@ -347,6 +347,18 @@ def test_choice_of_a_number_that_does_not_swallow_scores_stays_where_rows_may_be
     stays("AttentionFusion", text)
 
 
+@pytest.mark.parametrize("factor", ["0.5", "4.0", "-0.5"])
+def test_a_factor_behind_the_mask_scales_both_where_it_makes_neither_infinite(factor: str) -> None:
+    body = f"{BERT} bias = Where(keep, zero, low) a = Add(m, bias) f = Mul(a, factor) p = Softmax(f) {BACK}"
+    body = body.replace("c = Mul(m, k) ", "")
+    text = _model(body, f"{INPUTS}, bool[B,1,3,3] keep", more=f", float factor = {{{factor}}}")
+    if factor != "0.5":
+        stays("AttentionFusion", text)
+        return
+    node = fires("AttentionFusion", text, sizes={"B": 2}).graph.nodes[-1]
+    assert node.float_attribute("scale", 0.0) == 0.5
+
+
 def test_softmax_whose_shape_is_asked_for_is_fused_all_the_same() -> None:
     body = f"{BERT} p = Softmax(c) {BACK} z = Shape(p)"
     text = _model(body, outputs="float[B,3,8] y, int64[4] z")

@@ -32,13 +32,14 @@ class Mask:
     """What is added to the scores; with ``allowed``, the number that replaces scores where that is false.
 
     One that ``is_inverted`` replaces them where ``allowed`` is true. One that ``is_stacked`` has the shape
-    (batch * heads, queries or 1, keys).
+    (batch * heads, queries or 1, keys). ``factor`` is what its sum with the scores was multiplied by.
     """
 
     value: Value
     allowed: Value | None = None
     is_stacked: bool = False
     is_inverted: bool = False
+    factor: float = 1.0
 
     @property
     def rank(self) -> int | None:
@@ -63,6 +64,9 @@ class Mask:
         """Return it as a tensor to add to scores of four axes."""
         if self.is_stacked:
             return self._pulled_apart(patch, num_heads)
+        if self.allowed is None and self.factor != 1.0:
+            factor = patch.constant(np.array(self.factor, dtype_of(self.value).numpy), "scale")
+            return patch.op("Mul", [self.value, factor], type=self.value.type)
         if self.allowed is None:
             return self.value
         dtype = dtype_of(self.value)

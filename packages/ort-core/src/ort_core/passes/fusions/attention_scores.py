@@ -58,9 +58,19 @@ def find_scores(masked: Value) -> Scores | None:
         if found.softcap and factor != 1.0:
             return None
         return replace(found, factor=found.factor * factor, fours=(*found.fours, four))
-    if value is not masked:
+    if value is masked:
+        return _find_chosen(node) if node.op_type == "Where" else _find_added(node)
+    return _scaled(_find_added(node), factor) if node.op_type == "Add" else None
+
+
+def _scaled(found: Scores | None, factor: float) -> Scores | None:
+    """Return scores whose masks were added before the factor; one above 1 could make -inf of a low number."""
+    if found is None or found.softcap or not 0 < factor <= 1:
         return None
-    return _find_chosen(node) if node.op_type == "Where" else _find_added(node)
+    if any(mask.allowed is not None or mask.is_stacked for mask in found.masks):
+        return None
+    masks = tuple(replace(mask, factor=mask.factor * factor) for mask in found.masks)
+    return replace(found, factor=found.factor * factor, masks=masks)
 
 
 def _find_capped(tanh: Node, cap: float) -> Scores | None:
