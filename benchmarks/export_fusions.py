@@ -210,9 +210,10 @@ def totals(rows: Iterable[dict[str, object]]) -> str:
         kinds = (f"{kind} {sum(r[who][kind] for r in done)}/{sum(r[kind] for r in exports)}" for kind in KINDS)
         whole = sum(all(row[who][kind] >= row[kind] for kind in KINDS) for row in done)
         nodes = sum(row["nodes"] for row in done), sum(row[who]["nodes"] for row in done)
+        equal = sum(is_equal(row[who]) for row in done)
         lines.append(
             f"{who}: {', '.join(kinds)}, nodes {nodes[0]} to {nodes[1]}, {whole} fused whole, "
-            f"{len(exports) - len(done)} failed, equal to torch in both engines {sum(is_equal(row[who]) for row in done)}"
+            f"{len(exports) - len(done)} failed, {equal} equal to torch in both engines"
         )
     return "\n".join(lines)
 
