@@ -359,6 +359,18 @@ def test_a_factor_behind_the_mask_scales_both_where_it_makes_neither_infinite(fa
     assert node.float_attribute("scale", 0.0) == 0.5
 
 
+@pytest.mark.parametrize("low", ["low", "none"])
+def test_a_bound_from_below_goes_where_the_mask_is_finite(low: str) -> None:
+    body = f"{BERT} bias = Where(keep, zero, {low}) a = Add(c, bias) x = Max(a, low) p = Softmax(x) {BACK}"
+    keep = np.ones((2, 1, 3, 3), bool)
+    keep[0, 0, 1] = False
+    text = _model(body, f"{INPUTS}, bool[B,1,3,3] keep", more=INFINITE)
+    if low == "none":
+        stays("AttentionFusion", text)
+        return
+    assert "Max" not in ops_of(fires("AttentionFusion", text, sizes={"B": 2}, feeds={"keep": keep}))
+
+
 def test_softmax_whose_shape_is_asked_for_is_fused_all_the_same() -> None:
     body = f"{BERT} p = Softmax(c) {BACK} z = Shape(p)"
     text = _model(body, outputs="float[B,3,8] y, int64[4] z")

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
-from ort_core.passes.fusions.attention_mask import Mask, find_choice
-from ort_core.passes.fusions.operands import dim, only_reader, same_dim
+from ort_core.passes.fusions.attention_mask import SWALLOWS_SCORES, Mask, find_choice
+from ort_core.passes.fusions.operands import dim, dtype_of, number_of, only_reader, same_dim
 
-_ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div", "Tanh")
+_ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
@@ -42,9 +43,11 @@ class Scores:
 def find_scores(masked: Value) -> Scores | None:
     """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
     value, factor = peel_scale(masked)
-    node = producer_of(value, "MatMul", "Reshape", "Where", "Add", "Tanh")
+    node = producer_of(value, "MatMul", "Reshape", "Where", "Add", "Tanh", "Max")
     if node is None:
         return None
+    if node.op_type == "Max":
+        return _find_bounded(node) if value is masked else None
     if node.op_type == "Tanh":
         return _find_capped(node, factor)
     if node.op_type == "MatMul":
@@ -71,6 +74,20 @@ def _scaled(found: Scores | None, factor: float) -> Scores | None:
         return None
     masks = tuple(replace(mask, factor=mask.factor * factor) for mask in found.masks)
     return replace(found, factor=found.factor * factor, masks=masks)
+
+
+def _find_bounded(bounded: Node) -> Scores | None:
+    """Return the scores of ``Max(scores + mask, lowest)``, which changes nothing where the mask is finite."""
+    if len(bounded.inputs) != 2:
+        return None
+    for inner, limit in (bounded.inputs, bounded.inputs[::-1]):
+        number = number_of(limit)
+        if inner is None or limit is None or limit.rank or number is None or only_reader(inner) is not bounded:
+            continue
+        found = find_scores(inner) if number <= SWALLOWS_SCORES and dtype_of(limit) is DataType.FLOAT else None
+        is_finite = found is not None and all(mask.is_finite for mask in found.masks)
+        return found if is_finite else None
+    return None
 
 
 def _find_capped(tanh: Node, cap: float) -> Scores | None:
