@@ -163,6 +163,16 @@ def attention_cases() -> Iterator[Case]:
     yield Case(module, "Attention", half, {**heads, "unidirectional": 1, "scale": 0.2}, 2, "half")
     square = np.tril(np.ones((2, 1, 6, 6), np.int32))
     yield Case(module, "Attention", [*base, square], heads, 1, "4-d mask")
+    for dtype in (np.int8, np.uint8):
+        projected = [bytes_of(2, 4, 8, dtype=dtype), bytes_of(8, 24, dtype=np.int8) // 2, floats(24), scalar(0.02)]
+        zeros = [scalar(5, dtype), bytes_of(24, dtype=np.int8) // 4]
+        columns = np.abs(floats(24)) * np.float32(0.01)
+        quantized, name = "contrib_quantized_attention", np.dtype(dtype).name
+        masked = [*projected, scalar(0.01), np.array([3, 4], np.int32), zeros[0], scalar(2, np.int8)]
+        yield Case(quantized, "QAttention", masked, heads, 1, f"lengths {name}")
+        yield Case(quantized, "QAttention", [*projected, columns, None, *zeros], heads, 1, f"columns {name}")
+        behind = [*masked[:5], None, *masked[6:], floats(2, 2, 2, 3, 4)]
+        yield Case(quantized, "QAttention", behind, {**heads, "unidirectional": 1}, 2, f"past {name}")
     packed = [floats(2, 3, 2, 3, 4)]
     yield Case(module, "MultiHeadAttention", packed, heads, 1, "packed")
     pairs = [floats(2, 3, 8), floats(2, 5, 2, 2, 4)]

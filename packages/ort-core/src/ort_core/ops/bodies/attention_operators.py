@@ -14,12 +14,15 @@ from ort_core.ops.bodies.attention import (
     padding_mask,
     read_record,
 )
+from ort_core.ops.bodies.quantization import column_parameters, integer_product
 from ort_core.ops.bodies.writer import BodyWriter
 
 _WRITTEN = (
     AttentionFeature.PACKED, AttentionFeature.BIAS, AttentionFeature.MASK, AttentionFeature.PADDING,
     AttentionFeature.PAST, AttentionFeature.PRESENT, AttentionFeature.CAUSAL, AttentionFeature.SCORES,
 )  # fmt: skip
+
+_QUANTIZED_BIAS = 2  # of QAttention: its floats are of the type in which the result is
 
 
 def attention(w: BodyWriter) -> Results:
@@ -31,6 +34,19 @@ def attention(w: BodyWriter) -> Results:
     return [output, None if present is None else w.narrow(present)]
 
 
+def quantized_attention(w: BodyWriter) -> Results:
+    """Attention whose projection is a product of bytes, scaled to the floats of its bias."""
+    record = read_record(w, *_WRITTEN)
+    column_parameters(w, 3, 4, 6, 7)
+    zero = w.scalar(w.input(6), 6) if w.has(6) else None
+    total = integer_product(w, w.input(0), w.input(1), zero, w.find(7))
+    scaled = w.op("Mul", total, w.op("Mul", w.wide(3), w.wide(4)))
+    heads = operands(w, record, w.sum(scaled, w.wide(_QUANTIZED_BIAS)))
+    output, key, value, _ = _dense(w, record, heads, _QUANTIZED_BIAS)
+    present = w.joined(w.unsqueeze(key, 0), w.unsqueeze(value, 0), axis=0) if w.wants(1) else None
+    return [output, None if present is None else w.narrow(present, _QUANTIZED_BIAS)]
+
+
 def multi_head_attention(w: BodyWriter) -> Results:
     """Self or cross attention over projected queries, keys and values; also present key, present value, scores."""
     record = read_record(w, *_WRITTEN)
@@ -40,9 +56,9 @@ def multi_head_attention(w: BodyWriter) -> Results:
 
 
 def _dense(
-    w: BodyWriter, record: AttentionRecord, heads: tuple[Value, Value, Value]
+    w: BodyWriter, record: AttentionRecord, heads: tuple[Value, Value, Value], like: int = 0
 ) -> tuple[Value, Value, Value, Value]:
-    """Return the result with its heads merged, present keys and values, and the scores."""
+    """Return the result with its heads merged, in the type of an input, present keys and values, and the scores."""
     query, key, value = heads
     is_of_another = record.key.layout is Layout.HEADS  # whole already: there is nothing before them
     new = w.size(key, 2)
@@ -57,7 +73,7 @@ def _dense(
     added = w.place(record.mask)
     masks = Masks(bias if added is None else w.sum(added, bias))
     output, scores = attend(w, (query, key, value), record, masks)
-    return w.narrow(merge_heads(w, output)), key, value, scores
+    return w.narrow(merge_heads(w, output), like), key, value, scores
 
 
 def _behind_past(w: BodyWriter, record: AttentionRecord, key: Value, value: Value) -> tuple[Value, Value]:

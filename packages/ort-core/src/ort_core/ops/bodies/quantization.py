@@ -155,7 +155,8 @@ def integer_product(w: BodyWriter, a: Value, b: Value, a_zero: Value | None, b_z
     return w.cast(w.op("MatMulInteger", a, b, *zeros), DataType.FLOAT)
 
 
-def _column_parameters(w: BodyWriter, *indices: int) -> None:
+def column_parameters(w: BodyWriter, *indices: int) -> None:
+    """Refuse scales and zero points other than one for all, or one for each column."""
     for index in indices:
         if w.has(index) and w.rank(index) > 1:
             raise NoBody("scales and zero points of a stack of matrices have no body")
@@ -163,7 +164,7 @@ def _column_parameters(w: BodyWriter, *indices: int) -> None:
 
 def matmul_integer_to_float(w: BodyWriter) -> Results:
     """Y = (A - a_zero) @ (B - b_zero) * a_scale * b_scale + bias."""
-    _column_parameters(w, 2, 3, 4, 5)
+    column_parameters(w, 2, 3, 4, 5)
     a_zero = w.scalar(w.input(4), 4) if w.has(4) else None
     total = integer_product(w, w.input(0), w.input(1), a_zero, w.find(5))
     scaled = w.op("Mul", total, w.op("Mul", w.wide(2), w.wide(3)))
@@ -172,7 +173,7 @@ def matmul_integer_to_float(w: BodyWriter) -> Results:
 
 def dynamic_quantize_matmul(w: BodyWriter) -> Results:
     """Quantize A to uint8 over its own range, multiply with the quantized B, return float."""
-    _column_parameters(w, 2, 3)
+    column_parameters(w, 2, 3)
     levels, scale, zero = w.ops("DynamicQuantizeLinear", w.input(0), outputs=3)
     total = integer_product(w, levels, w.input(1), zero, w.find(3))
     return [w.sum(w.op("Mul", total, w.op("Mul", scale, w.input(2))), w.find(4))]
@@ -180,7 +181,7 @@ def dynamic_quantize_matmul(w: BodyWriter) -> Results:
 
 def quantized_gemm(w: BodyWriter) -> Results:
     """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantized when y_scale is given."""
-    _column_parameters(w, 1, 2, 4, 5)
+    column_parameters(w, 1, 2, 4, 5)
     a, b = (
         w.transpose(w.input(i), 1, 0) if w.integer(name) else w.input(i) for i, name in ((0, "transA"), (3, "transB"))
     )

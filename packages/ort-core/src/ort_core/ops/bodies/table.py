@@ -63,6 +63,7 @@ MICROSOFT: Mapping[str, Write] = {
     "NhwcFusedConv": convolution.nhwc_fused_conv,
     "NhwcMaxPool": convolution.nhwc_max_pool,
     "Pad": tensors.pad,
+    "QAttention": attention_operators.quantized_attention,
     "QGemm": quantization.quantized_gemm,
     "QLinearAdd": quantization.qlinear_add,
     "QLinearAveragePool": quantization.qlinear_average_pool,
