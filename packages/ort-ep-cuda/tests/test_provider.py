@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import inspect
 import subprocess
 import sys
@@ -183,10 +184,10 @@ def test_a_provider_makes_one_device_for_all_of_its_partitions(monkeypatch) -> N
 def test_what_to_install_names_the_package_that_is_installed(monkeypatch, is_for_12) -> None:
     def distribution(name: str) -> object:
         if name == "ort-ep-cuda12" and not is_for_12:
-            raise _sdk.importlib.metadata.PackageNotFoundError(name)
+            raise importlib.metadata.PackageNotFoundError(name)
         return object()
 
-    monkeypatch.setattr(_sdk.importlib.metadata, "distribution", distribution)
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
     for text in (_sdk._TOOLKIT, _sdk._CUDNN, _sdk._EPILOGUES):
         assert ("ort-ep-cuda12" in _sdk._remedy(text)) is is_for_12
 

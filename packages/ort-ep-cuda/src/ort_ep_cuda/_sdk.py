@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -103,9 +102,11 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 def _remedy(text: str) -> str:
     """Return what to install, of the package that is installed: that for CUDA 12 has a name of its own."""
+    from importlib import metadata  # here: a process that has all it needs loads none of it
+
     try:
-        importlib.metadata.distribution("ort-ep-cuda12")
-    except importlib.metadata.PackageNotFoundError:
+        metadata.distribution("ort-ep-cuda12")
+    except metadata.PackageNotFoundError:
         return text.format(package="ort-ep-cuda")
     return text.format(package="ort-ep-cuda12")
 
