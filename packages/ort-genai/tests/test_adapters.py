@@ -1,0 +1,102 @@
+"""LoRA weights go into a running generation, and out again."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from genai_built import built
+from genai_generation_cases import A
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_core
+import ort_genai as og
+from ort_genai.errors import InvalidGeneration
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model whose head has inputs for LoRA weights, empty where none are given."""
+    folder = tmp_path_factory.mktemp("adapted") / "model"
+    shutil.copytree(built(), folder)
+    model = onnx.load(folder / "model.onnx")
+    head = next(node for node in model.graph.node if node.output[0] == "logits")
+    hidden, vocabulary = 64, 288
+    for name, shape in (("lora_A", (hidden, 0)), ("lora_B", (0, vocabulary))):
+        model.graph.initializer.append(numpy_helper.from_array(np.zeros(shape, np.float32), name))
+        sizes = ["rank" if size == 0 else size for size in shape]
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes))
+    head.output[0] = "plain"
+    model.graph.node.extend(
+        [
+            helper.make_node("MatMul", [head.input[0], "lora_A"], ["low"]),
+            helper.make_node("MatMul", ["low", "lora_B"], ["added"]),
+            helper.make_node("Add", ["plain", "added"], ["logits"]),
+        ]
+    )
+    onnx.save(model, folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two adapter files."""
+    found, random = [], np.random.default_rng(3)
+    for number in range(2):
+        made = ort_core.AdapterFormat()
+        made.set_parameters(
+            {
+                name: ort_core.OrtValue.ortvalue_from_numpy(random.standard_normal(shape).astype(np.float32))
+                for name, shape in (("lora_A", (64, 4)), ("lora_B", (4, 288)))
+            }
+        )
+        path = tmp_path_factory.mktemp("files") / f"{number}.onnx_adapter"
+        made.export_adapter(str(path))
+        found.append(str(path))
+    return found
+
+
+def generated(model, adapters=None, names=()):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=len(A) + 9, do_sample=False)
+    generator = og.Generator(model, params)
+    for place in range(3):
+        if place < len(names) and names[place]:
+            generator.set_active_adapter(adapters, names[place])
+        if place == 0:
+            generator.append_tokens(np.array(A, np.int32))
+        for _ in range(3):
+            generator.generate_next_token()
+    return generator.get_sequence(0)[len(A) :].tolist()
+
+
+def test_an_adapter_changes_the_tokens_and_another_one_takes_over_in_between(folder, files):
+    model = og.Model(folder)
+    adapters = og.Adapters(model)
+    for name, file in zip("ab", files, strict=True):
+        adapters.load(file, name)
+    plain = generated(og.Model(built()))
+    assert generated(model) == plain
+    first, second, both = (generated(model, adapters, names) for names in (("a",), ("b",), ("a", "b")))
+    assert len({tuple(each) for each in (plain, first, second)}) == 3
+    assert both[:3] == first[:3]
+    assert both != first
+    adapters.unload("a")
+    with pytest.raises(InvalidGeneration, match="Adapter not found: a; loaded: b"):
+        generated(model, adapters, ("a",))
+    with pytest.raises(InvalidGeneration, match="already loaded"):
+        adapters.load(files[0], "b")
+
+
+def test_a_run_that_is_to_end_ends(folder):
+    model = og.Model(folder)
+    generator = og.Generator(model, og.GeneratorParams(model))
+    generator.append_tokens(np.array(A, np.int32))
+    generator.set_runtime_option("terminate_session", "1")
+    generator.generate_next_token()
+    with pytest.raises(ort_core.OrtError, match=r"(?i)terminate"):
+        generator.generate_next_token()
+    generator.set_runtime_option("terminate_session", "0")
+    generator.generate_next_token()
