@@ -148,6 +148,32 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path):
         og.Model(tmp_path)
 
 
+def test_beams_that_should_follow_a_grammar_are_refused(model):
+    params = og.GeneratorParams(model)
+    params.set_search_options(num_beams=2)
+    params.set_guidance("regex", "a")
+    with pytest.raises(InvalidGeneration, match="beams cannot follow a grammar"):
+        og.Generator(model, params)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pipeline": []}, "several sessions"),
+        ({"sliding_window": {"slide_key_value_cache": True}}, "slide"),
+        ({"filename": "other.onnx"}, r"other\.onnx"),
+        ({"num_hidden_layers": 9}, "no cache 'past_key_values.2.key'"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers = '2'"),
+        ({"inputs": {"input_ids": "words"}}, "no input 'words'"),
+    ],
+)
+def test_a_folder_that_cannot_be_run_is_refused(changes, words):
+    config = og.Config(built())
+    config.overlay(json.dumps({"model": {"decoder": changes}}))
+    with pytest.raises(InvalidModelFolder, match=words):
+        og.Model(config)
+
+
 @pytest.mark.parametrize(
     ("kind", "grammar", "pattern"),
     [

@@ -69,6 +69,7 @@ class Decoder:
 
     def __init__(self, config: Config) -> None:
         stated = config.decoder
+        _refuse_others(stated)
         file = str(stated.get("filename", "model.onnx"))
         path = config.folder / file
         if file not in config.model_data and not path.is_file():
@@ -392,6 +393,17 @@ class AppendedState:
         self._rows[row], self.lengths[row] = presents, before + count
         self.last_feeds, self.last_logits = feeds, logits
         return logits
+
+
+def _refuse_others(stated: Mapping[str, object]) -> None:
+    """Refuse folders whose decoder is run in ways that this one is not."""
+    if "pipeline" in stated:
+        raise InvalidModelFolder("genai_config.json has a decoder of several sessions (pipeline), which cannot be run")
+    sliding = stated.get("sliding_window")
+    if isinstance(sliding, dict) and (sliding.get("slide_key_value_cache") or sliding.get("slide_inputs")):
+        raise InvalidModelFolder(
+            "genai_config.json has caches or inputs that slide (model.decoder.sliding_window), which cannot be run"
+        )
 
 
 def _names(stated: Mapping[str, object], side: str) -> dict[str, str]:

@@ -70,6 +70,8 @@ class Generator:
                 f"max_length ({self._options.max_length}) cannot be greater than model context_length "
                 f"({self._decoder.context_length})"
             )
+        if params.grammar is not None and self._options.num_beams > 1:
+            raise InvalidGeneration("beams cannot follow a grammar: set num_beams to 1, or no guidance")
         self._state = self._decoder.new_state()
         self._rows: list[list[int]] = []
         self._logits: Array | None = None
