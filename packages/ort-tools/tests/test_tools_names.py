@@ -42,6 +42,15 @@ def test_under_the_drop_in_onnxruntimes_name_gives_the_same_classes() -> None:
     assert run(program).split() == ["True"]
 
 
+def test_modules_that_the_package_does_not_have_come_from_an_installed_onnxruntime() -> None:
+    program = (
+        "from ort_core.dropin import install; install(); "
+        "import onnxruntime.tools.reduced_build_config_parser as theirs, onnxruntime.tools.qnn.preprocess as inner; "
+        "print(theirs.__file__.endswith('reduced_build_config_parser.py'), inner.__name__)"
+    )
+    assert run(program).split() == ["True", "onnxruntime.tools.qnn.preprocess"]
+
+
 def test_without_the_package_the_import_says_what_to_install() -> None:
     program = (
         "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"

@@ -96,7 +96,10 @@ class SiblingFinder(MetaPathFinder):
         if sibling is None:
             return None
         other = f"{sibling}.{rest}" if rest else sibling
-        if find_spec(other) is None:
+        try:
+            if find_spec(other) is None:
+                return None
+        except ModuleNotFoundError:  # nor is there a package of that name to look into
             return None
         loader = _AliasLoader(other)
         return ModuleSpec(fullname, loader, origin=other, is_package=loader.is_package(fullname))

@@ -18,9 +18,13 @@ def installed_folder() -> Path | None:
 
 
 def find_tool(fullname: str) -> ModuleSpec | None:
-    """Return the spec of ``onnxruntime.transformers`` or another tool in the installed package, if there is one."""
+    """Return the spec of ``onnxruntime.transformers`` or another tool in the installed package, if there is one.
+
+    Of ``onnxruntime.tools`` single modules, too: those that the package standing for it does not have.
+    """
     package, _, name = fullname.partition(".")
-    if package != "onnxruntime" or name not in TOOLS:  # what lies inside a tool is found by its own path
-        return None
+    first, *rest = name.split(".")
+    if package != "onnxruntime" or first not in TOOLS or (rest and first != "tools"):
+        return None  # what lies inside a tool is found by its own path
     folder = installed_folder()
-    return None if folder is None else PathFinder.find_spec(fullname, [str(folder)])
+    return None if folder is None else PathFinder.find_spec(fullname, [str(folder.joinpath(*name.split(".")[:-1]))])
