@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ort_core.errors import did_you_mean
-from ort_genai.builder.sources import read_json
 from ort_genai.errors import InvalidModelFolder
+from ort_genai.json_files import read_json
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "dml": "DmlExecutionProvider",

@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ort_genai.configuration import Config
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+from ort_genai.json_files import read_json
 
 Message = Mapping[str, Any]  # Any: what a template reads of a message is up to the template
 _LONGEST = 1 << 24  # characters of what a template writes
@@ -263,8 +264,6 @@ def _json(text: str, what: str) -> list[Message]:
 
 
 def _tokenizer_config(folder: Path) -> dict[str, object]:
-    from ort_genai.builder.sources import read_json
-
     file = folder / "tokenizer_config.json"
     return read_json(file) if file.is_file() else {}
 

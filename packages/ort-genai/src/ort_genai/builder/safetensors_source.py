@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ort_genai.builder.sources import read_json
 from ort_genai.errors import InvalidModelFolder
+from ort_genai.json_files import read_json
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",

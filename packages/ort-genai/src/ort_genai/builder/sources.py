@@ -5,13 +5,14 @@ Names are those of Hugging Face's checkpoints, whatever the file calls them; ten
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from ort_genai.builder.gguf_source import GgufSource
+from ort_genai.builder.safetensors_source import SafetensorsSource
 from ort_genai.errors import InvalidModelFolder
 
 
@@ -46,9 +47,6 @@ def open_source(path: Path) -> WeightSource:
     Raises:
         InvalidModelFolder: there is nothing of the two.
     """
-    from ort_genai.builder.gguf_source import GgufSource
-    from ort_genai.builder.safetensors_source import SafetensorsSource
-
     if path.is_file() and path.suffix.lower() == ".gguf":
         return GgufSource(path)
     if (path / "config.json").is_file():
@@ -61,20 +59,3 @@ def open_source(path: Path) -> WeightSource:
         f"{str(path)!r} is no trained model: expected a .gguf file, or a folder with config.json and .safetensors; "
         f"found {found}"
     )
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """Return an object of a JSON file.
-
-    Raises:
-        InvalidModelFolder: there is no such file, or no object in it.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError as error:
-        raise InvalidModelFolder(f"{str(path)!r} is not there") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidModelFolder(f"{str(path)!r} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InvalidModelFolder(f"{str(path)!r} holds {type(found).__name__}, expected an object")
-    return found
