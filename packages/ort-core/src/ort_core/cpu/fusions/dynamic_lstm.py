@@ -1,0 +1,77 @@
+"""DynamicQuantizeLSTM as LSTM: its weights of 8 bits become the floats that they stand for.
+
+Y, H, C = DynamicQuantizeLSTM(x, W8, R8, B, lengths, h, c, P, W_scale, W_zero_point, R_scale, R_zero_point)
+->  Y, H, C = LSTM(x, W, R, B, lengths, h, c, P)
+
+Each step of the operator finds the range of one hidden state and quantizes it, for a product of one row. The LSTM is
+compiled as a whole; it takes four times the memory of the weights, and the states lose nothing to 8 bits: results are
+nearer to those of the float model than the operator's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import Rejection
+from ort_core.plugin.ir import Value
+from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
+
+MICROSOFT = "com.microsoft"
+_ORDINARY = 8  # inputs that LSTM has, too
+_PARAMETERS = {"W": (1, 8, 9), "R": (2, 10, 11)}  # weight, scale, zero point
+
+
+@dataclass(frozen=True, slots=True)
+class LstmWeights:
+    """The weights of an LSTM: float32 (directions, 4H, K) and (directions, 4H, H)."""
+
+    w: np.ndarray
+    r: np.ndarray
+
+
+class DynamicLstmAsLstm(RewriteRule[LstmWeights]):
+    """Write the operator as an LSTM; the binding is its weights."""
+
+    name = "DynamicLstmAsLstm"
+
+    def build_pattern(self) -> Pattern:
+        """Return the operator."""
+        return op("DynamicQuantizeLSTM", var("x"), domain=MICROSOFT, shared=True, more_inputs=True)
+
+    def check(self, match: Match) -> LstmWeights | Rejection:
+        """The weights, their scales and zero points must be constants of matching shapes."""
+        found = {}
+        for name, places in _PARAMETERS.items():
+            arrays = [_constant(match.root.input(place)) for place in places]
+            weight, scale, point = arrays
+            if weight is None or scale is None or point is None:
+                return Rejection(f"{name}, its scale and its zero point are not all constant", match.root)
+            if weight.ndim != 3 or any(each.size not in (len(weight), scale.size) for each in (scale, point)):
+                return Rejection(f"{name} of shape {weight.shape} has scales of shape {scale.shape}", match.root)
+            along = (len(weight), 1, -1)
+            shifted = weight.astype(np.int32) - point.reshape(along).astype(np.int32)
+            real = shifted.astype(np.float32) * scale.reshape(along)
+            found[name] = np.ascontiguousarray(real.transpose(0, 2, 1))
+        return LstmWeights(found["W"], found["R"])
+
+    def rewrite(self, match: Match, bindings: LstmWeights) -> GraphPatch:
+        """Make the LSTM."""
+        patch, root = GraphPatch(match.model, match.root), match.root
+        inputs = [root.input(place) for place in range(_ORDINARY)]
+        inputs[1:3] = [patch.constant(bindings.w), patch.constant(bindings.r)]
+        types = [None if value is None else value.type for value in root.outputs]
+        node = patch.node("LSTM", inputs, list(root.attributes.values()), outputs=types)
+        for old, new in zip(root.outputs, node.outputs, strict=True):
+            if old is not None and new is not None:
+                patch.replace(old, new)
+        patch.remove(root)
+        return patch
+
+
+def _constant(value: Value | None) -> np.ndarray | None:
+    if value is None or value.graph is None:
+        return None
+    constant = value.graph.fixed_constant(value)
+    return None if constant is None else constant.array()
