@@ -41,7 +41,7 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
 )  # fmt: skip
 
 WITH_TORCH = ("silero-vad", "optimum", "olive", "sentence-transformers", "txtai")
-WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20")  # what reads a trained language model and its tokenizer
+WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts
 
 
 DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, and so do older ones of the others

