@@ -84,6 +84,26 @@ def test_other_opsets_are_refused_in_a_sentence(tmp_path, opset, way):
         WAYS[way](source, tmp_path / "small.onnx")
 
 
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [("ImageScaler", {"scale": 0.5, "bias": [0.1, -0.2, 0.3]}), ("Affine", {"alpha": 0.5, "beta": 0.25})],
+)
+@pytest.mark.parametrize("way", ["dynamic", "QDQ", "prepared"])
+def test_operators_that_onnx_has_no_more_are_quantized_around(tmp_path, way, op_type, attributes):
+    model = network(7)
+    model.graph.node.insert(0, helper.make_node(op_type, ["x"], ["scaled"], "early", **attributes))
+    model.graph.node[1].input[0] = "scaled"
+    source, target = tmp_path / "float.onnx", tmp_path / "small.onnx"
+    onnx.save(model, source)
+    WAYS[way](source, target)
+    plain = network(13)
+    bias = np.asarray(attributes.get("bias", attributes.get("beta")), np.float32).reshape(-1, 1, 1)
+    scale = attributes.get("scale", attributes.get("alpha"))
+    feeds = {"x": (SAMPLE["x"] * np.float32(scale) + bias).astype(np.float32)}
+    expected = ort_core.InferenceSession(plain.SerializeToString(), providers=["ReferenceExecutionProvider"])
+    assert relative_error(run(target), expected.run(None, feeds)) < 0.05
+
+
 def test_what_the_converter_refuses_is_told_of_with_both_opsets(tmp_path):
     model = network(8)
     model.graph.node.insert(0, helper.make_node("Upsample", ["x", "no such value"], ["z"]))

@@ -20,6 +20,7 @@ from ort_core.errors import NoSuchFile
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.node_order import put_in_order
 from ort_quantization.quantized_types import type_name
+from ort_quantization.retired_operators import replace_retired
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +161,10 @@ def converted_to(model: ModelProto, target: int) -> ModelProto:
     hidden = [each for each in graph.initializer if opset < _INITIALIZERS_ALONE and each.name not in inputs]
     shown = ModelProto()
     shown.CopyFrom(model)
+    if opset < _INITIALIZERS_ALONE:
+        replace_retired(shown.graph)
+        known = {*inputs, *(each.name for each in hidden)}
+        hidden += [each for each in shown.graph.initializer if each.name not in known]
     shown.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in hidden)
     try:
         found = onnx.version_converter.convert_version(shown, target)
