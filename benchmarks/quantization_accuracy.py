@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ort_core.quantization.layer_report import layer_report
+from ort_core.quantization.model_files import converted_to
 from ort_core.quantization.sample_files import SampleReader
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
@@ -196,7 +197,7 @@ def rows(network: Network, folder: Path) -> Iterator[dict[str, object]]:
     """Yield the rows of one network."""
     source, target = folder / "float.onnx", folder / "small.onnx"
     opset = network.model.opset_import[0].version
-    model = network.model if opset >= OPSET else onnx.version_converter.convert_version(network.model, OPSET)
+    model = network.model if opset >= OPSET else converted_to(network.model, OPSET)
     onnx.save(model, folder / "given.onnx")
     quant_pre_process(folder / "given.onnx", source)
     row: dict[str, object] = {"model": network.name, "variant": "float32", "bytes": source.stat().st_size}
