@@ -85,5 +85,13 @@ def _of_arrays(name: str, found: np.ndarray, expected: np.ndarray, tolerance: To
         facts.mismatches,
         facts.count,
         facts.worst,
-        "" if facts.worst is None or facts.passes else f": {found[facts.worst]} instead of {expected[facts.worst]}",
+        ""
+        if facts.worst is None or facts.passes
+        else f": {_shown(found[facts.worst])} instead of {_shown(expected[facts.worst])}",
     )
+
+
+def _shown(element: object) -> str:
+    """Return one element as text; versions of ml_dtypes write their floats in different ways."""
+    is_narrow = isinstance(element, np.generic) and element.dtype.kind == "V"
+    return str(np.float64(element)) if is_narrow else str(element)

@@ -14,6 +14,8 @@ COMMANDS_ELSEWHERE = {
     "new-ep": ("ort-conformance", "./conformance"),
     "conformance": ("ort-conformance", "./conformance"),
     "quantize": ("ort-quantization", "./packages/ort-quantization"),
+    "batch": ("ort-serve", "./packages/ort-serve"),
+    "serve": ("ort-serve", "./packages/ort-serve"),
     "genai": ("ort-genai", "./packages/ort-genai"),
     "export-coreml": ("ort-ep-coreml", "./packages/ort-ep-coreml"),
 }
