@@ -93,5 +93,6 @@ def _of_arrays(name: str, found: np.ndarray, expected: np.ndarray, tolerance: To
 
 def _shown(element: object) -> str:
     """Return one element as text; versions of ml_dtypes write their floats in different ways."""
-    is_narrow = isinstance(element, np.generic) and element.dtype.kind == "V"
-    return str(np.float64(element)) if is_narrow else str(element)
+    if isinstance(element, np.generic) and element.dtype.kind == "V":
+        return str(np.asarray(element).astype(np.float64).item())
+    return str(element)
