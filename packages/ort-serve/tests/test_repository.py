@@ -167,6 +167,26 @@ def test_models_that_nobody_asks_make_room_and_come_back(folder):
         assert running.server.repository.is_ready()
 
 
+def test_models_that_are_loaded_side_by_side_do_not_all_make_room(folder):
+    for number in range(4):
+        write_model(scaler_text(float(number)), folder / f"other{number}" / "1" / "model.onnx")
+    with running_server(folder, memory_limit=1) as running:
+        repository = running.server.repository
+        models = [repository._models[name] for name in repository.names()]
+        for model in models:
+            running.call(repository.load(model.name))
+
+        async def make_room_for_all() -> int:
+            limit, repository._memory_limit = repository._memory_limit, None
+            await asyncio.gather(*(repository.load(model.name) for model in models))
+            repository._memory_limit = limit
+            for model in models:  # as if all had been loaded before the first made room
+                repository._make_room(model)
+            return sum(bool(model.ready()) for model in models)
+
+        assert running.call(make_room_for_all()) == 1
+
+
 def test_pinned_models_stay(folder):
     (folder / "scaler" / "model.toml").write_text("pinned = true\n")
     write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")

@@ -248,7 +248,7 @@ class ModelRepository:
             self._drain(old)
 
     def _make_room(self, newest: ModelState) -> None:
-        if self._memory_limit is None:
+        if self._memory_limit is None or not newest.ready():  # loaded beside another that took its room already
             return
         while sum(version.nbytes for version in self.loaded()) > self._memory_limit:
             others = [
