@@ -272,4 +272,3 @@ def test_a_sequence_model_is_refused_with_its_reason(tmp_path):
 def test_two_servers_in_one_loop_do_not_meet(folder):
     with running_server(folder) as first, running_server(folder) as second:
         assert ask(first) == ask(second) == 10.0
-        assert asyncio.iscoroutinefunction(infer)
