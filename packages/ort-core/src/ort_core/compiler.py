@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ort_core import stages
+from ort_core.arguments import an, an_object, size, takes, truth, whole
 from ort_core.environment import default_environment
 from ort_core.ep_context.data import OrtEpContextData
 from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
@@ -50,6 +51,11 @@ class ModelCompiler:
         get_initializer_location_func: refused; weights go inside the model or to one file.
     """
 
+    @takes(
+        sess_options=an_object(SessionOptions), embed_compiled_data_into_model=truth,
+        external_initializers_size_threshold=size, flags=whole,
+        graph_optimization_level=an(GraphOptimizationLevel),
+    )  # fmt: skip
     def __init__(
         self,
         sess_options: SessionOptions,
@@ -88,6 +94,8 @@ class ModelCompiler:
         from ort_core.onnx_io.save import save_model
 
         path = default_path(self._source.path) if output_model_path is None else Path(output_model_path)
+        if not path.name:
+            raise InvalidArgument("the path of the output model is empty")
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and path.exists():
             raise Fail(f"the output model {str(path)!r} exists already; remove it, or drop the flag")
         folder, stem = self._binaries or (path.parent, path.stem)

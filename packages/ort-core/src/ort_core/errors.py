@@ -198,6 +198,18 @@ class InvalidObject(InvalidType, RuntimeError):
     """A value is none of onnxruntime's objects (onnxruntime raises ``RuntimeError`` here)."""
 
 
+class WrongObject(InvalidObject, AttributeError):
+    """A value is none of the API's objects (onnxruntime asks it for what it holds: ``AttributeError``)."""
+
+
+class InvalidRequest(InvalidType, ValueError):
+    """A list of providers or of their options cannot be read (onnxruntime raises ``ValueError`` here)."""
+
+
+class InvalidChoice(InvalidType, ValueError):
+    """A value is no member of an enumeration (onnxruntime raises ``TypeError``, Python ``ValueError``)."""
+
+
 class BoundInputMissing(MissingInput, RuntimeError):
     """A run over bindings lacks an input (onnxruntime raises ``RuntimeError`` here)."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ort_core.arguments import strings, takes
 from ort_core.cache.about import About, writing_about
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
@@ -223,6 +224,7 @@ class InferenceSession(SessionRuns):
         """Return when profiling began, in nanoseconds since the epoch; 0 when it is off."""
         return 0 if self._profiler is None else self._profiler.start_wall_ns
 
+    @takes(options=strings)
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Check options that change while a session lives; no installed provider has any, so they have no effect."""
         for name, value in options.items():

@@ -63,7 +63,7 @@ def test_an_attribute_of_another_type_is_refused(name, value):
         setattr(SessionOptions(), name, value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("intra_op_num_threads", -1), ("log_severity_level", 7)])
+@pytest.mark.parametrize(("name", "value"), [("max_allocation_bytes", -1), ("log_severity_level", 7)])
 def test_a_number_outside_its_range_is_refused(name, value):
     with pytest.raises(InvalidArgument, match=name):
         setattr(SessionOptions(), name, value)

@@ -20,19 +20,16 @@ TAKEN = {  # what onnxruntime refuses, and this project takes
     "run_ov_numpy": "an array is a feed",
     "so_level_int": "an enumeration takes its numbers",
     "so_mode_int": "an enumeration takes its numbers",
-    "dev_make2": "the number of a device is looked at where the device is",
     "mi": "plugins bring names of their own",
 }
 REFUSED = {  # what onnxruntime takes
     "bind_unknown_out": "a run would fail",
     "bind_cuda": "a run would fail",
     "ov_update_type": "the bytes of other elements are no values",
-    "so_threads_neg": "no number of threads",
 }
 OTHER = {  # another class: nobody catches these
     "dir_file": "a folder is no file", "empty_path": "a name of no file", "sess_opts_type": "TypeError says more",
-    "bind_wrong_type": "TypeError says more", "bind_ortvalue_wrong": "as above",
-    "dlpack_bad": "as above", "so_ext_np": "TypeError and RuntimeError", "so_free": "names the dimension",
+    "so_ext_np": "TypeError and RuntimeError",
     "so_optpath": "says what cannot be written", "tuning": "there are no records", "compiler_nofile": "NoSuchFile",
     "sparse_bad": "the object inside is asked for",
 }  # fmt: skip

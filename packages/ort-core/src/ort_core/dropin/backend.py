@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ort_core.arguments import takes, text
 from ort_core.dropin.lenient import InferenceSession, RunOptions, SessionOptions
 from ort_core.errors import InvalidValue, NotImplemented, OrtError
 from ort_core.onnx_io.adapters import Backend, BackendRep
@@ -88,9 +89,10 @@ class OnnxRuntimeBackend(Backend):
         return True, ""
 
     @classmethod
+    @takes(device=text)
     def supports_device(cls, device: str) -> bool:
         """Return whether there is a device of a kind (``CPU``, ``CUDA:0``)."""
-        kind = str(device).split(":")[0].upper()
+        kind = device.split(":")[0].upper()
         return kind == "CPU" or ("GPU" if kind == "CUDA" else kind) in get_device()
 
     @classmethod

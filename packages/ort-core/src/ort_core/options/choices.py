@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import enum
 
+from ort_core.errors import InvalidChoice
+
 
 class Choice(enum.IntEnum):
     """An enumeration that shows its members' names, as onnxruntime's do."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Choice:
+        names = ", ".join(f"{cls.__name__}.{member.name}" for member in cls)
+        raise InvalidChoice(f"{value!r} ({type(value).__name__}) is none of {names}")
 
     __str__ = enum.Enum.__str__
     __format__ = enum.Enum.__format__

@@ -7,6 +7,7 @@ import logging
 import os
 from typing import Generic, TypeVar, cast, overload
 
+from ort_core.arguments import text, truth, whole
 from ort_core.errors import InvalidType, InvalidValue
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,8 @@ _T = TypeVar("_T")
 
 class Option(Generic[_T]):
     """A typed attribute: a descriptor that checks what is set. ``range`` (both ends included) limits numbers.
+
+    ``raises``: what lies below the range counts as its lower end, as onnxruntime takes it.
 
     ``no_effect`` says why one of onnxruntime's attributes changes nothing here; whoever sets another value than the
     default finds it in the log, as for configuration keys without effect.
@@ -30,7 +33,9 @@ class Option(Generic[_T]):
         range: tuple[float, float] | None = None,
         optional: bool = False,
         no_effect: str = "",
+        raises: bool = False,
     ) -> None:
+        self._raises = raises
         self._kind, self._default, self._range, self._optional = kind, default, range, optional
         self.no_effect = no_effect
         self.__doc__ = doc
@@ -57,17 +62,19 @@ class Option(Generic[_T]):
             return None
         if issubclass(self._kind, enum.IntEnum):
             return self._member(value)
-        if self._kind is bool and isinstance(value, int) and value in (0, 1):
-            return bool(value)
-        if self._kind is str and isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        if self._kind in (int, float) and not isinstance(value, (bool, str)) and hasattr(value, "__index__"):
-            value = int(cast(int, value))
-        accepted = (int, float) if self._kind is float else self._kind
-        if not isinstance(value, accepted) or (isinstance(value, bool) and self._kind is not bool):
-            raise InvalidType(
-                f"{self._owner}.{self._name} is {value!r} ({type(value).__name__}), expected {self._kind.__name__}"
-            )
+        what = f"{self._owner}.{self._name}"
+        if self._kind is str:
+            return text(os.fspath(value) if isinstance(value, os.PathLike) else value, what)
+        if self._kind is bool:
+            return truth(value, what)
+        if self._kind not in (int, float):
+            if not isinstance(value, self._kind):
+                raise InvalidType(f"{what} is {value!r} ({type(value).__name__}), expected {self._kind.__name__}")
+            return value
+        if self._kind is int or not isinstance(value, float):
+            value = whole(value, what)
+        if self._raises and self._range is not None:
+            value = max(value, cast(int, self._range[0]))
         if self._range is not None and not self._range[0] <= cast(float, value) <= self._range[1]:
             raise InvalidValue(
                 f"{self._owner}.{self._name} is {value!r}, expected {self._range[0]} to {self._range[1]}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 
+from ort_core.options.choices import Choice
 
-class OrtExecutionProviderDevicePolicy(enum.IntEnum):
+
+class OrtExecutionProviderDevicePolicy(Choice):
     """Which devices a session prefers when no provider is named."""
 
     DEFAULT = 0
@@ -25,7 +27,7 @@ class OrtCompileApiFlags(enum.IntFlag):
     ERROR_IF_OUTPUT_FILE_EXISTS = 2
 
 
-class OrtCompiledModelCompatibility(enum.IntEnum):
+class OrtCompiledModelCompatibility(Choice):
     """Whether a compiled model fits a device."""
 
     EP_NOT_APPLICABLE = 0

@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ort_core.errors import InvalidArgument, InvalidObject, InvalidType, InvalidValue
+from ort_core.arguments import a_mapping, sizes, takes, text, texts, truth, whole
+from ort_core.errors import InvalidArgument, InvalidObject, InvalidType, InvalidValue, WrongObject
 from ort_core.frozen import frozen
 from ort_core.options.choices import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from ort_core.options.option import Option
@@ -52,8 +53,10 @@ class SessionOptions(StrictOptions):
     graph_optimization_level = Option(
         GraphOptimizationLevel, GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the graph is optimized."
     )
-    inter_op_num_threads = Option(int, 0, "Operators at the same time; 0 chooses.", range=_THREADS, no_effect=IN_TURN)
-    intra_op_num_threads = Option(int, 0, "Threads within an operator; 0 chooses.", range=_THREADS)
+    inter_op_num_threads = Option(
+        int, 0, "Operators at the same time; 0 chooses.", range=_THREADS, raises=True, no_effect=IN_TURN
+    )
+    intra_op_num_threads = Option(int, 0, "Threads within an operator; 0 chooses.", range=_THREADS, raises=True)
     log_severity_level = Option(
         int,
         -1,
@@ -121,12 +124,14 @@ class SessionOptions(StrictOptions):
         """Return an entry that was set (``UnknownOption`` otherwise)."""
         return self._entry(key)
 
+    @takes(name=text)
     def add_initializer(self, name: str, value: object, /) -> None:
         """Give an initializer's data as an OrtValue, which several sessions may share."""
         if not hasattr(value, "is_tensor"):
             raise InvalidObject(f"the value of initializer {name!r} is a {type(value).__name__}, expected an OrtValue")
         self._initializers[name] = value
 
+    @takes(names=texts)
     def add_external_initializers(self, names: Sequence[str], values: Sequence[object], /) -> None:
         """Give the data of initializers that the model keeps in external files, as OrtValues."""
         if len(names) != len(values):
@@ -137,6 +142,7 @@ class SessionOptions(StrictOptions):
             self.add_initializer(name, value)
         self._external_initializers |= set(names)
 
+    @takes(names=texts, lengths=sizes)
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[bytes | bytearray | memoryview], lengths: Sequence[int], /
     ) -> None:
@@ -148,20 +154,26 @@ class SessionOptions(StrictOptions):
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
             self._external_files[name] = memoryview(buffer).cast("B")[:length]
 
+    @takes(name=text, size=whole)
     def add_free_dimension_override_by_name(self, name: str, size: int, /) -> None:
         """Fix the size of a named dimension of the model's inputs."""
         self._dimensions_by_name[name] = _size(name, size)
 
+    @takes(denotation=text, size=whole)
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int, /) -> None:
         """Fix the size of every input dimension with a denotation, such as ``DATA_BATCH``."""
         self._dimensions_by_denotation[denotation] = _size(denotation, size)
 
+    @takes(name=text, options=a_mapping)
     def add_provider(self, name: str, options: Mapping[str, str], /) -> None:
         """Ask for an execution provider; the first one added is preferred."""
         self._providers.append((name, {str(k): str(v) for k, v in options.items()}))
 
+    @takes(options=a_mapping)
     def add_provider_for_devices(self, devices: Sequence[Any], options: Mapping[str, str], /) -> None:
         """Ask for the provider of these devices (from ``get_ep_devices``; all of one provider)."""
+        if other := [device for device in devices if not hasattr(device, "ep_name")]:
+            raise WrongObject(f"devices holds {other[0]!r}, expected what get_ep_devices() returns")
         names = {device.ep_name for device in devices}  # Any above: OrtEpDevice lives in a higher layer
         if len(names) != 1:
             raise InvalidArgument(
@@ -198,9 +210,10 @@ class SessionOptions(StrictOptions):
             raise InvalidType(f"the delegate is {delegate!r}, expected a callable")
         self._policy, self._policy_delegate = None, delegate
 
+    @takes(cancel=truth)
     def set_load_cancellation_flag(self, cancel: bool, /) -> None:
         """Ask a session that is being made with these options, in another thread, to stop."""
-        self._load_cancelled = bool(cancel)
+        self._load_cancelled = cancel
 
     def register_custom_ops_library(self, library: object, /) -> None:
         """Give the session operators: an ``OpLibrary``, an operator, a module or its name, or a Python file.
@@ -288,7 +301,7 @@ class SessionOptions(StrictOptions):
         return self._load_cancelled
 
 
-def _size(name: str, size: object) -> int:
-    if isinstance(size, bool) or not hasattr(size, "__index__") or int(cast(int, size)) < 0:
+def _size(name: str, size: int) -> int:
+    if size < 0:
         raise InvalidArgument(f"the size of dimension {name!r} is {size!r}, expected an integer from 0")
-    return int(cast(int, size))
+    return size

@@ -9,7 +9,8 @@ import logging
 import warnings
 from typing import Any, ClassVar, TypeVar, cast
 
-from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, UnknownOption, did_you_mean
+from ort_core.arguments import text
+from ort_core.errors import InvalidArgument, InvalidValue, UnknownOption, did_you_mean
 from ort_core.options.choices import ExecutionMode, GraphOptimizationLevel
 from ort_core.options.option import Option
 from ort_core.settings import (
@@ -86,8 +87,7 @@ class StrictOptions:
         return f"{type(self).__name__}({text})"
 
     def _add_entry(self, key: str, value: str) -> None:
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidType(f"a configuration entry is a pair of strings, found {key!r}: {value!r}")
+        key, value = text(key, "the key of a configuration entry"), text(value, f"the value of {key!r}")
         if not key or len(key) > MAX_KEY_LENGTH or len(value) > MAX_VALUE_LENGTH:
             raise InvalidValue(
                 f"Config key is empty or longer than maximum length {MAX_KEY_LENGTH}, or its value than "

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ort_core.errors import Fail, NoSuchAdapter
+from ort_core.arguments import a_path, an_object, takes, whole
+from ort_core.errors import Fail, InvalidMapping, NoSuchAdapter
 from ort_core.session_api.adapter_file import FORMAT_VERSION, read_adapter, write_adapter
 from ort_core.tensors.ort_value import OrtValue
 
@@ -18,6 +19,7 @@ class LoraAdapter:
     def __init__(self) -> None:
         self.parameters: dict[str, OrtValue] = {}
 
+    @takes(path=a_path)
     def Load(self, path: str, /) -> None:  # noqa: N802 - onnxruntime's name
         """Map a file; its tensors are read when they are used."""
         self.parameters = AdapterFormat.read_adapter(path).get_parameters()
@@ -37,6 +39,7 @@ class AdapterFormat:
         self._parameters: dict[str, OrtValue] = {} if adapter is None else dict(adapter._parameters)
 
     @staticmethod
+    @takes(file_path=a_path)
     def read_adapter(file_path: str | os.PathLike) -> AdapterFormat:
         """Return the adapter of a file.
 
@@ -50,6 +53,7 @@ class AdapterFormat:
         adapter._parameters = {name: OrtValue.of(array) for name, array in arrays.items()}
         return adapter
 
+    @takes(file_path=a_path)
     def export_adapter(self, file_path: str | os.PathLike) -> None:
         """Write a file."""
         arrays = {name: value.numpy() for name, value in self._parameters.items()}
@@ -63,6 +67,7 @@ class AdapterFormat:
         """Return the version of the file format."""
         return self._format_version
 
+    @takes(adapter_version=whole)
     def set_adapter_version(self, adapter_version: int) -> None:
         """Set the version of the adapter."""
         self._adapter_version = adapter_version
@@ -71,6 +76,7 @@ class AdapterFormat:
         """Return the version of the adapter."""
         return self._adapter_version
 
+    @takes(model_version=whole)
     def set_model_version(self, model_version: int) -> None:
         """Set the version of the model that the adapter is for."""
         self._model_version = model_version
@@ -81,7 +87,10 @@ class AdapterFormat:
 
     def set_parameters(self, params: Mapping[str, OrtValue]) -> None:
         """Set the tensors by name."""
-        self._parameters = dict(params)
+        if not isinstance(params, Mapping):
+            raise InvalidMapping(f"the parameters are {params!r}, expected a mapping of names to OrtValues")
+        wanted = an_object(OrtValue)
+        self._parameters = {name: wanted(value, f"parameter {name!r}") for name, value in params.items()}
 
     def get_parameters(self) -> dict[str, OrtValue]:
         """Return the tensors by name."""

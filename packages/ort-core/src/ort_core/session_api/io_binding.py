@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from ort_core.errors import InvalidValue, did_you_mean
+from ort_core.arguments import sizes, whole
+from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, WrongObject, did_you_mean
 from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.tensors.device import Device, OrtDevice, directory_in_use, find_device
@@ -107,6 +108,8 @@ class IOBinding:
             array = np.asarray(arr_on_cpu)
         except (ValueError, TypeError, RuntimeError) as error:  # a list that is no tensor, another library's refusal
             raise InvalidValue(f"what is to be bound to the input {name!r} is no array: {error}") from error
+        if array.dtype == object and not isinstance(arr_on_cpu, np.ndarray):
+            raise InvalidValue(f"what is to be bound to the input {name!r} is no array: {arr_on_cpu!r}")
         self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(array))
 
     def bind_input(
@@ -122,13 +125,13 @@ class IOBinding:
         self._check_input(name)
         self._is_direct_known = False
         device = _device(device_type, device_id)
-        self._fed[name] = _memory(device, int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
+        self._fed[name] = _memory(device, buffer_ptr, element_type_of(element_type), shape)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to an OrtValue."""
         self._check_input(name)
         if not isinstance(ortvalue, OrtValue):
-            raise InvalidValue(f"input {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
+            raise WrongObject(f"input {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
         self._is_direct_known = False
         self._fed[name] = ortvalue
 
@@ -153,13 +156,13 @@ class IOBinding:
             return
         if element_type is None or shape is None:
             raise InvalidValue("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
-        self._wanted[name] = _memory(device, int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
+        self._wanted[name] = _memory(device, buffer_ptr, element_type_of(element_type), shape)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Ask for an output in the memory of an OrtValue."""
         self._check_output(name)
         if not isinstance(ortvalue, OrtValue):
-            raise InvalidValue(f"output {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
+            raise WrongObject(f"output {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
         self._is_direct_known = False
         self._wanted[name] = ortvalue
 
@@ -310,8 +313,9 @@ def _device(device_type: str | OrtDevice, device_id: int) -> Device:
     return device
 
 
-def _memory(device: Device, address: int, dtype: DataType, shape: tuple[int, ...]) -> OrtValue | _Memory:
+def _memory(device: Device, buffer_ptr: int, dtype: DataType, dimensions: Sequence[int]) -> OrtValue | _Memory:
     """Return memory of the caller, on the host or on a device."""
+    address, shape = whole(buffer_ptr, "the address of a buffer"), sizes(dimensions, "the shape of a buffer")
     if device.is_cpu:
         return _Memory(address, dtype, shape)
     if dtype is DataType.STRING:
@@ -330,9 +334,11 @@ def _array_of(bound: OrtValue | _Memory | Device | None) -> np.ndarray | None:
     return bound.value if isinstance(bound.value, np.ndarray) else None
 
 
-def _unknown(name: str, known: list[str], what: str) -> InvalidValue:
+def _unknown(name: object, known: list[str], what: str) -> InvalidArgument:
+    if not isinstance(name, str):
+        return InvalidType(f"{name!r} is no name; the model's {what}: {', '.join(known)}")
     return InvalidValue(
-        f"Failed to find NodeArg with name: {name} in the def list.{did_you_mean(str(name), known)} "
+        f"Failed to find NodeArg with name: {name} in the def list.{did_you_mean(name, known)} "
         f"The model's {what}: {', '.join(known)}"
     )
 

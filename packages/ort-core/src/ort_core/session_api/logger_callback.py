@@ -9,7 +9,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import ClassVar
 
-from ort_core.errors import InvalidType, InvalidValue
+from ort_core.arguments import takes, whole
+from ort_core.errors import InvalidValue
 from ort_core.session_api.process import SEVERITIES, log, set_default_logger_severity
 
 LoggerCallback = Callable[[int, str, str, str, str], object]  # severity, category, logid, code_location, message
@@ -65,6 +66,7 @@ class CallbackHandler(logging.Handler):
             self._inside.is_calling = False
 
 
+@takes(severity=whole)
 def set_default_logger_callback(callback: LoggerCallback | None, severity: int = 2) -> None:
     """Call a function for every message of the logger ``ort_core``; ``None`` ends that.
 
@@ -77,8 +79,6 @@ def set_default_logger_callback(callback: LoggerCallback | None, severity: int =
         InvalidValue: the severity is not 0 to 4, or the callback cannot be called.
         InvalidType: the severity is no integer.
     """
-    if isinstance(severity, bool) or not isinstance(severity, int):
-        raise InvalidType(f"the severity is {severity!r}, expected an integer from 0 to 4")
     if not 0 <= severity < len(SEVERITIES):
         raise InvalidValue(f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
     if callback is not None and not callable(callback):

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from ort_core.arguments import a_path, an, or_none, strings, takes, text, whole
 from ort_core.environment import default_environment
 from ort_core.ep_context.nodes import compatibility_text
-from ort_core.errors import Fail, InvalidType, InvalidValue, UnsupportedLibrary
+from ort_core.errors import Fail, InvalidValue, UnsupportedLibrary
 from ort_core.options import OrtCompiledModelCompatibility
 from ort_core.session_api import devices
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
@@ -25,27 +26,24 @@ SEVERITIES = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, loggi
 _ARENA_ONLY = "memory is planned per device and run; there is no allocator to register"
 
 
+@takes(severity=whole)
 def set_default_logger_severity(severity: int, /) -> None:
     """Set what the logger ``ort_core`` lets through: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
-    if isinstance(severity, bool) or not isinstance(severity, int):
-        raise InvalidType(f"the severity is {severity!r}, expected an integer from 0 to 4")
     if not 0 <= severity < len(SEVERITIES):
         raise InvalidValue(f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
     log.setLevel(SEVERITIES[severity])
 
 
+@takes(verbosity=whole)
 def set_default_logger_verbosity(verbosity: int, /) -> None:
     """Accept onnxruntime's detail of verbose lines: above 0, the logger ``ort_core`` lets everything through."""
-    if isinstance(verbosity, bool) or not isinstance(verbosity, int):
-        raise InvalidType(f"the verbosity is {verbosity!r}, expected an integer")
     if verbosity > 0 and log.level == logging.DEBUG:
         log.setLevel(1)
 
 
+@takes(seed=whole)
 def set_seed(seed: int, /) -> None:
     """Fix the random numbers of sessions that are made from now on."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InvalidType(f"the seed is {seed!r}, expected an integer")
     default_environment().seed = seed
 
 
@@ -111,13 +109,13 @@ def disable_telemetry_events() -> None:
     """Do nothing: there is no telemetry."""
 
 
+@takes(memory_info=an(OrtMemoryInfo), arena_cfg=or_none(an(OrtArenaCfg)))
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None = None, /) -> None:
     """Check the arguments; they have no effect."""
-    if not isinstance(memory_info, OrtMemoryInfo):
-        raise InvalidType(f"memory_info is a {type(memory_info).__name__}, expected OrtMemoryInfo")
     log.info("create_and_register_allocator has no effect: %s", _ARENA_ONLY)
 
 
+@takes(provider=text, options=strings)
 def create_and_register_allocator_v2(
     provider: str, memory_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg | None = None, /
 ) -> None:
@@ -125,6 +123,7 @@ def create_and_register_allocator_v2(
     create_and_register_allocator(memory_info, arena_cfg)
 
 
+@takes(registration_name=text, path=a_path)
 def register_execution_provider_library(registration_name: str, path: str, /) -> None:
     """Refuse: providers are Python packages here.
 
@@ -138,6 +137,7 @@ def register_execution_provider_library(registration_name: str, path: str, /) ->
     )
 
 
+@takes(registration_name=text)
 def unregister_execution_provider_library(registration_name: str, /) -> None:
     """Refuse: nothing was registered. Raises ``Fail`` always."""
     raise Fail(

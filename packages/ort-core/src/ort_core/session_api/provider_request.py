@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ort_core.errors import InvalidArgument, InvalidType
+from ort_core.errors import InvalidArgument, InvalidRequest
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
@@ -51,23 +51,25 @@ def provider_request(
 def normalized(providers: Providers, provider_options: Sequence[Mapping[str, object]] | None) -> Request:
     """Return the request in its one form; a provider named twice counts once, with a warning."""
     if isinstance(providers, str) or not isinstance(providers, Sequence):
-        raise InvalidType(f"providers is {providers!r}, expected a list such as [{providers!r}]")
+        raise InvalidRequest(f"providers is {providers!r}, expected a list such as [{providers!r}]")
     entries: list[tuple[str, Mapping[str, object]]] = []
     if provider_options is not None:
+        if not isinstance(provider_options, Sequence):
+            raise InvalidRequest(f"provider_options is {provider_options!r}, expected a list with a mapping for each")
         if len(providers) != len(provider_options):
-            raise InvalidArgument(
+            raise InvalidRequest(
                 "'providers' and 'provider_options' should be the same length if both are given: "
                 f"{len(providers)} and {len(provider_options)}"
             )
         if not all(isinstance(name, str) for name in providers):
-            raise InvalidArgument("Only string values for 'providers' are supported if 'provider_options' is given.")
+            raise InvalidRequest("Only string values for 'providers' are supported if 'provider_options' is given.")
         entries = list(zip(cast("Sequence[str]", providers), provider_options, strict=True))
     else:
         entries = [_entry(item) for item in providers]
     request: dict[str, dict[str, object]] = {}
     for name, values in entries:
         if not isinstance(values, Mapping):
-            raise InvalidType(f"the options of provider {name!r} are {values!r}, expected a mapping")
+            raise InvalidRequest(f"the options of provider {name!r} are {values!r}, expected a mapping")
         if name in request:
             warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
             continue
@@ -80,7 +82,7 @@ def _entry(item: object) -> tuple[str, Mapping[str, object]]:
         return item, {}
     if isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], Mapping):
         return item[0], item[1]
-    raise InvalidArgument(
+    raise InvalidRequest(
         f"{item!r} in 'providers' is neither a provider's name nor a pair (name, options): "
         "'providers' values must be either strings or (string, dict) tuples."
     )

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from ort_core.arguments import an, texts
 from ort_core.errors import (
     BoundInputMissing,
     BoundRunFailed,
+    EmptyFeed,
     EPFail,
     InvalidArgument,
+    InvalidMapping,
     InvalidType,
     InvalidValue,
     MissingInput,
     OrtError,
+    WrongObject,
 )
 from ort_core.runtime.device_values import NO_TARGETS, DeviceTarget
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
@@ -144,12 +148,13 @@ class SessionRuns(SessionFacts):
         names = _checked_names(output_names)
         if callback is not None and not callable(callback):
             raise InvalidType(f"callback is {callback!r}, expected a function of results, user_data and an error")
+        if run_options is not None:
+            _check_run_options(run_options)
         try:
             feeds = self._feeds(input_feed, run_options)
-        except MissingInput:
-            raise
         except InvalidArgument as error:
-            if callback is None:
+            is_call = isinstance(error, (MissingInput, InvalidMapping)) and not isinstance(error, EmptyFeed)
+            if callback is None or is_call:
                 raise
             self._background.call(partial(_raise, error.with_traceback(None)), callback, user_data)
             return
@@ -178,7 +183,7 @@ class SessionRuns(SessionFacts):
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
         if not isinstance(iobinding, IOBinding):
-            raise InvalidType(f"iobinding is a {type(iobinding).__name__}, expected what session.io_binding() returns")
+            raise WrongObject(f"iobinding is a {type(iobinding).__name__}, expected what session.io_binding() returns")
         direct = self._loaded.direct
         if run_options is None and iobinding.run_directly(direct):
             return
@@ -203,6 +208,11 @@ class SessionRuns(SessionFacts):
         fetch_devices: Sequence[OrtDevice],
     ) -> None:
         """Compute outputs from a vector of OrtValues into another."""
+        from ort_core.tensors.ort_value_vector import OrtValueVector  # whoever has one has imported it
+
+        wanted = an(OrtValueVector)
+        feed_names, fetch_names = texts(feed_names, "feed_names"), texts(fetch_names, "fetch_names")
+        feeds, fetches = wanted(feeds, "feeds"), wanted(fetches, "fetches")
         fetches.replace(self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options))
 
     def io_binding(self) -> IOBinding:

@@ -12,6 +12,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from ort_core.arguments import whole
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
 from ort_core.forks import new_lock
 from ort_core.frozen import frozen
@@ -69,7 +70,7 @@ class OrtDevice:
             device_type = Device(kind, device_id)
         number, vendor = _KINDS.get(device_type.kind, (1, 0))
         self._device, self._type, self._memory_type = device_type, number, memory_type
-        self._vendor = vendor if vendor_id == -1 else int(vendor_id)
+        self._vendor = vendor if vendor_id == -1 else whole(vendor_id, "the number of the vendor")
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
@@ -124,7 +125,7 @@ def find_device(kind: str, index: int = 0) -> Device:
         raise InvalidType(f"a device type is a name such as 'cpu', found {kind!r}")
     if kind.lower() not in _KINDS:
         raise InvalidArgument(f"Unsupported device type: {kind}; known: {_known_kinds()}")
-    return Device(kind.lower(), int(index))
+    return Device(kind.lower(), whole(index, "the number of the device"))
 
 
 def _known_kinds() -> str:

@@ -5,14 +5,14 @@ Hardly any session asks for them, so nothing that a load imports does.
 
 from __future__ import annotations
 
-import enum
-
-from ort_core.errors import InvalidValue
+from ort_core.arguments import an, size, takes, text, whole
+from ort_core.errors import InvalidType, InvalidValue
 from ort_core.frozen import frozen
+from ort_core.options.choices import Choice
 from ort_core.tensors.device import Device
 
 
-class OrtDeviceVendorId(enum.IntEnum):
+class OrtDeviceVendorId(Choice):
     """PCI vendor numbers."""
 
     NONE = 0x0000
@@ -25,7 +25,7 @@ class OrtDeviceVendorId(enum.IntEnum):
     INTEL = 0x8086
 
 
-class OrtAllocatorType(enum.IntEnum):
+class OrtAllocatorType(Choice):
     """How an allocator works."""
 
     INVALID = -1
@@ -33,7 +33,7 @@ class OrtAllocatorType(enum.IntEnum):
     ORT_ARENA_ALLOCATOR = 1
 
 
-class OrtMemType(enum.IntEnum):
+class OrtMemType(Choice):
     """What memory is used for."""
 
     CPU_INPUT = -2
@@ -42,14 +42,14 @@ class OrtMemType(enum.IntEnum):
     DEFAULT = 0
 
 
-class OrtDeviceMemoryType(enum.IntEnum):
+class OrtDeviceMemoryType(Choice):
     """Whether the host may read memory of a device directly."""
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
-class OrtMemoryInfoDeviceType(enum.IntEnum):
+class OrtMemoryInfoDeviceType(Choice):
     """Kinds of devices that have memory."""
 
     CPU = 0
@@ -58,7 +58,7 @@ class OrtMemoryInfoDeviceType(enum.IntEnum):
     NPU = 3
 
 
-class OrtHardwareDeviceType(enum.IntEnum):
+class OrtHardwareDeviceType(Choice):
     """Kinds of hardware."""
 
     CPU = 0
@@ -66,7 +66,7 @@ class OrtHardwareDeviceType(enum.IntEnum):
     NPU = 2
 
 
-class ArenaExtendStrategy(enum.IntEnum):
+class ArenaExtendStrategy(Choice):
     """How an arena grows."""
 
     kNextPowerOfTwo = 0  # noqa: N815 - onnxruntime's name
@@ -84,7 +84,17 @@ class OrtMemoryInfo:
     device_mem_type: OrtDeviceMemoryType = OrtDeviceMemoryType.DEFAULT
     device_vendor_id: int = 0
 
+    def __post_init__(self) -> None:
+        text(self.name, "OrtMemoryInfo: name")
+        an(OrtAllocatorType)(self.allocator_type, "OrtMemoryInfo: allocator_type")
+        whole(self.device_id, "OrtMemoryInfo: device_id")
+        an(OrtMemType)(self.mem_type, "OrtMemoryInfo: mem_type")
+
     @staticmethod
+    @takes(
+        device_type=an(OrtMemoryInfoDeviceType), vendor_id=size, device_id=whole,
+        device_mem_type=an(OrtDeviceMemoryType), alignment=size,
+    )  # fmt: skip
     def create_v2(
         name: str,
         device_type: OrtMemoryInfoDeviceType,
@@ -113,9 +123,12 @@ class OrtArenaCfg:
     )  # fmt: skip
 
     def __init__(self, *numbers: int | dict[str, int]) -> None:
-        first = numbers[0] if numbers else {}
-        listed = zip(self._NAMES, (n for n in numbers if isinstance(n, int)), strict=False)
-        given = dict(first) if isinstance(first, dict) else dict(listed)
+        if len(numbers) == 1 and isinstance(numbers[0], dict):
+            given = {name: whole(number, f"OrtArenaCfg: {name}") for name, number in numbers[0].items()}
+        elif len(numbers) in (0, 1, 4, len(self._NAMES)) and not any(isinstance(n, dict) for n in numbers):
+            given = {name: whole(n, f"OrtArenaCfg: {name}") for name, n in zip(self._NAMES, numbers, strict=False)}
+        else:
+            raise InvalidType(f"OrtArenaCfg takes a mapping, or four numbers; found {numbers!r}")
         unknown = sorted(set(given) - set(self._NAMES))
         if unknown:
             raise InvalidValue(f"Invalid OrtArenaCfg option: {unknown[0]}; known: {', '.join(self._NAMES)}")

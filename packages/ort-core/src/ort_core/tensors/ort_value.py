@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ort_core.arguments import an_object, sizes, takes, whole
 from ort_core.errors import AllocationLimitExceeded, InvalidType, InvalidValue
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.tensors.device import CPU, Device, find_device
@@ -66,6 +67,7 @@ class OrtValue:
         """Return a tensor over an array: shared on the CPU (copied when it is not contiguous), copied elsewhere."""
         if not isinstance(numpy_obj, (np.ndarray, np.generic)):
             raise InvalidValue(f"expected a numpy array, found {type(numpy_obj).__name__}; wrap it in numpy.asarray")
+        whole(vendor_id, "vendor_id")
         array = _tensor(np.asarray(numpy_obj))
         device = find_device(device_type, device_id)
         if device.is_cpu:
@@ -75,6 +77,7 @@ class OrtValue:
         return cls(target)
 
     @classmethod
+    @takes(onnx_element_type=whole)
     def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray, /, onnx_element_type: int) -> OrtValue:
         """Return a tensor of an ONNX element type over an array's bytes.
 
@@ -82,6 +85,8 @@ class OrtValue:
         byte are read packed from the array's first bytes (and copied), unless the array has that very type.
         """
         data_type = element_type_of(onnx_element_type)
+        if not isinstance(data, np.ndarray):
+            raise InvalidType(f"expected a numpy array, found {type(data).__name__}; wrap it in numpy.asarray")
         array = _tensor(np.asarray(data))
         if array.dtype == data_type.numpy:
             return cls(array)
@@ -108,18 +113,23 @@ class OrtValue:
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """Return a tensor of zeros (empty strings). ``element_type``: a numpy type or an ONNX number."""
+        whole(vendor_id, "vendor_id")
         data_type = element_type_of(element_type)
-        sizes = tuple(int(size) for size in shape)
-        if any(size < 0 for size in sizes):
-            raise InvalidValue(f"the shape {list(sizes)} has a negative size; every size must be known")
+        dimensions = sizes(shape, "the shape")
+        if any(size < 0 for size in dimensions):
+            raise InvalidValue(f"the shape {list(dimensions)} has a negative size; every size must be known")
         device = memory_info.device if memory_info is not None else find_device(device_type, device_id)
         if not device.is_cpu:
-            return cls(new_device_array(device, data_type.numpy, sizes))
+            return cls(new_device_array(device, data_type.numpy, dimensions))
         try:
-            array = np.full(sizes, "", object) if data_type is DataType.STRING else np.zeros(sizes, data_type.numpy)
+            array = (
+                np.full(dimensions, "", object)
+                if data_type is DataType.STRING
+                else np.zeros(dimensions, data_type.numpy)
+            )
         except (MemoryError, ValueError) as error:
             raise AllocationLimitExceeded(
-                f"no memory for tensor({data_type.text}) of shape {list(sizes)}: {error}"
+                f"no memory for tensor({data_type.text}) of shape {list(dimensions)}: {error}"
             ) from error
         return cls(array)
 
@@ -133,6 +143,8 @@ class OrtValue:
         """Return a tensor over the memory of an object with ``__dlpack__``."""
         from ort_core.tensors.dlpack import from_dlpack  # here and below: hardly any process exchanges tensors
 
+        if not hasattr(data, "__dlpack__") and type(data).__name__ != "PyCapsule":
+            raise InvalidType(f"expected an object with __dlpack__, found {data!r} ({type(data).__name__})")
         return cls(_tensor(from_dlpack(data)))
 
     @property
@@ -363,7 +375,8 @@ def element_type_of(element_type: ElementType) -> DataType:
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: object = None) -> None:
     """Copy each tensor of ``src`` into the tensor of ``dst`` at the same position, across devices where needed."""
+    wanted = an_object(OrtValue)
     if len(src) != len(dst):
         raise InvalidValue(f"copy_tensors: {len(src)} sources and {len(dst)} destinations, expected as many")
     for source, target in zip(src, dst, strict=True):
-        target.update_inplace(source)
+        wanted(target, "a destination").update_inplace(wanted(source, "a source"))

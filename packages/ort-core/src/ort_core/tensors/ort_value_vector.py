@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.errors import InvalidValue
+from ort_core.arguments import size, takes
+from ort_core.errors import InvalidType, InvalidValue
 from ort_core.ir.types import DataType
 from ort_core.tensors.ort_value import OrtValue
 
@@ -24,6 +25,8 @@ class OrtValueVector:
     def push_back(self, value: object, is_bool_tensor: bool = False) -> None:
         """Append an OrtValue, or a tensor with ``__dlpack__`` (uint8 read as bool where asked)."""
         if not isinstance(value, OrtValue):
+            if not hasattr(value, "__dlpack__"):
+                raise InvalidType(f"a vector holds OrtValues and tensors with __dlpack__, found {value!r}")
             value = OrtValue.from_dlpack(value)
             if is_bool_tensor:
                 value = OrtValue.of(value.numpy().view(np.bool_))
@@ -42,6 +45,7 @@ class OrtValueVector:
         for tensor in tensors:
             self.push_back(tensor)
 
+    @takes(count=size)
     def reserve(self, count: int, /) -> None:
         """Accept onnxruntime's hint; a list needs none."""
 

@@ -9,7 +9,8 @@ import enum
 
 import numpy as np
 
-from ort_core.errors import InvalidValue
+from ort_core.arguments import an_object, sizes, takes
+from ort_core.errors import InvalidType, InvalidValue
 from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.tensors.device import CPU, Device, OrtDevice
@@ -63,6 +64,21 @@ class SparseBlockSparseView:
         return self._indices
 
 
+def _array(value: object, what: str) -> np.ndarray:
+    """Let an array through."""
+    if not isinstance(value, np.ndarray):
+        raise InvalidType(f"{what} is a {type(value).__name__}, expected a numpy array")
+    return value
+
+
+def _positions(value: object, what: str) -> np.ndarray:
+    """Return an array of int64."""
+    try:
+        return np.asarray(value).astype(np.int64, casting="same_kind")
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise InvalidType(f"{what} is a {type(value).__name__}, expected an array of int64: {error}") from error
+
+
 SparseView = SparseCooView | SparseCsrView | SparseBlockSparseView
 _FORMATS: dict[type, OrtSparseFormat] = {
     SparseCooView: OrtSparseFormat.ORT_SPARSE_COO,
@@ -92,6 +108,7 @@ class SparseTensor:
         return cls._build(np.array(array.shape), array.values, SparseCooView(array.indices))
 
     @classmethod
+    @takes(dense_shape=sizes, values=_array, coo_indices=_positions, ort_device=an_object(OrtDevice))
     def sparse_coo_from_numpy(
         cls, dense_shape: np.ndarray, values: np.ndarray, coo_indices: np.ndarray, ort_device: OrtDevice
     ) -> SparseTensor:
@@ -116,6 +133,10 @@ class SparseTensor:
         return cls._build(dense_shape, values, SparseCooView(indices))
 
     @classmethod
+    @takes(
+        dense_shape=sizes, values=_array, inner_indices=_positions, outer_indices=_positions,
+        ort_device=an_object(OrtDevice),
+    )  # fmt: skip
     def sparse_csr_from_numpy(
         cls,
         dense_shape: np.ndarray,
@@ -177,6 +198,7 @@ class SparseTensor:
         """Return the blocks (``InvalidValue`` when the tensor has another form)."""
         return self._viewed(SparseBlockSparseView, "BlockSparse")  # type: ignore[return-value]  # checked inside
 
+    @takes(ort_device=an_object(OrtDevice))
     def to_cuda(self, ort_device: OrtDevice) -> SparseTensor:
         """Refuse: sparse tensors live on the CPU."""
         raise InvalidValue(
