@@ -57,6 +57,8 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     own = (CORE, CONFORMANCE, QUANTIZATION, SERVE, TOOLS, TRANSFORMERS, GENAI)
     packages = [*own, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
+    if "test" in groups:
+        session.install("--no-deps", *nox.project.dependency_groups(GROUPS, "test-alone"))
 
 
 def install_cuda(session: nox.Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
 
 SCRIPT = Path(__file__).resolve().parent.parent / "tools/bootstrap.py"
 
@@ -71,3 +73,16 @@ def test_an_unknown_command_explains_the_known_ones() -> None:
     assert asked.returncode == 2
     assert "tools/bootstrap.py demo" in asked.stdout
     assert "tools/bootstrap.py test" in asked.stdout
+
+
+def test_what_is_installed_alone_finds_what_it_needs(bootstrap) -> None:
+    """Groups that are installed without their requirements have these in the group of the tests, by name."""
+    listed = {Requirement(each).name.lower() for each in bootstrap.requirements(["test"])}
+    brought = {"aiohttp", "greenlet", "ml-dtypes", "numpy", "protobuf"}  # by ort-serve and by what is listed, or unused
+    for text in bootstrap.requirements([bootstrap.ALONE]):
+        needs = [Requirement(each) for each in importlib.metadata.requires(Requirement(text).name) or []]
+        wanted = [
+            each for each in needs if each.marker is None or "grpc" in str(each.marker) or "http" in str(each.marker)
+        ]
+        assert {each.name.lower() for each in wanted} <= listed | brought
+        assert wanted

@@ -20,6 +20,7 @@ VENV = ROOT / ".venv"
 SCRIPTS = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = SCRIPTS / ("python.exe" if os.name == "nt" else "python")
 VENDOR = "ort-ep-"  # packages whose SDK is of no use without their hardware: installed without it
+ALONE = "test-alone"  # a group that is installed without what it requires
 GROUPS = {"demo": [], "test": ["dev"], "develop": ["dev", "docs", "train"]}
 
 
@@ -69,9 +70,10 @@ def install(command: str) -> int:
     if status:
         print(f"pip could not install the requirements (exit status {status}); its messages are above")
         return status
-    vendors = [argument for package in packages if package not in own for argument in ("-e", str(package))]
-    if vendors and subprocess.run([*pip, "--no-deps", *vendors], cwd=ROOT, check=False).returncode:
-        print("pip could not install the packages of execution providers; its messages are above")
+    alone = [argument for package in packages if package not in own for argument in ("-e", str(package))]
+    alone += requirements([ALONE] if command != "demo" else [])
+    if alone and subprocess.run([*pip, "--no-deps", *alone], cwd=ROOT, check=False).returncode:
+        print(f"pip could not install {', '.join(alone)} without what they require; its messages are above")
         return 1
     stamp.write_text(digest)
     return 0
