@@ -10,7 +10,7 @@ import pytest
 
 from ort_core.onnx_io.load import load_model
 from ort_core.options import GraphOptimizationLevel
-from ort_core.plugin import Capability, Claim, GraphView
+from ort_core.plugin import Capability, Claim, GraphView, Rejection
 from ort_core.stages import PreparedModel, PrepareSettings, optimize, plan_model, select_providers
 from ort_core.testing.fake_providers import EchoProvider, RefusingProvider, echo_of, environment_of, plugin_of
 
@@ -193,3 +193,56 @@ def test_parts_of_constants_are_constants_to_an_engine_that_folds_them(zeros: st
     feeds = {"x": np.linspace(-1, 1, 96, dtype=np.float32).reshape(3, 32)}
     expected = prepare(text, RefusingProvider).plan.run(feeds)[0]
     np.testing.assert_allclose(prepared.plan.run(feeds)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+class _CountsQuestions(EchoProvider):
+    operators: ClassVar = frozenset({"Relu", "Add", "LayerNormalization", "Identity"})
+    asked: ClassVar[list[int]] = []
+
+    def get_capability(self, view: GraphView) -> Capability:
+        self.asked.append(len(view.nodes))
+        return super().get_capability(view)
+
+
+def _layers(count: int, left_operator: str) -> str:
+    """Return layers of one composite each, of which the first is followed by an operator of somebody else."""
+    nodes = ["r = Relu(x)", f"n0 = {NORMAL}(r, s, g)", f"a0 = {left_operator}(n0)"]
+    nodes += [f"n{place} = {NORMAL}(a{place - 1}, s, g) a{place} = Relu(n{place})" for place in range(1, count)]
+    return f"{SIGNATURE}{{ {' '.join(nodes)} y = Relu(a{count - 1}) }}"
+
+
+def _left_nodes(prepared: PreparedModel) -> list[str]:
+    return [node.op_type for node in prepared.report.nodes if node.provider != ECHO]
+
+
+def test_a_provider_is_asked_about_one_composite_of_a_kind_and_each_group_once_not_about_the_whole_graph() -> None:
+    _CountsQuestions.asked.clear()
+    prepared = prepare(_layers(20, "Exp"), _CountsQuestions)
+    assert _left_nodes(prepared) == ["Exp"]
+    whole, *others = _CountsQuestions.asked
+    assert whole == 42
+    assert others == [3, 4, 19 * 4 + 1], "one composite of three parts, the group before Exp, and the one behind"
+    np.testing.assert_allclose(
+        results_of(prepared), results_of(prepare(_layers(20, "Exp"), RefusingProvider)), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_questions_do_not_grow_in_number_with_the_composites_that_stay() -> None:
+    _CountsQuestions.asked.clear()
+    text = _layers(20, "Exp").replace("y = Relu", "e = com.microsoft.QuickGelu(a0) b = Add(e, a19) y = Relu")
+    prepared = prepare(text.replace("Relu(a19) }", "Relu(b) }"), _CountsQuestions)
+    assert _left_nodes(prepared) == ["Exp", "QuickGelu"]
+    assert len(_CountsQuestions.asked) <= 8, _CountsQuestions.asked
+
+
+class _WantsMuch(_CountsQuestions):
+    def get_capability(self, view: GraphView) -> Capability:
+        answers = super().get_capability(view)
+        return answers if len(view.nodes) > 4 else [Rejection("too few", node) for node in view.nodes]
+
+
+def test_the_whole_graph_is_asked_about_where_a_provider_does_not_take_a_composite_alone() -> None:
+    _WantsMuch.asked.clear()
+    prepared = prepare(_layers(8, "Exp"), _WantsMuch)
+    assert max(_WantsMuch.asked[1:]) > 7 * 4 + 3, "the group before Exp, and the one behind, at once"
+    assert _left_nodes(prepared) == ["Exp"]

@@ -19,8 +19,8 @@ from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.kernels.unknown_operator import unknown_operator_hint
 from ort_core.ops.signature import node_text
 from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, Restored, assign_by_priority
-from ort_core.partitioning.parts import take_apart
 from ort_core.partitioning.report import NodePlacement, Refusal
+from ort_core.partitioning.taken_apart import take_apart
 from ort_core.providers.capability import Kinds
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
