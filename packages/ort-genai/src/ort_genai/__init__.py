@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adapters", "Config", "Engine", "EngineOptions", "FinishReason", "GenerationOptions", "Generator",
-    "GeneratorParams", "Piece", "Request", "Model", "NamedTensors", "Tensor", "Tokenizer",
-    "TokenizerStream", "__version__",
+    "GeneratorParams", "Model", "NamedTensors", "Piece", "Request", "Tensor", "Tokenizer", "TokenizerStream",
+    "__version__",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # a program that builds a model does not import what runs one
@@ -32,4 +32,4 @@ __getattr__, __dir__ = lazy_names(  # a program that builds a model does not imp
         "ort_genai.tensors": ("NamedTensors", "Tensor"),
         "ort_genai.text": ("Tokenizer", "TokenizerStream"),
     },
-)
+)  # fmt: skip

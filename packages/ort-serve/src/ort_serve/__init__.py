@@ -22,4 +22,4 @@ __getattr__, __dir__ = lazy_names(
         "ort_serve.server": ("Server",),
         "ort_serve.server_settings": ("ServerSettings",),
     },
-)
+)  # fmt: skip

@@ -19,18 +19,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AttentionMaskFormat",
-    "AttentionOpType",
-    "FusionOptions",
-    "FusionReport",
-    "OnnxModel",
-    "__version__",
-    "fuse_model",
-    "get_fusion_statistics",
-    "optimize_by_fusion",
-    "optimize_by_onnxruntime",
-    "optimize_model",
-]
+    "AttentionMaskFormat", "AttentionOpType", "FusionOptions", "FusionReport", "OnnxModel", "__version__", "fuse_model",
+    "get_fusion_statistics", "optimize_by_fusion", "optimize_by_onnxruntime", "optimize_model",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # a program that needs one name does not import everything
     __name__,
@@ -40,10 +31,7 @@ __getattr__, __dir__ = lazy_names(  # a program that needs one name does not imp
         "ort_transformers.fusions": ("fuse_model",),
         "ort_transformers.onnx_model": ("OnnxModel",),
         "ort_transformers.optimizer": (
-            "get_fusion_statistics",
-            "optimize_by_fusion",
-            "optimize_by_onnxruntime",
-            "optimize_model",
+            "get_fusion_statistics", "optimize_by_fusion", "optimize_by_onnxruntime", "optimize_model",
         ),
     },
-)
+)  # fmt: skip

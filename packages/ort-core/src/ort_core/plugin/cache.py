@@ -24,4 +24,4 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.cache.store": ("ArtefactCache",),
         "ort_core.cache.versions": ("package_digest", "package_facts"),
     },
-)
+)  # fmt: skip

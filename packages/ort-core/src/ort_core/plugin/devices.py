@@ -23,36 +23,17 @@ if TYPE_CHECKING:
     from ort_core.tensors.device_array import DeviceArray
 
 __all__ = [
-    "AdoptingApi",
-    "CapturingStream",
-    "CurrentApi",
-    "Device",
-    "DeviceApi",
-    "DeviceArray",
-    "DeviceBuffer",
-    "DeviceDirectory",
-    "Event",
-    "OrtDevice",
-    "Stream",
-    "current",
-]
+    "AdoptingApi", "CapturingStream", "CurrentApi", "Device", "DeviceApi", "DeviceArray", "DeviceBuffer",
+    "DeviceDirectory", "Event", "OrtDevice", "Stream", "current",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.tensors.device": (
-            "AdoptingApi",
-            "CapturingStream",
-            "CurrentApi",
-            "Device",
-            "DeviceApi",
-            "DeviceBuffer",
-            "DeviceDirectory",
-            "Event",
-            "OrtDevice",
-            "Stream",
-            "current",
+            "AdoptingApi", "CapturingStream", "CurrentApi", "Device", "DeviceApi", "DeviceBuffer", "DeviceDirectory",
+            "Event", "OrtDevice", "Stream", "current",
         ),
         "ort_core.tensors.device_array": ("DeviceArray",),
     },
-)
+)  # fmt: skip

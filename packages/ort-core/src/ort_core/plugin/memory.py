@@ -15,58 +15,19 @@ if TYPE_CHECKING:
     from ort_core.tensors.weight_store import PackedWeight, WeightKey, WeightStore
 
 __all__ = [
-    "ABSENT",
-    "ArenaLayout",
-    "Interval",
-    "PackedWeight",
-    "SlotUse",
-    "StepUse",
-    "ValueSlots",
-    "WeightKey",
-    "WeightStore",
-    "assign_offsets",
-    "is_mapped",
-    "last_readers",
-    "live_intervals",
-    "map_few_pages",
-    "map_place",
-    "place_of",
-    "read_ahead",
-    "release_pages",
-]
+    "ABSENT", "ArenaLayout", "Interval", "PackedWeight", "SlotUse", "StepUse", "ValueSlots", "WeightKey", "WeightStore",
+    "assign_offsets", "is_mapped", "last_readers", "live_intervals", "map_few_pages", "map_place", "place_of",
+    "read_ahead", "release_pages",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
-        "ort_core.memory.liveness": (
-            "Interval",
-            "StepUse",
-            "last_readers",
-            "live_intervals",
-        ),
-        "ort_core.memory.offsets": (
-            "ArenaLayout",
-            "assign_offsets",
-        ),
-        "ort_core.memory.slots": (
-            "ABSENT",
-            "SlotUse",
-            "ValueSlots",
-        ),
-        "ort_core.tensors.mapped_files": (
-            "map_place",
-            "place_of",
-        ),
-        "ort_core.tensors.mapped_pages": (
-            "is_mapped",
-            "map_few_pages",
-            "read_ahead",
-            "release_pages",
-        ),
-        "ort_core.tensors.weight_store": (
-            "PackedWeight",
-            "WeightKey",
-            "WeightStore",
-        ),
+        "ort_core.memory.liveness": ("Interval", "StepUse", "last_readers", "live_intervals"),
+        "ort_core.memory.offsets": ("ArenaLayout", "assign_offsets"),
+        "ort_core.memory.slots": ("ABSENT", "SlotUse", "ValueSlots"),
+        "ort_core.tensors.mapped_files": ("map_place", "place_of"),
+        "ort_core.tensors.mapped_pages": ("is_mapped", "map_few_pages", "read_ahead", "release_pages"),
+        "ort_core.tensors.weight_store": ("PackedWeight", "WeightKey", "WeightStore"),
     },
-)
+)  # fmt: skip

@@ -16,41 +16,19 @@ if TYPE_CHECKING:
     from ort_core.passes.pipelines import pipeline_for
 
 __all__ = [
-    "EXTENDED_PASSES",
-    "STANDARD_FUSIONS",
-    "AttentionFusion",
-    "AttentionTarget",
-    "Level",
-    "NearMiss",
-    "Pass",
-    "PassContext",
-    "PassRecordState",
-    "PassReport",
-    "RotaryEmbeddingFusion",
-    "RulePass",
-    "counted",
-    "pipeline_for",
-]
+    "EXTENDED_PASSES", "STANDARD_FUSIONS", "AttentionFusion", "AttentionTarget", "Level", "NearMiss", "Pass",
+    "PassContext", "PassRecordState", "PassReport", "RotaryEmbeddingFusion", "RulePass", "counted", "pipeline_for",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
-        "ort_core.passes.base": (
-            "Level",
-            "Pass",
-            "PassContext",
-            "PassRecordState",
-            "PassReport",
-            "RulePass",
-        ),
-        "ort_core.passes.extended": (
-            "EXTENDED_PASSES",
-            "STANDARD_FUSIONS",
-        ),
+        "ort_core.passes.base": ("Level", "Pass", "PassContext", "PassRecordState", "PassReport", "RulePass"),
+        "ort_core.passes.extended": ("EXTENDED_PASSES", "STANDARD_FUSIONS"),
         "ort_core.passes.fusions.attention": ("AttentionFusion",),
         "ort_core.passes.fusions.attention_targets": ("AttentionTarget",),
         "ort_core.passes.fusions.rotary": ("RotaryEmbeddingFusion",),
         "ort_core.passes.near_misses": ("NearMiss", "counted"),
         "ort_core.passes.pipelines": ("pipeline_for",),
     },
-)
+)  # fmt: skip

@@ -15,19 +15,9 @@ if TYPE_CHECKING:
     from ort_core.rewrite.rule import RewriteRule
 
 __all__ = [
-    "GraphPatch",
-    "Match",
-    "Pattern",
-    "RewriteRule",
-    "constant",
-    "decompose",
-    "fuse",
-    "is_scalar",
-    "one_of",
-    "op",
-    "optional",
-    "var",
-]
+    "GraphPatch", "Match", "Pattern", "RewriteRule", "constant", "decompose", "fuse", "is_scalar", "one_of", "op",
+    "optional", "var",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
@@ -36,15 +26,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.rewrite.fuse": ("fuse",),
         "ort_core.rewrite.matcher": ("Match",),
         "ort_core.rewrite.patch": ("GraphPatch",),
-        "ort_core.rewrite.pattern": (
-            "Pattern",
-            "constant",
-            "is_scalar",
-            "one_of",
-            "op",
-            "optional",
-            "var",
-        ),
+        "ort_core.rewrite.pattern": ("Pattern", "constant", "is_scalar", "one_of", "op", "optional", "var"),
         "ort_core.rewrite.rule": ("RewriteRule",),
     },
-)
+)  # fmt: skip

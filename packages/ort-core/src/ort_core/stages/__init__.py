@@ -28,70 +28,25 @@ if TYPE_CHECKING:
     from ort_core.stages.settings import PrepareSettings, thread_options
 
 __all__ = [
-    "ForeseenPlacement",
-    "OptimizedModel",
-    "PlacementWarning",
-    "PrepareSettings",
-    "PreparedModel",
-    "ProviderRequest",
-    "ProviderSelection",
-    "compiled_partitions",
-    "evaluate_by_reference",
-    "evaluation_context",
-    "expand_contexts",
-    "explain_executions",
-    "find_fusion_misses",
-    "foresee",
-    "fuse_partition",
-    "fuse_whole",
-    "optimize",
-    "optimize_cached",
-    "pass_context",
-    "plan_model",
-    "prepare",
-    "select_providers",
-    "thread_options",
-]
+    "ForeseenPlacement", "OptimizedModel", "PlacementWarning", "PrepareSettings", "PreparedModel", "ProviderRequest",
+    "ProviderSelection", "compiled_partitions", "evaluate_by_reference", "evaluation_context", "expand_contexts",
+    "explain_executions", "find_fusion_misses", "foresee", "fuse_partition", "fuse_whole", "optimize",
+    "optimize_cached", "pass_context", "plan_model", "prepare", "select_providers", "thread_options",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # a session out of the cache needs few of them
     __name__,
     {
         "ort_core.stages.evaluating": ("evaluate_by_reference",),
-        "ort_core.stages.executions": (
-            "compiled_partitions",
-            "explain_executions",
-        ),
-        "ort_core.stages.placement_preview": (
-            "ForeseenPlacement",
-            "foresee",
-        ),
+        "ort_core.stages.executions": ("compiled_partitions", "explain_executions"),
         "ort_core.stages.near_misses": ("find_fusion_misses",),
         "ort_core.stages.optimizing": (
-            "OptimizedModel",
-            "evaluation_context",
-            "fuse_partition",
-            "optimize",
-            "optimize_cached",
-            "pass_context",
+            "OptimizedModel", "evaluation_context", "fuse_partition", "optimize", "optimize_cached", "pass_context",
         ),
-        "ort_core.stages.planning": (
-            "PreparedModel",
-            "fuse_whole",
-            "plan_model",
-        ),
-        "ort_core.stages.preparing": (
-            "expand_contexts",
-            "prepare",
-        ),
-        "ort_core.stages.selection": (
-            "PlacementWarning",
-            "ProviderRequest",
-            "ProviderSelection",
-            "select_providers",
-        ),
-        "ort_core.stages.settings": (
-            "PrepareSettings",
-            "thread_options",
-        ),
+        "ort_core.stages.placement_preview": ("ForeseenPlacement", "foresee"),
+        "ort_core.stages.planning": ("PreparedModel", "fuse_whole", "plan_model"),
+        "ort_core.stages.preparing": ("expand_contexts", "prepare"),
+        "ort_core.stages.selection": ("PlacementWarning", "ProviderRequest", "ProviderSelection", "select_providers"),
+        "ort_core.stages.settings": ("PrepareSettings", "thread_options"),
     },
-)
+)  # fmt: skip
