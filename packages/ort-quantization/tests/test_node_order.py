@@ -11,9 +11,9 @@ from float_models import DYNAMIC, Builder, feeds_of
 from onnx import parser
 from static_models import STATIC
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization import QuantFormat, quant_pre_process, quantize_dynamic, quantize_static
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_files import graphs_of
 from ort_quantization.quantized_types import QuantType
 
 # One step of 255 that falls to the other side, somewhere in a small model.

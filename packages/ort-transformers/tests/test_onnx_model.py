@@ -292,3 +292,17 @@ def test_functions_of_dynamo_are_unrolled_and_removed_with_the_same_results():
     np.testing.assert_array_equal(found, 4 * x)
     with pytest.raises(ValueError, match="no function 'twice'"):
         helper_.unroll_function("twice")
+
+
+def test_graphs_within_nodes_that_are_moved_are_sorted_too():
+    text = """<ir_version: 8, opset_import: ["": 17]> g (bool c, float[2] x) => (float[2] y) {
+      y = Neg(z)
+      z = If(c) <then_branch = t () => (float[2] a) { a = Exp(m) m = Abs(x) },
+        else_branch = e () => (float[2] b) { b = Neg(x) }>
+    }"""
+    model = OnnxModel(parser.parse_model(text))
+    model.topological_sort()
+    assert [node.op_type for node in model.model.graph.node] == ["If", "Neg"]
+    inner = model.model.graph.node[0].attribute[0].g
+    assert [node.op_type for node in inner.node] == ["Abs", "Exp"]
+    onnx.checker.check_model(model.model)

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from ort_quantization.model_files import PREPARED, graphs_of, is_marked
+from ort_core.model_graphs import graphs_of
+from ort_quantization.model_files import PREPARED, is_marked
 from ort_quantization.quantized_types import type_name
 
 log = logging.getLogger(__name__)

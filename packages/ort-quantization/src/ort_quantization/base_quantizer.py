@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from ort_core.model_graphs import reads_of
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
-from ort_quantization.node_order import reads_of
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import float_array, is_float
 from ort_quantization.quantized_types import NUMPY_TYPES, QuantType, tensor_type_of

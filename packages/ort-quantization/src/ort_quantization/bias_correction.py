@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.activation_capture import Providers, Samples, captured
 from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.dequantized_weights import dequantized_weights
-from ort_quantization.model_files import graphs_of
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from ort_quantization.model_files import graphs_of, is_external, read_model, read_tensor, write_model
+from ort_core.model_graphs import graphs_of
+from ort_quantization.model_files import is_external, read_model, read_tensor, write_model
 
 log = logging.getLogger(__name__)
 

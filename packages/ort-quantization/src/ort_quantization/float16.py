@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, inliner, numpy_helper
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16_conversion import HalfConversion, HalfRules
 from ort_quantization.float16_tensors import LEAST, MOST, half_floats, make_half
 from ort_quantization.matmul_nbits_opset import converted_to
-from ort_quantization.model_files import graphs_of, is_external, read_model, read_tensor, with_shapes
+from ort_quantization.model_files import is_external, read_model, read_tensor, with_shapes
 
 __all__ = [
     "ALWAYS_FLOAT_INPUTS", "DEFAULT_OP_BLOCK_LIST", "convert_float_to_float16", "convert_np_to_float16",

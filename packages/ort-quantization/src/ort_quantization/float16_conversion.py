@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from ort_core.model_graphs import inner_graphs
 from ort_quantization.float16_tensors import limits, make_half
 from ort_quantization.float16_types import needs_of, output_type
 from ort_quantization.float16_values import (
     Scope,
     ValueState,
     element_type,
-    graph_attributes,
     is_float_type,
     set_element_type,
 )
@@ -110,7 +110,7 @@ class HalfConversion:
     def _define_outputs(self, scope: Scope, node: NodeProto) -> None:
         opset = self._opsets.get(node.domain if node.domain != "ai.onnx" else "", 1)
         is_blocked = scope.is_float or self._is_blocked(node)
-        scope.inner[id(node)] = [self._scope(graph, scope, is_blocked) for graph in graph_attributes(node)]
+        scope.inner[id(node)] = [self._scope(graph, scope, is_blocked) for graph in inner_graphs(node)]
         fixed = needs_of(node.op_type, node.domain, opset, self._rules.half).float_outputs
         for place, name in enumerate(node.output):
             if not name:

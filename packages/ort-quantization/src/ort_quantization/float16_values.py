@@ -5,10 +5,9 @@ A value that only operators which need float32 make and read stays float32; ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 
 @dataclass(slots=True, eq=False)
@@ -92,15 +91,6 @@ class Scope:
         if name in self.types:
             return self.types[name]
         return self.outer.type_of(name) if self.outer is not None else 0
-
-
-def graph_attributes(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the graphs that a node holds."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
 
 
 def element_type(value: ValueInfoProto) -> int:

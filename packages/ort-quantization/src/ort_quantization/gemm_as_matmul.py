@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ort_quantization.model_files import graphs_of, read_tensor
+from ort_core.model_graphs import graphs_of
+from ort_quantization.model_files import read_tensor
 
 _DERIVED = ("", "_quantized", "_scale", "_zero_point")  # names that quantization makes of a weight's
 

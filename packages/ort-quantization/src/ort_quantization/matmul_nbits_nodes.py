@@ -14,9 +14,9 @@ import ml_dtypes
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.matmul_nbits_blocks import Array, LinearBlocks, PackedBlocks, pack, unpack
 from ort_quantization.matmul_nbits_settings import NATIVE_NAMES, Settings
-from ort_quantization.model_files import graphs_of
 
 _LINEAR_TYPES = {
     (4, True): TensorProto.INT4, (4, False): TensorProto.UINT4, (8, True): TensorProto.INT8,

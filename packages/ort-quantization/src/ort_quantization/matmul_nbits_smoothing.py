@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.matmul_nbits_nodes import TakenNames
-from ort_quantization.model_files import graphs_of, read_tensor
+from ort_quantization.model_files import read_tensor
 
 _GAINS = {  # operators whose inputs of these places are multiplied into the last axis of their first output
     "LayerNormalization": (1, 2), "SimplifiedLayerNormalization": (1,), "RMSNormalization": (1,),

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, external_data_helper, helper, numpy_helper
+from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_helper
 
 from ort_core.errors import NoSuchFile
+from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.node_order import put_in_order
 from ort_quantization.quantized_types import type_name
@@ -217,18 +217,6 @@ def with_opset_for(
             tensor.ClearField("data_location")
             del tensor.external_data[:]
     return with_shapes(converted_to(model, target))
-
-
-def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
-    """Yield a graph and those inside its nodes, to any depth."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from graphs_of(attribute.g)
-            elif attribute.type == AttributeProto.GRAPHS:
-                for inner in attribute.graphs:
-                    yield from graphs_of(inner)
 
 
 def write_model(model: ModelProto, folder: str, path: str | Path, has_external_data: bool) -> None:

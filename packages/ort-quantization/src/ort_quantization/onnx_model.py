@@ -21,8 +21,9 @@ from onnx import (
     numpy_helper,
 )
 
-from ort_quantization.model_files import graphs_of, read_tensor, write_model
-from ort_quantization.node_order import free_names, inner_graphs, reads_of, sorted_nodes
+from ort_core.model_graphs import free_names, graphs_of, inner_graphs, reads_of
+from ort_quantization.model_files import read_tensor, write_model
+from ort_quantization.node_order import put_in_order
 
 
 class ONNXModel:
@@ -301,9 +302,7 @@ class ONNXModel:
         Raises:
             InvalidQuantization: nodes read their own results.
         """
-        ordered = sorted_nodes(self.model.graph)
-        del self.model.graph.node[:]
-        self.model.graph.node.extend(ordered)
+        put_in_order(self.model.graph, is_deep=False)
 
     def save_model_to_file(self, output_path: str | Path, use_external_data_format: bool = False) -> None:
         """Write the model, its nodes in order; large tensors into ``NAME.data`` beside it where that is asked for."""

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ort_core.model_graphs import graphs_of, reads_in_order, reads_of
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import INFERRED, mark, read_tensor, with_shapes
-from ort_quantization.node_order import reads_of
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
@@ -165,7 +165,7 @@ class ONNXQuantizer(BaseQuantizer):
 
     def keep(self, node: NodeProto) -> None:
         """Add a node as it is; what it reads, its graphs' captured values too, is given in reals before it."""
-        for name in _in_order(node):
+        for name in reads_in_order(node):
             self.dequantize(name)
         self.add(node)
 
@@ -369,12 +369,6 @@ def _turned(chosen: Override) -> Override:
     return {**chosen, "axis": 1 - chosen["axis"] % 2} if "axis" in chosen else chosen
 
 
-def _in_order(node: NodeProto) -> list[str]:
-    """Return what a node reads: its inputs in their order, then what its graphs capture."""
-    inputs = [name for name in node.input if name]
-    return [*inputs, *sorted(reads_of(node) - set(inputs))]
-
-
 def _read_nodes(nodes: list[NodeProto], graph: GraphProto) -> list[NodeProto]:
     """Return nodes without those that only quantize or dequantize what nothing reads."""
     kept: list[NodeProto] = []
@@ -389,6 +383,4 @@ def _read_nodes(nodes: list[NodeProto], graph: GraphProto) -> list[NodeProto]:
 
 
 def _domains(graph: GraphProto) -> set[str]:
-    from ort_quantization.model_files import graphs_of
-
     return {node.domain for each in graphs_of(graph) for node in each.node}

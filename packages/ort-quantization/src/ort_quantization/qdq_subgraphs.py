@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from ort_quantization.model_files import INFERRED, graphs_of, mark, read_tensor
-from ort_quantization.node_order import sorted_nodes
+from ort_core.model_graphs import graphs_of
+from ort_quantization.model_files import INFERRED, mark, read_tensor
+from ort_quantization.node_order import put_in_order
 from ort_quantization.onnx_model import ONNXModel
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def _quantized_body(quantizer: QDQQuantizer, graph: GraphProto) -> GraphProto:
     body = inner.quantize_model().graph
     number = quantizer.next_body()
     _rename(body, {name: f"{name}_body_{number}" for name in _names_of(body) - names})
-    ordered = sorted_nodes(body)
-    del body.node[:]
-    body.node.extend(ordered)
+    put_in_order(body, is_deep=False)
     return body
 
 

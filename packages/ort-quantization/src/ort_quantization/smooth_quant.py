@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.activation_capture import Providers, Samples, captured
 from ort_quantization.calibration_data import CalibrationDataReader, Sample
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.matmul_nbits_nodes import TakenNames
 from ort_quantization.matmul_nbits_smoothing import Smoothing
-from ort_quantization.model_files import graphs_of, read_tensor
-from ort_quantization.node_order import sorted_nodes
+from ort_quantization.model_files import read_tensor
+from ort_quantization.node_order import put_in_order
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +114,7 @@ def smooth(
             node.name = names.new(f"{operand}_smooth")
             model.graph.node.append(node)
             added.append(node.name)
-    ordered = sorted_nodes(model.graph)
-    del model.graph.node[:]
-    model.graph.node.extend(ordered)
+    put_in_order(model.graph, is_deep=False)
     return added
 
 

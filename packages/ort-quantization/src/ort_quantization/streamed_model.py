@@ -6,7 +6,8 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from ort_quantization.model_files import graphs_of, is_external, read_tensor, write_model
+from ort_core.model_graphs import graphs_of
+from ort_quantization.model_files import is_external, read_tensor, write_model
 from ort_quantization.onnx_model import ONNXModel
 
 

@@ -7,10 +7,12 @@ belongs to none, and stays as it is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from ort_core.model_graphs import reads_in_order
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 FOLLOWING = frozenset({
@@ -96,9 +98,9 @@ def layer_model(model: ModelProto, layer: Layer) -> ModelProto:
     chosen = set(layer.nodes)
     nodes = [node for node in model.graph.node if node.name in chosen]
     made = {name for node in nodes for name in node.output if name}
-    reads = dict.fromkeys(name for node in nodes for name in _reads(node) if name)
+    reads = dict.fromkeys(name for node in nodes for name in reads_in_order(node))
     tensors = {each.name: each for each in model.graph.initializer}
-    outside = {name for node in model.graph.node if node.name not in chosen for name in _reads(node)}
+    outside = {name for node in model.graph.node if node.name not in chosen for name in reads_in_order(node)}
     outside |= {each.name for each in model.graph.output}
     types = {each.name: each for each in (*model.graph.value_info, *model.graph.output, *model.graph.input)}
     inputs = [types[name] for name in reads if name not in made and name not in tensors and name in types]
@@ -109,22 +111,6 @@ def layer_model(model: ModelProto, layer: Layer) -> ModelProto:
     del found.opset_import[:]
     found.opset_import.extend(model.opset_import)
     return found
-
-
-def _reads(node: NodeProto) -> Iterable[str]:
-    """Yield what a node reads, also inside its graphs."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            yield from _reads_of_graph(graph)
-
-
-def _reads_of_graph(graph: GraphProto) -> Iterable[str]:
-    own = {name for node in graph.node for name in node.output} | {each.name for each in graph.initializer}
-    own |= {each.name for each in graph.input}
-    for node in graph.node:
-        yield from (name for name in _reads(node) if name not in own)
-    yield from (each.name for each in graph.output if each.name not in own)
 
 
 def signature(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> str:

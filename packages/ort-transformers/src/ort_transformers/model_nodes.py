@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-
-def inner_graphs(node: NodeProto) -> list[GraphProto]:
-    """Return the graphs in the attributes of a node."""
-    single = [each.g for each in node.attribute if each.type == AttributeProto.GRAPH]
-    return [*single, *(graph for each in node.attribute for graph in each.graphs)]
-
-
-def graphs_of(graph: GraphProto) -> list[GraphProto]:
-    """Return a graph and all graphs inside, outer before inner."""
-    inside = (inner for node in graph.node for inner in inner_graphs(node))
-    return [graph, *itertools.chain.from_iterable(graphs_of(inner) for inner in inside)]
+from ort_core.model_graphs import graphs_of
 
 
 class ModelNodes:
@@ -38,7 +27,7 @@ class ModelNodes:
 
     def graphs(self) -> list[GraphProto]:
         """Return the main graph and those inside."""
-        return graphs_of(self.model.graph)
+        return list(graphs_of(self.model.graph))
 
     def functions(self) -> Sequence[Any]:  # Any: onnx.FunctionProto, which older releases of onnx do not name
         """Return the model's own functions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import importlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 import ort_core
-from ort_transformers.model_nodes import inner_graphs
+from ort_core.model_graphs import reads_of, sort_graph
 from ort_transformers.model_values import ModelValues
 
 log = logging.getLogger(__name__)
@@ -120,13 +119,13 @@ class OnnxModel(ModelValues):
         Raises:
             RuntimeError: nodes read their own results.
         """
-        ordered = _sorted(graph)
-        del graph.node[:]
-        graph.node.extend(ordered)
+        refused = sort_graph(graph)
+        if refused is not None:
+            raise RuntimeError(refused.reason)
 
     def topological_sort(self, is_deterministic: bool = False, dump_model_on_failure: bool = False) -> None:
         """Sort the nodes of all graphs. Raises as ``graph_topological_sort``."""
-        for graph in self.graphs():
+        for graph in reversed(self.graphs()):  # inner ones first: outer nodes are copied
             self.graph_topological_sort(graph, is_deterministic)
 
     # ------------------------------------------------------------------ converting
@@ -200,43 +199,7 @@ class OnnxModel(ModelValues):
         log.info("the model was written to %s", output_path)
 
 
-def reads_of(node: NodeProto) -> set[str]:
-    """Return the values that a node reads, those that its graphs take from outside among them."""
-    return {name for name in node.input if name} | {name for inner in inner_graphs(node) for name in _captured(inner)}
-
-
-def _captured(graph: GraphProto) -> set[str]:
-    read = {each.name for each in graph.output} | {name for node in graph.node for name in reads_of(node)}
-    given = {each.name for each in (*graph.input, *graph.initializer)}
-    return read - given - {name for node in graph.node for name in node.output}
-
-
 def _keep(values: Any, wanted: Any) -> None:  # Any: a repeated field of any message, and a predicate on one of them
     for place in reversed(range(len(values))):
         if not wanted(values[place]):
             del values[place]
-
-
-def _sorted(graph: GraphProto) -> list[NodeProto]:
-    maker = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{maker[name] for name in reads_of(node) if name in maker} for node in graph.node]
-    readers: list[list[int]] = [[] for _ in needs]
-    for place, needed in enumerate(needs):
-        for other in needed:
-            readers[other].append(place)
-    left = [len(needed) for needed in needs]
-    ready = [place for place, count in enumerate(left) if not count]
-    order: list[NodeProto] = []
-    while ready:
-        place = heapq.heappop(ready)
-        copy = NodeProto()
-        copy.CopyFrom(graph.node[place])
-        order.append(copy)
-        for reader in readers[place]:
-            left[reader] -= 1
-            if not left[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) != len(needs):
-        stuck = next(node for node, count in zip(graph.node, left, strict=True) if count)
-        raise RuntimeError(f"node {stuck.name!r} ({stuck.op_type}) reads, over others, its own result")
-    return order

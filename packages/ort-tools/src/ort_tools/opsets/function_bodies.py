@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto
 
+from ort_core.model_graphs import reads_of
 from ort_tools.opsets.node_view import NodeView
 from ort_tools.opsets.schema_facts import Schema, default_of, find_schema
 
@@ -100,18 +101,9 @@ def _drop_unread(graph: GraphProto) -> None:
     for node in reversed(graph.node):
         if needed & set(node.output):
             kept.append(node)
-            needed |= set(node.input) | {name for each in node.attribute for name in _captured(each.g)}
+            needed |= reads_of(node)
     del graph.node[:]
     graph.node.extend(reversed(kept))
-
-
-def _captured(graph: GraphProto) -> set[str]:
-    found = {each.name for each in graph.output}
-    for node in graph.node:
-        found |= set(node.input)
-        for attribute in node.attribute:
-            found |= _captured(attribute.g)
-    return found
 
 
 def put_constants(graph: GraphProto, constants: dict[str, TensorProto]) -> None:

@@ -15,7 +15,7 @@ from ort_quantization.execution_providers.qnn.patterns import (
     fuse_lp_normalization,
 )
 from ort_quantization.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
-from ort_quantization.node_order import sorted_nodes
+from ort_quantization.node_order import put_in_order
 from ort_quantization.onnx_model import ONNXModel
 
 
@@ -157,6 +157,4 @@ def _turn_output(graph: GraphProto, value: ValueInfoProto) -> None:
 
 def _insert(graph: GraphProto, node: NodeProto) -> None:
     graph.node.append(node)
-    ordered = sorted_nodes(graph)
-    del graph.node[:]
-    graph.node.extend(ordered)
+    put_in_order(graph, is_deep=False)
