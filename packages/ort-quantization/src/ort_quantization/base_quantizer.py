@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 
 from ort_core.model_graphs import reads_of
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.fragile_values import NORMALIZER, Constants, fragile_values
 from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import float_array, is_float
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 _SYMMETRIC = (TensorProto.INT4, TensorProto.INT8, TensorProto.INT16, TensorProto.FLOAT8E4M3FN)
 _INT32 = np.iinfo(np.int32)
+_TOLD = 5  # of the values that stay in reals
 
 
 class BaseQuantizer:
@@ -76,6 +78,32 @@ class BaseQuantizer:
         if tensors_range is not None and not all(isinstance(each, TensorData) for each in tensors_range.values()):
             raise TypeError("tensors_range must map names to TensorData")
         self.tensors_range = tensors_range
+        self.values_in_reals = self._fragile_values()
+
+    def _fragile_values(self) -> dict[str, str]:
+        """Return the values that stay in reals since a few bits would ruin them, with reasons; say which."""
+        if self.tensors_range is None or not self.extra_options.get("KeepFragileValues", True):
+            return {}
+        graph = self.model.graph()
+        names = {tensor.name for tensor in graph.initializer}
+        names |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+        constants = Constants(frozenset(names), self.model.get_constant_value)
+        found = fragile_values(graph, dict(self.tensors_range.items()), self._levels_of, constants)
+        masked = [name for name, reason in found.items() if reason is not NORMALIZER]
+        for name in masked[:_TOLD]:
+            log.warning("value %r stays in reals: %s (extra_options: KeepFragileValues)", name, found[name])
+        if len(masked) > _TOLD:
+            log.warning("%d more values stay in reals for the same reason", len(masked) - _TOLD)
+        if len(found) > len(masked):
+            log.info("%d values of normalizations stay in reals", len(found) - len(masked))
+        return found
+
+    def _levels_of(self, name: str) -> int:
+        """Return how many numbers a value could be rounded to, 0 where its choice is the caller's."""
+        if self.tensor_quant_overrides.get(name) or self.activation_qType == TensorProto.FLOAT8E4M3FN:
+            return 0
+        low, high = integer_range(self.activation_qType, False, self.is_activation_symmetric)
+        return int(high) - int(low) + 1
 
     def _take_options(self, options: dict[str, Any]) -> None:
         self.extra_options = options
@@ -155,6 +183,8 @@ class BaseQuantizer:
     def should_quantize_node(self, node: NodeProto) -> bool:
         """Return whether a node was chosen."""
         if self.nodes_to_quantize and node.name not in self.nodes_to_quantize:
+            return False
+        if not self.values_in_reals.keys().isdisjoint((*node.input, *node.output)):
             return False
         is_boundary = node.op_type in ("QuantizeLinear", "DequantizeLinear")
         is_chosen = node.op_type in self.op_types_to_quantize and node.name not in self.nodes_to_exclude
@@ -263,10 +293,21 @@ class BaseQuantizer:
         return Parameters(scale, zero_point.astype(dtype), kind)
 
     def adjust_tensor_ranges(self) -> None:
-        """Give what only a Relu or Clip reads the range of its result, and what a Softmax gives the range 0 to 1."""
+        """Give what only a Relu or Clip reads the range of its result, and what a Softmax gives the range 0 to 1.
+
+        So do Sigmoids that give results of the model: the scores of other samples are higher than those of these.
+        """
         if self.tensors_range is None:
             return
         ranges: Any = self.tensors_range  # a dictionary, or TensorsData, which takes existing names only
+        if self.extra_options.get("KeepFragileValues", True):
+            for node in self.model.nodes():
+                if (
+                    node.op_type == "Sigmoid"
+                    and self.model.is_graph_output(node.output[0])
+                    and node.output[0] in ranges
+                ):
+                    ranges[node.output[0]] = TensorData(lowest=np.float32(0), highest=np.float32(1))
         for node in self.model.nodes():
             if node.op_type not in ("Clip", "Relu", "Softmax") or not self.should_quantize_node(node):
                 continue

@@ -73,6 +73,7 @@ class MinMaxCalibrater(CalibraterBase):
         self._tensors: list[str] = []
         self._ends: dict[str, list[np.ndarray]] = {}
         self._counts: dict[str, int] = {}
+        self._masked: dict[str, list[np.ndarray]] = {}  # ends of values with infinities of one sign
         self._has_skipped = False
 
     def augment_graph(self) -> None:
@@ -125,7 +126,11 @@ class MinMaxCalibrater(CalibraterBase):
 
     def _take_ends(self, name: str, ends: list[np.ndarray]) -> None:
         if not all(np.isfinite(end).all() for end in ends):
-            self._skip(name)
+            if _is_masked(*ends):
+                least, most = self._masked.get(name, ends)
+                self._masked[name] = [np.minimum(least, ends[0]), np.maximum(most, ends[1])]
+            else:
+                self._skip(name)
             return
         if name not in self._ends:
             self._ends[name] = [end.astype(np.float64) if self.moving_average else end for end in ends]
@@ -163,6 +168,8 @@ class MinMaxCalibrater(CalibraterBase):
                 found[f"{place}.least"], found[f"{place}.most"] = self._ends[name]
                 found[f"{place}.count"] = np.array(self._counts[name])
                 found[f"{place}.dtype"] = np.array(str(self._dtype))
+            if name in self._masked:
+                found[f"{place}.masked"] = np.stack(self._masked[name])
         return found
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -172,6 +179,8 @@ class MinMaxCalibrater(CalibraterBase):
                 self._ends[name] = [arrays[f"{place}.least"], arrays[f"{place}.most"]]
                 self._counts[name] = int(arrays[f"{place}.count"])
                 self._dtype = np.dtype(str(arrays[f"{place}.dtype"]))
+            if f"{place}.masked" in arrays:
+                self._masked[name] = list(arrays[f"{place}.masked"])
 
     def _skip(self, name: str) -> None:
         if not self._has_skipped:
@@ -190,6 +199,8 @@ class MinMaxCalibrater(CalibraterBase):
             found[name] = TensorData(lowest=least, highest=most)
         before = {} if self.calibrate_tensors_range is None else self.calibrate_tensors_range.data
         merged = {name: self._merged(before.get(name), found.get(name)) for name in {**before, **found}}
+        for name, (least, most) in self._masked.items():  # what holds for some samples does for the range
+            merged[name] = TensorData(lowest=least, highest=most)
         self.calibrate_tensors_range = TensorsData(CalibrationMethod.MinMax, merged)
         self.clear_collected_data()
 
@@ -213,6 +224,12 @@ class MinMaxCalibrater(CalibraterBase):
             if name not in self.calibrate_tensors_range:
                 _refuse_without_numbers(name)
         return self.calibrate_tensors_range
+
+
+def _is_masked(least: np.ndarray, most: np.ndarray) -> bool:
+    """Return whether one end of a value is infinite, as masks make it, and nothing is no number."""
+    has_nan = bool(np.isnan(least).any() or np.isnan(most).any())
+    return not has_nan and bool(np.isfinite(least).all()) != bool(np.isfinite(most).all())
 
 
 class HistogramCalibrater(CalibraterBase):
@@ -296,7 +313,7 @@ class HistogramCalibrater(CalibraterBase):
         """Return the ranges; see the base class."""
         if not self._histograms:
             raise InvalidCalibration("No data is collected. Call collect_data with a calibration data reader first")
-        skipped = [name for name, histogram in self._histograms.items() if histogram.skipped]
+        skipped = [name for name, each in self._histograms.items() if each.skipped and not each.is_masked]
         if skipped:
             log.warning("values with NaN or infinities, which are not counted: %s", ", ".join(skipped))
         return TensorsData(self.calibration_method, {n: self._range(n, h) for n, h in self._histograms.items()})
@@ -304,6 +321,9 @@ class HistogramCalibrater(CalibraterBase):
     def _range(self, name: str, histogram: Histogram) -> TensorData:
         if histogram.is_empty:
             _refuse_without_numbers(name)
+        if histogram.is_masked and self.method != "distribution":  # nothing finite stands for what is masked
+            least, most = (np.asarray(end, histogram.dtype) for end in (histogram.lower_end, histogram.upper_end))
+            return TensorData(lowest=least, highest=most)
         if self.method == "entropy":
             return by_entropy(histogram, self.num_bins, self.num_quantized_bins)
         if self.method == "distribution":

@@ -32,11 +32,27 @@ class Histogram:
         self.least = np.inf
         self.most = -np.inf
         self.skipped = 0  # numbers that are not finite
+        self._ends = np.array([0.0, 0.0])  # the same with infinities; NaN where a number was none
 
     @property
     def is_empty(self) -> bool:
         """Whether no finite number was seen."""
         return self.least > self.most
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether there were infinities of one sign beside finite numbers, as masks leave them."""
+        return not self.is_empty and not np.isnan(self._ends).any() and int(np.isinf(self._ends).sum()) == 1
+
+    @property
+    def lower_end(self) -> float:
+        """The smallest number, infinities included."""
+        return min(self.least, float(self._ends[0]))
+
+    @property
+    def upper_end(self) -> float:
+        """The largest number, infinities included."""
+        return max(self.most, float(self._ends[1]))
 
     def add(self, values: np.ndarray) -> None:
         """Count the finite numbers of an array."""
@@ -45,6 +61,8 @@ class Histogram:
         finite = np.isfinite(flat)
         if not finite.all():
             self.skipped += int(flat.size - np.count_nonzero(finite))
+            others = flat[~finite].astype(np.float64)
+            self._ends = np.array([np.minimum(self._ends[0], others.min()), np.maximum(self._ends[1], others.max())])
             flat = flat[finite]
         if not flat.size:
             return
@@ -125,7 +143,7 @@ class Histogram:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return all that is known, as arrays by name."""
-        facts = np.array([self._reach, self.least, self.most, self.skipped], np.float64)
+        facts = np.array([self._reach, self.least, self.most, self.skipped, *self._ends], np.float64)
         first = np.concatenate(self._first) if self._first else np.zeros(0, self.dtype)
         counts = self._counts if self._counts.any() else np.zeros(0, np.int64)
         return {"facts": facts, "first": first, "counts": counts}
@@ -134,6 +152,7 @@ class Histogram:
         """Go on from what ``state`` gave."""
         self._reach, self.least, self.most = (float(each) for each in arrays["facts"][:3])
         self.skipped = int(arrays["facts"][3])
+        self._ends = arrays["facts"][4:6]
         self._first = [arrays["first"]] if arrays["first"].size else []
         self.dtype = arrays["first"].dtype
         if arrays["counts"].size:

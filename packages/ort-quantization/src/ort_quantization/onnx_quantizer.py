@@ -81,7 +81,8 @@ class ONNXQuantizer(BaseQuantizer):
         if self.tensors_range is None:
             return None
         self.adjust_tensor_ranges()
-        return {name: self.activation_parameters(name, data) for name, data in self.tensors_range.items()}
+        ranges = {name: data for name, data in self.tensors_range.items() if name not in self.values_in_reals}
+        return {name: self.activation_parameters(name, data) for name, data in ranges.items()}
 
     # ------------------------------------------------------------------ the whole model
     def has_QDQ_nodes(self) -> bool:  # noqa: N802 - onnxruntime's name

@@ -128,6 +128,8 @@ class QDQQuantizer(BaseQuantizer):
         self.adjust_tensor_ranges()
         found = {}
         for name, data in self.tensors_range.items():
+            if name in self.values_in_reals:
+                continue
             chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
             converted, readers = None, None
             if "convert" in chosen:
@@ -256,8 +258,9 @@ class QDQQuantizer(BaseQuantizer):
         self._removed.add(next(place for place, each in enumerate(self._nodes) if each is node))
 
     def _is_quantizable(self, name: str) -> bool:
-        """Return whether a value holds floats, and the model does not quantize it already."""
-        return bool(name) and name not in self._quantized_before and self.is_float_tensor(name)
+        """Return whether a value holds floats that can be rounded, and the model does not quantize it already."""
+        is_free = name not in self._quantized_before and name not in self.values_in_reals
+        return bool(name) and is_free and self.is_float_tensor(name)
 
     # ------------------------------------------------------------------ the whole model
     def quantize_model(self) -> ModelProto:
