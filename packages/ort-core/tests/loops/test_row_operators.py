@@ -118,3 +118,20 @@ def test_sums_of_integers_stop_at_the_limits_of_their_type(op_type: str, dtype: 
     exact = [min(max(sum(map(summand, row)), limits.min), limits.max) for row in whole]
     (found,) = evaluate_rows([operators.reduction_of(op_type, element(0, DataType.from_numpy(x.dtype)))], [x])
     assert (found.dtype, found[:, 0].tolist()) == (np.dtype(dtype), exact)
+
+
+def test_sums_of_int64_stop_at_its_limits_and_are_exact_below_them() -> None:
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    rows = [
+        [most, most, most],
+        [least, least, -1],
+        [most, least, most],
+        [most, 1, -1],
+        [least, -1, 1],
+        [-3, 2, 1 << 40],
+    ]
+    random = np.random.default_rng(1).integers(least // 3, most // 3, (20, 3))
+    x = np.concatenate([np.array(rows, np.int64), random])
+    exact = [min(max(sum(map(int, row)), least), most) for row in x]
+    (found,) = evaluate_rows([operators.reduction_of("ReduceSum", element(0, DataType.INT64))], [x])
+    assert (found.dtype, found[:, 0].tolist()) == (np.dtype(np.int64), exact)

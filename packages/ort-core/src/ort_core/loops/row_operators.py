@@ -21,6 +21,7 @@ from ort_core.loops.scalar import Scalar, binary, cast, integer_range, lift, max
 Function = Callable[[Scalar], Scalar]
 _INTEGER_SUMS = frozenset({"ReduceSum", "ReduceL1", "ReduceSumSquare"})
 _INTEGER_BITS = 32  # of the widest integers that are summed exactly: fewer than 2**31 of them fit 64 bits
+_LOW = (1 << _INTEGER_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,9 @@ def value_range(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def reduction_of(op_type: str, x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
-    """Return what a reduction is of a row. Sums of integers of up to 32 bits stop at the limits of their type."""
+    """Return what a reduction is of a row. Sums of integers stop at the limits of their type."""
+    if op_type == "ReduceSum" and x.dtype is DataType.INT64:
+        return _long_sum(x)
     if op_type in _INTEGER_SUMS and not x.dtype.is_float and x.dtype.bits <= _INTEGER_BITS:
         return _saturated(row_sum(_summand(op_type, cast(x, DataType.INT64), x.dtype)), x.dtype)
     if op_type == "ReduceLogSumExp":
@@ -143,6 +146,16 @@ def _summand(op_type: str, x: Scalar, dtype: DataType) -> Scalar:
     limit = integer_range(dtype)[1]
     bounded = minimum(magnitude, math.isqrt(limit) + 1)  # the square of uint32's largest number is beyond int64
     return minimum(bounded * bounded, limit)
+
+
+def _long_sum(x: Scalar) -> Scalar:
+    """Return the sum of int64, of fewer than 2**31: halves of 32 bits are summed apart, so that neither sum wraps."""
+    low = row_sum(binary("and", x, _LOW))
+    high = row_sum(binary("ashr", x, _INTEGER_BITS)) + binary("lshr", low, _INTEGER_BITS)
+    whole = binary("or", binary("shl", high, _INTEGER_BITS), binary("and", low, _LOW))
+    least, most = integer_range(DataType.INT64)
+    bounded = select(binary("gt", high, most >> _INTEGER_BITS), most, whole, DataType.INT64)
+    return select(binary("lt", high, least >> _INTEGER_BITS), least, bounded, DataType.INT64)
 
 
 def _saturated(total: Scalar, dtype: DataType) -> Scalar:
