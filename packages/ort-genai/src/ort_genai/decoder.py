@@ -1,27 +1,23 @@
-"""The session of a decoder, and a state that grows with what it reads: caches that stay where they are.
-
-Caches are (batch, heads, capacity, size) and are bound as past and as present, so that a step writes one position of
-each and copies nothing. The capacity doubles when it is used up. Rows of a batch may have different lengths: each is
-filled from its first position on, as GroupQueryAttention reads them.
-"""
+"""The session of a decoder: what its graph takes and gives, by the names that the folder states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import cached_property
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
 import ort_core
 from ort_genai.configuration import Config
+from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+from ort_genai.mask_use import takes_lengths_alone
 
 Array = np.ndarray
 CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bfloat16)": ml_dtypes.bfloat16}
-_FIRST = 64  # positions that a new cache has
-_CHUNK = 256  # tokens of a prompt at once: logits of all of them come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +29,6 @@ class CacheNames:
     heads: int
     size: int
     dtype: np.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class RowCaches:
-    """What a row has read, outside any state.
-
-    Attributes:
-        length: tokens.
-        arrays: (heads, length, size) of each cache; never written to.
-    """
-
-    length: int
-    arrays: tuple[Array, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that they take."""
-        return sum(each.nbytes for each in self.arrays)
-
-    def shortened(self, length: int) -> RowCaches:
-        """Return what the first tokens gave."""
-        return RowCaches(length, tuple(each[:, :length] for each in self.arrays))
 
 
 class Decoder:
@@ -74,7 +48,8 @@ class Decoder:
         path = config.folder / file
         if file not in config.model_data and not path.is_file():
             raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names, is not there")
-        self.session = ort_core.InferenceSession(config.model_data.get(file, path), providers=config.providers)
+        self._model: Path | bytes = config.model_data.get(file, path)
+        self.session = ort_core.InferenceSession(self._model, providers=config.providers)
         self._inputs = {each.name: each for each in self.session.get_inputs()}
         inputs, outputs = _names(stated, "inputs"), _names(stated, "outputs")
         self.tokens = inputs.get("input_ids", "input_ids")
@@ -121,6 +96,11 @@ class Decoder:
                 found.append(CacheNames(past, present, heads, size, np.dtype(CACHE_TYPES[given.type])))
         return found
 
+    @cached_property
+    def takes_long_masks(self) -> bool:
+        """Whether zeros may stand in the mask behind the tokens that were read."""
+        return self.mask is not None and takes_lengths_alone(self._model, self.mask)
+
     def new_state(self) -> DecoderState:
         """Return a state without rows."""
         return SharedState(self) if self.shares_caches else AppendedState(self)
@@ -140,259 +120,6 @@ class Decoder:
     def cache_bytes(self, positions: int) -> int:
         """Return the bytes that caches of one row take."""
         return positions * sum(each.heads * each.size * each.dtype.itemsize for each in self.caches)
-
-
-class DecoderState(Protocol):
-    """What a model has read, row by row."""
-
-    lengths: list[int]
-    last_feeds: dict[str, Array]
-    last_logits: Array
-    run_options: ort_core.RunOptions | None
-
-    def add_row(self) -> int:
-        """Add a row that has read nothing, and return its place."""
-
-    def drop_row(self, row: int) -> None:
-        """Take a row out; the last one stands in its place."""
-
-    def read(self, row: int, tokens: Array) -> Array:
-        """Read tokens (n,) into a row and return float32 logits (vocabulary,) of the last one."""
-
-    def step(self, tokens: Array) -> Array:
-        """Read one token into each row, tokens (rows,), and return float32 logits (rows, vocabulary)."""
-
-    def rewind(self, row: int, length: int) -> None:
-        """Forget what a row has read behind a length."""
-
-    def reorder(self, rows: Array) -> None:
-        """Let each row go on from what another one has read, (rows,)."""
-
-    def cache(self, name: str) -> Array | None:
-        """Return a cache by its name among the inputs or outputs."""
-
-    def export_row(self, row: int) -> RowCaches:
-        """Return a copy of what a row has read."""
-
-    def import_row(self, caches: RowCaches) -> int:
-        """Add a row that has read what another one had, and return its place."""
-
-
-class SharedState:
-    """Caches that are inputs and outputs at once; one run reads a token into all rows.
-
-    Args:
-        decoder: whose caches they are.
-    """
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self.lengths: list[int] = []
-        self.run_options: ort_core.RunOptions | None = None
-        self.last_feeds: dict[str, Array] = {}
-        self.last_logits: Array = np.zeros((0, 0, decoder.vocab_size), np.float32)
-        self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in decoder.caches]
-        self._bound: tuple[slice, ort_core.IOBinding] | None = None
-
-    def add_row(self) -> int:
-        """Add a row that has read nothing, and return its place."""
-        self.lengths.append(0)
-        self._grow(len(self.lengths), self._arrays[0].shape[2] if self._arrays else 0)
-        self._bound = None
-        return len(self.lengths) - 1
-
-    def drop_row(self, row: int) -> None:
-        """Take a row out; the last one stands in its place."""
-        last = len(self.lengths) - 1
-        if row != last:
-            end = self.lengths[last]
-            for array in self._arrays:
-                array[row, :, :end] = array[last, :, :end]
-            self.lengths[row] = end
-        self.lengths.pop()
-        self._bound = None
-
-    def read(self, row: int, tokens: Array) -> Array:
-        """Read tokens (n,) into a row, some at a time, and return logits of the last one."""
-        logits = self.last_logits
-        for start in range(0, len(tokens), _CHUNK):
-            part = tokens[start : start + _CHUNK]
-            logits = self._run(slice(row, row + 1), part[None])
-        return logits[0, -1].astype(np.float32)
-
-    def export_row(self, row: int) -> RowCaches:
-        """Return a copy of what a row has read."""
-        length = self.lengths[row]
-        return RowCaches(length, tuple(array[row, :, :length].copy() for array in self._arrays))
-
-    def import_row(self, caches: RowCaches) -> int:
-        """Add a row that has read what another one had, and return its place."""
-        row = self.add_row()
-        if self._arrays and caches.length > self._arrays[0].shape[2]:
-            self._grow(len(self.lengths), caches.length)
-        for array, given in zip(self._arrays, caches.arrays, strict=True):
-            array[row, :, : caches.length] = given
-        self.lengths[row] = caches.length
-        return row
-
-    def step(self, tokens: Array) -> Array:
-        """Read one token into each row."""
-        return self._run(slice(0, len(self.lengths)), tokens[:, None])[:, -1].astype(np.float32)
-
-    def rewind(self, row: int, length: int) -> None:
-        """Forget what a row has read behind a length."""
-        self.lengths[row] = min(length, self.lengths[row])
-
-    def reorder(self, rows: Array) -> None:
-        """Let each row go on from what another one has read."""
-        if (rows == np.arange(len(self.lengths))).all():
-            return
-        end = max(self.lengths)
-        for array in self._arrays:
-            array[: len(rows), :, :end] = array[rows, :, :end]
-        self.lengths = [self.lengths[row] for row in rows]
-
-    def cache(self, name: str) -> Array | None:
-        """Return a cache, with its capacity."""
-        for names, array in zip(self._decoder.caches, self._arrays, strict=True):
-            if name in (names.past, names.present):
-                return array[: len(self.lengths)]
-        return None
-
-    def _run(self, rows: slice, tokens: Array) -> Array:
-        decoder, count = self._decoder, tokens.shape[1]
-        before = np.array(self.lengths[rows], np.int64)
-        total = int(before.max()) + count
-        if not self._arrays or total > self._arrays[0].shape[2]:
-            self._grow(len(self.lengths), total)
-        feeds = {decoder.tokens: np.ascontiguousarray(tokens, np.int64)}
-        if decoder.mask is not None:
-            feeds[decoder.mask] = (np.arange(total) < (before + count)[:, None]).astype(np.int64)
-        if decoder.positions is not None:
-            feeds[decoder.positions] = before[:, None] + np.arange(count)
-        binding = self._binding(rows)
-        for name, value in feeds.items():
-            binding.bind_cpu_input(name, value)
-        decoder.session.run_with_iobinding(binding, self.run_options)
-        logits = binding.get_outputs()[-1].numpy()
-        self.lengths[rows] = [length + count for length in self.lengths[rows]]
-        self.last_feeds, self.last_logits = feeds, logits
-        return logits
-
-    def _binding(self, rows: slice) -> ort_core.IOBinding:
-        if self._bound is not None and self._bound[0] == rows:
-            return self._bound[1]
-        binding = self._decoder.session.io_binding()
-        for names, array in zip(self._decoder.caches, self._arrays, strict=True):
-            value = ort_core.OrtValue.ortvalue_from_numpy(array[rows])
-            binding.bind_ortvalue_input(names.past, value)
-            binding.bind_ortvalue_output(names.present, value)
-        binding.bind_output(self._decoder.logits)
-        self._bound = rows, binding
-        return binding
-
-    def _grow(self, rows: int, positions: int) -> None:
-        """Make room for rows and positions, twice what there was where that is not enough."""
-        if not self._arrays:
-            return
-        had_rows, _, had, _ = self._arrays[0].shape
-        wide = (
-            had
-            if positions <= had
-            else min(max(positions, 2 * had, _FIRST), max(self._decoder.context_length, positions))
-        )
-        deep = had_rows if rows <= had_rows else max(rows, 2 * had_rows)
-        if (deep, wide) == (had_rows, had):
-            return
-        grown = []
-        for array in self._arrays:
-            made = np.zeros((deep, array.shape[1], wide, array.shape[3]), array.dtype)
-            made[:had_rows, :, :had] = array
-            grown.append(made)
-        self._arrays, self._bound = grown, None
-
-
-class AppendedState:
-    """Caches that come back longer than they went in: one run a row.
-
-    Args:
-        decoder: whose caches they are.
-    """
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self.lengths: list[int] = []
-        self.run_options: ort_core.RunOptions | None = None
-        self.last_feeds: dict[str, Array] = {}
-        self.last_logits: Array = np.zeros((0, 0, decoder.vocab_size), np.float32)
-        self._rows: list[list[Array]] = []
-
-    def add_row(self) -> int:
-        """Add a row that has read nothing, and return its place."""
-        self.lengths.append(0)
-        self._rows.append([np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches])
-        return len(self.lengths) - 1
-
-    def drop_row(self, row: int) -> None:
-        """Take a row out; the last one stands in its place."""
-        self.lengths[row], self._rows[row] = self.lengths[-1], self._rows[-1]
-        self.lengths.pop()
-        self._rows.pop()
-
-    def read(self, row: int, tokens: Array) -> Array:
-        """Read tokens (n,) into a row, some at a time, and return logits of the last one."""
-        logits = self.last_logits
-        for start in range(0, len(tokens), _CHUNK):
-            logits = self._run(row, tokens[None, start : start + _CHUNK])
-        return logits[0, -1].astype(np.float32)
-
-    def export_row(self, row: int) -> RowCaches:
-        """Return a copy of what a row has read."""
-        return RowCaches(self.lengths[row], tuple(each[0].copy() for each in self._rows[row]))
-
-    def import_row(self, caches: RowCaches) -> int:
-        """Add a row that has read what another one had, and return its place."""
-        row = self.add_row()
-        self._rows[row] = [np.ascontiguousarray(each[None]) for each in caches.arrays]
-        self.lengths[row] = caches.length
-        return row
-
-    def step(self, tokens: Array) -> Array:
-        """Read one token into each row, one row after another."""
-        found = [self._run(row, tokens[row : row + 1, None]) for row in range(len(self.lengths))]
-        self.last_logits = np.concatenate(found)
-        return self.last_logits[:, -1].astype(np.float32)
-
-    def rewind(self, row: int, length: int) -> None:
-        """Forget what a row has read behind a length."""
-        self.lengths[row] = min(length, self.lengths[row])
-        self._rows[row] = [np.ascontiguousarray(each[:, :, :length]) for each in self._rows[row]]
-
-    def reorder(self, rows: Array) -> None:
-        """Let each row go on from what another one has read."""
-        self.lengths = [self.lengths[row] for row in rows]
-        self._rows = [self._rows[row] for row in rows]
-
-    def cache(self, name: str) -> Array | None:
-        """Return the cache of the first row."""
-        for place, names in enumerate(self._decoder.caches):
-            if name in (names.past, names.present) and self._rows:
-                return self._rows[0][place]
-        return None
-
-    def _run(self, row: int, tokens: Array) -> Array:
-        decoder, before, count = self._decoder, self.lengths[row], tokens.shape[1]
-        feeds = {decoder.tokens: np.ascontiguousarray(tokens, np.int64)}
-        if decoder.mask is not None:
-            feeds[decoder.mask] = np.ones((1, before + count), np.int64)
-        if decoder.positions is not None:
-            feeds[decoder.positions] = np.arange(before, before + count)[None]
-        pasts = dict(zip([each.past for each in decoder.caches], self._rows[row], strict=True))
-        names = [decoder.logits, *(each.present for each in decoder.caches)]
-        logits, *presents = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
-        self._rows[row], self.lengths[row] = presents, before + count
-        self.last_feeds, self.last_logits = feeds, logits
-        return logits
 
 
 def _refuse_others(stated: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_genai.decoder import DecoderState
+from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.engine.requests import Finished, FinishReason, GenerationOptions, Request
 from ort_genai.engine.texts import TextState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ort_genai.decoder import RowCaches
+from ort_genai.decoder_states import RowCaches
 
 
 @dataclass(frozen=True, slots=True)

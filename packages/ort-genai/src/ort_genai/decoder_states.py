@@ -1,0 +1,350 @@
+"""What a decoder has read, row by row: caches that stay where they are, or that come back longer each time.
+
+Shared caches are (batch, heads, capacity, size) and are bound as past and as present, so that a step writes one
+position of each and copies nothing. The capacity is a power of 2 and doubles when it is used up. Rows of a batch may
+have different lengths: each is filled from its first position on, as GroupQueryAttention reads them. Where the graph
+takes nothing of the mask but lengths, the mask is as long as the caches: all steps have the same shapes then, and one
+binding serves them until the caches grow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+import ort_core
+
+if TYPE_CHECKING:
+    from ort_genai.decoder import Decoder
+
+Array = np.ndarray
+_FIRST = 64  # positions that a new cache has
+_CHUNK = 256  # tokens of a prompt at once: logits of all of them come back
+
+
+@dataclass(frozen=True, slots=True)
+class RowCaches:
+    """What a row has read, outside any state.
+
+    Attributes:
+        length: tokens.
+        arrays: (heads, length, size) of each cache; never written to.
+    """
+
+    length: int
+    arrays: tuple[Array, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        return sum(each.nbytes for each in self.arrays)
+
+    def shortened(self, length: int) -> RowCaches:
+        """Return what the first tokens gave."""
+        return RowCaches(length, tuple(each[:, :length] for each in self.arrays))
+
+
+class DecoderState(ABC):
+    """What a model has read, row by row; one thread uses it.
+
+    Args:
+        decoder: that reads.
+
+    Attributes:
+        lengths: tokens that each row has read.
+        run_options: of the runs: adapters, or a wish to end.
+        last_feeds: what the last run was fed, but for caches.
+        last_logits: what it gave.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self.lengths: list[int] = []
+        self.run_options: ort_core.RunOptions | None = None
+        self.last_feeds: dict[str, Array] = {}
+        self.last_logits: Array = np.zeros((0, 0, decoder.vocab_size), np.float32)
+
+    @abstractmethod
+    def add_row(self) -> int:
+        """Add a row that has read nothing, and return its place."""
+
+    @abstractmethod
+    def drop_row(self, row: int) -> None:
+        """Take a row out; the last one stands in its place."""
+
+    @abstractmethod
+    def step(self, tokens: Array) -> Array:
+        """Read one token into each row, tokens (rows,), and return float32 logits (rows, vocabulary)."""
+
+    @abstractmethod
+    def rewind(self, row: int, length: int) -> None:
+        """Forget what a row has read behind a length."""
+
+    @abstractmethod
+    def reorder(self, rows: Array) -> None:
+        """Let each row go on from what another one has read, (rows,)."""
+
+    @abstractmethod
+    def cache(self, name: str) -> Array | None:
+        """Return a cache by its name among the inputs or outputs."""
+
+    @abstractmethod
+    def export_row(self, row: int) -> RowCaches:
+        """Return a copy of what a row has read."""
+
+    @abstractmethod
+    def import_row(self, caches: RowCaches) -> int:
+        """Add a row that has read what another one had, and return its place."""
+
+    @abstractmethod
+    def nbytes_for(self, rows: int, positions: int) -> int:
+        """Return the bytes that caches would take with so many rows, the longest of so many positions."""
+
+    @abstractmethod
+    def _read_part(self, row: int, tokens: Array) -> Array:
+        """Read tokens (n,) into a row in one run and return logits (1, n, vocabulary)."""
+
+    def read(self, row: int, tokens: Array) -> Array:
+        """Read tokens (n,), one at least, into a row, and return float32 logits (vocabulary,) of the last one."""
+        for start in range(0, len(tokens), _CHUNK):
+            self._read_part(row, tokens[start : start + _CHUNK])
+        return self.last_logits[0, -1].astype(np.float32)
+
+    def read_all(self, row: int, tokens: Array) -> Array:
+        """Read tokens (n,) into a row in one run, and return float32 logits (n, vocabulary) of all of them."""
+        return self._read_part(row, tokens)[0].astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A run of some rows that read some tokens each, with the arrays that it is fed from."""
+
+    binding: ort_core.IOBinding
+    feeds: dict[str, Array]
+
+
+class SharedState(DecoderState):
+    """Caches that are inputs and outputs at once; one run reads a token into all rows."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__(decoder)
+        self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in decoder.caches]
+        self._bound: dict[tuple[int, int, int], _Bound] = {}
+
+    def add_row(self) -> int:
+        """Add a row that has read nothing, and return its place."""
+        self.lengths.append(0)
+        self._grow(len(self.lengths), 0)
+        return len(self.lengths) - 1
+
+    def drop_row(self, row: int) -> None:
+        """Take a row out; the last one stands in its place. The last row's memory is given back with it."""
+        last = len(self.lengths) - 1
+        if row != last:
+            end = self.lengths[last]
+            for array in self._arrays:
+                array[row, :, :end] = array[last, :, :end]
+            self.lengths[row] = end
+        self.lengths.pop()
+        if not self.lengths:
+            self._bound.clear()
+            self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches]
+
+    def export_row(self, row: int) -> RowCaches:
+        """Return a copy of what a row has read."""
+        length = self.lengths[row]
+        return RowCaches(length, tuple(array[row, :, :length].copy() for array in self._arrays))
+
+    def import_row(self, caches: RowCaches) -> int:
+        """Add a row that has read what another one had, and return its place."""
+        row = self.add_row()
+        self._grow(len(self.lengths), caches.length)
+        for array, given in zip(self._arrays, caches.arrays, strict=True):
+            array[row, :, : caches.length] = given
+        self.lengths[row] = caches.length
+        return row
+
+    def step(self, tokens: Array) -> Array:
+        """Read one token into each row."""
+        return self._run(0, len(self.lengths), tokens[:, None])[:, -1].astype(np.float32, copy=False)
+
+    def rewind(self, row: int, length: int) -> None:
+        """Forget what a row has read behind a length."""
+        self.lengths[row] = min(length, self.lengths[row])
+
+    def reorder(self, rows: Array) -> None:
+        """Let each row go on from what another one has read."""
+        if (rows == np.arange(len(self.lengths))).all():
+            return
+        end = max(self.lengths)
+        for array in self._arrays:
+            array[: len(rows), :, :end] = array[rows, :, :end]
+        self.lengths = [self.lengths[row] for row in rows]
+
+    def cache(self, name: str) -> Array | None:
+        """Return a cache, with its capacity."""
+        for names, array in zip(self._decoder.caches, self._arrays, strict=True):
+            if name in (names.past, names.present):
+                return array[: len(self.lengths)]
+        return None
+
+    def nbytes_for(self, rows: int, positions: int) -> int:
+        """Return the bytes of caches that hold so many rows, each as long as the longest."""
+        deep, wide = self._sizes_for(rows, positions)
+        return deep * self._decoder.cache_bytes(wide)
+
+    def _read_part(self, row: int, tokens: Array) -> Array:
+        return self._run(row, row + 1, tokens[None])
+
+    def _run(self, first: int, end: int, tokens: Array) -> Array:
+        decoder, count = self._decoder, tokens.shape[1]
+        before = np.array(self.lengths[first:end], np.int64)
+        total = int(before.max()) + count
+        self._grow(len(self.lengths), total)
+        bound = self._bound_run(first, end, count)
+        feeds = bound.feeds
+        feeds[decoder.tokens][:] = tokens
+        if decoder.positions is not None:
+            np.add(before[:, None], np.arange(count), out=feeds[decoder.positions])
+        ends = (before + count)[:, None]
+        if decoder.mask is not None and decoder.takes_long_masks:
+            mask = feeds[decoder.mask]
+            mask[:] = np.arange(mask.shape[1]) < ends
+        elif decoder.mask is not None:
+            feeds[decoder.mask] = (np.arange(total) < ends).astype(np.int64)
+            bound.binding.bind_cpu_input(decoder.mask, feeds[decoder.mask])
+        decoder.session.run_with_iobinding(bound.binding, self.run_options)
+        logits = bound.binding.get_outputs()[-1].numpy()
+        self.lengths[first:end] = [length + count for length in self.lengths[first:end]]
+        self.last_feeds, self.last_logits = feeds, logits
+        return logits
+
+    def _bound_run(self, first: int, end: int, count: int) -> _Bound:
+        """Return a run of rows; those of one token, and of a whole part of a prompt, are kept."""
+        key = (first, end, count)
+        found = self._bound.get(key)
+        if found is None:
+            found = self._bind(first, end, count)
+            if count in (1, _CHUNK):
+                self._bound[key] = found
+        return found
+
+    def _bind(self, first: int, end: int, count: int) -> _Bound:
+        decoder = self._decoder
+        binding = decoder.session.io_binding()
+        for names, array in zip(decoder.caches, self._arrays, strict=True):
+            value = ort_core.OrtValue.ortvalue_from_numpy(array[first:end])
+            binding.bind_ortvalue_input(names.past, value)
+            binding.bind_ortvalue_output(names.present, value)
+        binding.bind_output(decoder.logits)
+        feeds = {decoder.tokens: np.zeros((end - first, count), np.int64)}
+        if decoder.positions is not None:
+            feeds[decoder.positions] = np.zeros((end - first, count), np.int64)
+        if decoder.mask is not None and decoder.takes_long_masks:
+            feeds[decoder.mask] = np.zeros((end - first, self._capacity()), np.int64)
+        for name, fed in feeds.items():
+            binding.bind_cpu_input(name, fed)
+        return _Bound(binding, feeds)
+
+    def _capacity(self) -> int:
+        return int(self._arrays[0].shape[2]) if self._arrays else 0
+
+    def _sizes_for(self, rows: int, positions: int) -> tuple[int, int]:
+        """Return rows and positions of caches that hold so many: powers of 2, the context's end at most."""
+        wide = min(_power(max(positions, _FIRST)), max(self._decoder.context_length, positions))
+        return _power(rows), wide
+
+    def _grow(self, rows: int, positions: int) -> None:
+        """Make room for rows and positions."""
+        if not self._arrays:
+            return
+        had_rows, _, had, _ = self._arrays[0].shape
+        if rows <= had_rows and positions <= had:
+            return
+        deep, wide = self._sizes_for(rows, max(positions, had))
+        deep = max(deep, had_rows)
+        self._bound.clear()
+        for place, array in enumerate(self._arrays):  # one after another: the old ones go as the new ones come
+            made = np.zeros((deep, array.shape[1], wide, array.shape[3]), array.dtype)
+            made[:had_rows, :, :had] = array
+            self._arrays[place] = made
+
+
+class AppendedState(DecoderState):
+    """Caches that come back longer than they went in: one run a row."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__(decoder)
+        self._rows: list[list[Array]] = []
+
+    def add_row(self) -> int:
+        """Add a row that has read nothing, and return its place."""
+        self.lengths.append(0)
+        self._rows.append([np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches])
+        return len(self.lengths) - 1
+
+    def drop_row(self, row: int) -> None:
+        """Take a row out; the last one stands in its place."""
+        self.lengths[row], self._rows[row] = self.lengths[-1], self._rows[-1]
+        self.lengths.pop()
+        self._rows.pop()
+
+    def export_row(self, row: int) -> RowCaches:
+        """Return a copy of what a row has read."""
+        return RowCaches(self.lengths[row], tuple(each[0].copy() for each in self._rows[row]))
+
+    def import_row(self, caches: RowCaches) -> int:
+        """Add a row that has read what another one had, and return its place."""
+        row = self.add_row()
+        self._rows[row] = [np.ascontiguousarray(each[None]) for each in caches.arrays]
+        self.lengths[row] = caches.length
+        return row
+
+    def step(self, tokens: Array) -> Array:
+        """Read one token into each row, one row after another."""
+        found = [self._read_part(row, tokens[row : row + 1]) for row in range(len(self.lengths))]
+        self.last_logits = np.concatenate(found)
+        return self.last_logits[:, -1].astype(np.float32)
+
+    def rewind(self, row: int, length: int) -> None:
+        """Forget what a row has read behind a length."""
+        self.lengths[row] = min(length, self.lengths[row])
+        self._rows[row] = [np.ascontiguousarray(each[:, :, :length]) for each in self._rows[row]]
+
+    def reorder(self, rows: Array) -> None:
+        """Let each row go on from what another one has read."""
+        self.lengths = [self.lengths[row] for row in rows]
+        self._rows = [self._rows[row] for row in rows]
+
+    def cache(self, name: str) -> Array | None:
+        """Return the cache of the first row."""
+        for place, names in enumerate(self._decoder.caches):
+            if name in (names.past, names.present) and self._rows:
+                return self._rows[0][place]
+        return None
+
+    def nbytes_for(self, rows: int, positions: int) -> int:
+        """Return the bytes of caches of so many rows; a step holds one row's twice."""
+        return (rows + 1) * self._decoder.cache_bytes(positions)
+
+    def _read_part(self, row: int, tokens: Array) -> Array:
+        decoder, before, count = self._decoder, self.lengths[row], len(tokens)
+        feeds = {decoder.tokens: np.ascontiguousarray(tokens[None], np.int64)}
+        if decoder.mask is not None:
+            feeds[decoder.mask] = np.ones((1, before + count), np.int64)
+        if decoder.positions is not None:
+            feeds[decoder.positions] = np.arange(before, before + count)[None]
+        pasts = dict(zip([each.past for each in decoder.caches], self._rows[row], strict=True))
+        names = [decoder.logits, *(each.present for each in decoder.caches)]
+        logits, *presents = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
+        self._rows[row], self.lengths[row] = presents, before + count
+        self.last_feeds, self.last_logits = feeds, logits
+        return logits
+
+
+def _power(count: int) -> int:
+    """Return the least power of 2 that is not below a count."""
+    return 1 << max(count - 1, 0).bit_length()
