@@ -15,7 +15,7 @@ from serve_fixtures import DOUBLER, running_server, scaler_text, write_model
 from ort_serve.failures import InvalidRequest, NotReady
 from ort_serve.inference import infer
 from ort_serve.protocol.requests import InferRequest
-from ort_serve.repository.scan import scan_models
+from ort_serve.repository.scan import scan_models, scan_one
 from ort_serve.repository.settings_files import read_model_settings
 
 PBTXT = """
@@ -138,7 +138,8 @@ def test_a_model_whose_folder_was_removed_goes(folder):
     with running_server(folder) as running:
         shutil.rmtree(folder / "doubler")
         running.call(running.server.repository.load_all())
-        assert {row[0]: row[2] for row in running.server.repository.index()}["doubler"] == "UNAVAILABLE"
+        assert [row[0] for row in running.server.repository.index()] == ["scaler"]
+        assert running.server.repository.is_ready()
         assert ask(running) == 10.0
 
 
@@ -146,10 +147,7 @@ def test_what_was_unloaded_stays_so_until_it_is_asked(folder):
     with running_server(folder) as running:
         repository = running.server.repository
 
-        async def unload() -> None:
-            repository.unload("scaler")
-
-        running.call(unload())
+        running.call(repository.unload("scaler"))
         running.call(repository.load_all())
         with pytest.raises(NotReady, match="unloaded"):
             ask(running)
@@ -272,3 +270,57 @@ def test_a_sequence_model_is_refused_with_its_reason(tmp_path):
 def test_two_servers_in_one_loop_do_not_meet(folder):
     with running_server(folder) as first, running_server(folder) as second:
         assert ask(first) == ask(second) == 10.0
+
+
+def test_unloading_waits_for_what_is_being_loaded(folder):
+    with running_server(folder) as running:
+        repository = running.server.repository
+
+        async def change() -> None:
+            write_model(scaler_text(3.0), folder / "scaler" / "2000" / "model.onnx")
+            loading = asyncio.create_task(repository.load("scaler"))
+            while repository.versions("scaler").get(2000) is None:
+                await asyncio.sleep(0.001)
+            await repository.unload("scaler")
+            await loading
+
+        running.call(change())
+        assert repository.loaded() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_batch_size: -5 dynamic_batching { }",
+        "instance_group [ { count: 1000 } ]",
+        "dynamic_batching { priority_levels: 100000 }",
+        "dynamic_batching { priority_levels: 2 default_priority_level: 3 }",
+        'default_model_filename: "../model.onnx"',
+        "max_batch_size: {",
+        "max_batch_size: 99999999999999",
+    ],
+)
+def test_settings_of_triton_that_cannot_be_meant_are_the_model_s_problem(folder, text):
+    write_model(DOUBLER, folder / "doubler" / "1" / "model.onnx")
+    (folder / "doubler" / "config.pbtxt").write_text(text)
+    found = scan_models(folder)
+    assert "config.pbtxt" in found["doubler"].problem
+    assert not found["scaler"].problem
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../scaler", "scaler/1", "C:", ".git", "scaler\0", "nothing"])
+def test_no_path_is_made_of_a_model_s_name(folder, name):
+    (folder / ".git").mkdir()
+    assert scan_one(folder, name) is None
+
+
+def test_a_server_that_cannot_start_leaves_nothing_behind(folder):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        before = {thread.name for thread in threading.enumerate()}
+        with pytest.raises(OSError, match="cannot listen"), running_server(folder, grpc_port=taken.getsockname()[1]):
+            pass
+        assert not {thread.name for thread in threading.enumerate() if "scaler" in thread.name} - before

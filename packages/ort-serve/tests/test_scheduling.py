@@ -11,10 +11,12 @@ import pytest
 from serve_fixtures import DOUBLER, running_server, write_model
 
 from ort_core import InferenceSession
-from ort_serve.failures import DeadlineExceeded, NotReady, Overloaded
+from ort_serve.failures import DeadlineExceeded, InvalidRequest, ModelFailed, NotReady, Overloaded
 from ort_serve.inference import infer
+from ort_serve.process_metrics import metrics_text
 from ort_serve.protocol.requests import InferRequest
 from ort_serve.scheduling.batch_curve import measure_batches
+from ort_serve.scheduling.brief_runs import LIMIT_S, BriefRuns, is_work_bounded
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.scheduling.job import Job, join_key_of
 from ort_serve.scheduling.job_queue import BatchPolicy, JobQueue
@@ -323,3 +325,101 @@ endless (int64 count) => (float y) {
   }>
 }
 """
+
+
+def test_only_what_is_known_to_be_short_runs_in_the_event_loop():
+    brief = BriefRuns(is_bounded=True)
+    assert not brief.is_brief("shapes", 1)
+    brief.learn("shapes", 1, LIMIT_S / 4)
+    assert brief.is_brief("shapes", 1)
+    assert not brief.is_brief("shapes", 8), "eight rows may take eight times as long"
+    brief.learn("shapes", 8, LIMIT_S / 2)
+    assert brief.is_brief("shapes", 8)
+    assert not brief.is_brief("others", 1)
+    for _ in range(5):
+        brief.learn("shapes", 8, 1.0)
+    assert not brief.is_brief("shapes", 8)
+    never = BriefRuns(is_bounded=False)
+    never.learn("shapes", 1, 0.0)
+    assert not never.is_brief("shapes", 1)
+
+
+def test_models_whose_work_depends_on_values_never_run_in_the_event_loop():
+    assert is_work_bounded([("", "Gemm"), ("ai.onnx.ml", "TreeEnsemble")])
+    assert not is_work_bounded([("", "Add"), ("", "Loop")])
+    assert not is_work_bounded([("my.domain", "Add")])
+
+
+def test_requests_of_one_moment_are_joined_in_the_event_loop(tmp_path):
+    path = write_model(DOUBLER, tmp_path / "doubler" / "1" / "model.onnx")
+    (tmp_path / "doubler" / "model.toml").write_text("[batching]\nmax_batch_size = 8\n")
+    with running_server(path.parents[2], http_port=None, grpc_port=None) as running:
+        repository = running.server.repository
+        version = repository.get_version("doubler", "")
+        version._runner._brief = Known()
+        ran_in: set[str] = set()
+        run = version.session.run
+        version.session.run = lambda *arguments: (ran_in.add(threading.current_thread().name), run(*arguments))[1]
+
+        async def ask() -> list[float]:
+            requests = [InferRequest("doubler", "", {"x": np.full((1, 4), value, np.float32)}) for value in range(20)]
+            answers = await asyncio.gather(*(infer(repository, request) for request in requests))
+            return [float(answer.outputs[0][1][0, 0]) for answer in answers]
+
+        assert running.call(ask()) == [2.0 * value for value in range(20)]
+        assert ran_in == {"server"}, "the loop's own thread"
+        assert version.statistics.executions == 3  # 8, 8 and 4 rows
+        version._runner._places.acquire()  # no place: a thread's work
+
+        def later() -> None:
+            version._runner._places.release()
+
+        threading.Timer(0.05, later).start()
+        assert running.call(ask())[3] == 6.0
+
+
+class Known:
+    """Every run is short."""
+
+    def is_brief(self, shapes: object, rows: int) -> bool:
+        return True
+
+    def learn(self, shapes: object, rows: int, seconds: float) -> None:
+        """Take no notice."""
+
+
+def test_outcomes_are_counted_by_kind_and_once(tmp_path):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with running_server(path, http_port=None, grpc_port=None) as running:
+        repository = running.server.repository
+
+        async def ask(columns: int, timeout: float | None = None) -> None:
+            request = InferRequest("doubler", "", {"x": np.zeros((1, columns), np.float32)}, timeout_s=timeout)
+            await infer(repository, request)
+
+        running.call(ask(4))
+        with pytest.raises(InvalidRequest):
+            running.call(ask(5))
+        version = repository.get_version("doubler", "")
+        version._runner._places.acquire()
+        version._runner._brief = BriefRuns(is_bounded=False)
+        with pytest.raises(DeadlineExceeded):
+            running.call(ask(4, 0.02))
+        version._runner._places.release()
+        text = metrics_text(running.server.state.metrics).decode()
+        for outcome in ("success", "invalid", "deadline"):
+            assert f'ort_requests_total{{model="doubler",outcome="{outcome}",version="1"}} 1.0' in text
+        assert version.statistics.fail.count == 2
+
+
+def test_a_failure_that_nobody_foresaw_is_told_and_the_thread_goes_on(tmp_path, monkeypatch, caplog):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with running_server(path, http_port=None, grpc_port=None) as running:
+        repository = running.server.repository
+        version = repository.get_version("doubler", "")
+        request = InferRequest("doubler", "", {"x": np.zeros((1, 4), np.float32)})
+        with monkeypatch.context() as broken:
+            broken.setattr(version.statistics, "ran", lambda *arguments: 1 / 0)
+            with pytest.raises(ModelFailed, match="ZeroDivisionError"):
+                running.call(infer(repository, request))
+        running.call(infer(repository, request))

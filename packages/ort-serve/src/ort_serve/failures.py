@@ -12,11 +12,13 @@ class RequestFailure(Exception):
     Attributes:
         status: HTTP status.
         code: name of the gRPC status.
+        outcome: its kind in the metrics.
         retry_after_s: for refusals that pass by, when to try again.
     """
 
     status = 500
     code = "INTERNAL"
+    outcome = "failed"
     retry_after_s: float | None = None
 
 
@@ -25,6 +27,7 @@ class InvalidRequest(RequestFailure):
 
     status = 400
     code = "INVALID_ARGUMENT"
+    outcome = "invalid"
 
 
 class Unauthenticated(RequestFailure):
@@ -32,6 +35,7 @@ class Unauthenticated(RequestFailure):
 
     status = 401
     code = "UNAUTHENTICATED"
+    outcome = "unauthenticated"
 
 
 class Forbidden(RequestFailure):
@@ -39,6 +43,7 @@ class Forbidden(RequestFailure):
 
     status = 403
     code = "PERMISSION_DENIED"
+    outcome = "forbidden"
 
 
 class NotFound(RequestFailure):
@@ -46,6 +51,15 @@ class NotFound(RequestFailure):
 
     status = 404
     code = "NOT_FOUND"
+    outcome = "not_found"
+
+
+class NotAllowed(RequestFailure):
+    """The address does not take this method."""
+
+    status = 405
+    code = "INVALID_ARGUMENT"
+    outcome = "invalid"
 
 
 class TooSlow(RequestFailure):
@@ -53,6 +67,7 @@ class TooSlow(RequestFailure):
 
     status = 408
     code = "DEADLINE_EXCEEDED"
+    outcome = "too_slow"
 
 
 class TooLarge(RequestFailure):
@@ -60,6 +75,7 @@ class TooLarge(RequestFailure):
 
     status = 413
     code = "INVALID_ARGUMENT"
+    outcome = "too_large"
 
 
 class Overloaded(RequestFailure):
@@ -67,6 +83,7 @@ class Overloaded(RequestFailure):
 
     status = 429
     code = "RESOURCE_EXHAUSTED"
+    outcome = "overloaded"
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -78,6 +95,7 @@ class Cancelled(RequestFailure):
 
     status = 499
     code = "CANCELLED"
+    outcome = "cancelled"
 
 
 class ModelFailed(RequestFailure):
@@ -89,6 +107,7 @@ class Unsupported(RequestFailure):
 
     status = 501
     code = "UNIMPLEMENTED"
+    outcome = "unsupported"
 
 
 class NotReady(RequestFailure):
@@ -96,6 +115,7 @@ class NotReady(RequestFailure):
 
     status = 503
     code = "UNAVAILABLE"
+    outcome = "not_ready"
 
 
 class DeadlineExceeded(RequestFailure):
@@ -103,3 +123,4 @@ class DeadlineExceeded(RequestFailure):
 
     status = 504
     code = "DEADLINE_EXCEEDED"
+    outcome = "deadline"

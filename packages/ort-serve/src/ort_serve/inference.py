@@ -4,51 +4,82 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 
-from ort_serve.failures import DeadlineExceeded, InvalidRequest, RequestFailure
+from ort_serve.failures import Cancelled, DeadlineExceeded, InvalidRequest, RequestFailure
 from ort_serve.protocol.classification import classified
 from ort_serve.protocol.requests import InferRequest, InferResponse, RequestedOutput
 from ort_serve.repository.model_repository import ModelRepository
+from ort_serve.repository.model_settings import QueueSettings
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.scheduling.job import Job, join_key_of
 
+_LONGEST_S = 1e6  # of a timer: event loops take no longer ones, and nothing waits for eleven days
+Watch = Callable[[Job], AbstractContextManager[None]]
 
-async def infer(repository: ModelRepository, request: InferRequest) -> InferResponse:
+
+async def infer(repository: ModelRepository, request: InferRequest, watch: Watch | None = None) -> InferResponse:
     """Answer a request. A cancelled call takes its work back.
+
+    Args:
+        repository: where its model is.
+        request: what is asked.
+        watch: looks, while a job waits, whether its client is still there.
 
     Raises:
         RequestFailure: there is no result; the message says why.
     """
-    version = await repository.get_version_or_load(request.model, request.version)
+    begin = time.monotonic_ns()
+    version = repository.find_version(request.model, request.version)
+    if version is None:
+        version = await repository.get_version_or_load(request.model, request.version)
     statistics = version.statistics
-    try:
-        job = _job(version, request)
-        version.put(job)
-    except RequestFailure as failure:
-        statistics.refused(failure)
-        raise
     statistics.in_flight.inc()
     try:
-        found = await _result(job)
+        found = await _run(version, request, watch)
+        response = InferResponse(request.model, version.version, request.identifier, _outputs(version, request, found))
+    except RequestFailure as failure:
+        statistics.failed(failure, time.monotonic_ns() - begin)
+        raise
+    except asyncio.CancelledError:
+        statistics.failed(Cancelled(), time.monotonic_ns() - begin)
+        raise
+    finally:
+        statistics.in_flight.dec()
+    statistics.answered()
+    return response
+
+
+async def _run(version: ModelVersion, request: InferRequest, watch: Watch | None) -> dict[str, np.ndarray]:
+    job = _job(version, request)
+    version.put(job)
+    timer = None
+    if job.deadline_ns is not None:
+        left = min(max(job.deadline_ns - time.monotonic_ns(), 0) / 1e9, _LONGEST_S)
+        timer = job.loop.call_later(left, _give_up, job)
+    try:
+        if watch is None:
+            return await job.result
+        with watch(job):
+            return await job.result
     except asyncio.CancelledError:
         job.cancel()
         raise
     finally:
-        statistics.in_flight.dec()
-    return InferResponse(request.model, version.version, request.identifier, _outputs(version, request, found))
+        if timer is not None:
+            timer.cancel()
 
 
 def _job(version: ModelVersion, request: InferRequest) -> Job:
     signature = version.signature
-    wanted = tuple(dict.fromkeys(output.name for output in request.outputs))
+    wanted = tuple(dict.fromkeys([output.name for output in request.outputs]))
     signature.check(request.inputs, wanted)
     loop = asyncio.get_running_loop()
     settings = version.request.settings.queue
-    job = Job(request.inputs, wanted, 1, None, loop, loop.create_future(), _priority(request, settings.priorities))
-    if not request.priority:
-        job.priority = settings.default_priority
+    job = Job(request.inputs, wanted, 1, None, loop, loop.create_future(), _priority(request, settings))
     timeout = request.timeout_s or settings.time_limit_s
     if timeout is not None:
         job.deadline_ns = job.arrived_ns + int(timeout * 1e9)
@@ -59,28 +90,15 @@ def _job(version: ModelVersion, request: InferRequest) -> Job:
     return job
 
 
-def _priority(request: InferRequest, levels: int) -> int:
-    if request.priority > levels:
-        raise InvalidRequest(f"priority {request.priority}: the model has {levels} levels, 1 goes first")
-    return request.priority
-
-
-async def _result(job: Job) -> dict[str, np.ndarray]:
-    if job.deadline_ns is None:
-        return await job.result
-    left = max(job.deadline_ns - time.monotonic_ns(), 0) / 1e9
-    timer = job.loop.call_later(left, _give_up, job)
-    try:
-        return await job.result
-    finally:
-        timer.cancel()
+def _priority(request: InferRequest, settings: QueueSettings) -> int:
+    if request.priority > settings.priorities:
+        raise InvalidRequest(f"priority {request.priority}: the model has {settings.priorities} levels, 1 goes first")
+    return request.priority or settings.default_priority
 
 
 def _give_up(job: Job) -> None:
-    if not job.result.done():
-        what = "ran" if job.started_ns else "waited"
-        job.result.set_exception(DeadlineExceeded(f"the request's time was up while it {what}"))
-    job.cancel()
+    what = "ran" if job.started_ns else "waited"
+    job.leave(DeadlineExceeded(f"the request's time was up while it {what}"))
 
 
 def _outputs(

@@ -22,6 +22,7 @@ import uvicorn
 
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.app import build_app
+from ort_serve.rest.connections import connections_within
 from ort_serve.rpc.service import build_grpc_server
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.server_settings import ServerSettings, Tls
@@ -72,11 +73,17 @@ class Server:
             OSError: a port is taken, or a certificate cannot be read.
         """
         listener = None if self.settings.http_port is None else _listening(self.settings)
-        await self.repository.load_all()
-        if listener is not None:
-            await self._start_http(listener)
-        if self.settings.grpc_port is not None:
-            await self._start_grpc(self.settings.grpc_port)
+        try:
+            await self.repository.load_all()
+            if self.settings.grpc_port is not None:
+                await self._start_grpc(self.settings.grpc_port)
+            if listener is not None:
+                await self._start_http(listener)
+        except BaseException:
+            if listener is not None:
+                listener.close()
+            await self.stop()
+            raise
         if self.settings.watch_s is not None:
             self._tasks.append(asyncio.create_task(self._watch(self.settings.watch_s)))
 
@@ -89,7 +96,7 @@ class Server:
             await self._tasks[0]
         if self._grpc is not None:
             await self._grpc.stop(_GRACE_S)
-        await self.repository.close()
+        await self.repository.close(_GRACE_S)
 
     async def wait(self) -> None:
         """Wait until the server ends by itself, which it does when it can no longer listen."""
@@ -107,7 +114,9 @@ class Server:
             lifespan="off",
             timeout_keep_alive=int(limits.idle_s),
             limit_concurrency=limits.connections,
-            h11_max_incomplete_event_size=65536,
+            http=connections_within(limits),
+            ws="none",
+            timeout_graceful_shutdown=int(_GRACE_S),
             server_header=False,
             **_tls_arguments(self.settings.tls),
         )
@@ -121,10 +130,13 @@ class Server:
         server = build_grpc_server(self.state)
         address = f"[{self.settings.host}]:{port}" if ":" in self.settings.host else f"{self.settings.host}:{port}"
         tls = self.settings.tls
-        if tls is None:
-            self.grpc_port = server.add_insecure_port(address)
-        else:
-            self.grpc_port = server.add_secure_port(address, _grpc_credentials(tls))
+        try:
+            if tls is None:
+                self.grpc_port = server.add_insecure_port(address)
+            else:
+                self.grpc_port = server.add_secure_port(address, _grpc_credentials(tls))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen at {address} for gRPC: {error}") from error
         await server.start()
         self._grpc = server
 

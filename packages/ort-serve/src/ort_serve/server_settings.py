@@ -14,12 +14,14 @@ class Limits:
 
     Attributes:
         body_nbytes: most bytes of a request, also of what it becomes when it is decompressed.
+        json_nbytes: most bytes of JSON, whose elements take many times their text in memory.
         read_s: most seconds between the start of a request and its last byte.
         idle_s: seconds after which a connection without requests is closed.
         connections: most connections at once.
     """
 
     body_nbytes: int = 256 * MEGABYTE
+    json_nbytes: int = 64 * MEGABYTE
     read_s: float = 60.0
     idle_s: float = 30.0
     connections: int = 4096
@@ -54,6 +56,7 @@ class ServerSettings:
         watch_s: seconds between looks at the folder of models; None: never.
         memory_limit: most bytes of loaded models' files.
         limits: of requests.
+        shared_memory: clients may register regions of it; None: where only this machine reaches the server.
         has_page: there is a page at ``/``.
         shares_ports: other processes listen at the same ports.
     """
@@ -67,5 +70,13 @@ class ServerSettings:
     watch_s: float | None = None
     memory_limit: int | None = None
     limits: Limits = field(default_factory=Limits)
+    shared_memory: bool | None = None
     has_page: bool = True
     shares_ports: bool = False
+
+    @property
+    def takes_shared_memory(self) -> bool:
+        """Whether clients may register regions of shared memory."""
+        if self.shared_memory is not None:
+            return self.shared_memory
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")

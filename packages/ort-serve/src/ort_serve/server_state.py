@@ -6,12 +6,17 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import psutil
+
 from ort_serve.failures import Forbidden, InvalidRequest, Unsupported
+from ort_serve.protocol.requests import InferResponse
 from ort_serve.protocol.shared_memory import SharedMemoryRegions
 from ort_serve.repository.model_repository import ModelRepository
+from ort_serve.rest.body import BodyBudget
 from ort_serve.server_settings import ServerSettings
 from ort_serve.statistics import Metrics
 
+log = logging.getLogger(__name__)
 _LEVELS = {
     "log_verbose_level": logging.DEBUG,
     "log_info": logging.INFO,
@@ -46,7 +51,7 @@ class TraceSettings:
                     raise InvalidRequest(f"trace_level is OFF or TIMESTAMPS; found {texts}")
                 self.is_on = "TIMESTAMPS" in texts
             elif name == "trace_rate":
-                if texts and (not texts[0].isdecimal() or int(texts[0]) < 1):
+                if texts and (not texts[0].isdecimal() or len(texts[0]) > 9 or int(texts[0]) < 1):
                     raise InvalidRequest(f"trace_rate is a number from 1 on; found {texts[0]!r}")
                 self.rate = int(texts[0]) if texts else TraceSettings.rate
             else:
@@ -59,6 +64,10 @@ class TraceSettings:
         self.seen += 1
         return (self.seen - 1) % self.rate == 0
 
+    def tell(self, found: InferResponse, seconds: float) -> None:
+        """Write a request's line. Its id stands as Python writes texts: it may hold anything."""
+        log.info("trace model=%s version=%s id=%r ms=%.3f", found.model, found.version, found.identifier, seconds * 1e3)
+
 
 @dataclass
 class ServerState:
@@ -67,8 +76,14 @@ class ServerState:
     repository: ModelRepository
     settings: ServerSettings
     metrics: Metrics
-    regions: SharedMemoryRegions = field(default_factory=SharedMemoryRegions)
+    regions: SharedMemoryRegions = field(init=False)
     trace: TraceSettings = field(default_factory=TraceSettings)
+    body_budget: BodyBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit = self.settings.limits.body_nbytes
+        self.regions = SharedMemoryRegions(is_allowed=self.settings.takes_shared_memory)
+        self.body_budget = BodyBudget(max(psutil.virtual_memory().total // 4, limit))
 
     def need_loading(self) -> None:
         """Refuse what changes the models, unless the server was started for it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Sequence
@@ -73,10 +74,9 @@ class ModelStatistics:
 
     def __init__(self, model: str, version: str, metrics: Metrics) -> None:
         self._lock = threading.Lock()
-        self._outcomes = {
-            outcome: metrics.requests.labels(model, version, outcome)
-            for outcome in ("success", "client_error", "failure")
-        }
+        self._count_of = functools.partial(metrics.requests.labels, model, version)
+        self._successes = self._count_of("success")
+        self._failures = {outcome: self._count_of(outcome) for outcome in ("failed", "invalid", "overloaded")}
         self._queue_seconds = metrics.queue_seconds.labels(model, version)
         self._compute_seconds = metrics.compute_seconds.labels(model, version)
         self._batch_rows = metrics.batch_rows.labels(model, version)
@@ -105,6 +105,8 @@ class ModelStatistics:
             batch.compute_infer.add(computed - joined)
             batch.compute_output.add(split - computed)
             for job in jobs:
+                if job.is_cancelled:
+                    continue  # counted as what took it back
                 self.success.add(split - job.arrived_ns)
                 self.queue.add(job.started_ns - job.arrived_ns)
                 self.compute_input.add(joined - begin)
@@ -112,20 +114,16 @@ class ModelStatistics:
                 self.compute_output.add(split - computed)
         self._batch_rows.observe(rows)
         self._compute_seconds.observe((computed - joined) / 1e9)
-        self._outcomes["success"].inc(len(jobs))
         for job in jobs:
             self._queue_seconds.observe((job.started_ns - job.arrived_ns) / 1e9)
 
-    def failed(self, jobs: Sequence[Job], failure: RequestFailure) -> None:
-        """Count jobs that got no result."""
-        now = time.monotonic_ns()
-        with self._lock:
-            for job in jobs:
-                self.fail.add(now - job.arrived_ns)
-        self._outcomes["failure" if failure.status >= 500 else "client_error"].inc(len(jobs))
+    def answered(self) -> None:
+        """Count a request that got its result."""
+        self._successes.inc()
 
-    def refused(self, failure: RequestFailure) -> None:
-        """Count a request that was never queued."""
+    def failed(self, failure: RequestFailure, ns: int) -> None:
+        """Count a request that got none, ``ns`` after it came."""
         with self._lock:
-            self.fail.add(0)
-        self._outcomes["failure" if failure.status >= 500 else "client_error"].inc()
+            self.fail.add(ns)
+            counter = self._failures.setdefault(failure.outcome, self._count_of(failure.outcome))
+        counter.inc()

@@ -82,6 +82,14 @@ def serve(
         float,
         typer.Option(metavar="SECONDS", min=0.1, rich_help_panel=_SAFETY, help="Most time for a request to arrive."),
     ] = 60.0,
+    shared_memory: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared-memory/--no-shared-memory",
+            rich_help_panel=_SAFETY,
+            help="Clients may register shared memory; by default where only this machine reaches the server.",
+        ),
+    ] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="One line a request on the standard error.")] = False,
 ) -> None:
     """Serve models by the Open Inference Protocol (KServe v2) over HTTP and gRPC."""
@@ -102,6 +110,7 @@ def serve(
         allows_loading=allow_loading,
         watch_s=watch,
         memory_limit=None if memory_limit is None else nbytes_of(memory_limit),
+        shared_memory=shared_memory,
         limits=Limits(body_nbytes=nbytes_of(max_body), read_s=read_timeout),
     )
     _log(access_log)

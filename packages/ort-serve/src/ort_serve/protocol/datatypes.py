@@ -119,12 +119,19 @@ def array_to_bytes(array: np.ndarray) -> bytes:
     if array.dtype.kind in "OSU":
         parts: list[bytes] = []
         for item in array.ravel():
-            text = item if isinstance(item, bytes) else str(item).encode()
+            text = item if isinstance(item, bytes) else text_of(item).encode()
             parts += (_LENGTH.pack(len(text)), text)
         return b"".join(parts)
     if sys.byteorder == "big":
         return array.byteswap().tobytes()
     return array.tobytes()
+
+
+def text_of(item: object) -> str:
+    """Return an element of a result's BYTES. What is no Unicode is written with backslashes."""
+    if isinstance(item, bytes):
+        return item.decode("utf-8", "backslashreplace")
+    return str(item).encode("utf-8", "backslashreplace").decode()
 
 
 def decoded_text(name: str, raw: bytes | memoryview) -> str:

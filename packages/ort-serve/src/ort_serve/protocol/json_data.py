@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_serve.failures import InvalidRequest
-from ort_serve.protocol.datatypes import Datatype, count_of
+from ort_serve.protocol.datatypes import Datatype, count_of, text_of
 
 _KINDS = {"b": "booleans", "i": "integers", "u": "integers", "f": "numbers", "V": "numbers", "O": "strings"}
 
@@ -28,7 +28,7 @@ def array_to_json(array: np.ndarray) -> list[object]:
     """Return a tensor's elements as one flat list."""
     flat = array.reshape(-1)
     if flat.dtype.kind in "OSU":
-        return [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
+        return [text_of(item) for item in flat]
     return list((flat.astype(np.float32) if flat.dtype.kind == "V" else flat).tolist())
 
 
@@ -76,6 +76,8 @@ def _strings(name: str, data: list[object]) -> np.ndarray:
         if isinstance(item, list):
             waiting.extend(reversed(item))
         elif isinstance(item, str):
+            if not item.isascii() and text_of(item) != item:
+                raise InvalidRequest(f"input {name!r}: {item[:40]!a} is no Unicode: it has half of a surrogate pair")
             found.append(item)
         else:
             raise InvalidRequest(f"input {name!r}: BYTES takes strings; found {type(item).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -93,5 +94,7 @@ def checked_shape(name: str, shape: object) -> tuple[int, ...]:
         raise InvalidRequest(f"input {name!r}: shape must be a list of sizes; found {str(shape)[:100]}")
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**48:
-            raise InvalidRequest(f"input {name!r}: shape has {size!r} where a size is expected")
+            raise InvalidRequest(f"input {name!r}: shape has {str(size)[:40]} where a size is expected")
+    if math.prod(size or 1 for size in shape) >= 2**56:  # numpy counts without the zeros, too
+        raise InvalidRequest(f"input {name!r}: shape {str(shape)[:100]} is beyond any memory")
     return tuple(shape)

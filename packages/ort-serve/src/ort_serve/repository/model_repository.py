@@ -18,7 +18,7 @@ from ort_core import OrtError
 from ort_serve.failures import InvalidRequest, NotFound, NotReady
 from ort_serve.repository.model_settings import ModelSettings
 from ort_serve.repository.model_version import LoadRequest, ModelVersion
-from ort_serve.repository.scan import FoundModel, scan_model, scan_models
+from ort_serve.repository.scan import FoundModel, scan_models, scan_one
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.statistics import Metrics
 
@@ -83,7 +83,8 @@ class ModelRepository:
         """Bring the models to what the folder says: new and changed ones are loaded, removed ones unloaded."""
         found = await asyncio.to_thread(scan_models, self.root)
         for name in [name for name in self._models if name not in found]:
-            self.unload(name, "its folder was removed")
+            await self.unload(name, "its folder was removed")
+            del self._models[name]
         await asyncio.gather(*(self._update(model, is_asked=False) for model in found.values()))
 
     async def load(self, name: str) -> None:
@@ -101,14 +102,24 @@ class ModelRepository:
             told = state.problem or "; ".join(f"version {number}: {reason}" for number, reason in failed.items())
             raise InvalidRequest(f"model {name!r} cannot be loaded: {told}")
 
-    def unload(self, name: str, reason: str = _UNLOADED) -> None:
-        """Let a model's versions finish what waits for them, and go.
+    async def unload(self, name: str, reason: str = _UNLOADED) -> None:
+        """Let a model's versions finish what waits for them, and go. What is being loaded goes when it is there.
 
         Raises:
             NotFound: there is no such model.
         """
-        for state in self._state(name).versions.values():
-            self._retire(state, UNAVAILABLE, reason)
+        state = self._state(name)
+        async with state.loading:
+            self._retire_all(state, reason)
+
+    def find_version(self, name: str, version: str) -> ModelVersion | None:
+        """Return the version that answers a request, where no more is to be said of it than that it is ready."""
+        state = self._models.get(name)
+        if state is None or version:
+            return None
+        state.last_used = time.monotonic()
+        ready = state.ready()
+        return ready[max(ready)] if ready else None
 
     def get_version(self, name: str, version: str) -> ModelVersion:
         """Return the version that answers a request: the newest that is ready where none is named.
@@ -124,7 +135,7 @@ class ModelRepository:
             if not ready:
                 raise NotReady(f"model {name!r} has no version that is ready: {_told(state)}")
             return ready[max(ready)]
-        number = int(version) if version.isdecimal() else -1
+        number = int(version) if version.isdecimal() and len(version) <= 18 else -1
         if number in ready:
             return ready[number]
         known = state.versions.get(number)
@@ -178,11 +189,20 @@ class ModelRepository:
             for state in self._models.values()
         )
 
-    async def close(self) -> None:
-        """Finish what waits in every model."""
+    async def close(self, grace_s: float) -> None:
+        """Finish what waits in every model; stop what still runs after ``grace_s`` seconds."""
+        loaded = self.loaded()
         for name in self.names():
-            self.unload(name, "the server ends")
-        await asyncio.gather(*self._drains)
+            await self.unload(name, "the server ends")
+        if not self._drains:
+            return
+        _, late = await asyncio.wait(self._drains, timeout=grace_s)
+        if late:
+            for version in loaded:
+                version.terminate()
+            _, late = await asyncio.wait(late, timeout=grace_s)
+            if late:
+                log.error("%d models do not end; their threads are left behind", len(late))
 
     def _state(self, name: str) -> ModelState:
         found = self._models.get(name)
@@ -191,13 +211,7 @@ class ModelRepository:
         return found
 
     def _scan_one(self, name: str) -> FoundModel:
-        if not name or any(letter in name for letter in "/\\\0") or name.startswith("."):
-            raise NotFound(f"there is no model {name!r}")
-        if self.root.is_file():
-            found = scan_models(self.root).get(name)
-        else:
-            folder = self.root / name
-            found = scan_model(folder) if folder.is_dir() else None
+        found = scan_one(self.root, name)
         if found is None:
             raise NotFound(f"there is no model {name!r} in the repository")
         return found
@@ -205,6 +219,7 @@ class ModelRepository:
     async def _update(self, found: FoundModel, *, is_asked: bool) -> None:
         state = self._models.setdefault(found.name, ModelState(found.name))
         async with state.loading:
+            self._models[found.name] = state  # it may have gone while this waited
             state.problem = found.problem
             state.is_pinned = found.settings.is_pinned
             if found.problem:
@@ -260,7 +275,11 @@ class ModelRepository:
                 return
             oldest = min(others, key=lambda state: state.last_used)
             log.info("model %s makes room for %s", oldest.name, newest.name)
-            self.unload(oldest.name, _EVICTED)
+            self._retire_all(oldest, _EVICTED)
+
+    def _retire_all(self, model: ModelState, reason: str) -> None:
+        for state in model.versions.values():
+            self._retire(state, UNAVAILABLE, reason)
 
     def _retire(self, state: VersionState, name: str, reason: str) -> None:
         self._drain(state)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ort_serve.failures import InvalidRequest
 
@@ -44,6 +44,12 @@ class QueueSettings(_Strict):
     time_limit_s: float | None = Field(default=None, gt=0)
     priorities: int = Field(default=1, ge=1, le=1000)
     default_priority: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _has_its_default(self) -> Self:
+        if self.default_priority > self.priorities:
+            raise ValueError(f"default_priority {self.default_priority} is beyond the {self.priorities} priorities")
+        return self
 
 
 class WarmUpInput(_Strict):

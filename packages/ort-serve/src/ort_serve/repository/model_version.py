@@ -14,6 +14,7 @@ from ort_serve.failures import InvalidRequest
 from ort_serve.repository.model_settings import ModelSettings, WarmUp
 from ort_serve.repository.signature import ModelSignature, TensorSignature, read_signature
 from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
+from ort_serve.scheduling.brief_runs import BriefRuns, is_work_bounded
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.scheduling.job import Job
 from ort_serve.scheduling.job_queue import BatchPolicy, JobQueue
@@ -53,7 +54,7 @@ class ModelVersion:
         _check_inputs(settings.warm_up, self.signature)
         self._warm_up(settings.warm_up)
         self.batching = self._batching(settings)
-        self.nbytes = sum(file.stat().st_size for file in request.path.parent.iterdir() if file.is_file())
+        self.nbytes = _nbytes(request.path)
         self.statistics = ModelStatistics(request.model, str(request.version), metrics)
         policy = BatchPolicy(
             self.batching.max_rows,
@@ -70,6 +71,7 @@ class ModelVersion:
             threads,
             cores,
             self.statistics,
+            BriefRuns(is_work_bounded((node.domain, node.op_type) for node in self.session.explain().nodes)),
         )
         self.load_seconds = time.perf_counter() - begin
 
@@ -85,7 +87,11 @@ class ModelVersion:
             Overloaded: too many wait already.
             NotReady: it no longer serves.
         """
-        self.queue.put(job)
+        self._runner.submit(job)
+
+    def terminate(self) -> None:
+        """Stop what runs and what waits: each request fails."""
+        self._runner.terminate()
 
     def drain(self) -> None:
         """Finish what waits, and end the threads. Blocks."""
@@ -142,6 +148,14 @@ def _session(request: LoadRequest, threads: int) -> InferenceSession:
         options.add_session_config_entry(key, value)
     providers = list(request.settings.providers) or None
     return InferenceSession(str(request.path), options, providers=providers)
+
+
+def _nbytes(path: Path) -> int:
+    """Return the size of a version's folder; of the file alone where it lies among others."""
+    folder = path.parent
+    if not folder.name.isdecimal():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _check_inputs(runs: Sequence[WarmUp], signature: ModelSignature) -> None:

@@ -50,17 +50,27 @@ def scan_models(root: Path) -> dict[str, FoundModel]:
     return {folder.name: scan_model(folder) for folder in sorted(_folders(root))}
 
 
+def scan_one(root: Path, name: str) -> FoundModel | None:
+    """Return the model of a name, or None. The name is only compared: no path is made of it."""
+    if root.is_file():
+        return scan_models(root).get(name)
+    folder = next((folder for folder in _folders(root) if folder.name == name), None)
+    return None if folder is None else scan_model(folder)
+
+
 def scan_model(folder: Path) -> FoundModel:
     """Return one model's folder; what is wrong with it stands in ``problem``."""
     try:
         settings = read_model_settings(folder)
+        versions = {
+            int(path.name): path / settings.file
+            for path in _folders(folder)
+            if path.name.isdecimal() and len(path.name) <= 18 and (path / settings.file).is_file()
+        }
     except InvalidRequest as error:
         return FoundModel(folder.name, ModelSettings(), {}, str(error))
-    versions = {
-        int(path.name): path / settings.file
-        for path in _folders(folder)
-        if path.name.isdecimal() and (path / settings.file).is_file()
-    }
+    except OSError as error:
+        return FoundModel(folder.name, ModelSettings(), {}, f"{folder} cannot be read: {error}")
     if not versions:
         problem = f"{folder} has no VERSION/{settings.file}; a version is a folder whose name is a number"
         return FoundModel(folder.name, settings, {}, problem)

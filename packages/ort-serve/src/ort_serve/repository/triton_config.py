@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from ort_serve.failures import InvalidRequest
-from ort_serve.repository.model_settings import BatchSettings, ModelSettings, QueueSettings
+from ort_serve.repository.model_settings import ModelSettings, QueueSettings, checked_settings
 from ort_serve.rpc.messages import MESSAGE_CLASSES
 
 log = logging.getLogger(__name__)
@@ -42,15 +42,16 @@ def read_triton_config(path: Path) -> ModelSettings:
     unread = sorted(_top_fields(text) - _READ)
     if unread:
         log.warning("%s: %s have no meaning here and are not read", path, ", ".join(unread))
-    return ModelSettings(
-        file=config.default_model_filename or "model.onnx",
-        instances=max(sum(group.count or 1 for group in config.instance_group), 1),
-        threads=_threads(config),
-        versions=_versions(config.version_policy),
-        latest=max(config.version_policy.latest.num_versions, 1),
-        batching=_batching(config),
-        queue=_queue(config.dynamic_batching),
-    )
+    values = {
+        "file": config.default_model_filename or "model.onnx",
+        "instances": max(sum(group.count or 1 for group in config.instance_group), 1),
+        "threads": _threads(config),
+        "versions": _versions(config.version_policy),
+        "latest": max(config.version_policy.latest.num_versions, 1),
+        "batching": _batching(config),
+        "queue": _queue(config.dynamic_batching),
+    }
+    return checked_settings(values, str(path))
 
 
 def _top_fields(text: str) -> set[str]:
@@ -75,21 +76,21 @@ def _versions(policy: Any) -> Any:
     return "all" if kind == "all" else tuple(policy.specific.versions) if kind == "specific" else "latest"
 
 
-def _batching(config: Any) -> BatchSettings:
+def _batching(config: Any) -> dict[str, object]:
     batching = config.dynamic_batching
     joins = config.HasField("dynamic_batching")
-    return BatchSettings(
-        max_batch_size=config.max_batch_size if joins else 0,  # without the field Triton joins nothing
-        max_delay_ms=batching.max_queue_delay_microseconds / 1e3,
-        preferred_sizes=tuple(batching.preferred_batch_size),
-    )
+    return {
+        "max_batch_size": config.max_batch_size if joins else 0,  # without the field Triton joins nothing
+        "max_delay_ms": batching.max_queue_delay_microseconds / 1e3,
+        "preferred_sizes": tuple(batching.preferred_batch_size),
+    }
 
 
-def _queue(batching: Any) -> QueueSettings:
+def _queue(batching: Any) -> dict[str, object]:
     policy = batching.default_queue_policy
-    return QueueSettings(
-        limit=policy.max_queue_size or QueueSettings().limit,
-        time_limit_s=policy.default_timeout_microseconds / 1e6 or None,
-        priorities=max(batching.priority_levels, 1),
-        default_priority=max(batching.default_priority_level, 1),
-    )
+    return {
+        "limit": policy.max_queue_size or QueueSettings().limit,
+        "time_limit_s": policy.default_timeout_microseconds / 1e6 or None,
+        "priorities": max(batching.priority_levels, 1),
+        "default_priority": max(batching.default_priority_level, 1),
+    }

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ort_serve.failures import InvalidRequest, ModelFailed, NotFound, RequestFailure, Unauthenticated
+from ort_serve.failures import ModelFailed, NotAllowed, NotFound, Unauthenticated
+from ort_serve.rest.infer import InferAddresses
 from ort_serve.rest.routes import build_routes, failure_response
 from ort_serve.server_state import ServerState
 
@@ -25,7 +26,8 @@ def build_app(state: ServerState) -> ASGIApp:
     app = Starlette(
         routes=build_routes(state), exception_handlers={404: _not_found, 405: _not_allowed, Exception: _broken}
     )
-    guarded: ASGIApp = app if state.settings.token is None else _TokenCheck(app, state.settings.token)
+    whole = InferAddresses(app, state)
+    guarded: ASGIApp = whole if state.settings.token is None else _TokenCheck(whole, state.settings.token)
     return _AccessLog(guarded)
 
 
@@ -83,10 +85,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
-    failure: RequestFailure = InvalidRequest(f"{request.url.path} does not take {request.method}")
-    response = failure_response(failure)
-    response.status_code = 405
-    return response
+    return failure_response(NotAllowed(f"{request.url.path} does not take {request.method}"))
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ort_serve.failures import InvalidRequest
+from ort_serve.failures import InvalidRequest, TooLarge
 from ort_serve.protocol.datatypes import array_from_bytes, count_of, datatype_named
 from ort_serve.protocol.json_data import array_from_json
 from ort_serve.protocol.requests import InferRequest, RequestedOutput, checked_shape, scheduling_parameters
 from ort_serve.protocol.shared_memory import RegionSlice, SharedMemoryRegions
 
-HEADER_LENGTH = "inference-header-content-length"
+HEADER_LENGTH = b"inference-header-content-length"
 
 
 def decode_infer(
-    model: str, version: str, body: bytes, header_length: str | None, regions: SharedMemoryRegions
+    model: str, version: str, body: bytes, header_length: bytes | None, regions: SharedMemoryRegions, json_limit: int
 ) -> InferRequest:
     """Return the request that a body holds.
 
@@ -32,12 +32,16 @@ def decode_infer(
         body: JSON, and tensors' bytes behind it.
         header_length: the header that says how long the JSON is; None: all of the body.
         regions: where inputs in shared memory are.
+        json_limit: most bytes of JSON.
 
     Raises:
+        TooLarge: there is more JSON.
         InvalidRequest: it cannot be read; the message names the part.
         NotFound: it names a region that is not registered.
     """
     length = _header_length(header_length, len(body))
+    if length > json_limit:
+        raise TooLarge(f"the JSON has {length} bytes; this server takes {json_limit}: send tensors as binary data")
     header = read_json_object(body[:length] if length < len(body) else body)
     behind = _Behind(memoryview(body)[length:])
     parameters = _object(header, "parameters", "the request")
@@ -58,7 +62,7 @@ def decode_infer(
         inputs,
         identifier,
         tuple(_output(item) for item in _list(header, "outputs", "the request")),
-        bool(parameters.get("binary_data_output", False)),
+        _flag(parameters, "binary_data_output", "the request") or False,
         priority,
         timeout,
         parameters,
@@ -112,11 +116,13 @@ class _Behind:
             raise InvalidRequest(f"{len(self._raw) - self._at} bytes at the end of the body belong to no input")
 
 
-def _header_length(text: str | None, total: int) -> int:
+def _header_length(text: bytes | None, total: int) -> int:
     if text is None:
         return total
-    if not text.isdecimal() or int(text) > total:
-        raise InvalidRequest(f"Inference-Header-Content-Length is {text!r}; the body has {total} bytes")
+    if not text.isdigit() or len(text) > 18 or int(text) > total:
+        raise InvalidRequest(
+            f"Inference-Header-Content-Length is {text[:40].decode('latin-1')!r}; the body has {total} bytes"
+        )
     return int(text)
 
 
@@ -150,9 +156,9 @@ def _output(item: object) -> RequestedOutput:
     classes = parameters.get("classification", 0)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
         raise InvalidRequest(f"output {item['name']!r}: classification must be a count; found {classes!r}")
-    binary = parameters.get("binary_data")
+    binary = _flag(parameters, "binary_data", f"output {item['name']!r}")
     region = _slice(parameters, f"output {item['name']!r}") if "shared_memory_region" in parameters else None
-    return RequestedOutput(item["name"], None if binary is None else bool(binary), classes, region)
+    return RequestedOutput(item["name"], binary, classes, region)
 
 
 def _slice(parameters: Mapping[str, Any], owner: str) -> RegionSlice:
@@ -161,6 +167,13 @@ def _slice(parameters: Mapping[str, Any], owner: str) -> RegionSlice:
     if not isinstance(region, str) or not all(isinstance(n, int) and not isinstance(n, bool) for n in (offset, nbytes)):
         raise InvalidRequest(f"{owner}: shared memory needs a region's name, shared_memory_byte_size, and an offset")
     return RegionSlice(region, int(offset), int(nbytes or 0))
+
+
+def _flag(parameters: Mapping[str, Any], name: str, where: str) -> bool | None:
+    found = parameters.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise InvalidRequest(f"parameter {name} of {where} must be true or false; found {str(found)[:40]!r}")
+    return found
 
 
 def _object(owner: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:

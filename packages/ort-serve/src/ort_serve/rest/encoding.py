@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
+import numpy as np
 import orjson
 
-from ort_serve.protocol.datatypes import array_to_bytes, datatype_of
-from ort_serve.protocol.json_data import array_to_json
+from ort_serve.protocol.datatypes import array_to_bytes, datatype_of, text_of
 from ort_serve.protocol.requests import InferResponse
 from ort_serve.protocol.shared_memory import SharedMemoryRegions
+from ort_serve.rest.answers import plain_text
 
 
 def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemoryRegions) -> tuple[bytes, int | None]:
@@ -27,6 +27,7 @@ def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemory
     """
     outputs: list[dict[str, Any]] = []
     behind: list[bytes] = []
+    has_odd = False  # then JSON is written as Python writes it: NaN, Infinity
     for wanted, array in response.outputs:
         item: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array).name, "shape": list(array.shape)}
         outputs.append(item)
@@ -42,21 +43,27 @@ def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemory
             behind.append(array_to_bytes(array))
             item["parameters"] = {"binary_data_size": len(behind[-1])}
         else:
-            item["data"] = array_to_json(array)
+            item["data"] = data = _data(array)
+            has_odd = has_odd or _is_odd(data)
     header = {"model_name": response.model, "model_version": response.version, "outputs": outputs}
     if response.identifier:
-        header["id"] = response.identifier
-    text = to_json(header)
+        header["id"] = plain_text(response.identifier)
+    if has_odd:
+        text = json.dumps(header, default=np.ndarray.tolist).encode()
+    else:
+        text = orjson.dumps(header, option=orjson.OPT_SERIALIZE_NUMPY)
     return (b"".join((text, *behind)), len(text)) if behind else (text, None)
 
 
-def to_json(found: dict[str, Any]) -> bytes:
-    """Return JSON's text. NaN and infinities stand as Python and JavaScript's readers of numbers write them."""
-    if any(_is_odd(item.get("data")) for item in found.get("outputs", ())):
-        return json.dumps(found).encode()
-    return orjson.dumps(found)
+def _is_odd(data: np.ndarray | list[object]) -> bool:
+    """Whether there is a number that JSON itself has no form for."""
+    return isinstance(data, np.ndarray) and data.dtype.kind == "f" and not np.isfinite(data).all()
 
 
-def _is_odd(data: object) -> bool:
-    """Whether a list has a number that JSON itself has no form for."""
-    return isinstance(data, list) and any(isinstance(item, float) and not math.isfinite(item) for item in data)
+def _data(array: np.ndarray) -> np.ndarray | list[object]:
+    """Return what stands for a tensor's elements: numbers as they are, each written as short as its type allows."""
+    flat = array.reshape(-1)
+    if flat.dtype.kind in "OSU":
+        return [text_of(item) for item in flat]
+    flat = flat.astype(np.float32) if flat.dtype.kind == "V" else flat
+    return np.ascontiguousarray(flat)

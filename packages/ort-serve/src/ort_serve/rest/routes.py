@@ -1,11 +1,7 @@
-"""The addresses of the protocol, and what each does."""
+"""The addresses of the protocol, and what each does, but for inference, which is in ``infer``."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,18 +18,16 @@ from ort_serve.descriptions import (
     describe_server,
     describe_statistics,
 )
-from ort_serve.failures import Cancelled, InvalidRequest, NotReady, RequestFailure, Unsupported
-from ort_serve.inference import infer
+from ort_serve.failures import InvalidRequest, NotReady, RequestFailure, Unsupported
 from ort_serve.process_metrics import metrics_text
-from ort_serve.protocol.requests import InferResponse
 from ort_serve.repository.model_version import ModelVersion
-from ort_serve.rest.body import compressed, read_body
-from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer, read_json_object
-from ort_serve.rest.encoding import encode_infer
+from ort_serve.rest.answers import failure_answer
+from ort_serve.rest.body import read_body
+from ort_serve.rest.decoding import read_json_object
+from ort_serve.rest.openapi import openapi_document
 from ort_serve.rest.page import PAGE
 from ort_serve.server_state import ServerState
 
-log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -53,6 +47,7 @@ def build_routes(state: ServerState) -> list[Route]:
         ("POST", "/v2/repository/models/{model}/load", api.load),
         ("POST", "/v2/repository/models/{model}/unload", api.unload),
         ("GET", "/metrics", api.metrics),
+        ("GET", "/openapi.json", api.openapi),
     ]
     for kind in ("systemsharedmemory", "cudasharedmemory"):
         table += [
@@ -71,7 +66,6 @@ def build_routes(state: ServerState) -> list[Route]:
             ("GET", f"{model}/explain", api.explain),
             ("GET", f"{model}/trace/setting", api.trace),
             ("POST", f"{model}/trace/setting", api.change_trace),
-            ("POST", f"{model}/infer", api.infer),
         ]
     if state.settings.has_page:
         table.append(("GET", "/", api.page))
@@ -142,7 +136,7 @@ class Api:
     async def unload(self, request: Request) -> Response:
         """Unload a model."""
         self._state.need_loading()
-        self._repository.unload(request.path_params["model"])
+        await self._repository.unload(request.path_params["model"])
         return _json({})
 
     async def log_settings(self, request: Request) -> Response:
@@ -195,60 +189,23 @@ class Api:
             version.statistics.waiting.set(len(version.queue))
         return Response(metrics_text(self._state.metrics), media_type=CONTENT_TYPE_LATEST)
 
+    async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI document."""
+        return _json(openapi_document())
+
     async def page(self, request: Request) -> Response:
         """Return the page."""
         return Response(PAGE, media_type="text/html")
-
-    async def infer(self, request: Request) -> Response:
-        """Run a model."""
-        begin = time.perf_counter()
-        parameters = request.path_params
-        body = await read_body(request, self._state.settings.limits)
-        asked = decode_infer(
-            parameters["model"],
-            parameters.get("version", ""),
-            body,
-            request.headers.get(HEADER_LENGTH),
-            self._state.regions,
-        )
-        found = await _unless_left(request, infer(self._repository, asked))
-        raw, length = encode_infer(found, asked.are_outputs_binary, self._state.regions)
-        if self._state.trace.is_wanted():
-            log.info("trace model=%s version=%s id=%s ms=%.3f", found.model, found.version, found.identifier,
-                     (time.perf_counter() - begin) * 1e3)  # fmt: skip
-        return _infer_answer(raw, length, request.headers.get("accept-encoding", ""))
 
     def _version(self, request: Request) -> ModelVersion:
         parameters = request.path_params
         return self._repository.get_version(parameters["model"], parameters.get("version", ""))
 
     async def _object(self, request: Request) -> dict[str, Any]:
-        return read_json_object(await read_body(request, self._state.settings.limits))
-
-
-async def _unless_left(request: Request, work: Awaitable[InferResponse]) -> InferResponse:
-    """Await a result; where the client leaves, its work is taken back.
-
-    Raises:
-        Cancelled: it left.
-    """
-    task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        raise Cancelled("the client left")
-    finally:
-        watch.cancel()
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        state = self._state
+        headers = dict(request.scope["headers"])
+        with await read_body(headers, request.receive, state.settings.limits, state.body_budget) as body:
+            return read_json_object(body.raw)
 
 
 def _answering(handler: Handler) -> Handler:
@@ -263,17 +220,8 @@ def _answering(handler: Handler) -> Handler:
 
 def failure_response(failure: RequestFailure) -> Response:
     """Return what a client is told of a failure."""
-    headers = {} if failure.retry_after_s is None else {"Retry-After": str(max(round(failure.retry_after_s), 1))}
-    return Response(orjson.dumps({"error": str(failure)}), failure.status, headers, "application/json")
-
-
-def _infer_answer(raw: bytes, length: int | None, accepted: str) -> Response:
-    packed, encoding = compressed(raw, accepted) if accepted and accepted != "identity" else (raw, "")
-    headers = {"Content-Encoding": encoding} if encoding else {}
-    if length is None:
-        return Response(packed, headers=headers, media_type="application/json")
-    headers["Inference-Header-Content-Length"] = str(length)
-    return Response(packed, headers=headers, media_type="application/octet-stream")
+    status, headers, body = failure_answer(failure)
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers})
 
 
 def _is_cuda(request: Request) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from ort_serve.rpc.schema import METHODS, SERVICE, STREAM
 from ort_serve.server_settings import ServerSettings
 from ort_serve.server_state import ServerState
 
-log = logging.getLogger(__name__)
 Context = Any  # grpc.aio.ServicerContext: grpcio ships no types
 Method = Callable[[Any], Awaitable[Any]]
 _StreamResponse = MESSAGE_CLASSES.get("ModelStreamInferResponse")
@@ -93,8 +91,7 @@ class Service:
         found = await infer(self._repository, decode_infer(message, self._state.regions))
         response = encode_infer(found, self._state.regions)
         if self._state.trace.is_wanted():
-            log.info("trace model=%s version=%s id=%s ms=%.3f", found.model, found.version, found.identifier,
-                     (time.perf_counter() - begin) * 1e3)  # fmt: skip
+            self._state.trace.tell(found, time.perf_counter() - begin)
         return response
 
     async def model_stream_infer(self, messages: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
@@ -124,7 +121,7 @@ class Service:
     async def repository_model_unload(self, message: Any) -> Any:
         """Unload a model."""
         self._state.need_loading()
-        self._repository.unload(message.model_name)
+        await self._repository.unload(message.model_name)
         return _new("RepositoryModelUnloadResponse")
 
     async def system_shared_memory_status(self, message: Any) -> Any:

@@ -30,10 +30,23 @@ class CoreBudget:
         try:
             yield
         finally:
-            with self._lock:
-                self._free += count
-                if self._waiting:
-                    self._waiting[0].set()
+            self.release(count)
+
+    def try_hold(self, wanted: int) -> int:
+        """Take ``wanted`` cores, at most all there are, if they are free now; return how many, 0 for none."""
+        count = min(wanted, self.cores)
+        with self._lock:
+            if self._waiting or self._free < count:
+                return 0
+            self._free -= count
+        return count
+
+    def release(self, count: int) -> None:
+        """Give cores back."""
+        with self._lock:
+            self._free += count
+            if self._waiting:
+                self._waiting[0].set()
 
     def _acquire(self, count: int) -> None:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +27,7 @@ class Job:
         result: completed in its event loop with the outputs by name, or with a failure.
         deadline_ns: on the monotonic clock, by which the result must be there.
         priority: a smaller number goes first.
-        run: the options of the run that it is part of, to stop it.
+        run: the run that it is part of, to stop it.
     """
 
     inputs: dict[str, np.ndarray]
@@ -42,6 +43,19 @@ class Job:
     is_cancelled: bool = False
     run: RunState | None = None
 
+    @property
+    def shapes(self) -> Hashable:
+        """What decides how long a run of it takes, but for the number of joined rows."""
+        if self.join_key is not None:
+            return self.join_key, self.wanted
+        return tuple([(name, array.shape) for name, array in self.inputs.items()]), self.wanted
+
+    def leave(self, failure: RequestFailure) -> None:
+        """Take the job back: who waits for it is told ``failure``. Only in its event loop."""
+        if not self.result.done():
+            self.result.set_exception(failure)
+        self.cancel()
+
     def cancel(self) -> None:
         """Say that nobody waits for the result. A run that only such jobs are part of is stopped."""
         self.is_cancelled = True
@@ -51,15 +65,18 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class RunState:
-    """One run of a session for the jobs that were joined."""
+    """One run of a session for the jobs that were joined. A run without options is too short to be stopped."""
 
     jobs: list[Job]
-    options: RunOptions = field(default_factory=RunOptions)
+    options: RunOptions | None = field(default_factory=RunOptions)
 
     def stop_if_unwanted(self) -> None:
         """End the run where no job's client is left."""
-        if all(job.is_cancelled for job in self.jobs):
+        if self.options is not None and all(job.is_cancelled for job in self.jobs):
             self.options.terminate = True
+
+
+JobResult = tuple[Job, dict[str, np.ndarray] | RequestFailure]
 
 
 def join_key_of(inputs: dict[str, np.ndarray]) -> JoinKey:
@@ -67,17 +84,24 @@ def join_key_of(inputs: dict[str, np.ndarray]) -> JoinKey:
     return tuple((name, array.dtype.str, array.shape[1:]) for name, array in sorted(inputs.items()))
 
 
-def complete(results: list[tuple[Job, dict[str, np.ndarray] | RequestFailure]]) -> None:
-    """Hand results to the event loops that wait for them, from any thread."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, dict[str, np.ndarray] | RequestFailure]]] = {}
+def complete(results: list[JobResult], own: asyncio.AbstractEventLoop | None = None) -> None:
+    """Hand results to the event loops that wait for them, from any thread.
+
+    Args:
+        results: jobs, each with its outputs or its failure.
+        own: the event loop that calls.
+    """
+    by_loop: dict[asyncio.AbstractEventLoop, list[JobResult]] = {}
     for job, result in results:
         by_loop.setdefault(job.loop, []).append((job, result))
     for loop, part in by_loop.items():
-        if not loop.is_closed():
+        if loop is own:
+            _set_results(part)
+        elif not loop.is_closed():
             loop.call_soon_threadsafe(_set_results, part)
 
 
-def _set_results(results: list[tuple[Job, dict[str, np.ndarray] | RequestFailure]]) -> None:
+def _set_results(results: list[JobResult]) -> None:
     for job, result in results:
         if job.result.done():
             continue  # the client left

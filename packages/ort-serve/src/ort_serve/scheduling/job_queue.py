@@ -10,10 +10,13 @@ import heapq
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ort_serve.failures import DeadlineExceeded, NotReady, Overloaded
 from ort_serve.scheduling.job import Job, complete
+
+_Entry = tuple[int, int, Job]
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class JobQueue:
     def __init__(self, limit: int, policy: BatchPolicy) -> None:
         self.policy = policy
         self._limit = limit
-        self._heap: list[tuple[int, int, Job]] = []
+        self._heap: list[_Entry] = []
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -46,8 +49,12 @@ class JobQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, *, is_called: bool = True) -> None:
         """Let a job wait.
+
+        Args:
+            job: the job.
+            is_called: a thread is told of it; else the caller takes it itself.
 
         Raises:
             Overloaded: as many wait as may.
@@ -62,7 +69,8 @@ class JobQueue:
                 wait = max(len(self._heap) * self._seconds_per_job, 0.05)
                 raise Overloaded(f"{self._limit} requests wait for this model already; try again in {wait:.2f} s", wait)
             heapq.heappush(self._heap, (job.priority, next(self._order), job))
-            self._changed.notify()
+            if is_called:
+                self._call()
 
     def take(self) -> list[Job] | None:
         """Wait for jobs and return a batch of them; None when the queue is closed and empty."""
@@ -78,7 +86,32 @@ class JobQueue:
                 first = self._heap[0][2]
                 if not self._wait_for_more(first):
                     continue
-                return self._taken(first)
+                taken, self._heap = self._parted(first)
+                return taken
+
+    def take_if(self, is_wanted: Callable[[list[Job]], bool]) -> list[Job] | None:
+        """Return a batch that is wanted, without waiting for more; None where there is none, and a thread is told."""
+        with self._changed:
+            self._drop_dead()
+            if not self._heap:
+                return None
+            taken, left = self._parted(self._heap[0][2])
+            if not is_wanted(taken):
+                self._changed.notify()
+                return None
+            self._heap = left
+            return taken
+
+    def call(self) -> None:
+        """Tell a thread that there is something to take."""
+        with self._changed:
+            self._call()
+
+    def _call(self) -> None:
+        if self.policy.max_delay_ns:  # one of them may wait for other jobs than this one
+            self._changed.notify_all()
+        else:
+            self._changed.notify()
 
     def told(self, seconds: float, jobs: int) -> None:
         """Learn how long a run of so many jobs took."""
@@ -89,6 +122,13 @@ class JobQueue:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def emptied(self) -> list[Job]:
+        """Take everything that waits."""
+        with self._changed:
+            jobs = [job for _, _, job in self._heap]
+            self._heap = []
+            return jobs
 
     def _wait_for_more(self, first: Job) -> bool:
         """Wait while a batch may grow; return whether ``first`` is still there to be taken."""
@@ -105,29 +145,26 @@ class JobQueue:
         self._drop_dead()
         return any(job is first for _, _, job in self._heap)
 
-    def _taken(self, first: Job) -> list[Job]:
+    def _parted(self, first: Job) -> tuple[list[Job], list[_Entry]]:
+        """Return the batch that ``first`` begins, and what is left, which is a heap."""
+        if len(self._heap) == 1:
+            return [first], []
+        entries = sorted(self._heap)
         if self.policy.max_rows <= 1 or first.join_key is None:
-            heapq.heappop(self._heap)
-            return [first]
+            return [first], entries[1:]
         taken: list[Job] = []
-        left: list[tuple[int, int, Job]] = []
+        left: list[_Entry] = []
         rows, is_full = 0, False
-        for entry in sorted(self._heap):
+        for entry in entries:
             job = entry[2]
-            fits = (
-                job.join_key == first.join_key
-                and not is_full
-                and (not taken or rows + job.rows <= self.policy.max_rows)
-            )
-            if job.join_key == first.join_key and not fits:
-                is_full = True  # whoever came later does not overtake
-            if fits:
+            is_alike = job.join_key == first.join_key
+            if is_alike and not is_full and (not taken or rows + job.rows <= self.policy.max_rows):
                 taken.append(job)
                 rows += job.rows
             else:
                 left.append(entry)
-        self._heap = left  # sorted, so it is a heap
-        return taken
+                is_full = is_full or is_alike  # whoever came later does not overtake
+        return taken, left
 
     def _drop_dead(self) -> None:
         now = time.monotonic_ns()

@@ -1,0 +1,166 @@
+"""Connections of HTTP with the limits that uvicorn leaves open: of a request's head, its time, and slow readers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ort_serve.server_settings import Limits
+
+log = logging.getLogger(__name__)
+_HEAD_NBYTES = 1 << 16  # of a request line, headers and trailers
+_SPARE_S = 5.0  # for the application to answer in words before the connection is cut
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 50\r\n"
+    b'connection: close\r\n\r\n{"error":"the request\'s head is more than 64 KiB"}'
+)
+
+
+def connections_within(limits: Limits) -> type[LimitedConnection]:
+    """Return the class of connections for a server's limits."""
+    return type("Connection", (LimitedConnection,), {"limits": limits})
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """One connection.
+
+    A request's head and trailers are bounded, a request must arrive whole in ``limits.read_s``, a connection must begin
+    one in ``limits.idle_s``, and a client that reads nothing of its answer for ``limits.read_s`` is cut off.
+    """
+
+    limits = Limits()
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head_nbytes = 0  # of the parts of a head that has no end yet
+        self._fields_nbytes = 0
+        self._is_head = True
+        self._is_whole = True
+        self._method = b""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for a request, but not for ever."""
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(self.limits.idle_s, self._cut)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        super().connection_lost(exc)
+        self._cancel_deadline()
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, within the limits."""
+        was_whole = self._is_whole
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            log.info("a request of %s is no HTTP", self.client)
+            self.send_400_response("Invalid HTTP request received.")
+            return
+        if self._is_whole:
+            return
+        if self._is_head:
+            self._head_nbytes += len(data)
+            if self._head_nbytes > _HEAD_NBYTES and not self.transport.is_closing():
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+                return
+        if was_whole or self._deadline is None:
+            self._cancel_deadline()
+            spare = min(_SPARE_S, self.limits.read_s)
+            self._deadline = self.loop.call_later(self.limits.read_s + spare, self._cut)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse what came.
+
+        A client may ask for another protocol with its request, as Java's does for HTTP/2. There is none here, and HTTP
+        says that the request is answered then as if it had not asked; the parser stops behind its head, so a new one
+        is given the head without the wish, and the rest.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stop:
+                rest = data[stop.args[0] :]
+            if self._method == b"CONNECT":
+                raise httptools.HttpParserInvalidMethodError("this is no proxy")
+            self.parser = httptools.HttpRequestParser(self)
+            data = self._head_without_upgrade() + rest
+
+    def _head_without_upgrade(self) -> bytes:
+        lines = [self._method + b" " + self.url + b" HTTP/1.1"]
+        wishes = (b"upgrade", b"connection", b"http2-settings")
+        lines += [name + b": " + value for name, value in self.headers if name not in wishes]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._is_head, self._is_whole = True, False
+        self._head_nbytes = self._fields_nbytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header or a trailer."""
+        self._fields_nbytes += len(name) + len(value)
+        if self._fields_nbytes > _HEAD_NBYTES:
+            raise ValueError("the request's headers are more than 64 KiB")  # the parser answers 400
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._is_head = False
+        if self.parser.should_upgrade():
+            self._method = self.parser.get_method()
+            return
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Note that the request is whole."""
+        if self.parser.should_upgrade():
+            return
+        self._is_whole = True
+        self._cancel_deadline()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Look from now on whether the client reads."""
+        super().pause_writing()
+        if self._stall is None:
+            self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _watch(self, waiting: int) -> None:
+        self._stall = self.loop.call_later(self.limits.read_s, self._look, waiting)
+
+    def _look(self, waiting: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left >= waiting:
+            self._cut()
+        else:
+            self._watch(left)
+
+    def _cut(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

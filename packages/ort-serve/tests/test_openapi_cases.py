@@ -1,0 +1,76 @@
+"""Cases that schemathesis generates from the OpenAPI document: none fails the server, each answer is as it says."""
+
+from __future__ import annotations
+
+import os
+
+import httpx
+import pytest
+from serve_fixtures import DOUBLER, ECHO_TYPES, echo_text, running_server, write_model
+
+from ort_serve.rest.openapi import openapi_document
+from ort_serve.rest.routes import build_routes
+from ort_serve.server_settings import Limits
+
+CASES = int(os.environ.get("ORT_SERVE_CASES", "40"))  # of each address
+
+
+def test_the_document_names_every_address_of_the_protocol(tmp_path):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    told = {(method, path) for path, item in openapi_document()["paths"].items() for method in item}
+    with running_server(path, grpc_port=None) as running:
+        routes = build_routes(running.server.state)
+        given = httpx.get(f"http://{running.http}/openapi.json").json()
+    assert given == openapi_document()
+    for route in routes:
+        if not route.path.startswith("/v2") or "cuda" in route.path or route.path.endswith(("/setting", "/logging")):
+            continue
+        assert any((method.lower(), route.path) in told for method in route.methods), route.path
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory):
+    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is installed by `nox -s serving`")
+    root = tmp_path_factory.mktemp("models")
+    write_model(DOUBLER, root / "doubler" / "1" / "model.onnx")
+    write_model(echo_text(ECHO_TYPES["BYTES"]), root / "texts" / "1" / "model.onnx")
+    with running_server(root, allows_loading=True, limits=Limits(read_s=5.0)) as running:
+        yield schemathesis.openapi.from_url(f"http://{running.http}/openapi.json")
+
+
+def test_generated_cases_never_fail_the_server(schema):
+    from hypothesis import HealthCheck, given, settings
+    from schemathesis import GenerationMode
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+    seen: dict[str, set[int]] = {}
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+
+            @settings(
+                max_examples=CASES, deadline=None, database=None, derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def run(case, operation=operation):
+                known = case.path_parameters.get("model") in ("doubler", "texts")
+                if "{model}" in operation.path and not known and len(seen.get(operation.label, ())) % 2 == 0:
+                    case.path_parameters["model"] = "doubler"
+                answer = case.call()
+                seen.setdefault(operation.label, set()).add(answer.status_code)
+                case.validate_response(answer, checks=checks)
+
+            try:
+                run()
+            except Exception as error:
+                if "Unsatisfiable" in type(error).__name__ or "cannot be negated" in str(error).lower():
+                    continue  # an address without parameters has no wrong ones
+                raise
+    assert len(seen) >= 25
