@@ -19,6 +19,7 @@ from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 from graph_cases import CASES
 from library_numbers import FuseEverything
+from test_growing_sizes import DECODER, decode
 from test_own_kernels import SOURCE
 
 from ort_ep_cuda import _sdk
@@ -50,6 +51,8 @@ def kernels() -> list[Kernel]:
         gpu.libraries = libraries
         for case in CASES:
             session_of(case.body, opset=case.opset).run(None, case.feeds)
+    gpu.libraries = NOTHING_FUSED
+    decode(session_of(DECODER), 2, 5, np.random.default_rng(7), is_compared=False)
     for body, shapes in GRAPHS.values():
         session = session_of(body, operators=OPERATORS)
         session.run(None, {i.name: np.ones(shape, "f4") for i, shape in zip(session.get_inputs(), shapes, strict=True)})

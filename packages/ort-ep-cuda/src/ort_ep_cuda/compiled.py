@@ -6,19 +6,27 @@ import itertools
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
+from ort_core.plugin import (
+    AllocationLimitExceeded,
+    CompiledPartition,
+    CompileRequest,
+    OutputPlan,
+    PartitionPlan,
+    RunState,
+)
 from ort_core.plugin.devices import Device, DeviceArray
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
+from ort_ep_cuda.growing_plans import GrowingPlans
 from ort_ep_cuda.lowering.decomposition import in_parts
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
-from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Program
+from ort_ep_cuda.lowering.program import Buffer, BufferKind, Program
 from ort_ep_cuda.lowering.random_numbers import draw_words
 from ort_ep_cuda.lowering.views import Shape
 from ort_ep_cuda.options import CudaOptions
@@ -29,11 +37,16 @@ MAXIMUM_IDLE_SLOTS = 8  # each holds an arena: signatures beyond it allocate and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaPlan(PartitionPlan):
-    """The decisions for one signature: the program, its loaded kernels, the addresses of its constants."""
+    """The decisions for one signature: the program, its loaded kernels, the addresses of its constants.
+
+    Where sizes grow, several plans share a program: ``sizes`` are its words for this one, ``alone`` plans it by itself.
+    """
 
     program: Program
     functions: Mapping[str, Function]
     constants: Mapping[int, Memory]
+    sizes: np.ndarray | None = None
+    alone: Callable[[], CudaPlan] | None = None
 
 
 class CudaPartition(CompiledPartition):
@@ -50,10 +63,12 @@ class CudaPartition(CompiledPartition):
         self._gpu, self._options = gpu, options
         self._constants: dict[tuple[str, Shape], Memory] = {}
         self._states: dict[Node, dict[str, object]] = {}
-        self._idle: OrderedDict[int, tuple[CudaPlan, RunSlotState]] = OrderedDict()
+        self._idle: OrderedDict[int, tuple[Program, RunSlotState]] = OrderedDict()
         self._lock = threading.Lock()
         self._tickets = 0
         given = request.seed
+        self._shared: dict[int, CudaPlan] = {}  # of growing programs, by their identity, which the plan keeps
+        self._growing = GrowingPlans(self._lowered)
         self._seed = secrets.randbits(63) if given is None else given
         self._draws = itertools.count()
         self.device = Device("cuda", options.device_id)
@@ -61,14 +76,36 @@ class CudaPartition(CompiledPartition):
         self.runs_at_once = 1 if options.has_user_compute_stream else None
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
-        """Lower the partition for these shapes, and compile the kernels that no other signature has needed."""
-        known = {self._graph.inputs[index]: content for index, content in known_values.items()}
+        """Lower the partition for these shapes, and compile the kernels that no other signature has needed.
+
+        A program that grew to such sizes before is taken as it is.
+        """
         sizes = [shape if shape is not None else () for shape in shapes]
-        program = lower_partition(self._graph, self._context, sizes, known, self._states, self._gpu.libraries)
-        functions = self._gpu.functions(program.kernels())
-        outputs = tuple(OutputPlan(facts.dtype, facts.shape) for facts in program.outputs)
-        constants = self._uploaded(program)
-        return CudaPlan(outputs=outputs, program=program, functions=functions, constants=constants)
+        bound = self._growing.bind(sizes, known_values)
+        if bound is None:
+            return self._alone(sizes, known_values)
+        plan = self._shared.get(id(bound.program))
+        if plan is None:
+            plan = self._shared[id(bound.program)] = self._prepared(bound.program)
+        facts = zip(plan.outputs, bound.shapes, strict=True)
+        outputs = tuple(OutputPlan(output.dtype, shape) for output, shape in facts)
+        return replace(plan, outputs=outputs, sizes=bound.words, alone=lambda: self._alone(sizes, known_values))
+
+    def _alone(self, sizes: Sequence[Shape], known_values: Mapping[int, np.ndarray]) -> CudaPlan:
+        return self._prepared(self._lowered(sizes, known_values))
+
+    def _prepared(self, program: Program) -> CudaPlan:
+        """Return a program with its kernels loaded and its constants on the device."""
+        return CudaPlan(
+            outputs=tuple(OutputPlan(facts.dtype, facts.shape) for facts in program.outputs),
+            program=program,
+            functions=self._gpu.functions(program.kernels()),
+            constants=self._uploaded(program),
+        )
+
+    def _lowered(self, sizes: Sequence[Shape], known_values: Mapping[int, np.ndarray]) -> Program:
+        known = {self._graph.inputs[index]: content for index, content in known_values.items()}
+        return lower_partition(self._graph, self._context, sizes, known, self._states, self._gpu.libraries)
 
     def run(
         self,
@@ -80,14 +117,18 @@ class CudaPartition(CompiledPartition):
         """Compute the outputs; buffers that were handed in are filled."""
         assert isinstance(plan, CudaPlan)
         run_state.guard.check()
-        targets = [
-            _target(buffer, run_state, facts) for buffer, facts in zip(outputs, plan.program.outputs, strict=True)
-        ]
-        slot = self._take(plan)
+        targets = [_target(buffer, run_state, planned) for buffer, planned in zip(outputs, plan.outputs, strict=True)]
+        try:
+            slot = self._take(plan)
+        except AllocationLimitExceeded:
+            if plan.alone is None:
+                raise
+            self._growing.forget(plan.program)  # its buffers have room for more than this run needs
+            plan = plan.alone()
+            slot = self._take(plan)
         draw = draw_words(next(self._draws), self._seed)
-        slot.run(
-            inputs, targets, draw, run_state.guard
-        )  # a slot whose run failed is not used again: its stream may be broken
+        # a slot whose run failed is not used again: its stream may be broken
+        slot.run(inputs, targets, draw, run_state.guard, plan.sizes)
         self._give_back(plan, slot)
         outputs[:] = targets
 
@@ -100,7 +141,7 @@ class CudaPartition(CompiledPartition):
     def _take(self, plan: CudaPlan) -> RunSlotState:
         with self._lock:
             for ticket, (owner, slot) in reversed(self._idle.items()):
-                if owner is plan:
+                if owner is plan.program:
                     del self._idle[ticket]
                     return slot
         # libraries choose engines and take memory in a first run, which nothing may do within a capture
@@ -119,7 +160,7 @@ class CudaPartition(CompiledPartition):
     def _give_back(self, plan: CudaPlan, slot: RunSlotState) -> None:
         with self._lock:
             self._tickets += 1
-            self._idle[self._tickets] = (plan, slot)
+            self._idle[self._tickets] = (plan.program, slot)
             if len(self._idle) > MAXIMUM_IDLE_SLOTS:
                 self._idle.popitem(last=False)
 
@@ -158,9 +199,11 @@ class CudaPartition(CompiledPartition):
         return memory
 
 
-def _target(buffer: RuntimeValue | DeviceArray, run_state: RunState, facts: OutputFacts) -> np.ndarray | DeviceArray:
+def _target(buffer: RuntimeValue | DeviceArray, run_state: RunState, planned: OutputPlan) -> np.ndarray | DeviceArray:
     if isinstance(buffer, DeviceArray):
         return buffer  # of the planned shape and type: the runtime hands in no other
-    if isinstance(buffer, np.ndarray) and buffer.shape == facts.shape and buffer.flags.c_contiguous:
+    if isinstance(buffer, np.ndarray) and buffer.shape == planned.shape and buffer.flags.c_contiguous:
         return buffer
-    return run_state.allocate(facts.shape, facts.dtype.numpy)
+    assert planned.shape is not None, "a program knows its shapes"
+    assert planned.dtype is not None, "and its types"
+    return run_state.allocate(planned.shape, planned.dtype.numpy)

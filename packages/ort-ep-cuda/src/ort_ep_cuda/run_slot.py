@@ -60,6 +60,7 @@ class RunSlotState:
             **{n: memory.address for n, memory in self._memory.items()},
             **constants,
         }
+        self._words = next((n for n, b in enumerate(program.buffers) if b.kind is BufferKind.SIZES), None)
         self._read = {n for step in program.steps for n in step.reads}
         self._calls = [self._call(step) for step in program.steps]
         self._before_capture = runs_before_capture
@@ -67,7 +68,14 @@ class RunSlotState:
         self._runs = 0
         self._guard: RunGuard = Unguarded()
 
-    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], draw: np.ndarray, guard: RunGuard) -> None:
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        draw: np.ndarray,
+        guard: RunGuard,
+        sizes: np.ndarray | None = None,
+    ) -> None:
         """Copy inputs over, compute, copy outputs back; returns when they are there.
 
         Args:
@@ -75,6 +83,7 @@ class RunSlotState:
             outputs: arrays that are filled, there or here.
             draw: the words that tell this run's random numbers from others'.
             guard: what users' functions ask whether the run must stop.
+            sizes: the program's words for this run, where its sizes grow.
 
         Raises:
             InvalidArgument: an index in the data was out of range, a divisor zero; the message names the node.
@@ -82,17 +91,20 @@ class RunSlotState:
         self._guard = guard
         status = np.zeros(1, np.int32)
         for number, buffer in enumerate(self._program.buffers):
-            if buffer.kind is BufferKind.INPUT and number in self._read and buffer.nbytes:
+            if buffer.kind is BufferKind.INPUT and number in self._read and inputs[buffer.index].nbytes:
                 self._bring(inputs[buffer.index], number)
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
                 self.stream.clear(self._addresses[number], buffer.nbytes)
             elif buffer.kind is BufferKind.DRAW:
                 self._staging[number][:] = draw.view(np.uint8)
                 self.stream.upload(self._staging[number], self._addresses[number])
+        if self._words is not None:
+            assert sizes is not None
+            self._upload(_bytes_of(sizes), self._words)
         self._compute()
         places = {facts.buffer: target for facts, target in zip(self._program.outputs, outputs, strict=True)}
         for number, buffer in enumerate(self._program.buffers):
-            if buffer.kind is BufferKind.OUTPUT and buffer.nbytes:
+            if buffer.kind is BufferKind.OUTPUT and places[number].nbytes:
                 self._fetch(number, places[number])
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
                 self.stream.download(self._addresses[number], status.view(np.uint8))
@@ -101,21 +113,26 @@ class RunSlotState:
             raise InvalidArgument(self._program.checks[int(status[0])])
         for number, target in places.items():
             if isinstance(target, np.ndarray):
-                _bytes_of(target)[:] = self._staging[number]
+                _bytes_of(target)[:] = self._staging[number][: target.nbytes]
 
     def _bring(self, value: Tensor, number: int) -> None:
         """Copy an input into the slot's own memory: captured launches read it there."""
         if isinstance(value, DeviceArray):
             self.stream.copy(value.buffer.address, self._addresses[number], value.nbytes)
             return
-        self._staging[number][:] = _bytes_of(value)
-        self.stream.upload(self._staging[number], self._addresses[number])
+        self._upload(_bytes_of(value), number)
+
+    def _upload(self, content: np.ndarray, number: int) -> None:
+        """Send bytes to the start of a buffer, which may be larger."""
+        staging = self._staging[number][: content.nbytes]
+        staging[:] = content
+        self.stream.upload(staging, self._addresses[number])
 
     def _fetch(self, number: int, target: Tensor) -> None:
         if isinstance(target, DeviceArray):
             self.stream.copy(self._addresses[number], target.buffer.address, target.nbytes)
         else:
-            self.stream.download(self._addresses[number], self._staging[number])
+            self.stream.download(self._addresses[number], self._staging[number][: target.nbytes])
 
     def _compute(self) -> None:
         if self._graph is not None:
@@ -179,7 +196,7 @@ class RunSlotState:
         return argument
 
 
-_OWN = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATUS, BufferKind.DRAW)
+_OWN = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATUS, BufferKind.DRAW, BufferKind.SIZES)
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

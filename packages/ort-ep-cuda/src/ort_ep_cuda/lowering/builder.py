@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ort_core.plugin import NotImplemented
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
-from ort_core.plugin.loops import lift
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
+from ort_core.plugin.loops import cast, lift
+from ort_ep_cuda.lowering.growing import CannotGrow, SizeKey, key_of, largest, plain
+from ort_ep_cuda.lowering.growing_products import growing_product
+from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, FixedSizesOnly, Libraries, has_open_sizes
+from ort_ep_cuda.lowering.library_steps import MatrixProduct
 from ort_ep_cuda.lowering.map_kernel import PrintedKernels, launch_map
 from ort_ep_cuda.lowering.preamble import compute_type
-from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Pointer, Program, Step, plan_arena
-from ort_ep_cuda.lowering.tensors import LazyTensor
+from ort_ep_cuda.lowering.program import Buffer, BufferKind, Launch, OutputFacts, Pointer, Program, Step, plan_arena
+from ort_ep_cuda.lowering.sized_launches import sized
+from ort_ep_cuda.lowering.tensors import LazyTensor, combine
 from ort_ep_cuda.lowering.views import Shape, TensorView, dense_strides
 
 FUSED_OPERATIONS = 400  # of one kernel: registers last to about twice that; beyond, compiling takes seconds
@@ -43,7 +49,10 @@ class ProgramBuilder:
         libraries: Libraries = NOTHING_FUSED,
     ) -> None:
         self._graph = graph
-        self.libraries = libraries
+        self.libraries: Libraries = FixedSizesOnly(libraries)
+        self._sizes: int | None = None
+        self._words: list[int] = []
+        self._word_of: dict[SizeKey, int] = {}
         self._ordered: dict[tuple[str, Shape], TensorView] = {}
         self.known = dict(known)
         self._printed: PrintedKernels = {}
@@ -65,7 +74,11 @@ class ProgramBuilder:
     def tensor(self, value: Value) -> LazyTensor:
         """Return a value as it stands: maybe not yet computed. A constant of one element is part of expressions."""
         if value not in self._tensors and value in self.known:
-            self._tensors[value] = LazyTensor.of(self.table(value.name, self.known[value]))
+            known = self.known[value]
+            growing = known.dtype == object
+            self._tensors[value] = (
+                self._listed(value, known) if growing else LazyTensor.of(self.table(value.name, known))
+            )
         if value not in self._tensors:
             constant = value.constant
             if constant is None:
@@ -145,8 +158,11 @@ class ProgramBuilder:
             self._tensors[value] = LazyTensor(lift(number, compute_type(dtype)), (), content.shape, dtype)
 
     def add(self, step: Step) -> None:
-        """Append a step."""
-        self._steps.append(step)
+        """Append a step; a product of sizes that grow is a generated kernel, which takes them as they come."""
+        if isinstance(step, MatrixProduct) and has_open_sizes(step):
+            self._steps.append(growing_product(step))
+        else:
+            self._steps.append(step)
 
     def check(self, node: Node, found: str = OUT_OF_RANGE) -> tuple[Pointer, np.int32]:
         """Return the arguments by which a kernel notes what is wrong with the data of ``node``, told by ``found``."""
@@ -174,10 +190,47 @@ class ProgramBuilder:
         for value in self._graph.outputs:
             if value not in self._written:
                 self.stored(self.tensor(value), self._output(value, element_type(value), self.tensor(value).shape))
-        buffers, steps = tuple(self._buffers), tuple(self._steps)
+        steps = tuple(self._settled(step) for step in self._steps)
+        if self._sizes is not None:
+            self._buffers[self._sizes] = Buffer(BufferKind.SIZES, 8 * len(self._words))
+        sizes = tuple(buffer.nbytes for buffer in self._buffers)
+        buffers = tuple(replace(buffer, nbytes=largest(buffer.nbytes)) for buffer in self._buffers)
         written = [self._written[value] for value in self._graph.outputs]
         outputs = tuple(OutputFacts(view.dtype, view.shape, view.buffer) for view in written)
-        return Program(buffers, steps, plan_arena(buffers, steps), outputs, self._checks)
+        program = Program(buffers, steps, plan_arena(buffers, steps), outputs, self._checks)
+        return replace(program, words=tuple(self._words), nbytes=sizes)
+
+    def _settled(self, step: Step) -> Step:
+        """Return a step that is the same for all sizes; those that grow it reads on the device."""
+        if isinstance(step, Launch):
+            return sized(step, self._word)
+        if has_open_sizes(step):
+            raise CannotGrow(f"a step is made for its sizes: {type(step).__name__}")
+        return step
+
+    def _word(self, size: int) -> Pointer:
+        """Return the place of a size among those that a run sends to the device."""
+        key = key_of(size)
+        if key not in self._word_of:
+            self._word_of[key] = self._written_words([size])
+        return Pointer(self._sizes_buffer(), 8 * self._word_of[key])
+
+    def _written_words(self, sizes: Sequence[int]) -> int:
+        self._words += sizes
+        return len(self._words) - len(sizes)
+
+    def _sizes_buffer(self) -> int:
+        if self._sizes is None:
+            self._sizes = self._buffer(Buffer(BufferKind.SIZES, 0))
+        return self._sizes
+
+    def _listed(self, value: Value, known: np.ndarray) -> LazyTensor:
+        """Return a vector of sizes that grow as a tensor: each run sends it to the device."""
+        first = self._written_words([plain(number) for number in known.reshape(-1)])
+        shape, dtype = known.shape, element_type(value)
+        view = TensorView(self._sizes_buffer(), DataType.INT64, shape, dense_strides(shape), first)
+        tensor = LazyTensor.of(view)
+        return combine([tensor], lambda roots: cast(roots[0], compute_type(dtype)), dtype)
 
     def _output(self, value: Value, dtype: DataType, shape: Shape) -> TensorView:
         buffer = Buffer(BufferKind.OUTPUT, _nbytes(dtype, shape), self._outputs[value])
@@ -220,4 +273,4 @@ def element_type(value: Value) -> DataType:
 
 
 def _nbytes(dtype: DataType, shape: Shape) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
+    return math.prod(shape) * dtype.numpy.itemsize

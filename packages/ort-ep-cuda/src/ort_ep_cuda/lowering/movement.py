@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ops import slice_range
+from ort_ep_cuda.lowering.growing import grows
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of, broadcast
 from ort_ep_cuda.lowering.tensors import LazyTensor
 from ort_ep_cuda.lowering.views import Shape, TensorView
@@ -31,7 +31,7 @@ def _target_shape(facts: LoweredNode, shape: Shape) -> Shape:
     if kind == "Flatten":
         axis = facts.node.int_attribute("axis", 1)
         axis = axis + len(shape) if axis < 0 else axis
-        return (int(np.prod(shape[:axis], dtype=np.int64)), int(np.prod(shape[axis:], dtype=np.int64)))
+        return (math.prod(shape[:axis]), math.prod(shape[axis:]))
     if kind == "Identity":
         return shape
     wanted = facts.integers(1, "shape" if kind == "Reshape" else "axes")
@@ -48,10 +48,10 @@ def _target_shape(facts: LoweredNode, shape: Shape) -> Shape:
 def reshape_target(shape: Shape, wanted: Sequence[int], is_zero_allowed: bool) -> Shape:
     """Return the shape that Reshape gives: 0 copies a size (unless allowed), -1 takes what is left."""
     sizes = [shape[a] if s == 0 and not is_zero_allowed and a < len(shape) else s for a, s in enumerate(wanted)]
-    total = int(np.prod(shape, dtype=np.int64))
-    rest = int(np.prod([s for s in sizes if s != -1], dtype=np.int64))
+    total = math.prod(shape)
+    rest = math.prod(s for s in sizes if s != -1)
     result = tuple((total // rest if rest else 0) if s == -1 else s for s in sizes)
-    if int(np.prod(result, dtype=np.int64)) != total or any(size < 0 for size in result):
+    if math.prod(result) != total or any(size < 0 for size in result):
         raise InvalidArgument(f"a tensor of shape {list(shape)} cannot be reshaped to {list(wanted)}")
     return result
 
@@ -79,10 +79,19 @@ def lower_slice(facts: LoweredNode) -> None:
     steps = (facts.integers(4, "steps") if facts.opset >= 10 else None) or (1,) * len(starts)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis = axis_of(axis, len(x.shape))
-        kept = slice_range(x.shape[axis], start, end, step)
-        shape = (*x.shape[:axis], len(kept), *x.shape[axis + 1 :])
-        x = x.moved(lambda v, a=axis, r=kept: v.sliced(a, r.start, r.step, len(r)), shape)  # type: ignore[misc]  # a lambda's defaults bind the loop's variables
+        first, count = _kept(x.shape[axis], start, end, step)
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        x = x.moved(lambda v, a=axis, f=first, s=step, n=count: v.sliced(a, f, s, n), shape)  # type: ignore[misc]  # a lambda's defaults bind the loop's variables
     facts.builder.define(facts.output, x)
+
+
+def _kept(size: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """Return the first place that Slice keeps of an axis, and how many."""
+    if step != 1 or not any(grows(number) for number in (size, start, end)):
+        kept = slice_range(size, start, end, step)
+        return kept.start, len(kept)
+    first, last = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, end))
+    return first, max(last - first, 0)
 
 
 def lower_split(facts: LoweredNode) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import Node, Value
 from ort_ep_cuda.lowering.builder import ProgramBuilder
+from ort_ep_cuda.lowering.growing import grows, plain
 from ort_ep_cuda.lowering.tensors import LazyTensor
 from ort_ep_cuda.lowering.views import Shape
 
@@ -52,7 +53,7 @@ class LoweredNode:
         """Return integers given by an input, or by an attribute in older opsets; ``None`` where by neither."""
         content = self.known(index)
         if content is not None:
-            return tuple(int(number) for number in content.reshape(-1))
+            return tuple(plain(number) for number in content.reshape(-1))
         return self.node.ints_attribute(attribute)
 
     @property
@@ -73,4 +74,17 @@ def axis_of(axis: int, rank: int) -> int:
 
 def broadcast(*shapes: Shape) -> Shape:
     """Return the shape to which all broadcast."""
-    return tuple(np.broadcast_shapes(*shapes))
+    if not any(grows(size) for shape in shapes for size in shape):
+        return tuple(np.broadcast_shapes(*shapes))
+    rank = max(len(shape) for shape in shapes)
+    lifted = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(_common(sizes) for sizes in zip(*lifted, strict=True))
+
+
+def _common(sizes: Sequence[int]) -> int:
+    found = 1
+    for size in sizes:
+        if size != 1 and found not in (1, size):
+            raise ValueError(f"sizes {found} and {size} do not broadcast")
+        found = found if size == 1 else size
+    return found

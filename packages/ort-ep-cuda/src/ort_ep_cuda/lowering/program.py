@@ -28,6 +28,7 @@ class BufferKind(enum.Enum):
     TEMPORARY = "temporary"
     STATUS = "status"
     DRAW = "draw"
+    SIZES = "sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,19 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Everything that a run needs: buffers, steps, where temporaries lie in the arena, which nodes check indices."""
+    """Everything that a run needs: buffers, steps, where temporaries lie in the arena, which nodes check indices.
+
+    ``words`` are the sizes that each run sends to the device, where some grow; ``nbytes`` how much of each buffer a run
+    uses, which is then less than the buffer has.
+    """
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     arena: ArenaLayout[int]
     outputs: tuple[OutputFacts, ...]
     checks: Mapping[int, str]
+    words: tuple[int, ...] = ()
+    nbytes: tuple[int, ...] = ()
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Return the distinct kernels in the order of their first launch."""

@@ -10,6 +10,8 @@ from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import Constant, DataType, Node, Value
 from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering.growing import grows, plain
+from ort_ep_cuda.lowering.growing_values import growing_array, has_growing
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.tensors import LazyTensor
@@ -94,11 +96,31 @@ def lower_range(facts: LoweredNode) -> None:
     assert limit is not None
     assert delta is not None
     dtype = element_type(facts.output)
+    if any(has_growing(number) for number in (start, limit, delta)):
+        _count_on_device(facts, *(plain(number.item()) for number in (start, limit, delta)))
+        return
     if not delta.item():
         raise InvalidArgument(f"{facts.node.describe()}: delta is 0")
     count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
     content = (start.item() + np.arange(count) * delta.item()).astype(dtype.numpy)
     facts.builder.define(facts.output, LazyTensor.of(facts.builder.table("range", content)))
+
+
+_COUNT = "out[i] = ort_store<@T@>::of((@C@)(start + i * delta));\n"
+
+
+def _count_on_device(facts: LoweredNode, start: int, limit: int, delta: int) -> None:
+    """Give the integers of a range whose bounds grow: known on the host where their number does not grow."""
+    if not delta:
+        raise InvalidArgument(f"{facts.node.describe()}: delta is 0")
+    count = max(-((start - limit) // delta), 0)
+    if not grows(count):
+        facts.builder.known[facts.output] = growing_array([start + k * delta for k in range(count)])
+        return
+    out = facts.builder.result(facts.output, (count,))
+    texts = {"T": STORAGE[out.dtype], "C": STORAGE[compute_type(out.dtype)]}
+    kernel = filled("count", "@T@* out, long long start, long long delta, long long count", _COUNT, texts)
+    facts.builder.add(launch_elements(kernel, count, (*pointers(out), *numbers(start, delta)), [], [out]))
 
 
 _EYE = "out[i] = ort_store<@T@>::of((@C@)(i % columns - i / columns == k ? 1 : 0));\n"
@@ -152,7 +174,7 @@ def lower_reverse_sequence(facts: LoweredNode) -> None:
 
 def lower_filled(facts: LoweredNode) -> None:
     """Repeat one number in a shape that is known on the host."""
-    shape = tuple(int(size) for size in (facts.integers(0, "") or ()))
+    shape = facts.integers(0, "") or ()
     dtype = element_type(facts.output)
     constant = facts.node.attribute("value")
     content = constant.array().reshape(()).astype(compute_type(dtype).numpy).item() if constant is not None else 0  # type: ignore[attr-defined]  # the attribute is a Constant

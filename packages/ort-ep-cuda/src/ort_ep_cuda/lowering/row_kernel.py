@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.plugin.loops import RowAccess, Scalar, cast, cuda_schedule, is_of_row, print_rows, row_blocks
+from ort_ep_cuda.lowering.growing import largest, today
 from ort_ep_cuda.lowering.map_kernel import reach
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.program import Kernel, Launch
@@ -49,11 +50,11 @@ def launch_rows(
     row_sizes, row_strides = collapse(shape[:row_rank], [view.strides[:row_rank] for view in views.values()])
     column_sizes, column_strides = collapse(shape[row_rank:], [views[name].strides[row_rank:] for name in wide])
     rows, columns = math.prod(row_sizes), math.prod(column_sizes)
-    is_by_thread = _rows_lie_side_by_side(row_strides[0], column_strides[0]) and rows >= 32
+    is_by_thread = _rows_lie_side_by_side(row_strides[0], column_strides[0]) and today(rows) >= 32
     kernel = _RowPrinter(wanted, views, of_row, len(row_sizes), len(column_sizes), is_by_thread).kernel()
     sizes = [rows, columns, *row_sizes[1:], *column_sizes[1:]]
     sizes += [s for strides in (*row_strides, *column_strides) for s in strides]
-    grid, block = (blocks_for(rows, 128), (128, 1, 1)) if is_by_thread else row_blocks(rows, columns)
+    grid, block = (blocks_for(rows, 128), (128, 1, 1)) if is_by_thread else row_blocks(largest(rows), largest(columns))
     return launched(kernel, grid, block, (*pointers(*views.values()), *numbers(*sizes)), operands, outs)
 
 

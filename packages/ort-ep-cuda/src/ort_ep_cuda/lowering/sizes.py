@@ -6,7 +6,7 @@ more of them. Others that a host must compute are left to the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from ort_core.plugin import EPFail, Rejection
 from ort_core.plugin.claims import SHAPE_READERS, SIZE_ARITHMETIC, results_beforehand
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
-from ort_ep_cuda.lowering.builder import ProgramBuilder
+from ort_ep_cuda.lowering.builder import ProgramBuilder, element_type
+from ort_ep_cuda.lowering.growing import grows
+from ort_ep_cuda.lowering.growing_values import has_growing, result_of, settled, shape_of
 from ort_ep_cuda.lowering.views import Shape
 
 _ON_DEVICE = frozenset({"CastLike", "Pow", "Reciprocal", "ReduceMin", "Split"})  # no exporter makes sizes by these
@@ -24,6 +26,9 @@ SIZE_OPERATORS = SHAPE_READERS | _OF_NUMBERS | _OF_ROWS
 """Operators that may compute sizes: their results are as small as what they read, Range's as long as one size."""
 
 
+_OF_LENGTH = _OF_ROWS | {"Range"}  # on the device where their length grows
+
+
 def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
     """Return whether all that a node reads is known, and something of it is no constant."""
     if node.domain:
@@ -31,6 +36,8 @@ def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
     if node.op_type in SHAPE_READERS:
         return True
     inputs = list(node.present_inputs())
+    if node.op_type in _OF_LENGTH and any(has_growing(builder.known.get(value)) for value in inputs):
+        return False
     is_known = all(value in builder.known or value.constant is not None for value in inputs)
     is_small = node.op_type in _OF_NUMBERS or (node.op_type in _OF_ROWS and node.output.rank in (0, 1))
     return is_small and is_known and any(value in builder.known for value in inputs)
@@ -47,10 +54,33 @@ def define_sizes(node: Node, context: EvaluationContext, builder: ProgramBuilder
         found = content(value)
         return builder.tensor(value).shape if found is None else found.shape
 
-    results = results_beforehand(node, context, content, sizes, SIZE_OPERATORS)
+    growing = _by_formula(node, content, sizes)
+    if growing is not None:
+        builder.known[node.output] = growing
+        return
+
+    def settled_content(value: Value) -> np.ndarray | None:
+        return settled(content(value), element_type(value))
+
+    results = results_beforehand(node, context, settled_content, sizes, SIZE_OPERATORS)
     if isinstance(results, Rejection):
         raise EPFail(f"{node.describe()} computes sizes and cannot be evaluated on the host: {results.reason}")
     builder.known.update(results)
+
+
+def _by_formula(
+    node: Node, content: Callable[[Value], np.ndarray | None], sizes: Callable[[Value], Shape]
+) -> np.ndarray | None:
+    """Return what a node makes of sizes that grow; ``None`` where it reads none, or more than formulas tell."""
+    if node.op_type in SHAPE_READERS:
+        shape = sizes(node.inputs[0])  # type: ignore[arg-type]  # it has one input
+        found = shape_of(node, shape) if any(grows(size) for size in shape) else None
+    else:
+        inputs = [None if value is None else content(value) for value in node.inputs]
+        found = result_of(node, inputs) if any(has_growing(array) for array in inputs) else None
+    if found is None or has_growing(found):
+        return found
+    return settled(found, element_type(node.output))
 
 
 def inputs_of_sizes(graph: Graph, wanted: Iterable[Value]) -> frozenset[Value]:

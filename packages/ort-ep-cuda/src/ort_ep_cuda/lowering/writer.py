@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import cast
 
 import numpy as np
 
+from ort_ep_cuda.lowering.growing import grows, largest
 from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
 from ort_ep_cuda.lowering.views import TensorView
 
@@ -97,8 +99,8 @@ def filled(prefix: str, parameters: str, body: str, texts: Mapping[str, str]) ->
 
 
 def blocks_for(pieces: int, per_block: int = 1) -> Size:
-    """Return a grid with a place for each piece of work, as far as blocks go."""
-    return (min(max(1, -(-pieces // per_block)), MAXIMUM_BLOCKS), 1, 1)
+    """Return a grid with a place for each piece of work, as far as blocks go, and as far as sizes may grow."""
+    return (min(max(1, -(-largest(pieces) // per_block)), MAXIMUM_BLOCKS), 1, 1)
 
 
 def launched(
@@ -119,7 +121,7 @@ def launch_elements(
 ) -> Launch:
     """Return the launch with one thread for each of ``count`` results; ``count`` is the last argument."""
     grid, block = blocks_for(count, THREADS), (THREADS, 1, 1)
-    return launched(kernel, grid, block, (*arguments, np.int64(count)), reads, writes)
+    return launched(kernel, grid, block, (*arguments, *numbers(count)), reads, writes)
 
 
 def pointers(*views: TensorView) -> tuple[Argument, ...]:
@@ -128,5 +130,5 @@ def pointers(*views: TensorView) -> tuple[Argument, ...]:
 
 
 def numbers(*values: int) -> tuple[Argument, ...]:
-    """Return sizes as arguments."""
-    return tuple(np.int64(value) for value in values)
+    """Return sizes as arguments; one that grows stays itself until the program is built."""
+    return tuple(cast("Argument", value) if grows(value) else np.int64(value) for value in values)

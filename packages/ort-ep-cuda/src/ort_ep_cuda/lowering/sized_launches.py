@@ -1,0 +1,78 @@
+"""Launches over sizes that grow: kernels read them from the device's memory, so that one captured launch serves all.
+
+    map_1a(in0, out, count = 64 * past)   ->   map_1a_s4(in0, out, &sizes[3])
+
+The kernel stays what it was, as a function; a kernel around it reads those of its arguments that grow. An address that
+moves by a size is its buffer's start and how many bytes lie before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from ort_ep_cuda.lowering.growing import CannotGrow, grows
+from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
+
+_HEAD = re.compile(r'extern "C" __global__ void (\w+)\((.*?)\) \{')
+
+
+def sized(launch: Launch, word: Callable[[int], Pointer]) -> Launch:
+    """Return a launch whose arguments stay the same while sizes grow.
+
+    Args:
+        launch: as it was lowered; the launch itself is returned where none of its arguments grows.
+        word: gives the place in which a run finds a size, an ``int64``.
+
+    Raises:
+        CannotGrow: the kernel is a user's own, which is launched as it is.
+    """
+    changed = tuple(_kind(argument) for argument in launch.arguments)
+    if not any(changed):
+        return launch
+    if launch.kernel.entry:
+        raise CannotGrow(f"the kernel {launch.kernel.entry!r} of {launch.kernel.operator} takes sizes by value")
+    arguments: list[Argument] = []
+    for argument, kind in zip(launch.arguments, changed, strict=True):
+        if kind == "n":
+            arguments.append(word(argument))  # type: ignore[arg-type]  # a Size, which no other code may tell from an int
+        elif isinstance(argument, Pointer) and kind == "p":
+            arguments += [Pointer(argument.buffer), word(argument.offset_nbytes)]
+        else:
+            arguments.append(argument)
+    read = {argument.buffer for argument in arguments if isinstance(argument, Pointer)} - set(launch.writes)
+    kernel = _reading(launch.kernel, "".join(kind or "-" for kind in changed))
+    return replace(launch, kernel=kernel, arguments=tuple(arguments), reads=tuple(sorted({*launch.reads, *read})))
+
+
+def _kind(argument: Argument) -> str:
+    if isinstance(argument, Pointer):
+        return "p" if grows(argument.offset_nbytes) else ""
+    return "n" if grows(argument) else ""
+
+
+def _reading(kernel: Kernel, kinds: str) -> Kernel:
+    """Return the kernel around a kernel that reads the arguments of kind ``n``, and moves those of kind ``p``."""
+    head = _HEAD.search(kernel.source)
+    assert head is not None, f"a generated kernel has a head: {kernel.source[:80]}"
+    declared = [part.strip() for part in head[2].split(",")]
+    name = f"{kernel.name}_s{int(''.join('1' if kind in 'np' else '0' for kind in kinds), 2):x}"
+    outer: list[str] = []
+    inner: list[str] = []
+    for parameter, kind in zip(declared, kinds, strict=True):
+        kept, variable = parameter.rsplit(" ", 1)
+        if kind == "n":
+            outer.append(f"const long long* {variable}")
+            inner.append(f"*{variable}")
+        elif kind == "p":
+            outer += [parameter, f"const long long* {variable}_behind"]
+            inner.append(f"({kept})((char*){variable} + *{variable}_behind)")
+        else:
+            outer.append(parameter)
+            inner.append(variable)
+    body = kernel.source[head.end() :]
+    before = kernel.source[: head.start()]  # functions that it calls, guarded against a second time
+    function = f"{before}static __device__ __forceinline__ void {name}_of({head[2]}) {{{body}"
+    around = f'extern "C" __global__ void {name}({", ".join(outer)}) {{\n  {name}_of({", ".join(inner)});\n}}\n'
+    return Kernel(name, function + around)
