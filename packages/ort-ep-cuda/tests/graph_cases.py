@@ -221,4 +221,55 @@ PARTS = (
     _case("attention_with_the_lowest_numbers", "g (float[1,2,3,8] q, float[1,2,4,8] k, float[1,2,4,8] v, float[3,4] m) => (float[1,2,3,8] y) { y = Attention(q, k, v, m) }", "approximate", 23, q=_normal(1, 2, 3, 8), k=_normal(1, 2, 4, 8), v=_normal(1, 2, 4, 8), m=np.array([[-np.inf, -3.4e38, -np.inf, -3.4e38], [-3.4e38, -2e38, -np.inf, -2e38], [-np.inf] * 4], np.float32)),
     _case("parts_of_a_stack", "g (float[3,2,6,32] x) => (float[2,6,32] y, float[2,2,12,8] d, int64[2,1,32] i) { a, b, c = Split<axis = 0, num_outputs = 3>(x) n = Constant<value_ints = [0]>() q = Squeeze(a, n) k = Squeeze(b, n) v = Squeeze(c, n) y = Attention<q_num_heads = 4, kv_num_heads = 4>(q, k, v) e = Constant<value_ints = [2, 6, 8, 4]>() w = Reshape(v, e) f = Constant<value_ints = [2, 8, 6, 4]>() r = Reshape(k, f) d = DepthToSpace<blocksize = 2>(r) i = ArgMax<axis = 1>(v) }", opset=23, x=_normal(3, 2, 6, 32)),
 )  # fmt: skip
-CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS)
+
+
+def _nbits(
+    name: str,
+    rows: tuple[int, ...],
+    inner: int,
+    bits: int = 4,
+    block: int = 16,
+    *,
+    dtype: str = "float",
+    points: str = "",
+    bias: bool = False,
+) -> GraphCase:
+    """A product of weights of few bits, of 21 columns, whose zero points are bytes, numbers, or not there."""
+    blocks = -(-inner // block)
+    of_points = {"": (), "bytes": (21, -(-blocks * bits // 8)), "numbers": (21, blocks)}[points]
+    array = "f2" if dtype == "float16" else "f4"
+    feeds = {
+        "a": _normal(*rows, inner, dtype=array),
+        "b": _bytes("u1", 21, blocks, block * bits // 8),
+        "s": np.abs(_normal(21, blocks, dtype=array)) + np.array(0.1, array),
+    }
+    inputs = [
+        f"{dtype}[{','.join(map(str, (*rows, inner)))}] a",
+        f"uint8[21,{blocks},{block * bits // 8}] b",
+        f"{dtype}[21,{blocks}] s",
+    ]
+    if points:
+        feeds["z"] = _bytes("u1", *of_points) if points == "bytes" else (_normal(*of_points) * 3 + 7).astype(array)
+        inputs.append(f"{'uint8' if points == 'bytes' else dtype}[{','.join(map(str, of_points))}] z")
+    if bias:
+        feeds["c"], _ = _normal(21, dtype=array), inputs.append(f"{dtype}[21] c")
+    arguments = f"a, b, s, {'z' if points else ''}, , {'c' if bias else ''}".rstrip(", ")
+    shape = ",".join(map(str, (*rows, 21)))
+    return _case(
+        f"bits_{name}",
+        f"g ({', '.join(inputs)}) => ({dtype}[{shape}] y) {{ y = com.microsoft.MatMulNBits<K = {inner}, N = 21, bits = {bits}, block_size = {block}>({arguments}) }}",
+        **feeds,
+    )
+
+
+_TABLE = "g (uint8[9,{width}] d, int64[2,3] i, float[9,{blocks}] s{more}) => (float[2,3,{long}] y) {{ y = com.microsoft.GatherBlockQuantized<bits = {bits}, block_size = 16, quantize_axis = 1>(d, i, s{z}) }}"
+_PLACES = np.array([[0, 8, -1], [3, -9, 3]])
+BITS = (
+    _nbits("of_one_row", (1,), 40, points="bytes", bias=True), _nbits("of_two", (1, 3), 37, 2, points="bytes"),
+    _nbits("of_eight", (2, 1), 300, 8, points="bytes"), _nbits("with_numbers", (5,), 48, points="numbers", bias=True),
+    _nbits("of_half", (1,), 64, block=32, dtype="float16", points="bytes", bias=True),
+    _nbits("of_many_rows", (2, 20), 37, bias=True), _nbits("of_many_half_rows", (17,), 300, 8, block=64, dtype="float16", points="numbers"),
+    _case("table_of_four_bits", _TABLE.format(width=20, blocks=3, long=40, bits=4, more=", uint8[9,2] z", z=", z"), d=_bytes("u1", 9, 20), i=_PLACES, s=np.abs(_normal(9, 3)), z=_bytes("u1", 9, 2)),
+    _case("table_of_eight_bits", _TABLE.format(width=40, blocks=3, long=40, bits=8, more="", z=""), d=_bytes("u1", 9, 40), i=_PLACES, s=np.abs(_normal(9, 3))),
+)  # fmt: skip
+CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS, *BITS)

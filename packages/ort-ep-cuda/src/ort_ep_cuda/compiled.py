@@ -28,6 +28,7 @@ from ort_ep_cuda.lowering.decomposition import in_parts
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, Program
 from ort_ep_cuda.lowering.random_numbers import draw_words
+from ort_ep_cuda.lowering.shared_constants import SharedConstants
 from ort_ep_cuda.lowering.views import Shape
 from ort_ep_cuda.options import CudaOptions
 from ort_ep_cuda.run_slot import RunSlotState
@@ -61,6 +62,7 @@ class CudaPartition(CompiledPartition):
     def __init__(self, request: CompileRequest, gpu: Gpu, options: CudaOptions) -> None:
         self._graph, self._context = in_parts(request.graph, request.context), request.context
         self._gpu, self._options = gpu, options
+        self._shared_constants = SharedConstants.of(self._graph)
         self._constants: dict[tuple[str, Shape], Memory] = {}
         self._states: dict[Node, dict[str, object]] = {}
         self._idle: OrderedDict[int, tuple[Program, RunSlotState]] = OrderedDict()
@@ -105,7 +107,8 @@ class CudaPartition(CompiledPartition):
 
     def _lowered(self, sizes: Sequence[Shape], known_values: Mapping[int, np.ndarray]) -> Program:
         known = {self._graph.inputs[index]: content for index, content in known_values.items()}
-        return lower_partition(self._graph, self._context, sizes, known, self._states, self._gpu.libraries)
+        turned = self._shared_constants.turned
+        return lower_partition(self._graph, self._context, sizes, known, self._states, self._gpu.libraries, turned)
 
     def run(
         self,
@@ -176,7 +179,8 @@ class CudaPartition(CompiledPartition):
                 found[number] = self._sent(buffer.content)
                 continue
             with self._lock:
-                key = (buffer.name, buffer.order)
+                equal = {} if buffer.order else self._shared_constants.equal  # in order of their axes they differ
+                key = (equal.get(buffer.name, buffer.name), buffer.order)
                 if key not in self._constants:
                     self._constants[key] = self._sent(self._content_of(buffer))
                 found[number] = self._constants[key]

@@ -38,6 +38,7 @@ class ProgramBuilder:
         known: contents of values that are known on the host.
         states: what users' kernels keep from run to run, by node; filled here.
         libraries: what may be fused into library calls.
+        turned: matrices that are the transpose of another constant, which is read in their place.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class ProgramBuilder:
         known: Mapping[Value, np.ndarray],
         states: MutableMapping[Node, dict[str, object]] | None = None,
         libraries: Libraries = NOTHING_FUSED,
+        turned: Mapping[Value, Value] | None = None,
     ) -> None:
-        self._graph = graph
+        self._graph, self._turned = graph, turned or {}
         self.libraries: Libraries = FixedSizesOnly(libraries)
         self._sizes: int | None = None
         self._words: list[int] = []
@@ -250,6 +252,8 @@ class ProgramBuilder:
         return self._ordered[key]
 
     def _constant(self, value: Value, constant: Constant) -> LazyTensor:
+        if value in self._turned:
+            return self.tensor(self._turned[value]).moved(lambda view: view.permuted((1, 0)), constant.shape)
         dtype, shape = constant.dtype, constant.shape
         if constant.size == 1:
             content = constant.array().reshape(()).astype(compute_type(dtype).numpy).item()

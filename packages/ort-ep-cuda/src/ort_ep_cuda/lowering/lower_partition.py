@@ -27,6 +27,7 @@ def lower_partition(
     known: Mapping[Value, np.ndarray],
     states: MutableMapping[Node, dict[str, object]] | None = None,
     libraries: Libraries = NOTHING_FUSED,
+    turned: Mapping[Value, Value] | None = None,
 ) -> Program:
     """Lower every node in order.
 
@@ -37,11 +38,12 @@ def lower_partition(
         known: contents of inputs that nodes read on the host.
         states: what users' kernels keep from run to run, by node; filled here, and passed again for other sizes.
         libraries: what may be fused into library calls.
+        turned: matrices that are the transpose of another constant, which is read in their place.
 
     Raises:
         EPFail: a node cannot be lowered at these sizes; the message names it.
     """
-    builder = ProgramBuilder(graph, shapes, known, states, libraries)
+    builder = ProgramBuilder(graph, shapes, known, states, libraries, turned)
 
     def lower(node: Node) -> None:
         if computes_sizes(node, builder):

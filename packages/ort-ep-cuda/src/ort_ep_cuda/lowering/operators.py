@@ -9,6 +9,7 @@ from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import REDUCTIONS
 from ort_ep_cuda.lowering import (
     attention,
+    block_quantized,
     convolutions,
     cumulative,
     einsum,
@@ -123,6 +124,12 @@ _ELEMENTWISE = Operator(elementwise.lower_elementwise, elementwise.refuse_elemen
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     **dict.fromkeys(elementwise.ELEMENTWISE, _ELEMENTWISE),
     **{("", name): operator for name, operator in _PLAIN.items()},
+    ("com.microsoft", "MatMulNBits"): Operator(
+        block_quantized.lower_nbits_product, block_quantized.refuse_nbits_product, oldest_opset=1
+    ),
+    ("com.microsoft", "GatherBlockQuantized"): Operator(
+        block_quantized.lower_block_gather, block_quantized.refuse_block_gather, oldest_opset=1
+    ),
     ("com.microsoft", "MultiHeadAttention"): Operator(attention.lower_attention, attention.refuse_attention),
 }
 """By domain and name; hand-written lowerings replace the elementwise form of the same operator."""

@@ -1,0 +1,214 @@
+"""Weights of few bits with a scale for each block: products (MatMulNBits), rows of tables (GatherBlockQuantized).
+
+With few rows a product is bound by how fast its weights are read: a warp reads the codes of one column, eight to a
+lane, and multiplies what they stand for. With many rows the weights are written out once, and a library multiplies.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ort_core.plugin.ir import DataType, Node
+from ort_ep_cuda.lowering.anchors import Addend, Anchor, lower_anchor
+from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering.node_facts import LoweredNode
+from ort_ep_cuda.lowering.preamble import STORAGE
+from ort_ep_cuda.lowering.products import product_of
+from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.writer import (
+    Worker,
+    blocks_for,
+    filled,
+    launch_elements,
+    launched,
+    numbers,
+    pointers,
+    template,
+    walk,
+)
+
+MAXIMUM_ROWS = 16  # beyond it the weights are read so often that writing them out costs less
+ROWS_AT_ONCE = 4  # of one warp, which reads a code once for all of them
+WARPS = 8  # of one block
+_WORDS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}  # eight codes
+_FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
+_INPUTS = ("A", "B", "scales", "zero_points", "g_idx", "bias")
+
+
+def refuse_nbits_product(node: Node) -> str | None:
+    """Return why MatMulNBits is not generated: columns in an order of their own, bits, blocks, or types."""
+    if node.input(4) is not None:
+        return "MatMulNBits with g_idx is not generated"
+    if node.int_attribute("weight_prepacked", 0):
+        return "MatMulNBits of weights that were packed for one device is not generated"
+    bits, block = node.int_attribute("bits", 4), node.int_attribute("block_size", 0)
+    if bits not in _WORDS or block < 16 or block & (block - 1):
+        return f"MatMulNBits of {bits} bits in blocks of {block} is not generated"
+    for index in (0, 2, 3, 5):
+        value = node.input(index)
+        allowed = _FLOATS | {DataType.UINT8} if index == 3 else _FLOATS
+        if value is not None and element_type(value) not in allowed:
+            return f"MatMulNBits with {_INPUTS[index]} of {element_type(value).text} is not generated"
+    return None
+
+
+def lower_nbits_product(facts: LoweredNode) -> None:
+    """Store ``A @ W' + bias``, ``W[n, k] = (code - zero point) * scale`` of the block."""
+    columns, inner = facts.node.int_attribute("N", 0), facts.node.int_attribute("K", 0)
+    a = facts.builder.dense(facts.value(0))
+    rows = math.prod(a.shape[:-1])
+    shape = (*a.shape[:-1], columns)
+    if rows <= MAXIMUM_ROWS:
+        _few_rows(facts, a, facts.builder.result(facts.output, shape), rows)
+        return
+    weights = _written_out(facts, a.dtype)
+    factor = a.regrouped((rows, inner))
+    product = product_of(facts, factor, weights.permuted((1, 0)), (rows, columns))
+    addend = Addend(facts.tensor(5)) if facts.has(5) else None
+    lower_anchor(facts, Anchor(product, shape, addend))
+
+
+_POINT_OF_BYTES = "(float)((points[column * point_nbytes + block * @BITS@ / 8] >> (block * @BITS@ % 8)) & @MASK@)"
+_CODES = """
+  const long long block = k / @BLOCK@;
+  const @WORD@ word = *(const @WORD@*)(codes + (column * blocks + block) * (@BLOCK@ * @BITS@ / 8)
+                                       + k % @BLOCK@ * @BITS@ / 8);
+  const float scale = ort_load(scales[column * blocks + block]), point = @POINT@;
+"""
+_WEIGHTS = "const unsigned char* codes, const @S@* scales, const @Z@* points"
+_FEW_ROWS = """
+@WALK@
+  const long long column = piece % columns, first = piece / columns * @ROWS@;
+  float sums[@ROWS@];
+  for (int r = 0; r < @ROWS@; ++r) sums[r] = 0.0f;
+  for (long long k = threadIdx.x * 8; k < inner; k += 256) {
+    @CODES@
+    float parts[@ROWS@];
+    for (int r = 0; r < @ROWS@; ++r) parts[r] = 0.0f;
+    for (int j = 0; j < 8; ++j) {
+      if (k + j >= inner) break;
+      const float weight = (float)((word >> (j * @BITS@)) & @MASK@) - point;
+      for (int r = 0; r < @ROWS@; ++r)
+        if (first + r < rows) parts[r] += ort_load(a[(first + r) * inner + k + j]) * weight;
+    }
+    for (int r = 0; r < @ROWS@; ++r) sums[r] += parts[r] * scale;
+  }
+  for (int r = 0; r < @ROWS@; ++r) {
+    for (int lane = 16; lane > 0; lane /= 2) sums[r] += __shfl_xor_sync(0xffffffffu, sums[r], lane);
+    if (threadIdx.x == 0 && first + r < rows)
+      out[(first + r) * columns + column] = ort_store<@T@>::of(sums[r]@BIAS@);
+  }
+}
+"""
+
+
+def _few_rows(facts: LoweredNode, a: TensorView, out: TensorView, rows: int) -> None:
+    if not out.size:
+        return
+    columns, inner = out.shape[-1], a.shape[-1]
+    reads, texts, sizes = _weights(facts)
+    at_once = 1 if rows == 1 else ROWS_AT_ONCE
+    bias = [facts.builder.dense(facts.value(5))] if facts.has(5) else []
+    texts = {
+        "WALK": walk(Worker.WARP, "piece", "count"), "CODES": _CODES, "T": STORAGE[a.dtype], "ROWS": str(at_once),
+        "BIAS": " + ort_load(bias[column])" if bias else "", **texts,
+    }  # fmt: skip
+    parameters = f"const @T@* a, {_WEIGHTS}, {f'const {STORAGE[bias[0].dtype]}* bias, ' if bias else ''}@T@* out, "
+    parameters += "long long rows, long long columns, long long inner, long long blocks, long long point_nbytes, "
+    kernel = template("few_rows_of_bits", f"{parameters}long long count", _FEW_ROWS, texts)
+    count = columns * ((rows + at_once - 1) // at_once)
+    operands = [a, *reads, *bias]
+    arguments = (*pointers(*operands, out), *numbers(rows, columns, inner, *sizes, count))
+    facts.builder.add(launched(kernel, blocks_for(count, WARPS), (32, WARPS, 1), arguments, operands, [out]))
+
+
+_WRITE_OUT = """
+const long long column = i / chunks, k = i % chunks * 8;
+@CODES@
+for (int j = 0; j < 8 && k + j < inner; ++j)
+  out[column * inner + k + j] = ort_store<@T@>::of(((float)((word >> (j * @BITS@)) & @MASK@) - point) * scale);
+"""
+
+
+def _written_out(facts: LoweredNode, dtype: DataType) -> TensorView:
+    """Return the weights ``[columns, inner]`` as numbers."""
+    columns, inner = facts.node.int_attribute("N", 0), facts.node.int_attribute("K", 0)
+    reads, texts, sizes = _weights(facts)
+    out = facts.builder.temporary(dtype, (columns, inner))
+    parameters = f"{_WEIGHTS}, @T@* out, long long inner, long long chunks, long long blocks, long long point_nbytes, "
+    texts = {"CODES": _CODES, "T": STORAGE[dtype], **texts}
+    kernel = filled("weights_of_bits", f"{parameters}long long count", _WRITE_OUT, texts)
+    chunks = -(-inner // 8)
+    arguments = (*pointers(*reads, out), *numbers(inner, chunks, *sizes))
+    facts.builder.add(launch_elements(kernel, columns * chunks, arguments, reads, [out]))
+    return out
+
+
+def _weights(facts: LoweredNode) -> tuple[list[TensorView], dict[str, str], tuple[int, int]]:
+    """Return what is read of codes, scales and zero points; how; the blocks of a column, and its bytes of points."""
+    bits, block = facts.node.int_attribute("bits", 4), facts.node.int_attribute("block_size", 0)
+    blocks = -(-facts.node.int_attribute("K", 0) // block)
+    codes, scales = (facts.builder.dense(facts.value(index)) for index in (1, 2))
+    points = facts.builder.dense(facts.value(3)) if facts.has(3) else codes  # not read
+    if not facts.has(3):
+        point = f"{1 << (bits - 1)}.0f"
+    else:
+        point = _POINT_OF_BYTES if points.dtype is DataType.UINT8 else "ort_load(points[column * blocks + block])"
+    texts = {
+        "S": STORAGE[scales.dtype], "Z": STORAGE[points.dtype], "POINT": point, "WORD": _WORDS[bits],
+        "BLOCK": str(block), "BITS": str(bits), "MASK": str((1 << bits) - 1),
+    }  # fmt: skip
+    return [codes, scales, points], texts, (blocks, -(-blocks * bits // 8))
+
+
+def refuse_block_gather(node: Node) -> str | None:
+    """Return why GatherBlockQuantized is not generated: anything but rows of bytes along the last axis."""
+    data, scales = node.input(0), node.input(2)
+    assert data is not None
+    assert scales is not None
+    rank = len(getattr(data.type, "shape", None) or ())
+    if element_type(data) is not DataType.UINT8 or element_type(scales) not in _FLOATS:
+        return f"GatherBlockQuantized of {element_type(data).text} is not generated"
+    if (
+        rank < 2
+        or node.int_attribute("gather_axis", 0) % rank
+        or node.int_attribute("quantize_axis", 1) % rank != rank - 1
+    ):
+        return "GatherBlockQuantized along axes other than the first and the last is not generated"
+    bits, block = node.int_attribute("bits", 4), node.int_attribute("block_size", 128)
+    if bits not in _WORDS or block < 16 or block & (block - 1):
+        return f"GatherBlockQuantized of {bits} bits in blocks of {block} is not generated"
+    return None
+
+
+_GATHER = """
+const long long k = i % width, rest = i / width;
+const long long found = (long long)indices[rest / inner_rows], wanted = found < 0 ? found + axis_size : found;
+const bool is_inside = wanted >= 0 && wanted < axis_size;
+const long long column = (is_inside ? wanted : 0) * inner_rows + rest % inner_rows, block = k / @BLOCK@;
+const float scale = ort_load(scales[column * blocks + block]), point = @POINT@;
+const int code = codes[column * row_nbytes + k * @BITS@ / 8] >> (int)(k * @BITS@ % 8) & @MASK@;
+out[i] = ort_store<@T@>::of(is_inside ? ((float)code - point) * scale : 0.0f);
+"""
+
+
+def lower_block_gather(facts: LoweredNode) -> None:
+    """Store rows as numbers; an index out of range gives a row of zeros."""
+    data, indices, scales = (facts.builder.dense(facts.value(index)) for index in (0, 1, 2))
+    bits, block = facts.node.int_attribute("bits", 4), facts.node.int_attribute("block_size", 128)
+    points = facts.builder.dense(facts.value(3)) if facts.has(3) else data  # not read
+    width, blocks = data.shape[-1] * (8 // bits), scales.shape[-1]
+    out = facts.builder.result(facts.output, (*indices.shape, *data.shape[1:-1], width))
+    if not out.size:
+        return
+    texts = {
+        "POINT": _POINT_OF_BYTES if facts.has(3) else f"{1 << (bits - 1)}.0f", "T": STORAGE[out.dtype],
+        "S": STORAGE[scales.dtype], "Z": "unsigned char", "I": STORAGE[indices.dtype],
+        "BLOCK": str(block), "BITS": str(bits), "MASK": str((1 << bits) - 1),
+    }  # fmt: skip
+    parameters = f"{_WEIGHTS}, const @I@* indices, @T@* out, long long width, long long inner_rows, "
+    parameters += "long long axis_size, long long row_nbytes, long long blocks, long long point_nbytes, long long count"
+    kernel = filled("gather_of_bits", parameters, _GATHER, texts)
+    sizes = numbers(width, math.prod(data.shape[1:-1]), data.shape[0], data.shape[-1], blocks, -(-blocks * bits // 8))
+    reads = [data, scales, points, indices]
+    facts.builder.add(launch_elements(kernel, out.size, (*pointers(*reads, out), *sizes), reads, [out]))
