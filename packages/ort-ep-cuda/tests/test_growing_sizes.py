@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from device_arrays import content, on_device
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 from growing_cases import STEPS, growing_cases, sessions_of
@@ -95,6 +96,50 @@ def test_a_growing_cache_replays_one_graph_and_allocates_nothing(device, rng, mo
     assert device.allocations == allocations
     assert len(device.compiled) == compiled
     assert device.replays == replays + 14
+
+
+def _decode_on_device(session, device, steps, past, rng, *, shares_memory=False):
+    """Run steps whose caches stay on the device, bound where they lie; compare each with float64."""
+    key, value = (on_device(rng.standard_normal((1, 2, past, 8), np.float32), 4096) for _ in range(2))
+    for _ in range(steps):
+        x, length = rng.standard_normal((1, 1, 16), np.float32), key.shape[2]
+        mask = np.zeros((1, length + 1), np.float32)
+        wanted = reference(x, content(key), content(value), mask)
+        shape = (1, 2, length + 1, 8)
+        results = [on_device(np.zeros(shape, np.float32), 4096) for _ in range(2)]
+        if shares_memory:  # the key's result lies where the value's past is read
+            results[0].buffer = value.buffer
+        bound = session.io_binding()
+        bound.bind_cpu_input("x", x)
+        bound.bind_cpu_input("mask", mask)
+        bound.bind_ortvalue_input("key", ort.OrtValue(key))
+        bound.bind_ortvalue_input("value", ort.OrtValue(value))
+        bound.bind_output("y", "cpu")
+        bound.bind_ortvalue_output("new_key", ort.OrtValue(results[0]))
+        bound.bind_ortvalue_output("new_value", ort.OrtValue(results[1]))
+        session.run_with_iobinding(bound)
+        np.testing.assert_allclose(bound.get_outputs()[0].numpy(), wanted[0], rtol=2e-5, atol=2e-5)
+        for found, expected in zip(results, wanted[1:], strict=True):
+            np.testing.assert_allclose(content(found), expected, rtol=2e-5, atol=2e-5)
+        key, value = results
+
+
+def test_caches_that_are_bound_on_the_device_are_read_and_written_where_they_lie(device, rng, monkeypatch):
+    monkeypatch.setattr(growing_plans, "LEAST_ROOM", 16)
+    session = session_of(DECODER)
+    _decode_on_device(session, device, 3, 5, rng)
+    copies, allocations = device.copies_within, device.allocations
+    _decode_on_device(session, device, 4, 6, rng)
+    assert device.copies_within == copies
+    assert device.allocations == allocations
+    assert device.captures == 1
+    decode(session, 2, 9, rng)  # from the host, by the same graph
+    assert device.captures == 1
+
+
+def test_a_result_bound_to_memory_that_is_read_is_copied_there_behind_the_run(device, rng):
+    _decode_on_device(session_of(DECODER), device, 3, 5, rng, shares_memory=True)
+    assert device.copies_within
 
 
 def test_a_cache_that_outgrows_its_room_gets_another(device, rng, monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 from ort_core.plugin import EPFail, InvalidArgument
 from ort_core.plugin.devices import DeviceArray
 from ort_core.plugin.kernels import RunGuard, Unguarded
-from ort_ep_cuda.gpu import Function, Gpu, Graph
+from ort_ep_cuda.gpu import Function, Gpu, Graph, Memory
 from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.program import (
     BufferKind,
@@ -52,14 +52,13 @@ class RunSlotState:
         self._program, self._functions = program, functions
         self.stream = gpu.stream()
         self._arena = gpu.allocate(max(program.arena.nbytes, 1))
-        own = [n for n, b in enumerate(program.buffers) if b.kind in _OWN]
-        self._memory = {n: gpu.allocate(max(program.buffers[n].nbytes, 1)) for n in own}
-        self._staging = {n: gpu.pinned(program.buffers[n].nbytes) for n in own}
-        self._addresses = {
-            **{n: self._arena.address + offset for n, offset in program.arena.offsets.items()},
-            **{n: memory.address for n, memory in self._memory.items()},
-            **constants,
-        }
+        self._gpu = gpu
+        self._memory: dict[int, Memory] = {}
+        self._staging: dict[int, np.ndarray] = {}
+        self._addresses = {**{n: self._arena.address + at for n, at in program.arena.offsets.items()}, **constants}
+        for number, buffer in enumerate(program.buffers):
+            if buffer.kind in _OWN and number not in program.starts:
+                self._own(number)
         self._words = next((n for n, b in enumerate(program.buffers) if b.kind is BufferKind.SIZES), None)
         self._read = {n for step in program.steps for n in step.reads}
         self._calls = [self._call(step) for step in program.steps]
@@ -90,21 +89,19 @@ class RunSlotState:
         """
         self._guard = guard
         status = np.zeros(1, np.int32)
+        places = {facts.buffer: target for facts, target in zip(self._program.outputs, outputs, strict=True)}
+        bound = self._bound(inputs, places)
+        self._send_words(sizes, bound)
         for number, buffer in enumerate(self._program.buffers):
-            if buffer.kind is BufferKind.INPUT and number in self._read and inputs[buffer.index].nbytes:
+            if buffer.kind is BufferKind.INPUT and number in self._read and number not in bound:
                 self._bring(inputs[buffer.index], number)
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
                 self.stream.clear(self._addresses[number], buffer.nbytes)
             elif buffer.kind is BufferKind.DRAW:
-                self._staging[number][:] = draw.view(np.uint8)
-                self.stream.upload(self._staging[number], self._addresses[number])
-        if self._words is not None:
-            assert sizes is not None
-            self._upload(_bytes_of(sizes), self._words)
+                self._upload(draw.view(np.uint8), number)
         self._compute()
-        places = {facts.buffer: target for facts, target in zip(self._program.outputs, outputs, strict=True)}
         for number, buffer in enumerate(self._program.buffers):
-            if buffer.kind is BufferKind.OUTPUT and places[number].nbytes:
+            if buffer.kind is BufferKind.OUTPUT and number not in bound:
                 self._fetch(number, places[number])
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
                 self.stream.download(self._addresses[number], status.view(np.uint8))
@@ -112,11 +109,49 @@ class RunSlotState:
         if status[0]:
             raise InvalidArgument(self._program.checks[int(status[0])])
         for number, target in places.items():
-            if isinstance(target, np.ndarray):
+            if isinstance(target, np.ndarray) and target.nbytes:
                 _bytes_of(target)[:] = self._staging[number][: target.nbytes]
+
+    def _send_words(self, sizes: np.ndarray | None, bound: Mapping[int, int]) -> None:
+        """Send sizes that grow, and where buffers lie that a run may have elsewhere."""
+        if self._words is None:
+            return
+        assert sizes is not None, "a program with words is planned with sizes"
+        words = sizes.copy()
+        for number, word in self._program.starts.items():
+            words[word] = bound[number] if number in bound else self._own(number)
+        self._upload(_bytes_of(words), self._words)
+
+    def _own(self, number: int) -> int:
+        """Return the address of the slot's own memory for a buffer, taken when it is first asked for."""
+        if number not in self._memory:
+            nbytes = self._program.buffers[number].nbytes
+            self._memory[number] = self._gpu.allocate(max(nbytes, 1))
+            self._staging[number] = self._gpu.pinned(nbytes)
+            self._addresses[number] = self._memory[number].address
+        return self._addresses[number]
+
+    def _bound(self, inputs: Sequence[Tensor], places: Mapping[int, Tensor]) -> dict[int, int]:
+        """Return the addresses of what is read and written where the caller has it.
+
+        A result that lies where something else is read or written is computed elsewhere and copied.
+        """
+        found: dict[int, int] = {}
+        lying = [value for value in (*inputs, *places.values()) if isinstance(value, DeviceArray)]
+        for number in self._program.starts:
+            buffer = self._program.buffers[number]
+            value = inputs[buffer.index] if buffer.kind is BufferKind.INPUT else places[number]
+            if not isinstance(value, DeviceArray):
+                continue
+            is_result = buffer.kind is BufferKind.OUTPUT
+            if not is_result or sum(_overlap(value, other) for other in lying) == 1:
+                found[number] = value.buffer.address
+        return found
 
     def _bring(self, value: Tensor, number: int) -> None:
         """Copy an input into the slot's own memory: captured launches read it there."""
+        if not value.nbytes:
+            return
         if isinstance(value, DeviceArray):
             self.stream.copy(value.buffer.address, self._addresses[number], value.nbytes)
             return
@@ -129,6 +164,8 @@ class RunSlotState:
         self.stream.upload(staging, self._addresses[number])
 
     def _fetch(self, number: int, target: Tensor) -> None:
+        if not target.nbytes:
+            return
         if isinstance(target, DeviceArray):
             self.stream.copy(self._addresses[number], target.buffer.address, target.nbytes)
         else:
@@ -197,6 +234,11 @@ class RunSlotState:
 
 
 _OWN = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATUS, BufferKind.DRAW, BufferKind.SIZES)
+
+
+def _overlap(a: DeviceArray, b: DeviceArray) -> bool:
+    first, second = a.buffer.address, b.buffer.address
+    return first < second + max(b.nbytes, 1) and second < first + max(a.nbytes, 1)
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from ort_core.plugin import NotImplemented
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
 from ort_core.plugin.loops import cast, lift
-from ort_ep_cuda.lowering.growing import CannotGrow, SizeKey, key_of, largest, plain
+from ort_ep_cuda.lowering.growing import CannotGrow, SizeKey, grows, key_of, largest, plain
 from ort_ep_cuda.lowering.growing_products import growing_product
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, FixedSizesOnly, Libraries, has_open_sizes
 from ort_ep_cuda.lowering.library_steps import MatrixProduct
@@ -55,6 +55,7 @@ class ProgramBuilder:
         self._sizes: int | None = None
         self._words: list[int] = []
         self._word_of: dict[SizeKey, int] = {}
+        self._starts: dict[int, int] = {}
         self._ordered: dict[tuple[str, Shape], TensorView] = {}
         self.known = dict(known)
         self._printed: PrintedKernels = {}
@@ -192,7 +193,8 @@ class ProgramBuilder:
         for value in self._graph.outputs:
             if value not in self._written:
                 self.stored(self.tensor(value), self._output(value, element_type(value), self.tensor(value).shape))
-        steps = tuple(self._settled(step) for step in self._steps)
+        elsewhere = self._that_may_lie_elsewhere()
+        steps = tuple(self._settled(step, elsewhere) for step in self._steps)
         if self._sizes is not None:
             self._buffers[self._sizes] = Buffer(BufferKind.SIZES, 8 * len(self._words))
         sizes = tuple(buffer.nbytes for buffer in self._buffers)
@@ -200,12 +202,24 @@ class ProgramBuilder:
         written = [self._written[value] for value in self._graph.outputs]
         outputs = tuple(OutputFacts(view.dtype, view.shape, view.buffer) for view in written)
         program = Program(buffers, steps, plan_arena(buffers, steps), outputs, self._checks)
-        return replace(program, words=tuple(self._words), nbytes=sizes)
+        return replace(program, words=tuple(self._words), starts=self._starts, nbytes=sizes)
 
-    def _settled(self, step: Step) -> Step:
+    def _that_may_lie_elsewhere(self) -> frozenset[int]:
+        """Return the inputs and outputs that grow and that generated kernels alone touch: each run may bind others."""
+        own = {
+            number
+            for number, buffer in enumerate(self._buffers)
+            if buffer.kind in (BufferKind.INPUT, BufferKind.OUTPUT) and grows(buffer.nbytes)
+        }
+        for step in self._steps:
+            if not isinstance(step, Launch) or step.kernel.entry:
+                own -= {*step.reads, *step.writes}
+        return frozenset(own)
+
+    def _settled(self, step: Step, elsewhere: frozenset[int]) -> Step:
         """Return a step that is the same for all sizes; those that grow it reads on the device."""
         if isinstance(step, Launch):
-            return sized(step, self._word)
+            return sized(step, self._word, self._start, elsewhere)
         if has_open_sizes(step):
             raise CannotGrow(f"a step is made for its sizes: {type(step).__name__}")
         return step
@@ -216,6 +230,12 @@ class ProgramBuilder:
         if key not in self._word_of:
             self._word_of[key] = self._written_words([size])
         return Pointer(self._sizes_buffer(), 8 * self._word_of[key])
+
+    def _start(self, buffer: int) -> Pointer:
+        """Return the place of a buffer's address among the words."""
+        if buffer not in self._starts:
+            self._starts[buffer] = self._written_words([0])
+        return Pointer(self._sizes_buffer(), 8 * self._starts[buffer])
 
     def _written_words(self, sizes: Sequence[int]) -> int:
         self._words += sizes

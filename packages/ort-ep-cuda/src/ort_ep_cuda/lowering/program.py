@@ -135,8 +135,9 @@ class OutputFacts:
 class Program:
     """Everything that a run needs: buffers, steps, where temporaries lie in the arena, which nodes check indices.
 
-    ``words`` are the sizes that each run sends to the device, where some grow; ``nbytes`` how much of each buffer a run
-    uses, which is then less than the buffer has.
+    ``words`` are the sizes that each run sends to the device, where some grow; ``starts`` says which of them is the
+    address of which buffer, that lies wherever a run has it; ``nbytes`` how much of each buffer a run uses, which is
+    then less than the buffer has.
     """
 
     buffers: tuple[Buffer, ...]
@@ -145,6 +146,7 @@ class Program:
     outputs: tuple[OutputFacts, ...]
     checks: Mapping[int, str]
     words: tuple[int, ...] = ()
+    starts: Mapping[int, int] = field(default_factory=dict)
     nbytes: tuple[int, ...] = ()
 
     def kernels(self) -> tuple[Kernel, ...]:

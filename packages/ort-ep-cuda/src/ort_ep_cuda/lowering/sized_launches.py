@@ -3,13 +3,14 @@
     map_1a(in0, out, count = 64 * past)   ->   map_1a_s4(in0, out, &sizes[3])
 
 The kernel stays what it was, as a function; a kernel around it reads those of its arguments that grow. An address that
-moves by a size is its buffer's start and how many bytes lie before it.
+moves by a size is its buffer's start and how many bytes lie before it; the start of a buffer that each run may have
+elsewhere, such as a cache of the caller's, is read as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ort_ep_cuda.lowering.growing import CannotGrow, grows
@@ -18,17 +19,21 @@ from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
 _HEAD = re.compile(r'extern "C" __global__ void (\w+)\((.*?)\) \{')
 
 
-def sized(launch: Launch, word: Callable[[int], Pointer]) -> Launch:
+def sized(
+    launch: Launch, word: Callable[[int], Pointer], start: Callable[[int], Pointer], elsewhere: Collection[int]
+) -> Launch:
     """Return a launch whose arguments stay the same while sizes grow.
 
     Args:
-        launch: as it was lowered; the launch itself is returned where none of its arguments grows.
+        launch: as it was lowered; the launch itself is returned where none of its arguments changes.
         word: gives the place in which a run finds a size, an ``int64``.
+        start: gives the place in which a run finds the start of a buffer.
+        elsewhere: the buffers whose start is read there.
 
     Raises:
         CannotGrow: the kernel is a user's own, which is launched as it is.
     """
-    changed = tuple(_kind(argument) for argument in launch.arguments)
+    changed = tuple(_kind(argument, elsewhere) for argument in launch.arguments)
     if not any(changed):
         return launch
     if launch.kernel.entry:
@@ -39,6 +44,8 @@ def sized(launch: Launch, word: Callable[[int], Pointer]) -> Launch:
             arguments.append(word(argument))  # type: ignore[arg-type]  # a Size, which no other code may tell from an int
         elif isinstance(argument, Pointer) and kind == "p":
             arguments += [Pointer(argument.buffer), word(argument.offset_nbytes)]
+        elif isinstance(argument, Pointer) and kind == "e":
+            arguments += [start(argument.buffer), word(argument.offset_nbytes)]
         else:
             arguments.append(argument)
     read = {argument.buffer for argument in arguments if isinstance(argument, Pointer)} - set(launch.writes)
@@ -46,18 +53,20 @@ def sized(launch: Launch, word: Callable[[int], Pointer]) -> Launch:
     return replace(launch, kernel=kernel, arguments=tuple(arguments), reads=tuple(sorted({*launch.reads, *read})))
 
 
-def _kind(argument: Argument) -> str:
+def _kind(argument: Argument, elsewhere: Collection[int]) -> str:
     if isinstance(argument, Pointer):
+        if argument.buffer in elsewhere:
+            return "e"
         return "p" if grows(argument.offset_nbytes) else ""
     return "n" if grows(argument) else ""
 
 
 def _reading(kernel: Kernel, kinds: str) -> Kernel:
-    """Return the kernel around a kernel that reads the arguments of kind ``n``, and moves those of kind ``p``."""
+    """Return the kernel around a kernel that reads arguments of kind ``n``, moves those of ``p``, both for ``e``."""
     head = _HEAD.search(kernel.source)
     assert head is not None, f"a generated kernel has a head: {kernel.source[:80]}"
     declared = [part.strip() for part in head[2].split(",")]
-    name = f"{kernel.name}_s{int(''.join('1' if kind in 'np' else '0' for kind in kinds), 2):x}"
+    name = f"{kernel.name}_s{int(''.join(str('-npe'.index(kind)) for kind in kinds), 4):x}"
     outer: list[str] = []
     inner: list[str] = []
     for parameter, kind in zip(declared, kinds, strict=True):
@@ -68,6 +77,9 @@ def _reading(kernel: Kernel, kinds: str) -> Kernel:
         elif kind == "p":
             outer += [parameter, f"const long long* {variable}_behind"]
             inner.append(f"({kept})((char*){variable} + *{variable}_behind)")
+        elif kind == "e":
+            outer += [f"const long long* {variable}_at", f"const long long* {variable}_behind"]
+            inner.append(f"({kept})((char*)*{variable}_at + *{variable}_behind)")
         else:
             outer.append(parameter)
             inner.append(variable)
