@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ort_core.plugin import Capability, CompileRequest, GraphView, Rejection
-from ort_core.plugin.claims import claims_of, form_groups, is_static
+from ort_core.plugin.claims import claims_of, form_groups, is_static, open_size
 from ort_core.plugin.ir import Node, SymbolicDim, Value
 from ort_ep_coreml.lowering.lowered import lower
 from ort_ep_coreml.lowering.lowering_context import LoweringContext
@@ -95,8 +95,8 @@ def _given(view: GraphView) -> set[Value]:
 
 
 def _dynamic(node: Node) -> str | None:
-    open_values = [v.name for v in (*node.present_inputs(), *node.present_outputs()) if not is_static(v)]
-    return f"option RequireStaticInputShapes: the sizes of {open_values[0]!r} are not fixed" if open_values else None
+    found = open_size(node)
+    return None if found is None else f"option RequireStaticInputShapes: the sizes of {found!r} are not fixed"
 
 
 def _unwritable_border(context: LoweringContext, node: Node) -> str | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ort_core.plugin import Capability, GraphView, Rejection
-from ort_core.plugin.claims import claims_of, form_groups, is_static
+from ort_core.plugin.claims import claims_of, form_groups, open_size
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
@@ -125,5 +125,5 @@ def _asked(program: Program, device: str) -> SupportAnswer:
 
 
 def _dynamic(node: Node) -> str | None:
-    open_values = [v.name for v in (*node.present_inputs(), *node.present_outputs()) if not is_static(v)]
-    return f"option disable_dynamic_shapes: the sizes of {open_values[0]!r} are not fixed" if open_values else None
+    found = open_size(node)
+    return None if found is None else f"option disable_dynamic_shapes: the sizes of {found!r} are not fixed"

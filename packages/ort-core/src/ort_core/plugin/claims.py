@@ -1,4 +1,4 @@
-"""Claims for plugin authors (provisional): the loop from reasons to claims, and what is known before any run."""
+"""Claims for plugin authors (provisional): the loop from reasons to claims, rules, and what is known before a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from ort_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ort_core.providers.claiming import claims_of, form_groups
+    from ort_core.providers.rules import (
+        PLACED_BODIES,
+        STANDARD_DOMAINS,
+        AskedView,
+        Condition,
+        arity_refusal,
+        attribute_refusal,
+        first_refusal,
+        held_bounds,
+        held_constant,
+        open_size,
+        types_refusal,
+    )
     from ort_core.providers.static_values import (
         SHAPE_READERS,
         SIZE_ARITHMETIC,
@@ -20,14 +33,19 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "SHAPE_READERS", "SIZE_ARITHMETIC", "SMALL_NBYTES", "bounds_of", "claims_of", "dtype_of", "form_groups",
-    "is_static", "results_beforehand", "small_bounds",
+    "PLACED_BODIES", "SHAPE_READERS", "SIZE_ARITHMETIC", "SMALL_NBYTES", "STANDARD_DOMAINS", "AskedView", "Condition",
+    "arity_refusal", "attribute_refusal", "bounds_of", "claims_of", "dtype_of", "first_refusal", "form_groups",
+    "held_bounds", "held_constant", "is_static", "open_size", "results_beforehand", "small_bounds", "types_refusal",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.providers.claiming": ("claims_of", "form_groups"),
+        "ort_core.providers.rules": (
+            "PLACED_BODIES", "STANDARD_DOMAINS", "AskedView", "Condition", "arity_refusal", "attribute_refusal",
+            "first_refusal", "held_bounds", "held_constant", "open_size", "types_refusal",
+        ),
         "ort_core.providers.static_values": (
             "SHAPE_READERS", "SIZE_ARITHMETIC", "SMALL_NBYTES", "bounds_of", "dtype_of", "is_static",
             "results_beforehand", "small_bounds",

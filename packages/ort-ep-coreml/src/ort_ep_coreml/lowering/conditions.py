@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.plugin.claims import dtype_of, is_static
+from ort_core.plugin.claims import attribute_refusal, dtype_of, is_static
 from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import INTS, Condition
@@ -23,12 +23,8 @@ def only_attributes(**allowed: object) -> Condition:
     """Refuse attributes whose value is not the one given; strings are compared as text."""
 
     def check(context: LoweringContext, node: Node) -> str | None:
-        for name, wanted in allowed.items():
-            found = node.attribute(name, wanted)
-            text = found.decode() if isinstance(found, bytes) else found
-            if text != wanted:
-                return f"{node.op_type} with {name}={text!r} is not lowered"
-        return None
+        found = attribute_refusal(node, {name: (wanted,) for name, wanted in allowed.items()})
+        return None if found is None else f"{node.op_type} with {found} is not lowered"
 
     return check
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
+from ort_core.plugin import claims
+from ort_core.plugin.claims import arity_refusal, first_refusal, types_refusal
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.lowering_context import LoweringContext
@@ -13,7 +16,7 @@ from ort_ep_coreml.mil import INT32_LIMITS, MAX_RANK, Operand
 
 Lower = Callable[[EmissionState, Node], "Operand | list[Operand]"]
 """Appends the operations of a node, and returns what its outputs are."""
-Condition = Callable[[LoweringContext, Node], "str | None"]
+Condition = claims.Condition[LoweringContext]
 """Returns why a node cannot be lowered, or ``None``."""
 
 FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
@@ -57,18 +60,13 @@ class Rule:
 
     def refusal(self, context: LoweringContext, node: Node) -> str | None:
         """Return why a node is not lowered, or ``None``."""
-        if context.opset(node) < self.oldest:
-            return f"{node.op_type} before opset {self.oldest} means something else"
-        if any(node.input(index) is None for index in range(self.required)):
-            return f"{node.op_type} lacks one of its first {self.required} inputs"
-        if any(value is not None for value in node.outputs[self.outputs :]):
-            return f"only the first {self.outputs} of the outputs of {node.op_type} are lowered"
-        reason = self._value_refusal(context, node)
+        reason = arity_refusal(context, node, oldest=self.oldest, required=self.required, outputs=self.outputs)
+        reason = reason or self._value_refusal(context, node)
         if reason is not None:
             return reason
         if self.of_constants is None and all(context.constant(value) is not None for value in node.present_inputs()):
             return "there is nothing to compute at run time: every input is constant"
-        return next((reason for condition in self.conditions if (reason := condition(context, node)) is not None), None)
+        return first_refusal(self.conditions, context, node)
 
     def _value_refusal(self, context: LoweringContext, node: Node) -> str | None:
         for index, value in enumerate(node.inputs):
@@ -84,14 +82,10 @@ class Rule:
             reason = value_refusal(context, value, allowed)
             if reason is not None:
                 return reason
-        for index, value in enumerate(node.outputs):
-            reason = None if value is None else value_refusal(context, value, self.results.get(index, self.types))
-            if reason is not None:
-                return reason
-        return None
+        return types_refusal(node.outputs, self.types, self.results, partial(value_refusal, context))
 
 
-def value_refusal(context: LoweringContext, value: Value, allowed: frozenset[DataType]) -> str | None:
+def value_refusal(context: LoweringContext, value: Value, allowed: Set[DataType]) -> str | None:
     """Return why a value cannot be one of a Core ML program at that place, or ``None``."""
     kind = value.type
     if not isinstance(kind, TensorType):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ort_core.plugin.claims import PLACED_BODIES, STANDARD_DOMAINS
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.activations import ACTIVATIONS, CONTRIBUTED_ACTIVATIONS
 from ort_ep_coreml.lowering.attention import ATTENTION, CONTRIBUTED_ATTENTION
@@ -49,9 +50,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
 
 _WHY_NOT = {
     "Constant": "a constant: there is nothing to compute at run time",
-    "If": "its branches are placed on their own",
-    "Loop": "its body is placed on its own",
-    "Scan": "its body is placed on its own",
+    **PLACED_BODIES,
 }
 
 
@@ -72,6 +71,6 @@ def refusal(context: LoweringContext, node: Node) -> str | None:
     rule = find_rule(node)
     if rule is not None:
         return rule.refusal(context, node)
-    if node.domain not in ("", "ai.onnx", CONTRIBUTED):
+    if node.domain not in STANDARD_DOMAINS | {CONTRIBUTED}:
         return f"{node.domain} is no domain that this provider lowers"
     return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to Core ML")

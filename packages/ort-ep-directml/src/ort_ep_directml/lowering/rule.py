@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ort_core.plugin.claims import arity_refusal
 from ort_core.plugin.ir import Node, SparseTensorType, TensorType, Value
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.lowering_context import element_type
@@ -43,12 +44,9 @@ class Rule:
         return found if isinstance(found, list) else [found]
 
     def _check(self, to: EmissionState, node: Node) -> None:
-        if to.context.opset(node) < self.oldest:
-            raise Refused(f"{node.op_type} before opset {self.oldest} means something else")
-        if any(node.input(index) is None for index in range(self.required)):
-            raise Refused(f"{node.op_type} lacks one of its first {self.required} inputs")
-        if any(value is not None for value in node.outputs[self.outputs :]):
-            raise Refused(f"only the first {self.outputs} of the outputs of {node.op_type} are lowered")
+        reason = arity_refusal(to.context, node, oldest=self.oldest, required=self.required, outputs=self.outputs)
+        if reason is not None:
+            raise Refused(reason)
         for value in (*node.present_inputs(), *node.present_outputs()):
             _check_value(to, value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ort_core.plugin.claims import PLACED_BODIES, STANDARD_DOMAINS
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.index_limits import check_numbers
 from ort_ep_directml.lowering.activations import ACTIVATIONS
@@ -54,9 +55,7 @@ RULES: Mapping[str, Rule] = {
 """Rules by operator of ``ai.onnx``."""
 
 _WHY_NOT = {
-    "If": "its branches are placed on their own",
-    "Loop": "its body is placed on its own",
-    "Scan": "its body is placed on its own",
+    **PLACED_BODIES,
     "NonZero": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
     "Unique": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
     "Compress": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
@@ -75,7 +74,7 @@ def refusal(context: LoweringContext, node: Node) -> str | None:
     if context.level < TABLE_LEVEL and context.device_refusal is None:
         here, known = level_text(context.level), level_text(TABLE_LEVEL)
         return f"what DirectML takes at feature level {here}, before {known}, only a device tells, and there is none"
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return f"{node.domain} is no domain that this provider lowers"
     if node.op_type not in RULES and not is_number_of_shapes(node):
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")

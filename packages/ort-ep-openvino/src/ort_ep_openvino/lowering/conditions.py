@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.claims import dtype_of, small_bounds
-from ort_core.plugin.ir import Constant, DataType, Node, Value
-from ort_core.plugin.ops import constant_of_node
+from ort_core.plugin.claims import attribute_refusal, dtype_of, held_bounds, held_constant
+from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL, WIDE, Interval
 from ort_ep_openvino.lowering.rule import Condition
 
 SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)
-
-
-def constant_of(view: GraphView, value: Value | None) -> Constant | None:
-    """Return the constant that a value is: an initializer that nobody overrides, or what a Constant node holds."""
-    found = view.constant(value)
-    if found is None and value is not None and value.producer is not None:
-        return constant_of_node(value.producer)
-    return found
-
-
-def interval(view: GraphView, value: Value) -> Interval | None:
-    """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
-    found = small_bounds(constant_of(view, value))
-    return view.value_range(value) if found is None else found
 
 
 def _lies_within(found: Interval | None, limits: Interval) -> bool:
@@ -37,7 +22,7 @@ def within(limit: int, types: frozenset[DataType], why: str) -> Condition:
         for value in (*node.present_inputs(), *node.present_outputs()):
             if dtype_of(value) not in types:
                 continue
-            if not _lies_within(interval(view, value), (-limit - 1, limit)):
+            if not _lies_within(held_bounds(view, value), (-limit - 1, limit)):
                 return f"{value.name!r} is {value.type}: {why}"
         return None
 
@@ -62,7 +47,7 @@ def constant_inputs(*positions: int) -> Condition:
     def check(view: GraphView, node: Node) -> str | None:
         for position in positions:
             value = node.input(position)
-            if value is not None and constant_of(view, value) is None:
+            if value is not None and held_constant(view, value) is None:
                 return f"input {position} ({value.name!r}) is no constant; OpenVINO needs its values for shapes"
         return None
 
@@ -73,12 +58,8 @@ def without_attributes(**defaults: object) -> Condition:
     """Refuse attributes that differ from the value given; strings are compared as text."""
 
     def check(view: GraphView, node: Node) -> str | None:
-        for name, default in defaults.items():
-            found = node.attribute(name, default)
-            text = found.decode() if isinstance(found, bytes) else found
-            if text != default:
-                return f"OpenVINO is wrong for {node.op_type} with {name}={text!r}"
-        return None
+        found = attribute_refusal(node, {name: (default,) for name, default in defaults.items()})
+        return None if found is None else f"OpenVINO is wrong for {node.op_type} with {found}"
 
     return check
 
@@ -87,12 +68,8 @@ def only_attributes(**allowed: tuple[object, ...]) -> Condition:
     """Refuse attributes whose value is none of those given."""
 
     def check(view: GraphView, node: Node) -> str | None:
-        for name, values in allowed.items():
-            found = node.attribute(name, values[0])
-            text = found.decode() if isinstance(found, bytes) else found
-            if text not in values:
-                return f"OpenVINO is wrong for {node.op_type} with {name}={text!r}"
-        return None
+        found = attribute_refusal(node, allowed)
+        return None if found is None else f"OpenVINO is wrong for {node.op_type} with {found}"
 
     return check
 
@@ -118,7 +95,7 @@ def nonempty_data(view: GraphView, node: Node) -> str | None:
 def counted_axes(view: GraphView, node: Node) -> str | None:
     """Refuse a list of axes of unknown length: OpenVINO needs the rank of the result."""
     axes = node.input(1)
-    if axes is None or constant_of(view, axes) is not None:
+    if axes is None or held_constant(view, axes) is not None:
         return None
     if axes.shape is not None and all(isinstance(size, int) for size in axes.shape):
         return None
@@ -130,7 +107,7 @@ def comparable_integers(view: GraphView, node: Node) -> str | None:
     if all(dtype_of(value) not in WIDE for value in node.present_inputs()):
         return None
     if fits_int32(view, node) is None and any(
-        _lies_within(interval(view, value), SMALL_LIMITS) for value in node.present_inputs()
+        _lies_within(held_bounds(view, value), SMALL_LIMITS) for value in node.present_inputs()
     ):
         return None
     return "OpenVINO compares int32 and int64 as float32; neither side is known to stay below 2**24"

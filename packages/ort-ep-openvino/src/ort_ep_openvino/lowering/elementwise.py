@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.claims import dtype_of, is_static
+from ort_core.plugin.claims import dtype_of, held_constant, is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     comparable_integers,
-    constant_of,
     fits_float32,
     fits_int32,
     without_attributes,
@@ -63,7 +62,7 @@ def _shifts_nothing_out(view: GraphView, node: Node) -> str | None:
 
 def _not_training(view: GraphView, node: Node) -> str | None:
     training = node.input(2)
-    constant = constant_of(view, training)
+    constant = held_constant(view, training)
     if training is None or (constant is not None and not constant.array().any()):
         return None
     return "OpenVINO drops nothing out: that is for training"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import held_bounds
 from ort_core.plugin.ir import Node, TensorType, Value
-from ort_ep_openvino.lowering.conditions import interval
 from ort_ep_openvino.lowering.rule import INDICES, MOVED, Rule
 
 INDEX = 1  # the input that holds indices
@@ -23,7 +23,7 @@ def _in_its_axis(view: GraphView, node: Node) -> str | None:
     assert indices is not None, "the input is required"
     if not sizes:
         return "a size that its indices go by is not known before a run; OpenVINO does not check indices"
-    found = interval(view, indices)
+    found = held_bounds(view, indices)
     if found is not None and -min(sizes) <= found[0] and found[1] < min(sizes):
         return None
     if _comes_from_outside(view, source_of(indices)) and len(set(sizes)) == 1:

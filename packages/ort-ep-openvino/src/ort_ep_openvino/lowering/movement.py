@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.claims import dtype_of, is_static
+from ort_core.plugin.claims import dtype_of, held_constant, is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     constant_inputs,
-    constant_of,
     fits_float32,
     nonempty_data,
     only_attributes,
@@ -23,7 +22,7 @@ TILES_OF_LOW_RANK = 3  # of rank 4 and more, with repeats from outside, OpenVINO
 
 def _known_tiles(view: GraphView, node: Node) -> str | None:
     data = node.input(0)
-    if constant_of(view, node.input(1)) is not None or (data is not None and (data.rank or 9) <= TILES_OF_LOW_RANK):
+    if held_constant(view, node.input(1)) is not None or (data is not None and (data.rank or 9) <= TILES_OF_LOW_RANK):
         return None
     return "OpenVINO leaves parts of a tile of rank 4 unwritten when its repeats are no constant"
 

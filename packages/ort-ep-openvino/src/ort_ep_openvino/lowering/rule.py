@@ -6,14 +6,15 @@ with ONNX's backend cases, and with values near the ends of each element type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ort_core.plugin import GraphView
+from ort_core.plugin import GraphView, claims
+from ort_core.plugin.claims import arity_refusal, first_refusal, types_refusal
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 
-Condition = Callable[[GraphView, Node], "str | None"]
+Condition = claims.Condition[GraphView]
 """Returns why a node cannot be trusted to OpenVINO, or ``None``."""
 
 FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
@@ -57,20 +58,15 @@ class Rule:
 
     def refusal(self, view: GraphView, node: Node) -> str | None:
         """Return why OpenVINO is not trusted with a node, or ``None``."""
-        if view.opset(node) < self.oldest:
-            return f"{node.op_type} before opset {self.oldest} means something else"
-        for index, value in enumerate(node.inputs):
-            reason = None if value is None else value_refusal(value, self.ports.get(index, self.types))
-            if reason is not None:
-                return reason
-        for index, value in enumerate(node.outputs):
-            reason = None if value is None else value_refusal(value, self.results.get(index, self.types))
-            if reason is not None:
-                return reason
-        return next((reason for condition in self.conditions if (reason := condition(view, node)) is not None), None)
+        return (
+            arity_refusal(view, node, oldest=self.oldest)
+            or types_refusal(node.inputs, self.types, self.ports, value_refusal)
+            or types_refusal(node.outputs, self.types, self.results, value_refusal)
+            or first_refusal(self.conditions, view, node)
+        )
 
 
-def value_refusal(value: Value, allowed: frozenset[DataType]) -> str | None:
+def value_refusal(value: Value, allowed: Set[DataType]) -> str | None:
     """Return why a value cannot be OpenVINO's at that place, or ``None``."""
     kind = value.type
     if not isinstance(kind, TensorType):

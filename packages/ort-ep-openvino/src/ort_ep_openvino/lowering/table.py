@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import PLACED_BODIES, STANDARD_DOMAINS
 from ort_core.plugin.ir import Node
 from ort_ep_openvino.lowering.elementwise import ELEMENTWISE
 from ort_ep_openvino.lowering.indexing import INDEXING
@@ -22,9 +23,7 @@ RULES: Mapping[str, Rule] = {
 
 _WHY_NOT = {
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
-    "If": "its branches are placed on their own",
-    "Loop": "its body is placed on its own",
-    "Scan": "its body is placed on its own",
+    **PLACED_BODIES,
     "DFT": "OpenVINO's frontend loses the axis of DFT",
     "DynamicQuantizeLinear": "OpenVINO rounds some values to the neighbour",
 }
@@ -32,7 +31,7 @@ _WHY_NOT = {
 
 def refusal(view: GraphView, node: Node) -> str | None:
     """Return why a node is not handed to OpenVINO, or ``None`` when its rule holds."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD_DOMAINS:
         return f"{node.domain} is no domain that this provider claims"
     rule = RULES.get(node.op_type)
     if rule is None:
