@@ -1,5 +1,10 @@
 """Commands that show the engine: steps, near misses, graphs behind passes, code."""
 
+import onnx
+
+from ort_core.ir.printer import format_model
+from ort_core.onnx_io.load import load_model
+
 
 def test_inspect_lists_the_steps_for_the_sizes_that_are_given(ort, model_path):
     data = ort("inspect", model_path("small"), "--steps", "--dim", "N=10", "--threads", "1", "--json").data
@@ -80,3 +85,31 @@ def test_code_of_bodies_is_shown_too(ort, model_path):
     assert inner, "the else branch is compiled"
     (partition,) = ort("compile", model_path("branch"), "--emit", "llvm", "--json").data["partitions"]
     assert inner <= set(partition["kernels"])
+
+
+MOVED_AND_IN_PARTS = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,32] x) => (float[4,32] y, float[32,4] t) <float half = {0.5}> {
+    q, s, z = DynamicQuantizeLinear (x)
+    d = DequantizeLinear (q, s, z)
+    m = Mul (d, half)
+    y = Exp (m)
+    t = Transpose <perm = [1, 0]> (x)
+}"""
+
+
+def test_steps_name_what_they_leave_and_a_profile_gives_the_output_of_fused_steps(ort, tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(MOVED_AND_IN_PARTS), path)
+    (partition,) = ort("inspect", path, "--steps", "--json").data["partitions"]
+    results = [step["result"] for step in partition["steps"]]
+    assert "part of q uint8[4, 32]" in results
+    assert "t float[32, 4]" in results, "a step that only moves has no node of its own"
+    rows = ort("profile", path, "-n", "1", "--json").data["nodes"]
+    (fused,) = (row for row in rows if "Mul+Exp" in row["operator"])
+    assert fused["output"] == "float[4, 32]"
+
+
+def test_small_constants_are_shown_in_texts_of_graphs():
+    text = format_model(load_model(onnx.parser.parse_model(MOVED_AND_IN_PARTS)))
+    assert "const half: float[] = 0.5" in text
+    assert "perm=(1, 0)" in text

@@ -46,7 +46,9 @@ def format_type(value_type: ValueType | None) -> str:
 def _graph_lines(graph: Graph, indent: str) -> Iterator[str]:
     yield f"{indent}graph {graph.name} ({', '.join(map(_typed, graph.inputs))})"
     for value in graph.initializers:
-        yield f"{indent}  const {_typed(value)}"
+        constant = value.constant
+        content = "" if constant is None or not 0 < constant.size <= _MAX_LISTED else f" = {_elements(constant)}"
+        yield f"{indent}  const {_typed(value)}{content}"
     for node in graph:
         yield from _node_lines(node, indent + "  ")
     yield f"{indent}  return {', '.join(map(_typed, graph.outputs))}"
@@ -65,14 +67,18 @@ def _typed(value: Value) -> str:
     return f"{value.name}: {format_type(value.type)}"
 
 
+def _elements(constant: Constant) -> str:
+    return str(constant.array().tolist())
+
+
 def _attribute(attribute: Attribute) -> str:
     if attribute.reference is not None:
         return f"@{attribute.reference}"
     if attribute.graphs():
         return "<graph>"
     value = attribute.value
-    if isinstance(value, Constant) and value.size <= 1 and value.is_loaded:
-        return str(value.array().tolist())
+    if isinstance(value, Constant) and 0 < value.size <= _MAX_LISTED:
+        return _elements(value)
     if isinstance(value, tuple) and len(value) > _MAX_LISTED:
         return f"({', '.join(map(repr, value[:_MAX_LISTED]))}, ... {len(value)} in all)"
     return repr(value)

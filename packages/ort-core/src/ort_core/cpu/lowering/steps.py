@@ -11,7 +11,7 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
 from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.cpu.program.sizes import evaluate
 from ort_core.plugin import frozen
-from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node
+from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node, Value
 from ort_core.plugin.kernels import RegionWork
 
 
@@ -113,6 +113,11 @@ def _plain(buffer: Buffer) -> str:
 def pointer(view: View) -> Pointer:
     """Return the address of a view's first element."""
     return Pointer(view.buffer, view.offset)
+
+
+def last_outputs(step: Step) -> tuple[Value | None, ...]:
+    """Return the outputs of the last of the nodes that a step computes, which are what it leaves."""
+    return next((tuple(each.outputs) for each in reversed(step.operators) if isinstance(each, Node)), ())
 
 
 def step_node(step: Step, name: str) -> Node:

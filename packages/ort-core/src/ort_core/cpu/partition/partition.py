@@ -26,7 +26,7 @@ from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
-from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, step_node, too_large
+from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
 from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
 from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.cpu.partition.bounds import check_bound
@@ -286,7 +286,8 @@ class CpuPartition(EagerPartition):
                 self._step_nodes[program, number] = node
             assert run_state.observer is not None
             work = program.steps[number].work_at(sizes, f"{part}.{number}")
-            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes), work)
+            given = node.outputs or last_outputs(program.steps[number])
+            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(given, sizes), work)
 
         return observe
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
-from ort_core.cpu.lowering.steps import operators_text
+from ort_core.cpu.lowering.steps import Step, operators_text
 from ort_core.cpu.lowering.value_types import stored_type
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.program.sizes import arena_offsets, evaluate
@@ -29,12 +29,15 @@ def facts_of_program(program: NativeProgram, part: int, sizes: Mapping[str, int]
     """Yield the steps of a native program; nothing of one that was recalled, which has none any more."""
     memory = _Memory(program, sizes)
     flags = _flags(program, sizes)
-    for number, step in enumerate(program.steps):
+    nodes = [[each for each in step.operators if isinstance(each, Node)] for step in program.steps]
+    last = {own[-1]: number for number, own in enumerate(nodes) if own}
+    for number, (step, own) in enumerate(zip(program.steps, nodes, strict=True)):
+        result = result_text(own, sizes) or _given_text(program, step, sizes)
         yield StepFacts(
             f"{part}.{number}",
             NATIVE,
             operators_text(step.operators),
-            result_text([each for each in step.operators if isinstance(each, Node)], sizes),
+            f"part of {result}" if result and own and last[own[-1]] != number else result,
             step.kernel,
             tuple(memory.facts(buffer) for buffer in dict.fromkeys(step.reads)),
             tuple(memory.facts(buffer) for buffer in dict.fromkeys(step.writes)),
@@ -102,6 +105,15 @@ class _Memory:
         slot = self._slots.of(buffer)
         offset = None if self._offsets is None else self._offsets[slot]
         return MemoryFacts(f"{buffer.place.value} {slot}", dtype, (count,), offset, nbytes)
+
+
+def _given_text(program: NativeProgram, step: Step, sizes: Mapping[str, int]) -> str:
+    """Return the first result of a program that a step without a node of its own leaves, with its type."""
+    index = next((each.index for each in step.writes if each.place is Place.OUTPUT), None)
+    if index is None:
+        return ""
+    dtype, shape = program.record.output_types[index]
+    return f"{program.record.outputs[index]} {dtype.text}[{', '.join(str(amount(size, sizes)) for size in shape)}]"
 
 
 def _flags(program: NativeProgram, sizes: Mapping[str, int]) -> list[int] | None:
