@@ -150,6 +150,8 @@ def test_narrow_convolution_makes_up_the_border_that_is_not_in_memory(
     run_kernel: RunKernel, target: Target, spec: Convolution, size: tuple[int, int, int], pads: Pads,
     expected_width: int | None,
 ) -> None:  # fmt: skip
+    if not is_narrow(spec, target):
+        pytest.skip("vectors this short hold no whole group: the other kernel takes it")
     bordered = replace(spec, border=pads, expected_width=expected_width)
     for height, width in (size[1:], (5, 5), (size[1], 29)):
         x, weights = arrays(spec, (size[0], height, width))
@@ -236,11 +238,12 @@ BORDERED = [(replace(spec, border=pads), size, pads) for spec, size, pads in NAR
 def test_convolution_reads_nothing_beside_its_tensors(
     closed_at_the_end: Callable[[np.ndarray], np.ndarray], spec: Convolution, size: tuple[int, int, int], pads: Pads
 ) -> None:
+    narrow = is_narrow(spec, host_target())
+    spec = spec if narrow else replace(spec, border=None)  # of other vectors, another kernel, which makes up none
     top, left, bottom, right = (0, 0, 0, 0) if spec.border else pads
     x, weights = arrays(spec, size)
     wanted = expected(spec, x, weights, pads)
     padded = closed_at_the_end(np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0))))
-    narrow = is_narrow(spec, host_target())
     packed = closed_at_the_end((pack_narrow_weights if narrow else pack_weights)(spec, weights, host_target()))
     y = closed_at_the_end(np.zeros(wanted.shape, np.float32))
     batch, height, width, channels = wanted.shape

@@ -41,7 +41,13 @@ BALANCED_UNITS = 8  # pieces for each thread, below which a tile is a piece: thr
 
 
 def convolution_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]:
-    """Return the functions of a convolution; ``name`` is the kernel, the others are its tiles."""
+    """Return the functions of a convolution; ``name`` is the kernel, the others are its tiles.
+
+    Raises:
+        ValueError: the convolution has a border that is not in memory, which only ``depthwise`` makes up.
+    """
+    if spec.border is not None:
+        raise ValueError(f"the convolution {spec} leaves its border out of memory, and this kernel reads it there")
     return _Generator(name, spec, target).functions()
 
 
