@@ -170,6 +170,8 @@ def test_a_symmetric_window_is_a_periodic_one_of_one_more_element(name):
     symmetric = function(np.array(11), output_datatype=DataType.DOUBLE, periodic=0)
     np.testing.assert_allclose(periodic, symmetric[:10], atol=1e-12)
     assert function(np.array(0)).shape == (0,)
+    lone = [function(np.array(1), output_datatype=DataType.DOUBLE, periodic=flag) for flag in (0, 1)]
+    np.testing.assert_allclose(lone, [[np.nan], periodic[:1]], atol=1e-12)  # 0 / 0, as in onnx.reference
 
 
 def test_constant_takes_each_kind_of_value():

@@ -4,6 +4,9 @@ Both are ``max(x, 0) - |x| w(|x|)`` with a weight that falls from 1/2 to 0: ``Ph
 logistic function s. The weight comes from a power of two, so there is no case for small and for negative
 arguments, and nothing cancels: below -1 the usual ``x / 2 (1 + erf(x / sqrt 2))`` loses bit after bit, all at -5.5.
 
+At minus infinity both are not a number, as their definitions are: an infinity times zero. So ``|x|`` is cut above zero
+only before it multiplies the weight.
+
 Far below zero the weight's relative error is that of its exponent, which float32 holds to 2**-18 at most. The bounds
 are in ``MAX_ULP``; ``tests/loops/test_gaussian_units.py`` holds them over all of float32 in strides.
 """
@@ -34,16 +37,18 @@ _TANH_CUBIC = 0.044715 * _TANH_LINEAR
 
 
 def gelu(x: Scalar) -> Scalar:
-    """``x Phi(x)``, Phi the normal distribution; 0 at minus infinity, NaN for NaN."""
-    a = minimum(unary("abs", x), _PHI_ENDS)
+    """``x Phi(x)``, Phi the normal distribution; NaN at minus infinity, where it is an infinity times 0, and for NaN."""
+    factor = unary("abs", minimum(x, _PHI_ENDS))
+    a = minimum(factor, _PHI_ENDS)
     p: Scalar = fma(a, _LOG2_PHI[0], _LOG2_PHI[1])
     for coefficient in _LOG2_PHI[2:]:
         p = fma(p, a, coefficient)
-    return fma(-a, exp2_above_underflow(p), maximum(x, 0.0))
+    return fma(-factor, exp2_above_underflow(p), maximum(x, 0.0))
 
 
 def gelu_tanh(x: Scalar) -> Scalar:
-    """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``; 0 at minus infinity, NaN for NaN."""
-    a = minimum(unary("abs", x), _TANH_ENDS)
+    """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``; NaN at minus infinity and for NaN."""
+    factor = unary("abs", minimum(x, _TANH_ENDS))
+    a = minimum(factor, _TANH_ENDS)
     power = exp2_above_underflow(a * fma(a * a, _TANH_CUBIC, _TANH_LINEAR))
-    return maximum(x, 0.0) - (a * power) / (power + 1.0)
+    return maximum(x, 0.0) - (factor * power) / (power + 1.0)

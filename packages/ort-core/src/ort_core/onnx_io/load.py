@@ -36,6 +36,7 @@ from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.ignored_attributes import drop_ignored_attributes
 from ort_core.onnx_io.opset_limits import check_opsets
 from ort_core.onnx_io.ort_format import is_ort_format, read_ort_format
+from ort_core.onnx_io.shadowed_functions import without_shadowed
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
 from ort_core.onnx_io.utf8 import check_text
@@ -121,6 +122,8 @@ def model_from_proto(
         if function.key in functions:
             raise InvalidGraph(f"function {function.domain}::{function.name} is defined twice")
         functions[function.key] = function
+    if functions:
+        functions = without_shadowed(functions, imports)
     graph = loader.graph(proto.graph, {}, 0)
     drop_ignored_attributes(graph, imports)
     notes = []

@@ -11,7 +11,7 @@ from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.broadcasting import align, check_broadcast
 from ort_core.kernels.reference.error_function import erf
 from ort_core.kernels.reference.gates import sigmoid as sigmoid_of
-from ort_core.kernels.reference.gates import times_weight
+from ort_core.kernels.reference.gates import weighted
 from ort_core.kernels.reference.widening import narrow, widen
 
 # the attributes' float32 defaults, as the double that a loader hands over
@@ -107,14 +107,14 @@ def _exp_minus_one(x: np.ndarray) -> np.ndarray:
 @kernel("Gelu", since=20)
 @np.errstate(all="ignore")
 def gelu(x: np.ndarray, *, approximate: str = "none") -> np.ndarray:
-    """Return x Phi(x), Phi the normal distribution, exactly or by its tanh approximation; -inf gives the limit, 0."""
+    """Return x Phi(x), Phi the normal distribution, exactly or by its tanh approximation; -inf gives NaN."""
     wide = widen(x)
     if approximate == "none":
-        return narrow(times_weight(wide, 0.5 * (1 + erf(wide / math.sqrt(2)))), x.dtype)
+        return narrow(weighted(wide, 0.5 * (1 + erf(wide / math.sqrt(2)))), x.dtype)
     if approximate != "tanh":
         raise InvalidArgument(f"Gelu: attribute approximate is {approximate!r}; expected 'none' or 'tanh'")
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
-    return narrow(times_weight(wide, 0.5 * (1 + np.tanh(inner))), x.dtype)
+    return narrow(weighted(wide, 0.5 * (1 + np.tanh(inner))), x.dtype)
 
 
 @kernel("Mish", since=18)

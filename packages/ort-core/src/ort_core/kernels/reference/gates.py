@@ -1,4 +1,7 @@
-"""Activation functions on float32 and float64 arrays; the dtype is kept, and no argument overflows."""
+"""Activation functions on float32 and float64 arrays; the dtype is kept, and no finite argument overflows.
+
+Those that are ``x`` times a weight give no number for minus infinity, as their definitions do: an infinity times zero.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def silu(x: np.ndarray) -> np.ndarray:
-    """Return x * sigmoid(x), which tends to 0 at minus infinity."""
-    return times_weight(x, sigmoid(x))
+    """Return x * sigmoid(x)."""
+    return weighted(x, sigmoid(x))
 
 
-def times_weight(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return x * weight for a weight in [0, 1], with 0 where the weight is 0 even if x is infinite."""
+def weighted(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return x * weight, without a warning for an infinity times zero."""
     with np.errstate(invalid="ignore"):
-        return np.where((weight == 0) & ~np.isnan(x), np.copysign(np.zeros_like(x), x), x * weight)
+        return x * weight
 
 
 def softplus(x: np.ndarray) -> np.ndarray:
@@ -36,7 +39,7 @@ def softplus(x: np.ndarray) -> np.ndarray:
 def gelu(x: np.ndarray) -> np.ndarray:
     """Return x * Phi(x) with the normal distribution function Phi, through erf."""
     half = x.dtype.type(0.5)
-    return times_weight(x, half * (1 + erf(x * x.dtype.type(math.sqrt(0.5))).astype(x.dtype, copy=False)))
+    return weighted(x, half * (1 + erf(x * x.dtype.type(math.sqrt(0.5))).astype(x.dtype, copy=False)))
 
 
 def fast_gelu(x: np.ndarray) -> np.ndarray:
@@ -44,9 +47,9 @@ def fast_gelu(x: np.ndarray) -> np.ndarray:
     cast = x.dtype.type
     with np.errstate(over="ignore"):
         inner = x * (cast(0.044715 * _SQRT_2_OVER_PI) * x * x + cast(_SQRT_2_OVER_PI))
-    return times_weight(x, cast(0.5) * (1 + np.tanh(inner)))
+    return weighted(x, cast(0.5) * (1 + np.tanh(inner)))
 
 
 def quick_gelu(x: np.ndarray, alpha: float) -> np.ndarray:
     """Return x * sigmoid(alpha * x)."""
-    return times_weight(x, sigmoid(x * x.dtype.type(alpha)))
+    return weighted(x, sigmoid(x * x.dtype.type(alpha)))

@@ -1,4 +1,7 @@
-"""Window functions: sums of cosines over one period."""
+"""Window functions: sums of cosines over one period.
+
+Of one point without a period the definition divides nothing by nothing, and so does its result: no number.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def _cosine_sum(op_type: str, coefficients: tuple[float, ...]) -> KernelFunction
         count = int(size.reshape(()))
         check_size((count,), np.dtype(np.float64), op_type, ctx)
         period = count if periodic else count - 1
-        angle = np.arange(count) * (2 * np.pi / period) if period > 0 else np.zeros(count)
+        with np.errstate(invalid="ignore"):
+            angle = np.arange(count) * (2 * np.pi) / np.float64(period)
         signed = [(-1) ** order * weight * np.cos(order * angle) for order, weight in enumerate(coefficients)]
         return convert(np.sum(signed, axis=0), element_type(op_type, output_datatype))
 
