@@ -55,7 +55,7 @@ def test_unit_of_special_values_is_what_its_definition_gives(name: str) -> None:
     found = compiled(FORMS[name], np.concatenate([SPECIAL, SPECIAL]))[: SPECIAL.size]
     zero_or_half = np.where(np.abs(SPECIAL) < 1, SPECIAL / 2, np.float32(0))
     expected = np.where((SPECIAL > 1) | np.isnan(SPECIAL), SPECIAL, zero_or_half)
-    expected = np.where(SPECIAL == -np.inf, np.nan, expected)  # an infinity times zero
+    expected = np.where(-np.inf == SPECIAL, np.nan, expected)  # an infinity times zero
     np.testing.assert_array_equal(
         np.where(np.abs(found) < FLUSHED, 0, found), np.where(np.abs(expected) < FLUSHED, 0, expected)
     )

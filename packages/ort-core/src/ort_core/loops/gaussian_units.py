@@ -37,7 +37,7 @@ _TANH_CUBIC = 0.044715 * _TANH_LINEAR
 
 
 def gelu(x: Scalar) -> Scalar:
-    """``x Phi(x)``, Phi the normal distribution; NaN at minus infinity, where it is an infinity times 0, and for NaN."""
+    """``x Phi(x)``, Phi the normal distribution; NaN at minus infinity, an infinity times 0, and for NaN."""
     factor = unary("abs", minimum(x, _PHI_ENDS))
     a = minimum(factor, _PHI_ENDS)
     p: Scalar = fma(a, _LOG2_PHI[0], _LOG2_PHI[1])

@@ -16,7 +16,9 @@ from ort_core.ir.model import Function, FunctionKey
 log = logging.getLogger(__name__)
 
 
-def without_shadowed(functions: Mapping[FunctionKey, Function], imports: Mapping[str, int]) -> dict[FunctionKey, Function]:
+def without_shadowed(
+    functions: Mapping[FunctionKey, Function], imports: Mapping[str, int]
+) -> dict[FunctionKey, Function]:
     """Return the functions that calls reach, with a warning for each of the others."""
     found = {}
     for key, function in functions.items():

@@ -207,6 +207,7 @@ class AttentionRecord:
         tokens: says where sequences lie that are packed one behind the other; lengths are then of all, batches unknown.
         softcap: the bound of the scores; 0: none.
         is_double: whether the softmax is computed in float64.
+        is_hidden_nan: whether a query whose scores are all minus infinity has no number as result; else zeros.
         scores: what the output of scores shows; ``None`` where it is not asked for.
         rotary: turns queries and keys.
         norms: of heads.
@@ -238,6 +239,7 @@ class AttentionRecord:
     tokens: PackedTokens | None = None
     softcap: float = 0.0
     is_double: bool = False
+    is_hidden_nan: bool = False
     scores: ScoreStage | None = None
     rotary: Rotary | None = None
     norms: HeadNorms | None = None

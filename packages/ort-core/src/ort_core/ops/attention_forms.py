@@ -174,6 +174,7 @@ def _of_given_heads(
         scores=ScoreStage.MASKED if scores_are_asked else None,
         beams=g.input(beams) if beam_width is None or g.input(beam_width) is not None else None,
         beam_width=None if beam_width is None else g.input(beam_width), presents=(g.has_output(1), g.has_output(2)),
+        is_hidden_nan=True,
     )  # fmt: skip
 
 
@@ -232,7 +233,7 @@ def _of_projection(
         padding=g.input(padding), filtered=_filter(g), last_sees_all=True,
         is_causal=g.whole("unidirectional") != 0, cache=_cache(g, past, past, growth, numbers[1]), rotary=rotary,
         beams=None if numbers[3] is None else numbers[2], beam_width=numbers[3],
-        presents=(g.has_output(1), g.has_output(1)),
+        presents=(g.has_output(1), g.has_output(1)), is_hidden_nan=True,
     )  # fmt: skip
 
 

@@ -64,7 +64,8 @@ def dense(record: AttentionRecord, inputs: Inputs, heads: ThreeHeads) -> Dense:
     added = None if record.mask is None else inputs[record.mask]
     if added is not None:
         bias = widen(added) if bias is None else bias + widen(added)
-    result = attend(query, seen_key, seen_value, factor=record.factor(query.shape[3]), bias=bias)
+    factor = record.factor(query.shape[3])
+    result = attend(query, seen_key, seen_value, factor=factor, bias=bias, is_hidden_nan=record.is_hidden_nan)
     return Dense(merge_heads(result.output), present_key, present_value, result.scores)
 
 

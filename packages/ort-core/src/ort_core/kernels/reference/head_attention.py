@@ -30,10 +30,10 @@ def merge_heads(x: np.ndarray) -> np.ndarray:
     return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
 
 
-def softmax_with_sink(scores: np.ndarray, sink: np.ndarray | None) -> np.ndarray:
+def softmax_with_sink(scores: np.ndarray, sink: np.ndarray | None, *, is_hidden_nan: bool = False) -> np.ndarray:
     """Return softmax over the last axis; ``sink`` is one more score per row that takes weight and gives no value.
 
-    A row whose scores are all minus infinity gets zero weights.
+    A row whose scores are all minus infinity gets zero weights, or with ``is_hidden_nan`` no numbers.
     """
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     if sink is not None:
@@ -43,6 +43,9 @@ def softmax_with_sink(scores: np.ndarray, sink: np.ndarray | None) -> np.ndarray
     total = weights.sum(axis=-1, keepdims=True)
     if sink is not None:
         total = total + np.exp(sink - top)
+    if is_hidden_nan:
+        with np.errstate(invalid="ignore"):
+            return weights / total
     return weights / np.where(total == 0, 1, total)
 
 
@@ -56,11 +59,13 @@ def attend(
     allowed: np.ndarray | None = None,
     softcap: float = 0.0,
     sink: np.ndarray | None = None,
+    is_hidden_nan: bool = False,
 ) -> Attended:
     """Attend with queries (B, N, S, H) to keys (B, M, T, H) and values (B, M, T, V), M a divisor of N.
 
     ``factor`` scales the products; ``softcap`` c means c*tanh(score/c); ``bias`` is added after that;
     where ``allowed`` is False the score is minus infinity; ``sink`` (heads,) joins each head's softmax.
+    A query whose scores are all minus infinity gets zeros, or with ``is_hidden_nan`` no numbers.
     """
     heads, groups = query.shape[1], key.shape[1]
     grouped = query.reshape(query.shape[0], groups, heads // groups, *query.shape[2:])
@@ -72,7 +77,8 @@ def attend(
         scores = scores + bias
     if allowed is not None:
         scores = np.where(allowed, scores, query.dtype.type(-np.inf))
-    weights = softmax_with_sink(scores, None if sink is None else sink.reshape(1, -1, 1, 1))
+    joining = None if sink is None else sink.reshape(1, -1, 1, 1)
+    weights = softmax_with_sink(scores, joining, is_hidden_nan=is_hidden_nan)
     mixed = np.matmul(weights.reshape(*grouped.shape[:3], *weights.shape[2:]), value[:, :, None])
     output = mixed.reshape(query.shape[0], heads, query.shape[2], value.shape[-1])
     return Attended(output, scores, weights)

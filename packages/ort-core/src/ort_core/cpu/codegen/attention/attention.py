@@ -6,7 +6,8 @@ scores with the block, turns them into weights relative to the greatest score so
     m' = max(m, max(s))    w = 2**(s - m')    c = 2**(m - m')    l = c l + sum(w)    O = c O + w V
 
 and at the end ``O / l``. Scores are kept in units of log 2, so that weights are powers of two. A row that may see no
-key at all gives zeros. Query heads that share a key head are tiles of one entry: keys are packed once for all of them.
+key at all gives zeros, or no numbers where the operator wants that of scores that are all minus infinity. Query heads
+that share a key head are tiles of one entry: keys are packed once for all of them.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class AttentionFacts:
     ``window`` is how many keys up to its own a query may see (0: all), only with ``is_causal``. ``lengths_bits`` is the
     size of the integers in ``lengths`` (0: there are none), to which ``lengths_rest`` is added; with
     ``lengths_cover_queries`` a length below the number of queries leaves the first query at the first key: the queries
-    behind the length are padding, and see the keys that count.
+    behind the length are padding, and see the keys that count. ``is_hidden_nan``: a query whose scores are all minus
+    infinity gets no numbers in place of zeros; without any key it gets zeros still.
     """
 
     scale: float
@@ -95,6 +97,7 @@ class AttentionFacts:
     lengths_bits: int = 0
     lengths_rest: int = 0
     lengths_cover_queries: bool = False
+    is_hidden_nan: bool = False
 
     @property
     def is_in_log2(self) -> bool:
@@ -328,8 +331,9 @@ class _Driver:
         out = e.element(self._place("out", self._query_head(head)), e.mul(row, self.rows["out"]))
         sums = e.element(self.sums, e.mul(local, self.columns))
         totals = e.element(self.totals, local)
+        replaces = e.compare("eq", given["keys"], 0) if self.facts.is_hidden_nan else IRValue("i1", "true")
         RowsEmitter.divide(
-            e, self.shape.lanes, sums, self.columns, totals, out, self.rows["out"], given["width"], height
+            e, self.shape.lanes, sums, self.columns, totals, out, self.rows["out"], given["width"], height, replaces
         )
 
     def _rows_of(self, tile: IRValue) -> tuple[IRValue, IRValue, IRValue]:

@@ -234,13 +234,13 @@ class RowsEmitter:
     @staticmethod
     def divide(
         emitter: Emitter, lanes: int, sums: IRValue, sums_row: IRValue, totals: IRValue, out: IRValue,
-        out_row: IRValue, width: IRValue, height: IRValue,
+        out_row: IRValue, width: IRValue, height: IRValue, replaces: IRValue,
     ) -> None:  # fmt: skip
-        """Store the sums divided by the rows' totals; a row without weights gives zeros."""
+        """Store the sums divided by the rows' totals; a row without weights gives zeros where ``replaces`` is true."""
         e = emitter
         with e.loop(0, height, unroll=False, hint="row") as row:
             total = e.load("float", e.element(totals, row))
-            empty = e.assign("i1", f"fcmp oeq {total.typed}, 0.0")
+            empty = e.binary("and", e.assign("i1", f"fcmp oeq {total.typed}, 0.0"), replaces)
             divisor = e.select(empty, float32(1.0), total)
             factor = e.splat(e.assign("float", f"fdiv {float32(1.0).typed}, {divisor.text}"), lanes)
             source, target = e.element(sums, e.mul(row, sums_row)), e.element(out, e.mul(row, out_row))

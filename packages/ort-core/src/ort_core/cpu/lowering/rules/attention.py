@@ -66,6 +66,7 @@ def _facts(record: AttentionRecord, query: View, lengths: View | None) -> Attent
     return AttentionFacts(
         record.factor(size if isinstance(size, int) else 0), is_causal=record.ahead == 0,
         window=0 if record.left is None else record.left + 1, softcap=record.softcap,
+        is_hidden_nan=record.is_hidden_nan,
         lengths_bits=0 if lengths is None else lengths.dtype.bits, lengths_rest=stated.rest if stated else 0,
         lengths_cover_queries=record.cache is not None and record.cache.growth is Growth.FILLED,
     )  # fmt: skip
