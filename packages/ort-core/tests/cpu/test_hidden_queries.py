@@ -121,7 +121,7 @@ def test_a_query_that_sees_no_key_gets_what_its_operator_says(form: str, provide
 
 @pytest.mark.parametrize("make", [standard, written_out])
 def test_the_same_stands_in_the_reference_of_onnx(make: object) -> None:
-    model, feeds = make()  # type: ignore[operator]
+    model, feeds = make()  # type: ignore[operator]  # parametrized: one of the makers above
     with np.errstate(invalid="ignore"):
         (expected,) = ReferenceEvaluator(model).run(None, feeds)
     (ours,) = ort.InferenceSession(model.SerializeToString()).run(None, feeds)

@@ -177,8 +177,11 @@ def test_large_weights_lie_beside_the_model_and_are_mapped_only_when_read(tmp_pa
 
 @pytest.mark.parametrize(
     "location",
-    ["../secret.bin", "/etc/hostname", "link.bin", "linked/secret.bin", "a/../../secret.bin", "", "missing.bin"],
-)
+    [
+        "../secret.bin", "/etc/hostname", "link.bin", "linked/secret.bin", "a/../../secret.bin", "", "missing.bin",
+        "loop.bin", "long" * 2000,
+    ],
+)  # fmt: skip
 def test_external_data_outside_the_folder_is_refused(location, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
@@ -186,6 +189,8 @@ def test_external_data_outside_the_folder_is_refused(location, tmp_path):
     try:
         (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
         (folder / "linked").symlink_to(tmp_path, target_is_directory=True)
+        (folder / "loop.bin").symlink_to("pool.bin")
+        (folder / "pool.bin").symlink_to("loop.bin")
     except OSError as error:
         pytest.skip(f"this system allows no symbolic links: {error}")
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
@@ -194,6 +199,16 @@ def test_external_data_outside_the_folder_is_refused(location, tmp_path):
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ort.OrtError, match="w"):
         ort.InferenceSession(folder / "model.onnx")
+
+
+def test_external_data_of_length_zero_is_as_long_as_the_tensor(tmp_path):
+    (tmp_path / "w.bin").write_bytes(np.arange(6, dtype=np.float32).tobytes())
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "w.bin"), ("offset", "4"), ("length", "0")):
+        tensor.external_data.add(key=key, value=value)
+    model = build([helper.make_node("Identity", ["w"], ["y"])], [], [untyped("y")], [tensor])
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    assert ort.InferenceSession(tmp_path / "model.onnx").run(None, {})[0].tolist() == [1, 2, 3, 4]
 
 
 def test_six_bit_elements_are_stored_one_by_one_in_the_typed_field():

@@ -99,14 +99,18 @@ class ExternalFiles:
         if not location or "\0" in location or os.path.isabs(location) or Path(location).drive:
             raise Fail(f"{prefix}External data path must be relative to the model's folder, found {location!r}.")
         folders = [each.resolve() for each in (self.folder, self.linked_folder) if each is not None]
-        paths = [(folder / location).resolve() for folder in folders]
-        for path in paths:
+        try:
+            paths = [(folder / location).resolve() for folder in folders]
+            files = [path.is_file() for path in paths]
+        except (RuntimeError, OSError) as error:  # links that lead to each other; a name that is too long
+            raise Fail(f"{prefix}External data path {location!r} leads nowhere: {error}") from error
+        for path, is_file in zip(paths, files, strict=True):
             if not any(path.is_relative_to(folder) for folder in folders):
                 raise Fail(
                     f"{prefix}External data path escapes model directory. External data path: {location!r} "
                     f"resolved path: {path} allowed directory: {' or '.join(map(str, folders))}"
                 )
-            if path.is_file():
+            if is_file:
                 return path
         found = " nor ".join(f'"{path}"' for path in paths)
         raise Fail(f"{prefix}External data path does not exist: {found}")
@@ -121,8 +125,9 @@ def parse_location(tensor_name: str, entries: Mapping[str, str]) -> ExternalLoca
     if "location" not in entries:
         raise InvalidArgument(f"initializer {tensor_name!r} lies in external data but names no location")
     return ExternalLocation(
-        entries["location"], _number(tensor_name, entries, "offset") or 0, _number(tensor_name, entries, "length")
-    )
+        entries["location"], _number(tensor_name, entries, "offset") or 0,
+        _number(tensor_name, entries, "length") or None,  # 0 is as good as none, as onnxruntime reads it
+    )  # fmt: skip
 
 
 def _number(tensor_name: str, entries: Mapping[str, str], key: str) -> int | None:
