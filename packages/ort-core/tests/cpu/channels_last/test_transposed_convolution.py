@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.lowering.rules.transposed_phases import phases
+from ort_core.cpu.lowering.rules.convolutions.transposed_phases import phases
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import compare

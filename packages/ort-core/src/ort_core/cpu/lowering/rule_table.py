@@ -13,96 +13,98 @@ from ort_core.plugin.loops import MEANINGS, OpMeaning, RowMeaning
 
 LoweringRule = Callable[[Lowering, Node], None]
 
-OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the operators it lowers
-    "views.identity": "Identity",
-    "views.reshape": "Reshape Flatten Squeeze Unsqueeze",
-    "views.transpose": "Transpose",
-    "views.expand": "Expand",
-    "views.slice_": "Slice",
-    "views.split": "Split",
-    "views.concat": "Concat",
-    "indexing.gather": "Gather",
-    "sizes.shape": "Shape",
-    "sizes.size": "Size",
-    "indexed.gather_nd": "GatherND",
-    "indexed.gather_elements": "GatherElements",
-    "indexed.scatter_elements": "Scatter ScatterElements",
-    "indexed.scatter_nd": "ScatterND",
-    "indexed.top_k": "TopK",
-    "movement.constant_of_shape": "ConstantOfShape",
-    "movement.arithmetic_range": "Range",
-    "movement.triangle": "Trilu",
-    "movement.eye_like": "EyeLike",
-    "movement.one_hot": "OneHot",
-    "movement.pad": "Pad",
-    "movement.tile": "Tile",
-    "movement.depth_to_space": "DepthToSpace SpaceToDepth",
-    "movement.cast_like": "CastLike",
-    "rows.softmax": "Softmax LogSoftmax",
-    "rows.layer_normalization": (
+OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``: the operators it lowers
+    "indexing.views.identity": "Identity",
+    "indexing.views.reshape": "Reshape Flatten Squeeze Unsqueeze",
+    "indexing.views.transpose": "Transpose",
+    "indexing.views.expand": "Expand",
+    "indexing.views.slice_": "Slice",
+    "indexing.views.split": "Split",
+    "indexing.views.concat": "Concat",
+    "indexing.indexing.gather": "Gather",
+    "indexing.sizes.shape": "Shape",
+    "indexing.sizes.size": "Size",
+    "indexing.indexed.gather_nd": "GatherND",
+    "indexing.indexed.gather_elements": "GatherElements",
+    "indexing.indexed.scatter_elements": "Scatter ScatterElements",
+    "indexing.indexed.scatter_nd": "ScatterND",
+    "indexing.indexed.top_k": "TopK",
+    "indexing.movement.constant_of_shape": "ConstantOfShape",
+    "indexing.movement.arithmetic_range": "Range",
+    "indexing.movement.triangle": "Trilu",
+    "indexing.movement.eye_like": "EyeLike",
+    "indexing.movement.one_hot": "OneHot",
+    "indexing.movement.pad": "Pad",
+    "indexing.movement.tile": "Tile",
+    "indexing.movement.depth_to_space": "DepthToSpace SpaceToDepth",
+    "indexing.movement.cast_like": "CastLike",
+    "rows.rows.softmax": "Softmax LogSoftmax",
+    "rows.rows.layer_normalization": (
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization "
         "com.microsoft:SkipSimplifiedLayerNormalization"
     ),
-    "group_normalization.group_normalization": "GroupNormalization",
-    "group_normalization.instance_normalization": "InstanceNormalization",
-    "group_normalization.group_norm": "com.microsoft:GroupNorm",
-    "group_normalization.skip_group_norm": "com.microsoft:SkipGroupNorm",
-    "rows.reduce": (
+    "rows.group_normalization.group_normalization": "GroupNormalization",
+    "rows.group_normalization.instance_normalization": "InstanceNormalization",
+    "rows.group_normalization.group_norm": "com.microsoft:GroupNorm",
+    "rows.group_normalization.skip_group_norm": "com.microsoft:SkipGroupNorm",
+    "rows.rows.reduce": (
         "ReduceSum ReduceMean ReduceMax ReduceMin ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceLogSum "
         "ReduceLogSumExp"
     ),
-    "reductions.arg_extreme": "ArgMax ArgMin",
-    "reductions.hardmax": "Hardmax",
-    "reductions.cumulative": "CumSum CumProd",
-    "rows.mean_variance_normalization": "MeanVarianceNormalization",
-    "rows.lp_normalization": "LpNormalization",
-    "convolutions.convolution": "Conv",
-    "transposed_convolutions.transposed_convolution": "ConvTranspose",
-    "batch_normalization.batch_normalization": "BatchNormalization",
-    "resizing.resize": "Resize Upsample",
-    "pooling.pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
-    "lp_pooling.lp_pooling": "LpPool GlobalLpPool",
-    "response_normalization.local_response_normalization": "LRN",
+    "rows.reductions.arg_extreme": "ArgMax ArgMin",
+    "rows.reductions.hardmax": "Hardmax",
+    "rows.reductions.cumulative": "CumSum CumProd",
+    "rows.rows.mean_variance_normalization": "MeanVarianceNormalization",
+    "rows.rows.lp_normalization": "LpNormalization",
+    "convolutions.convolutions.convolution": "Conv",
+    "convolutions.transposed_convolutions.transposed_convolution": "ConvTranspose",
+    "rows.batch_normalization.batch_normalization": "BatchNormalization",
+    "images.resizing.resize": "Resize Upsample",
+    "images.pooling.pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
+    "images.lp_pooling.lp_pooling": "LpPool GlobalLpPool",
+    "images.response_normalization.local_response_normalization": "LRN",
     "products.matmul": "MatMul com.microsoft:FusedMatMul",
     "products.gemm": "Gemm",
     "recurrent.recurrent": "LSTM GRU RNN",
-    "trees.tree_ensemble": "ai.onnx.ml:TreeEnsemble ai.onnx.ml:TreeEnsembleRegressor",
-    "trees.tree_classifier": "ai.onnx.ml:TreeEnsembleClassifier",
-    "linear_models.linear_classifier": "ai.onnx.ml:LinearClassifier",
-    "linear_models.linear_regressor": "ai.onnx.ml:LinearRegressor",
-    "support_vectors.svm_classifier": "ai.onnx.ml:SVMClassifier",
-    "support_vectors.svm_regressor": "ai.onnx.ml:SVMRegressor",
-    "rows.normalizer": "ai.onnx.ml:Normalizer",
-    "features.scaler": "ai.onnx.ml:Scaler",
-    "features.imputer": "ai.onnx.ml:Imputer",
-    "features.binarizer": "ai.onnx.ml:Binarizer",
-    "features.one_hot_encoder": "ai.onnx.ml:OneHotEncoder",
-    "features.label_encoder": "ai.onnx.ml:LabelEncoder",
-    "features.feature_vectorizer": "ai.onnx.ml:FeatureVectorizer",
-    "features.array_feature_extractor": "ai.onnx.ml:ArrayFeatureExtractor",
-    "attention.attention": (
+    "machine_learning.trees.tree_ensemble": "ai.onnx.ml:TreeEnsemble ai.onnx.ml:TreeEnsembleRegressor",
+    "machine_learning.trees.tree_classifier": "ai.onnx.ml:TreeEnsembleClassifier",
+    "machine_learning.linear_models.linear_classifier": "ai.onnx.ml:LinearClassifier",
+    "machine_learning.linear_models.linear_regressor": "ai.onnx.ml:LinearRegressor",
+    "machine_learning.support_vectors.svm_classifier": "ai.onnx.ml:SVMClassifier",
+    "machine_learning.support_vectors.svm_regressor": "ai.onnx.ml:SVMRegressor",
+    "rows.rows.normalizer": "ai.onnx.ml:Normalizer",
+    "machine_learning.features.scaler": "ai.onnx.ml:Scaler",
+    "machine_learning.features.imputer": "ai.onnx.ml:Imputer",
+    "machine_learning.features.binarizer": "ai.onnx.ml:Binarizer",
+    "machine_learning.features.one_hot_encoder": "ai.onnx.ml:OneHotEncoder",
+    "machine_learning.features.label_encoder": "ai.onnx.ml:LabelEncoder",
+    "machine_learning.features.feature_vectorizer": "ai.onnx.ml:FeatureVectorizer",
+    "machine_learning.features.array_feature_extractor": "ai.onnx.ml:ArrayFeatureExtractor",
+    "attention.attention.attention": (
         "Attention com.microsoft:Attention com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention "
         "com.microsoft:QAttention"
     ),
-    "rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
-    "integer_products.matmul_integer": "MatMulInteger",
-    "integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",
-    "integer_products.qlinear_matmul": "QLinearMatMul",
-    "integer_products.quantized_gemm": "com.microsoft:QGemm",
-    "quantized_elementwise.quantized_elementwise": (
+    "attention.rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
+    "quantized.integer_products.matmul_integer": "MatMulInteger",
+    "quantized.integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",
+    "quantized.integer_products.qlinear_matmul": "QLinearMatMul",
+    "quantized.integer_products.quantized_gemm": "com.microsoft:QGemm",
+    "quantized.quantized_elementwise.quantized_elementwise": (
         "com.microsoft:QLinearAdd com.microsoft:QLinearMul com.microsoft:QLinearLeakyRelu com.microsoft:QLinearSigmoid"
     ),
-    "quantized_elementwise.quantized_concat": "com.microsoft:QLinearConcat",
-    "nbits_products.matmul_nbits": "com.microsoft:MatMulNBits",
-    "dynamic_quantization.dynamic_quantize_linear": "DynamicQuantizeLinear",
-    "integer_products.dynamic_quantize_matmul": "com.microsoft:DynamicQuantizeMatMul",
-    "quantized_pooling.quantized_pooling": "com.microsoft:QLinearAveragePool com.microsoft:QLinearGlobalAveragePool",
-    "embeddings.embed_layer_normalization": "com.microsoft:EmbedLayerNormalization",
-    "embeddings.gather_block_quantized": "com.microsoft:GatherBlockQuantized",
-    "integer_convolutions.qlinear_convolution": "QLinearConv",
-    "integer_convolutions.integer_convolution": "ConvInteger",
-    "quantization.quantize_linear": "QuantizeLinear com.microsoft:QuantizeLinear",
-    "quantization.dequantize_linear": "DequantizeLinear com.microsoft:DequantizeLinear",
+    "quantized.quantized_elementwise.quantized_concat": "com.microsoft:QLinearConcat",
+    "quantized.nbits_products.matmul_nbits": "com.microsoft:MatMulNBits",
+    "quantized.dynamic_quantization.dynamic_quantize_linear": "DynamicQuantizeLinear",
+    "quantized.integer_products.dynamic_quantize_matmul": "com.microsoft:DynamicQuantizeMatMul",
+    "quantized.quantized_pooling.quantized_pooling": (
+        "com.microsoft:QLinearAveragePool com.microsoft:QLinearGlobalAveragePool"
+    ),
+    "attention.embeddings.embed_layer_normalization": "com.microsoft:EmbedLayerNormalization",
+    "attention.embeddings.gather_block_quantized": "com.microsoft:GatherBlockQuantized",
+    "quantized.integer_convolutions.qlinear_convolution": "QLinearConv",
+    "quantized.integer_convolutions.integer_convolution": "ConvInteger",
+    "quantized.quantization.quantize_linear": "QuantizeLinear com.microsoft:QuantizeLinear",
+    "quantized.quantization.dequantize_linear": "DequantizeLinear com.microsoft:DequantizeLinear",
 }
 RULES: Mapping[tuple[str, str], str] = {
     **dict.fromkeys(MEANINGS, "elementwise.elementwise"),
@@ -117,7 +119,7 @@ RULES: Mapping[tuple[str, str], str] = {
 @functools.cache
 def rule(name: str) -> LoweringRule:
     """Return a rule by its name; imports its module, with the code generators that it needs and no others."""
-    module, _, function = name.partition(".")
+    module, _, function = name.rpartition(".")
     found: LoweringRule = getattr(importlib.import_module(f"ort_core.cpu.lowering.rules.{module}"), function)
     return found
 
@@ -129,7 +131,7 @@ def find_rule(node: Node, context: EvaluationContext) -> LoweringRule | None:
         own = _own_meaning(node, context)
         if own is None:
             return None
-        found = "row_formulas.row_formula" if isinstance(own, RowMeaning) else "elementwise.elementwise"
+        found = "rows.row_formulas.row_formula" if isinstance(own, RowMeaning) else "elementwise.elementwise"
     return rule(found)
 
 

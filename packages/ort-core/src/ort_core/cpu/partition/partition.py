@@ -24,8 +24,8 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
-from ort_core.cpu.lowering.rules.contents import contents_of
-from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
+from ort_core.cpu.lowering.rules.indexing.contents import contents_of
+from ort_core.cpu.lowering.rules.indexing.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
 from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
 from ort_core.cpu.partition.bodies import CompiledBody

@@ -20,7 +20,7 @@ from ort_core.cpu.lowering.products.product_panels import (
     weight_panels,
 )
 from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
-from ort_core.cpu.lowering.rules.integer_products import quantized_product
+from ort_core.cpu.lowering.rules.quantized.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
 from ort_core.cpu.lowering.views import (

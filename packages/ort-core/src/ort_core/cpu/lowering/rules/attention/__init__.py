@@ -1,0 +1,1 @@
+"""What attention operators, rotary embeddings and embedding tables become."""

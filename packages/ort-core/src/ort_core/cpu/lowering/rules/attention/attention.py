@@ -1,0 +1,85 @@
+"""Attention, whatever operator it is: operands as heads, a cache before them, what masks add, then one step.
+
+What each operator means is read from its record (``ops.attention``).
+"""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.attention.attention import AttentionFacts
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.attention.attention_caches import filled, presents
+from ort_core.cpu.lowering.rules.attention.attention_masks import score_mask
+from ort_core.cpu.lowering.rules.attention.attention_operands import operands
+from ort_core.cpu.lowering.sequences.attention_steps import Heads, emit_attention, split_heads
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Growth, node_attention
+
+_GENERATED = frozenset(AttentionFeature) - {
+    AttentionFeature.BUFFER, AttentionFeature.TOKENS, AttentionFeature.SINK, AttentionFeature.SMOOTH,
+    AttentionFeature.NORMALIZED, AttentionFeature.QUANTIZED, AttentionFeature.SLIDING, AttentionFeature.BEAMS,
+    AttentionFeature.SCORES, AttentionFeature.DOUBLE,
+}  # fmt: skip
+
+
+def attention(lowering: Lowering, node: Node) -> None:
+    """Attention, MultiHeadAttention, GroupQueryAttention, QAttention in float32."""
+    record = node_attention(node)
+    _refuse(node, record)
+    query, key, value = operands(lowering, node, record)
+    lengths = _lengths(lowering, node, record, query)
+    if record.cache is not None and record.cache.growth is Growth.FILLED:
+        if lengths is None:
+            raise NotLowered("a cache without lengths")
+        query, key, value = filled(lowering, node, record, (query, key, value), lengths)
+        before: KnownDim = 0
+    else:
+        key, value, before = presents(lowering, node, record, key, value)
+    mask = score_mask(lowering, node, record, key)
+    facts = _facts(record, query, lengths)
+    if facts.is_causal and record.last_sees_all:
+        lowering.require_equal(key.shape[2], before + query.shape[2])  # of surplus keys the last query sees all
+    target = lowering.result_view(node.output)
+    heads = record.query.heads
+    out = split_heads(target, heads) if record.is_merged and isinstance(heads, int) else target
+    emit_attention(lowering, Heads(query, key, value, out, mask, lengths, before), facts, (node,))
+    lowering.set(node.output, target)
+
+
+def _refuse(node: Node, record: AttentionRecord) -> None:
+    """Raise where the record asks for what is not generated."""
+    what = record.beyond(*_GENERATED)
+    if what is not None:
+        raise NotLowered(f"{node.op_type} with {what}")
+    if record.left is not None and (record.left < 0 or record.ahead != 0):
+        raise NotLowered("a window of no keys, or one that is not causal")
+    if record.ahead not in (None, 0):
+        raise NotLowered("a window that is not causal")
+
+
+def _facts(record: AttentionRecord, query: View, lengths: View | None) -> AttentionFacts:
+    size = query.shape[3]
+    if record.scale is None and not isinstance(size, int):
+        raise NotLowered("the size of the heads is not known")
+    stated = record.lengths
+    return AttentionFacts(
+        record.factor(size if isinstance(size, int) else 0), is_causal=record.ahead == 0,
+        window=0 if record.left is None else record.left + 1, softcap=record.softcap,
+        is_hidden_nan=record.is_hidden_nan,
+        lengths_bits=0 if lengths is None else lengths.dtype.bits, lengths_rest=stated.rest if stated else 0,
+        lengths_cover_queries=record.cache is not None and record.cache.growth is Growth.FILLED,
+    )  # fmt: skip
+
+
+def _lengths(lowering: Lowering, node: Node, record: AttentionRecord, query: View) -> View | None:
+    """Return how many keys count, one number for each entry of the batch."""
+    if record.lengths is None:
+        return None
+    lengths = lowering.contiguous(node.input(record.lengths.input))
+    if lengths.dtype not in (DataType.INT32, DataType.INT64):
+        raise NotLowered(f"lengths of type {lengths.dtype.text}")
+    if len(lengths.shape) > 2 or (len(lengths.shape) == 2 and 1 not in lengths.shape):
+        raise NotLowered(f"lengths of shape {lengths.shape}")
+    lowering.require_equal(count_of(lengths.shape), query.shape[0])
+    return lengths.reshaped((query.shape[0],))

@@ -1,0 +1,154 @@
+"""Caches of an attention: new keys and values behind those of before, or behind the length of each entry."""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
+from ort_core.cpu.codegen.attention.rotary import Positions
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.attention.rotary import Rotation, rotate
+from ort_core.cpu.lowering.sequences.attention_steps import append, copy_into, dense_rows
+from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.ops import AttentionRecord, Cache, Rotary
+
+_BOTH = ("keys", "values")
+
+
+def presents(
+    lowering: Lowering, node: Node, record: AttentionRecord, key: View, value: View
+) -> tuple[View, View, KnownDim]:
+    """Return keys and values behind their caches, and the length of these; outputs that show them are set."""
+    cache = record.cache
+    if cache is None or not (record.has_past or any(record.presents)):
+        return key, value, 0
+    if cache.is_one_tensor:
+        return _in_one_tensor(lowering, node, cache, (key, value))
+    joined = []
+    before: KnownDim = 0
+    for number, (index, new) in enumerate(((cache.key, key), (cache.value, value))):
+        present = _output(node, 1 + number)
+        past = None if index is None else lowering.view(node.input(index))
+        if past is None:
+            if present is not None:
+                target = lowering.result_view(present)
+                copy_into(lowering, new, target, (node,))
+                lowering.set(present, target)
+            joined.append(new)
+            continue
+        if len(past.shape) != 4:
+            raise NotLowered(f"a past of {len(past.shape)} axes")
+        shape = (new.shape[0], new.shape[1], past.shape[2] + new.shape[2], new.shape[3])
+        target = lowering.new_view(new.dtype, shape) if present is None else lowering.result_view(present)
+        lowering.set(present, target)
+        append(lowering, past, new, target, (node,))
+        joined.append(target)
+        before = past.shape[2]
+    return joined[0], joined[1], before
+
+
+def _in_one_tensor(lowering: Lowering, node: Node, cache: Cache, new: tuple[View, View]) -> tuple[View, View, KnownDim]:
+    """Return keys and values behind their past, and its length; (2, batch, heads, length, size) holds both."""
+    key, value = new
+    lowering.require_equal(key.shape[3], value.shape[3])
+    present = _output(node, 1)
+    before = None if cache.key is None else lowering.view(node.input(cache.key))
+    if before is not None and len(before.shape) != 5:
+        raise NotLowered(f"a past of {len(before.shape)} axes")
+    length: KnownDim = 0 if before is None else before.shape[3]
+    shape = (key.shape[0], key.shape[1], length + key.shape[2], key.shape[3])
+    joined = (
+        lowering.new_view(key.dtype, (2, *shape)) if present is None else lowering.result_view(present, (2, *shape))
+    )
+    parts = [View(joined.buffer, shape, joined.strides[1:], joined.offset + i * joined.strides[0]) for i in range(2)]
+    for number, (part, each) in enumerate(zip(parts, new, strict=True)):
+        if before is None:
+            copy_into(lowering, each, part, (node,))
+        else:
+            start = before.offset + number * before.strides[0]
+            old = View(before.buffer, before.shape[1:], before.strides[1:], start)
+            append(lowering, old, each, part, (node,))
+    lowering.set(present, joined)
+    return parts[0], parts[1], length
+
+
+def filled(
+    lowering: Lowering, node: Node, record: AttentionRecord, heads: tuple[View, View, View], lengths: View
+) -> tuple[View, View, View]:
+    """Return queries, and keys and values behind the valid rows of their caches; queries and keys may be turned first.
+
+    ``lengths`` (batch,) say how many rows are valid, the new ones included.
+    """
+    query, key, value = heads
+    if lengths.dtype is not DataType.INT32:
+        raise NotLowered(f"lengths of type {lengths.dtype.text}")
+    if record.rotary is not None:
+        rotation = _rotation(lowering, node, record.rotary, query, lengths)
+        query, key = (_rotated(lowering, each, rotation, node) for each in (query, key))
+    key, value = (_appended(lowering, node, record, which, new, lengths) for which, new in ((0, key), (1, value)))
+    return query, key, value
+
+
+def _rotation(lowering: Lowering, node: Node, rotary: Rotary, query: View, lengths: View) -> Rotation:
+    if rotary.cos is None or rotary.sin is None:
+        raise NotLowered(f"{node.op_type} that turns heads without tables of angles")
+    cos, sin = (lowering.contiguous(node.input(index)) for index in (rotary.cos, rotary.sin))
+    if rotary.positions is None:
+        return Rotation(cos, sin, Positions.LENGTHS, lengths, rotary.is_interleaved)
+    ids = lowering.contiguous(node.input(rotary.positions))
+    if len(ids.shape) != 2 or ids.dtype is not DataType.INT64:
+        raise NotLowered("positions of another form")
+    lowering.require_equal(ids.shape[0], query.shape[0])
+    lowering.require_equal(ids.shape[1], query.shape[2])
+    return Rotation(cos, sin, Positions.IDS, ids, rotary.is_interleaved)
+
+
+def _rotated(lowering: Lowering, heads: View, rotation: Rotation, node: Node) -> View:
+    batch, number, length, size = heads.shape
+    packed = lowering.new_view(heads.dtype, (batch, length, number, size)).transposed((0, 2, 1, 3))
+    rotate(lowering, heads, packed, rotation, node)
+    return packed
+
+
+def _appended(lowering: Lowering, node: Node, record: AttentionRecord, which: int, new: View, lengths: View) -> View:
+    """Write the step that puts new keys (0) or values (1) behind the valid rows of the cache; return the present."""
+    assert record.cache is not None, "there is one"
+    assert record.lengths is not None, "there are some"
+    index, present = (record.cache.key, record.cache.value)[which], _output(node, 1 + which)
+    if present is None:
+        raise NotLowered(f"the present {_BOTH[which]} are not asked for")
+    new = dense_rows(lowering, new)
+    target = lowering.result_view(present)
+    batch, heads, rows, size = target.shape
+    for left, right in zip(new.shape, (batch, heads, new.shape[2], size), strict=True):
+        lowering.require_equal(left, right)
+    past, strides = new, new.strides[:3]
+    room: KnownDim = 0
+    if index is not None:
+        past = dense_rows(lowering, lowering.view(node.input(index)))
+        for axis in (0, 1, 3):
+            lowering.require_equal(past.shape[axis], target.shape[axis])
+        room, strides = past.shape[2], past.strides[:3]
+    total = None if record.lengths.total is None else node.input(record.lengths.total)
+    error, longest = lowering.error_buffer(), lowering.contiguous(total)
+    if longest.dtype is not DataType.INT32:
+        raise NotLowered(f"a total length of type {longest.dtype.text}")
+    lowering.require_equal(count_of(longest.shape), 1)
+    kernel = lowering.kernel(
+        "cache_append", lambda: text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target))
+    )
+    words: list[Argument] = [
+        pointer(target), pointer(past), pointer(new), pointer(lengths), pointer(longest), Pointer(error), batch, heads,
+        rows, new.shape[2], room, size, *target.strides[:3], *strides, *new.strides[:3],
+    ]  # fmt: skip
+    assert len(words) == ARGUMENTS.count
+    reads = [past.buffer, new.buffer, lengths.buffer, longest.buffer]
+    work, in_place = count_of(target.shape) * 2, (past.buffer, target.buffer)
+    lowering.emit(kernel, words, reads, [target.buffer], work, (node,), in_place=in_place)
+    lowering.set(present, target)
+    return target
+
+
+def _output(node: Node, index: int) -> Value | None:
+    return node.outputs[index] if len(node.outputs) > index else None

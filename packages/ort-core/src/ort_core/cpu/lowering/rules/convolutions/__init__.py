@@ -1,0 +1,1 @@
+"""What convolutions of images and volumes become, transposed ones too."""

@@ -1,0 +1,228 @@
+"""Convolution as a channels-last anchor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.products.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
+from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
+from ort_core.cpu.lowering.rules.images.images import biased, images, pads_of, pair
+from ort_core.cpu.lowering.rules.quantized.integer_convolutions import quantized_convolution
+from ort_core.cpu.lowering.steps import Argument, NotLowered, StageOfImages, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
+from ort_core.plugin.ir import DataType, KnownDim, Node
+
+F32 = DataType.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionAnchor:
+    """A convolution of channels-last images (rank 4; a 1-D one has height 1). ``weights`` are as ONNX has them.
+
+    Images of one column ``is_turned`` makes images of one row; ``x`` and ``weights`` are so already, the result is not.
+    """
+
+    x: View
+    weights: np.ndarray
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    groups: int
+    rank: int
+    scale: View | None = None  # one number for each image and input channel, multiplied to the input
+    is_turned: bool = False
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The result lies channels-last."""
+        return channels_last(self.rank)
+
+    @property
+    def stores_among_others(self) -> bool:
+        """Its channels may lie among those of other results."""
+        return True
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+        return "Conv"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
+        return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the steps: a border if there are pads that the kernel does not make up, then the convolution."""
+        x, y = self.x, _turned(target) if self.is_turned else as_images(target)
+        kinds = [operand_kind(view, pending.shape) for view in pending.inputs]
+        epilogue = epilogue_of(pending.expression, pending.inputs, pending.shape)
+        machine = lowering.target
+        if self.rank == 4 and takes_winograd(
+            self.weights, self.strides, self.dilations, self.groups, pending.shape, machine
+        ):
+            operands, operators = pending.inputs, pending.operators
+            emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators)
+            return
+        spec, sizes = self._spec(x, y, epilogue)
+        narrow = is_narrow(spec, machine)
+        if any(self.pads) and narrow:
+            spec = replace(spec, border=self.pads)
+        elif any(self.pads):
+            x, spec = emit_padded(lowering, x, self.pads), replace(spec, x_pixel=None)
+        make = narrow_kernel if narrow else convolution_kernel
+        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
+        weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
+        batch, height, width = sizes
+        words: list[Argument] = [
+            pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], x.strides[0], y.strides[2],
+            y.strides[0], x.shape[2], x.shape[3], *self._scale_words(), 0, 0, 0,
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        for view, kind in zip(pending.inputs, kinds):
+            words.append(pointer(view))
+            if kind is OperandKind.TENSOR:
+                image = as_images(view)
+                words.extend([image.strides[2], image.strides[0]])
+        flops = count_of(y.shape) * (2 * spec.depth)
+        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
+        reads.extend([self.scale.buffer] if self.scale is not None else [])
+        moved = moved_nbytes([x, weights, y, *pending.inputs])
+        lowering.emit(
+            kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved,
+            _stage(spec, narrow, x, y),
+        )  # fmt: skip
+
+    def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
+        machine, weights = lowering.target, self.weights
+        narrow = is_narrow(spec, machine)
+        count = (narrow_count if narrow else weights_count)(spec, machine)
+
+        def fill(out: np.ndarray) -> None:
+            if narrow:
+                out[...] = pack_narrow_weights(spec, weights, machine)
+            else:
+                pack_weights(spec, weights, machine, out)
+
+        # the kernels load whole, aligned vectors of weights
+        return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
+
+    def _scale_words(self) -> tuple[Argument, Argument]:
+        return (0, 0) if self.scale is None else (pointer(self.scale), self.scale.strides[0])
+
+    def _spec(
+        self, x: View, y: View, epilogue: Epilogue | None
+    ) -> tuple[Convolution, tuple[KnownDim, KnownDim, KnownDim]]:
+        kernel = self.weights.shape[2:]
+        window = (1, kernel[0]) if len(kernel) == 1 else (kernel[0], kernel[1])
+        batch, _, height, width = y.shape
+        channels = x.shape[1]
+        assert isinstance(channels, int)
+        pointwise = window == (1, 1) and self.strides == (1, 1) and not any(self.pads)
+        sizes: tuple[KnownDim, KnownDim, KnownDim] = (batch, height, width)
+        if pointwise and self.scale is not None:
+            sizes = (batch, 1, height * width)
+        elif pointwise:
+            sizes = (1, 1, batch * height * width)
+        expected = sizes[2] if isinstance(sizes[2], int) else None
+        weights = self.weights.reshape(self.weights.shape[0], self.weights.shape[1], *window)
+        spec = Convolution(
+            channels, weights.shape[0], window, self.strides, self.dilations, self.groups, epilogue,
+            x_pixel=pixel_pitch(x), y_pixel=pixel_pitch(y), expected_width=expected, is_scaled=self.scale is not None,
+        )  # fmt: skip
+        return spec, sizes
+
+
+def _turned(images: View) -> View:
+    """Return channels-last images of one column as images of one row: their pixels are the same run of memory."""
+    batch, channels, height, _ = images.shape
+    strides = (images.strides[0], images.strides[1], images.strides[0], images.strides[2])
+    return View(images.buffer, (batch, channels, 1, height), strides, images.offset, channels_last(4))
+
+
+def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages | None:
+    """Return the convolution as a stage of several, where its images have known sizes and lie by themselves."""
+    (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
+    if spec.x_pixel is not None or spec.y_pixel is not None:
+        return None
+    if not (isinstance(x_height, int) and isinstance(x_width, int)):
+        return None
+    if not (isinstance(y_height, int) and isinstance(y_width, int) and y_height and y_width):
+        return None
+    return StageOfImages(Stage(spec, narrow, (x_height, x_width), (y_height, y_width)), y.shape[0])
+
+
+def convolution(lowering: Lowering, node: Node) -> None:
+    """Conv with constant weights, of rank 3 to 5; a bias is part of the epilogue."""
+    if quantized_convolution(lowering, node):
+        return
+    weights = lowering.constant_of(node.input(1))
+    if weights is None:
+        constant = quantized_constant(lowering, node.input(1))
+        weights = None if constant is None else constant.real()
+    dtype, shape = tensor_type(node.output)
+    if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
+        raise NotLowered("only float32 convolutions of one to three axes with constant weights are generated")
+    if weights.ndim == 5:
+        volume_convolution(lowering, node, weights)
+        return
+    scaled = _scaled_images(lowering, node, weights)
+    channels = weights.shape[1] * node.int_attribute("group", 1)
+    x, scale = scaled if scaled is not None else (images(lowering, node.input(0), channels, as_parts=True), None)
+    rank = weights.ndim
+    window = weights.shape[2:]
+    dilations = pair(node.ints_attribute("dilations"), rank)
+    strides = pair(node.ints_attribute("strides"), rank)
+    pads = pads_of(node, rank, window, x.shape[2:])
+    is_turned = rank == 4 and window[0] > 1 and window[1] == 1 == x.shape[3] and not any(pads)
+    if rank == 3 or is_turned:
+        weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])
+    if is_turned:
+        x, strides, dilations = _turned(x), strides[::-1], dilations[::-1]
+    anchor = ConvolutionAnchor(
+        x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale, is_turned
+    )
+    value, inputs = biased(lowering, node, len(weights), rank)
+    lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
+
+
+def _scaled_images(lowering: Lowering, node: Node, weights: np.ndarray) -> tuple[View, View] | None:
+    """Return images and a factor for each image and channel, where the input of a 1x1 convolution is their product.
+
+    That is what a squeeze-and-excitation block ends in; the product is then never stored.
+    """
+    value = node.input(0)
+    known = lowering.pending(value) if value is not None else None
+    if not isinstance(known, PendingElementwise) or value is None or not lowering.is_single_use(value):
+        return None
+    is_dense = weights.shape[2:] == (1, 1) and node.int_attribute("group", 1) == 1
+    is_product = known.expression.operation == "mul" and len(known.inputs) == 2
+    if not is_dense or any(node.ints_attribute("pads") or ()) or not is_product:
+        return None
+    if sorted((a.operation, a.index) for a in known.expression.arguments) != [("input", 0), ("input", 1)]:
+        return None
+    for x, scale in (known.inputs, known.inputs[::-1]):
+        per_channel = scale.dtype is F32 and scale.shape == (*known.shape[:2], 1, 1) and scale.strides[1] == 1
+        if x.shape == known.shape and is_channels_last(x) and per_channel:
+            return x, scale
+    return None

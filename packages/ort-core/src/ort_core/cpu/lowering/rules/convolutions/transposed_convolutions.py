@@ -1,0 +1,162 @@
+"""Transposed convolution as channels-last anchors: one plain convolution for each phase of the strides.
+
+Output row ``o`` adds ``x[i] * w[k]`` over all ``i * stride + k * dilation - pad = o``. For the outputs
+``o = phase + stride * m`` the taps that meet are the same for every ``m``, and they read
+``i = m + (phase + pad - k * dilation) / stride``: a convolution of stride 1 with some of the taps, reversed, whose
+results lie ``stride`` rows apart. The same holds for columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, kernel_text
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.operand_kinds import operand_kind
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.rules.convolutions.transposed_phases import Phase, edge_of, phases, reach_of
+from ort_core.cpu.lowering.rules.convolutions.transposed_volumes import TransposedVolumeConvolution
+from ort_core.cpu.lowering.rules.convolutions.volumes import ONES, volumes
+from ort_core.cpu.lowering.rules.images.images import biased, images, pair
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ops import node_transposed
+
+F32 = DataType.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedConvolutionAnchor:
+    """A transposed convolution of channels-last images (rank 4; a 1-D one has height 1).
+
+    ``weights`` are ``[outputs][inputs / groups][rows][columns]``, as a plain convolution has them.
+    """
+
+    x: View
+    weights: np.ndarray
+    strides: tuple[int, int]
+    rows: tuple[Phase, ...]
+    columns: tuple[Phase, ...]
+    groups: int
+    rank: int
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The result lies channels-last."""
+        return channels_last(self.rank)
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+        return "ConvTranspose"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number per channel."""
+        return len(inputs) <= 4 and all(operand_kind(view, shape) is OperandKind.CHANNEL for view in inputs)
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the steps: a border where windows reach beyond the images, then a convolution for each phase."""
+        y = as_images(target)
+        epilogue = None
+        if pending.expression.operation != "input":
+            epilogue = Epilogue(pending.expression, (OperandKind.CHANNEL,) * len(pending.inputs))
+        top, bottom = reach_of(self.rows)
+        left, right = reach_of(self.columns)
+        x = self.x
+        if top or bottom or left or right:
+            x = emit_padded(lowering, x, (top, left, bottom, right))
+        for row in self.rows:
+            for column in self.columns:
+                offset = (row.start + top) * x.strides[2] + (column.start + left) * x.strides[3]
+                seen = View(x.buffer, x.shape, x.strides, x.offset + offset)
+                self._store_phase(lowering, pending, seen, y, epilogue, row, column)
+
+    def _store_phase(
+        self, lowering: Lowering, pending: PendingAnchor, x: View, y: View, epilogue: Epilogue | None, row: Phase,
+        column: Phase,
+    ) -> None:  # fmt: skip
+        machine, (vertical, horizontal) = lowering.target, self.strides
+        chosen = self.weights[:, :, list(row.taps)][:, :, :, list(column.taps)]
+        outputs, inputs = chosen.shape[0], chosen.shape[1] * self.groups
+        height, width = self.x.shape[2] + row.surplus, self.x.shape[3] + column.surplus
+        spec = Convolution(
+            inputs, outputs, (len(row.taps), len(column.taps)), (1, 1), (row.dilation, column.dilation), self.groups,
+            epilogue, y_pixel=horizontal * outputs, expected_width=width if isinstance(width, int) and width else None,
+        )  # fmt: skip
+        narrow = is_narrow(spec, machine)
+        packed = (pack_narrow_weights if narrow else pack_weights)(spec, chosen, machine)
+        make = narrow_kernel if narrow else convolution_kernel
+        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
+        aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
+        aligned[...] = packed
+        weights = lowering.constant_view(aligned, F32)
+        first = row.first * y.strides[2] + column.first * y.strides[3]
+        words: list[Argument] = [
+            pointer(x), pointer(weights), pointer(View(y.buffer, y.shape, y.strides, y.offset + first)), y.shape[0],
+            height, width, x.strides[2], x.strides[0], vertical * y.strides[2], y.strides[0], x.shape[2], x.shape[3],
+            0, 0, 0, 0, 0,
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        words.extend(pointer(view) for view in pending.inputs)
+        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
+        flops = y.shape[0] * outputs * height * width * (2 * spec.depth)
+        moved = moved_nbytes([x, weights, *pending.inputs]) + y.shape[0] * outputs * height * width * 4
+        lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved)
+
+
+def transposed_convolution(lowering: Lowering, node: Node) -> None:
+    """ConvTranspose with constant weights, of rank 3 to 5; a bias is part of the epilogue."""
+    weights = lowering.constant_of(node.input(1))
+    dtype, shape = tensor_type(node.output)
+    if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
+        raise NotLowered("only float32 transposed convolutions of 1 to 3 axes with constant weights are generated")
+    groups, rank = node.int_attribute("group", 1), weights.ndim
+    x = volumes(lowering, node.input(0)) if rank == 5 else images(lowering, node.input(0))
+    if rank == 3:
+        weights = weights[:, :, None]
+    strides, dilations = (_by_axis(node.ints_attribute(name), rank) for name in ("strides", "dilations"))
+    axes, first = [], max(4 - rank, 0)
+    edges = [edge_of(each) for each in node_transposed(node, x.shape[2 + first :], weights.shape[2 + first :])]
+    for axis, (size, taps) in enumerate(zip(x.shape[2:], weights.shape[2:])):
+        stride, dilation, spatial = strides[axis], dilations[axis], axis - first
+        pad, surplus = edges[spatial] if spatial >= 0 else (0, 0)
+        axes.append(tuple(phases(taps, stride, dilation, pad, surplus)))
+        if spatial >= 0:
+            lowering.require_equal(shape[2 + spatial], size * stride + surplus)
+        if rank == 5 and axis == 0 and surplus % stride:
+            raise NotLowered(f"a depth that is no multiple of its stride {stride}")
+    inputs, each = weights.shape[:2]
+    plain = weights.reshape(groups, inputs // groups, each, *weights.shape[2:]).swapaxes(1, 2)
+    plain = plain.reshape(groups * each, inputs // groups, *weights.shape[2:])
+    anchor = _anchor(x, plain, strides, axes, groups, rank)
+    value, operands = biased(lowering, node, groups * each, rank)
+    lowering.set(node.output, PendingAnchor(anchor, value, operands, shape, (node,)))
+
+
+def _by_axis(values: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
+    return pair(values, rank) if rank < 5 else values or ONES
+
+
+def _anchor(
+    x: View, weights: np.ndarray, strides: Sequence[int], axes: Sequence[tuple[Phase, ...]], groups: int, rank: int
+) -> TransposedConvolutionAnchor | TransposedVolumeConvolution:
+    if rank == 5:
+        depth, height, width = strides
+        return TransposedVolumeConvolution(x, weights, (depth, height, width), tuple(axes), groups)
+    return TransposedConvolutionAnchor(x, weights, (strides[0], strides[1]), axes[0], axes[1], groups, rank)

@@ -1,0 +1,227 @@
+"""Convolution and pooling of volumes (rank 5): planes of images, channels-last.
+
+A convolution's window is a few windows over planes. A pooling takes one axis after another: the largest of the largest,
+and the mean of means, as windows and the parts of them that lie outside are boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    ARGUMENTS,
+    Convolution,
+    Planes,
+    pack_weights,
+    weights_count,
+)
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.images.pooling import Pooling
+from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.lowering.images.layout_steps import (
+    as_planes,
+    emit_channels_last,
+    emit_padded,
+    is_channels_last,
+    kernel_text,
+)
+from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.operand_kinds import operand_kind
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.rules.images.images import biased, pads_by_axis
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+
+F32 = DataType.FLOAT
+RANK = 5
+Triple = tuple[int, int, int]  # depth, height, width
+ONES: Triple = (1, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over depth, height and width; of each axis the taps, stride, dilation, and the pads on either side."""
+
+    taps: Triple
+    strides: Triple
+    dilations: Triple
+    before: Triple
+    behind: Triple
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each output is of one input alone, and every input has one."""
+        return self.taps == self.strides == ONES and not any(self.before + self.behind)
+
+    @property
+    def plane_pads(self) -> tuple[int, int, int, int]:
+        """The pads of a plane: top, left, bottom, right."""
+        return (self.before[1], self.before[2], self.behind[1], self.behind[2])
+
+
+def volumes(lowering: Lowering, value: Value | None) -> View:
+    """Return a value as channels-last volumes, copied once if it lies otherwise."""
+    assert value is not None
+    view = lowering.view(value)
+    if len(view.shape) != RANK or not isinstance(view.shape[1], int) or view.dtype is not F32:
+        raise NotLowered("no float32 volumes with a known number of channels")
+    if not is_channels_last(view):
+        view = emit_channels_last(lowering, lowering.contiguous(value))
+        lowering.replace(value, view)
+    return view
+
+
+def window_of(node: Node, taps: Sequence[int], sizes: Sequence[KnownDim]) -> Window:
+    """Return a node's window over volumes of these sizes."""
+    strides, dilations = (node.ints_attribute(name) or ONES for name in ("strides", "dilations"))
+    before, behind = pads_by_axis(node, taps, sizes)
+    return Window(*map(_triple, (taps, strides, dilations, before, behind)))
+
+
+def _triple(values: Sequence[int]) -> Triple:
+    if len(values) != RANK - 2:
+        raise NotLowered(f"{len(values)} numbers for the axes of a volume")
+    return (values[0], values[1], values[2])
+
+
+# convolution ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeConvolution:
+    """A convolution of channels-last volumes. ``weights`` are as ONNX has them."""
+
+    x: View
+    weights: np.ndarray
+    window: Window
+    groups: int
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The result lies channels-last."""
+        return channels_last(RANK)
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+        return "Conv"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
+        return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the steps: a border around planes unless the kernel makes it up, then the convolution."""
+        kinds = [kind for kind in (operand_kind(view, pending.shape) for view in pending.inputs) if kind is not None]
+        epilogue = None if pending.expression.operation == "input" else Epilogue(pending.expression, tuple(kinds))
+        machine = lowering.target
+        x, y, depth = as_planes(self.x), as_planes(target), self.x.shape[2]
+        spec, (batch, height, width) = self._spec(y, epilogue)
+        narrow = is_narrow(spec, machine)
+        if any(self.window.plane_pads) and narrow:
+            spec = replace(spec, border=self.window.plane_pads)
+        elif any(self.window.plane_pads):
+            x = emit_padded(lowering, x, self.window.plane_pads)
+        make = narrow_kernel if narrow else convolution_kernel
+        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
+        weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
+        words: list[Argument] = [
+            pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], depth * x.strides[0],
+            y.strides[2], y.strides[0], x.shape[2], x.shape[3], 0, 0, x.strides[0], depth, target.shape[2],
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        for view, kind in zip(pending.inputs, kinds, strict=True):
+            words.append(pointer(view))
+            if kind is OperandKind.TENSOR:
+                planes = as_planes(view)
+                words.extend([planes.strides[2], planes.strides[0]])
+        flops = count_of(y.shape) * (2 * spec.depth)
+        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
+        moved = moved_nbytes([x, weights, y, *pending.inputs])
+        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
+
+    def _spec(self, y: View, epilogue: Epilogue | None) -> tuple[Convolution, tuple[KnownDim, KnownDim, KnownDim]]:
+        window = self.window
+        batch, _, height, width = y.shape
+        sizes: tuple[KnownDim, KnownDim, KnownDim] = (batch, height, width)
+        planes: Planes | None = Planes(window.taps[0], window.strides[0], window.dilations[0], window.before[0])
+        if window.is_pointwise:
+            planes, sizes = None, (1, 1, batch * height * width)
+        channels = self.x.shape[1]
+        assert isinstance(channels, int)
+        spec = Convolution(
+            channels, self.weights.shape[0], window.taps[1:], window.strides[1:], window.dilations[1:], self.groups,
+            epilogue, expected_width=sizes[2] if isinstance(sizes[2], int) and sizes[2] else None, planes=planes,
+        )  # fmt: skip
+        return spec, sizes
+
+    def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
+        machine, weights = lowering.target, self.weights
+        narrow = is_narrow(spec, machine)
+        count = (narrow_count if narrow else weights_count)(spec, machine)
+
+        def fill(out: np.ndarray) -> None:
+            if narrow:
+                out[...] = pack_narrow_weights(spec, weights, machine)
+            else:
+                pack_weights(spec, weights, machine, out)
+
+        # the kernels load whole, aligned vectors of weights
+        return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
+
+
+def volume_convolution(lowering: Lowering, node: Node, weights: np.ndarray) -> None:
+    """Conv with constant weights of rank 5; a bias is part of the epilogue."""
+    x = volumes(lowering, node.input(0))
+    groups = node.int_attribute("group", 1)
+    if x.shape[1] != weights.shape[1] * groups:
+        raise NotLowered(f"{x.shape[1]} channels for weights of {weights.shape[1]} in each of {groups} groups")
+    window = window_of(node, weights.shape[2:], x.shape[2:])
+    value, inputs = biased(lowering, node, len(weights), weights.ndim)
+    _, shape = tensor_type(node.output)
+    anchor = VolumeConvolution(x, weights, window, groups)
+    lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
+
+
+# pooling --------------------------------------------------------------------------------------------------------------
+
+
+def pooled_volumes(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
+    """Pool channels-last volumes over a node's window; ``kind`` says how, its window and border do not matter."""
+    _, shape = tensor_type(node.output)
+    window = window_of(node, node.ints_attribute("kernel_shape") or (), x.shape[2:])
+    taps, strides, dilations = window.taps, window.strides, window.dilations
+    across = replace(
+        kind, kernel=(taps[1], taps[2]), strides=(strides[1], strides[2]), dilations=(dilations[1], dilations[2]),
+        pads=window.plane_pads,
+    )  # fmt: skip
+    planes = lowering.new_view(F32, (*x.shape[:3], *shape[3:]), channels_last(RANK))
+    emit_pooling(lowering, node, across, as_planes(x), as_planes(planes))
+    along = replace(
+        kind, kernel=(taps[0], 1), strides=(strides[0], 1), dilations=(dilations[0], 1),
+        pads=(window.before[0], 0, window.behind[0], 0),
+    )  # fmt: skip
+    target = lowering.new_view(F32, shape, channels_last(RANK))
+    emit_pooling(lowering, node, along, planes_as_rows(planes), planes_as_rows(target))
+    return target
+
+
+def planes_as_rows(view: View) -> View:
+    """Return channels-last volumes as images of which each plane is a row."""
+    batch, channels, depth, height, width = view.shape
+    shape = (batch, channels, depth, height * width)
+    return View(view.buffer, shape, ordered_strides(shape, channels_last(4)), view.offset, channels_last(4))

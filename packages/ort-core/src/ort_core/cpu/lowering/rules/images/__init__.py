@@ -1,0 +1,1 @@
+"""What pooling, resizing and normalization of channels-last images become."""

@@ -1,0 +1,110 @@
+"""Pooling of channels-last images and volumes: over windows, and over whole images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ort_core.cpu.codegen.images.pooling import Pooling
+from ort_core.cpu.lowering.images.layout_steps import as_images
+from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.convolutions.volumes import planes_as_rows, pooled_volumes, volumes
+from ort_core.cpu.lowering.rules.images.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.quantized.integer_pooling import byte_max_pooling
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ops import node_windows
+
+F32 = DataType.FLOAT
+
+
+def pooling(lowering: Lowering, node: Node) -> None:
+    """MaxPool, AveragePool, GlobalAveragePool and GlobalMaxPool of images (1-D and 2-D) and volumes."""
+    if any(value is not None for value in node.outputs[1:]):
+        raise NotLowered("the indices of MaxPool are used")
+    if node.int_attribute("storage_order", 0):
+        raise NotLowered("storage_order")
+    require_inner_pads(node)
+    if not node.int_attribute("ceil_mode", 0) and byte_max_pooling(lowering, node):
+        return
+    x = pooled_operand(lowering, node)
+    kind = Pooling(
+        x.shape[1], None, is_maximum=node.op_type in ("MaxPool", "GlobalMaxPool"),  # type: ignore[arg-type]  # a number, as pooled_operand has made sure
+        counts_border=node.int_attribute("count_include_pad", 0) != 0,
+    )  # fmt: skip
+    lowering.set(node.output, pooled(lowering, node, x, kind))
+
+
+def require_inner_pads(node: Node) -> None:
+    """Make sure that every window reads more than its border.
+
+    Raises:
+        NotLowered: some do not, which the kernels refuse; how many windows there are is then unknown, too.
+    """
+    taps = node.ints_attribute("kernel_shape") or ()
+    for axis in node_windows(node, (None,) * len(taps), taps):
+        reach = axis.reach
+        if any(isinstance(pad, int) and isinstance(reach, int) and pad >= reach for pad in (axis.before, axis.after)):
+            raise NotLowered("pads that are as large as the window")
+
+
+def pooled_operand(lowering: Lowering, node: Node) -> View:
+    """Return what is pooled: images (rank 4, a 1-D one has height 1) or volumes, channels-last.
+
+    Raises:
+        NotLowered: it is neither.
+    """
+    dtype, shape = tensor_type(node.output)
+    if dtype is not F32 or len(shape) not in (3, 4, 5):
+        raise NotLowered("only float32 images and volumes are pooled natively")
+    return volumes(lowering, node.input(0)) if len(shape) == 5 else images(lowering, node.input(0), as_parts=True)
+
+
+def pooled(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
+    """Pool images or volumes over the node's window, or whole; of ``kind`` the window does not matter."""
+    _, shape = tensor_type(node.output)
+    if node.op_type.startswith("Global"):
+        return pooled_whole(lowering, node, planes_as_rows(x) if len(x.shape) == 5 else x, kind)
+    return pooled_volumes(lowering, node, x, kind) if len(shape) == 5 else _windows(lowering, node, x, shape, kind)
+
+
+def pool_windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], *, is_maximum: bool) -> View:
+    """Pool channels-last images of rank 4 under the node's windows; return the result of ``shape``, channels first."""
+    require_inner_pads(node)
+    channels = x.shape[1]
+    assert isinstance(channels, int)
+    counts = node.int_attribute("count_include_pad", 0) != 0
+    return _windows(lowering, node, x, shape, Pooling(channels, None, is_maximum=is_maximum, counts_border=counts))
+
+
+def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], kind: Pooling) -> View:
+    rank = len(shape)
+    kernel = pair(node.ints_attribute("kernel_shape"), rank)
+    strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
+    window = kernel[1:] if rank == 3 else kernel
+    pads = pads_of(node, rank, window, x.shape[2:])
+    target = lowering.placed_view(node.output, F32, shape, channels_last(rank))
+    spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
+    emit_pooling(lowering, node, spec, x, as_images(target))
+    return target
+
+
+def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> None:
+    """Reduce channels-last images to one number per image and channel, in whatever shape the node gives it."""
+    channels = x.shape[1]
+    assert isinstance(channels, int)
+    lowering.set(node.output, pooled_whole(lowering, node, x, Pooling(channels, None, is_maximum=is_maximum)))
+
+
+def pooled_whole(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
+    """Return one number per image and channel of channels-last images, in whatever shape the node gives it."""
+    target = lowering.new_view(F32, (x.shape[0], kind.channels, 1, 1), channels_last(4))
+    emit_pooling(lowering, node, replace(kind, kernel=None), x, target)
+    _, shape = tensor_type(node.output)
+    is_images = len(shape) in (3, 4, 5)
+    strides = ordered_strides(shape, channels_last(len(shape))) if is_images else dense_strides(shape)
+    order = channels_last(len(shape)) if is_images else ()
+    return View(target.buffer, shape, strides, 0, order)

@@ -1,0 +1,105 @@
+"""Resize of channels-last images: by whole factors, nearest, a copy that reads pixels several times; else by tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.rules.images.images import images
+from ort_core.cpu.lowering.rules.images.resampling import FIRST_WITH_MODES, emit_resampled, planned_axes
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, channels_last
+from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.loops import element
+
+# With these modes output pixel i reads input pixel i // factor: half-pixel centres never fall on a tie.
+_FLOORED = frozenset({("asymmetric", "floor")})
+_CENTRED = frozenset(
+    (centre, rounding)
+    for centre in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    for rounding in ("round_prefer_floor", "round_prefer_ceil")
+)
+
+
+def resize(lowering: Lowering, node: Node) -> None:
+    """Resize and Upsample of height and width."""
+    if not is_repetition(lowering, node):
+        _resize_by_tables(lowering, node)
+        return
+    dtype, shape = tensor_type(node.output)
+    if dtype is not DataType.FLOAT or len(shape) != 4:
+        raise NotLowered("only float32 images of rank 4 are resized natively")
+    x = images(lowering, node.input(0), as_parts=True)
+    vertical, horizontal = _factors(lowering, node, x)
+    batch, channels, height, width = x.shape
+    for size, expected in zip(shape, (batch, channels, height * vertical, width * horizontal)):
+        lowering.require_equal(size, expected)
+    target = lowering.placed_view(node.output, dtype, shape, channels_last(4))
+    split = (batch, height, vertical, width, horizontal, channels)
+    repeated = View(x.buffer, split, (x.strides[0], x.strides[2], 0, x.strides[3], 0, x.strides[1]), x.offset)
+    pending = PendingElementwise(element(0, dtype), (repeated,), split, (node,))
+    image, channel, row, pixel = target.strides
+    steps = (image, row * vertical, row, pixel * horizontal, pixel, channel)
+    lowering.stores.store_elementwise(pending, View(target.buffer, split, steps, target.offset))
+    lowering.set(node.output, target)
+
+
+def is_repetition(lowering: Lowering, node: Node) -> bool:
+    """Return whether each pixel is repeated whole times, whatever the sizes."""
+    modes = (
+        node.string_attribute("coordinate_transformation_mode", "half_pixel"),
+        node.string_attribute("nearest_mode", "round_prefer_floor"),
+    )
+    if node.op_type == "Upsample" or lowering.opset_of(node) < FIRST_WITH_MODES:
+        modes = ("asymmetric", "floor")
+    is_nearest = node.string_attribute("mode", "nearest") == "nearest" and modes in _FLOORED | _CENTRED
+    if not is_nearest or node.attribute("axes") is not None:
+        return False
+    scales, sizes = _given(lowering, node)
+    if scales is not None and scales.size:
+        wanted = scales.reshape(-1)
+    else:
+        value = node.input(0)
+        assert value is not None
+        space = tensor_type(value)[1][2:]
+        known = sizes is not None and all(isinstance(size, int) and size > 0 for size in space)
+        if sizes is None or not known or sizes.size != 4:
+            return False
+        wanted = sizes.reshape(-1)[2:] / np.array(space, np.float64)
+    return bool(np.all(wanted >= 1) and np.all(wanted == np.floor(wanted)))
+
+
+def _resize_by_tables(lowering: Lowering, node: Node) -> None:
+    dtype, shape = tensor_type(node.output)
+    if dtype is not DataType.FLOAT or len(shape) != 4:
+        raise NotLowered("only float32 images of rank 4 are resized natively")
+    scales, sizes = _given(lowering, node)
+    x = images(lowering, node.input(0))
+    axes = planned_axes(lowering, node, x, scales, sizes)
+    for size, expected in zip(shape, (*x.shape[:2], axes[0].made, axes[1].made)):
+        lowering.require_equal(size, expected)
+    lowering.set(node.output, emit_resampled(lowering, node, x, axes))
+
+
+def _given(lowering: Lowering, node: Node) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the constant scales and sizes."""
+    if node.op_type == "Upsample" or lowering.opset_of(node) < FIRST_WITH_MODES:
+        return lowering.constant_of(node.input(1)), None
+    return lowering.constant_of(node.input(2)), lowering.constant_of(node.input(3))
+
+
+def _factors(lowering: Lowering, node: Node, x: View) -> tuple[int, int]:
+    """Return the whole factors of height and width."""
+    scales, sizes = _given(lowering, node)
+    if scales is not None and scales.size == 4:
+        wanted = [float(scale) for scale in scales.reshape(-1)]
+    elif sizes is not None and sizes.size == 4 and all(isinstance(size, int) and size > 0 for size in x.shape[2:]):
+        given = [x.shape[axis] if axis < 2 else int(sizes.reshape(-1)[axis]) for axis in range(4)]
+        wanted = [1.0, 1.0, *(given[axis] / x.shape[axis] for axis in (2, 3))]  # type: ignore[operator]  # sizes are ints, asked for above
+    else:
+        raise NotLowered("the scales are not constant")
+    if wanted[:2] != [1.0, 1.0] or any(factor < 1 or factor != int(factor) for factor in wanted):
+        raise NotLowered(f"Resize by factors {wanted}")
+    return int(wanted[2]), int(wanted[3])

@@ -1,0 +1,1 @@
+"""What operators become that move elements, or say where they lie."""

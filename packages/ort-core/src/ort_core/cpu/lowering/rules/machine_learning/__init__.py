@@ -1,0 +1,1 @@
+"""What the operators of ai.onnx.ml become."""

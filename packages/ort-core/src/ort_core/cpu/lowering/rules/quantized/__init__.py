@@ -1,0 +1,1 @@
+"""What operators on integers and on quantized tensors become."""

@@ -1,0 +1,172 @@
+"""MatMulNBits: products with constant weights of 4 or 8 bits in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT_ARGUMENTS
+from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
+from ort_core.cpu.codegen.quantized.nbits_product import NBitsKernel, nbits_functions, panel_multiple
+from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
+from ort_core.cpu.lowering.images.layout_steps import text_kernel
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
+from ort_core.cpu.lowering.products.product_arguments import ProductMemory, product_words, rows_of
+from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
+from ort_core.cpu.lowering.products.quantized import F32
+from ort_core.cpu.lowering.rules.quantized.integer_anchors import PixelOperands
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.loops import Scalar, element
+
+MAX_INPUTS = 4  # of an epilogue over many rows
+BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 for the left side
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NBitsWeights:
+    """Words of weights ``[columns][blocks][words]``; scales and zero points (or ``None``) ``[columns][blocks]``."""
+
+    words: np.ndarray
+    scales: np.ndarray
+    zero_points: np.ndarray | None
+    depth: int
+    bits: int
+    block: int
+    takes_bfloat16: bool = False  # the node's accuracy level allows to round the left side to it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NBitsAnchor:
+    """The product of a matrix with dense rows and packed weights."""
+
+    x: View
+    weights: NBitsWeights
+    rank: int
+    operator: str = "MatMulNBits"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Products are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one float32 number, one for each column or row, or a matrix of the shape."""
+        floats = len(inputs) <= MAX_INPUTS and all(view.dtype is F32 for view in inputs)
+        return floats and self._operands.can_read(shape, inputs)
+
+    @property
+    def _operands(self) -> PixelOperands:
+        return PixelOperands(self.rank - 1)
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the step: a table for few rows, and one for many behind it."""
+        kinds = self._operands.kinds(pending)
+        own = [*self.x.strides[:-1]]
+        sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
+        known, machine = self.weights, lowering.target
+        pitch = strides[0][2] * 4
+        spec = NBitsProduct(
+            known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
+            has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
+        )  # fmt: skip
+        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, panel_multiple(machine))
+        packed = lowering.constant_view(stream, DataType.INT32)
+        x, y = strides[0], strides[1]
+        words: list[Argument] = [
+            pointer(self.x), pointer(packed), pointer(target), *sizes, x[1] * 4, x[0] * 4, y[1], y[0], pitch, y[2],
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        words.extend(self._operands.words(pending, kinds, strides[2:]))
+        kernel = NBitsKernel(spec, _epilogue(pending), len(words), known.takes_bfloat16 or lowering.uses_bfloat16)
+        memory = ProductMemory(
+            lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
+            tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
+        )  # fmt: skip
+        rows = rows_of(self.x, target, pending.inputs, pending.shape)
+        words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
+        flops = count_of(pending.shape) * (2 * known.depth)
+        reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
+        text = lowering.kernel(
+            (replace(spec, expression=element(0, F32)), structure_of(spec.expression), kernel.in_pairs),
+            lambda: text_kernel("nbits", lambda name: module_text(nbits_functions(name, kernel, machine))),
+        )
+        writes = [target.buffer, memory.scratch]
+        lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
+
+
+def _epilogue(pending: PendingAnchor) -> ExpressionEpilogue | None:
+    """Return the expression as products of many rows compute it."""
+    if pending.expression.operation == "input":
+        return None
+    strides = [broadcast_strides(view, pending.shape) for view in pending.inputs]
+    dense = tuple(each is not None and each[-1] == 1 for each in strides)
+    return ExpressionEpilogue(pending.expression, dense, PRODUCT_ARGUMENTS.count)
+
+
+def matmul_nbits(lowering: Lowering, node: Node) -> None:
+    """MatMulNBits of float32 rows with a constant right side."""
+    value = node.input(0)
+    if value is None or tensor_type(value)[0] is not F32 or node.input(4) is not None:
+        raise NotLowered("rows of another type than float32, or columns of K in another order")
+    weights = _weights(lowering, node)
+    _, shape = tensor_type(node.output)
+    x = lowering.view(value)
+    lowering.require_equal(x.shape[-1], weights.depth)
+    if len(x.shape) < 2:
+        raise NotLowered("a single vector")
+    sizes, _ = collapse(x.shape[:-1], [x.strides[:-1]])
+    if x.strides[-1] != 1 or len(sizes) > 3:
+        x = lowering.copied(x)
+    anchor = NBitsAnchor(x, weights, len(shape))
+    result: Scalar = element(0, F32)
+    inputs: tuple[View, ...] = ()
+    if node.input(5) is not None:
+        inputs = (lowering.contiguous(node.input(5)),)
+        if not anchor.can_fuse(shape, inputs):
+            raise NotLowered("the bias does not lie along the columns")
+        result = result + element(1, F32)
+    lowering.set(node.output, PendingAnchor(anchor, result, inputs, shape, (node,)))
+
+
+def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
+    bits, block = node.int_attribute("bits", 4), node.int_attribute("block_size", 32)
+    depth, columns = node.int_attribute("K", 0), node.int_attribute("N", 0)
+    packed, scales = lowering.constant_of(node.input(1)), lowering.constant_of(node.input(2))
+    if bits not in (4, 8) or block % 8:
+        raise NotLowered(f"weights of {bits} bits in blocks of {block}")
+    if packed is None or scales is None or packed.dtype != np.uint8:
+        raise NotLowered("the weights or their scales are not constant")
+    blocks = -(-depth // block)
+    if packed.size != columns * blocks * block * bits // 8 or scales.size != columns * blocks:
+        raise NotLowered(f"weights of shape {packed.shape} with scales of shape {scales.shape} do not fit K and N")
+    # Bytes hold their first weight in their low bits, and a block is whole words: no weight changes its place.
+    words = np.ascontiguousarray(packed).reshape(columns, blocks, -1).view("<u4")
+    zeros: np.ndarray | None = None
+    if node.input(3) is not None:
+        zeros = lowering.constant_of(node.input(3))
+        if zeros is None:
+            raise NotLowered("the zero points are not constant")
+        expected = columns * (-(-blocks * bits // 8) if zeros.dtype == np.uint8 else blocks)
+        if zeros.size != expected:
+            raise NotLowered(f"{zeros.size} zero points where {expected} are expected")
+        if zeros.dtype == np.uint8:
+            zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+        zeros = zeros.reshape(columns, blocks).astype(np.float32)
+    real = scales.reshape(columns, blocks).astype(np.float32)
+    takes_bfloat16 = node.int_attribute("accuracy_level", 0) >= BFLOAT16_LEVEL
+    return NBitsWeights(words, real, zeros, depth, bits, block, takes_bfloat16)
+
+
+def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:
+    if bits == 8:
+        return rows
+    return np.stack([rows & 15, rows >> 4], axis=-1).reshape(rows.shape[0], -1)

@@ -1,0 +1,1 @@
+"""What softmax, normalizations and reductions become."""
