@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 import ort_core
 from ort_genai.builder.build import BuildOptions, build
-from ort_genai.builder.precision_names import Precision
+from ort_genai.builder.precision_names import Method, Precision
 from ort_genai.errors import InvalidModelFolder
 
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
@@ -45,7 +45,7 @@ def interleaved(weight, heads):
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(folder, family, kind, weights=GGMLQuantizationType.F32):
+def write_gguf(folder, family, kind, weights=GGMLQuantizationType.F32, factors=None):
     """Write a checkpoint as llama.cpp's converter does, and return the file."""
     source = write_checkpoint(folder / "source", family)
     config, file = configuration(family), folder / f"{family}.gguf"
@@ -73,6 +73,8 @@ def write_gguf(folder, family, kind, weights=GGMLQuantizationType.F32):
             value = value + np.float32(1)
         form = weights if value.ndim == 2 else GGMLQuantizationType.F32
         writer.add_tensor(llama_cpps_name(name, kind), quantize(value, form), raw_dtype=form)
+    if factors is not None:
+        writer.add_tensor("rope_freqs.weight", factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -101,6 +103,48 @@ def test_a_gguf_file_answers_as_its_checkpoint(tmp_path, family, kind):
     session = ort_core.InferenceSession(tmp_path / "built" / "model.onnx")
     for prompt, expected in zip(PROMPTS, EXPECTED[family], strict=True):
         assert greedy(session, prompt, len(expected["tokens"]))[0] == expected["tokens"]
+
+
+def llama3_factors(scaling, width, theta):
+    """Return what llama.cpp's converter writes for a scaling of LLaMA 3.1."""
+    original, first, last = (
+        scaling[name] for name in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    )
+    factors = []
+    for step in range(0, width, 2):
+        length = 2 * np.pi * theta ** (step / width)
+        smooth = (original / length - first) / (last - first)
+        between = 1 / ((1 - smooth) / scaling["factor"] + smooth)
+        factors.append(1.0 if length < original / last else scaling["factor"] if length > original / first else between)
+    return np.array(factors, np.float32)
+
+
+def test_a_table_that_scales_rotations_is_taken(tmp_path):
+    factors = llama3_factors(configuration("llama3")["rope_scaling"], 16, 10000.0)
+    assert len(set(factors.tolist())) > 1
+    build(write_gguf(tmp_path, "llama3", "llama", factors=factors), tmp_path / "built", BuildOptions(Precision.FP32))
+    session = ort_core.InferenceSession(tmp_path / "built" / "model.onnx")
+    for prompt, expected in zip(PROMPTS, EXPECTED["llama3"], strict=True):
+        tokens, logits = greedy(session, prompt, len(expected["tokens"]))
+        np.testing.assert_allclose(logits[: len(expected["logits"])], expected["logits"], rtol=2e-3, atol=2e-3)
+        assert tokens == expected["tokens"]
+    for wrong in (factors[:3], -factors):
+        with pytest.raises(InvalidModelFolder, match="rope_freqs"):
+            build(write_gguf(tmp_path, "llama3", "llama", factors=wrong), tmp_path / "other")
+
+
+def test_four_bits_keep_the_values_of_a_file_that_has_four_bits(tmp_path):
+    file = write_gguf(tmp_path, "llama", "llama", GGMLQuantizationType.Q4_1)
+    logits = {}
+    for name, options in (
+        ("floats", BuildOptions(Precision.FP32)), ("real", BuildOptions(accuracy_level=0, head_bits=0)),
+        ("whole", BuildOptions(accuracy_level=0, head_bits=0, method=Method.DEFAULT)),
+    ):  # fmt: skip
+        build(file, tmp_path / name, options)
+        logits[name] = greedy(ort_core.InferenceSession(tmp_path / name / "model.onnx"), PROMPTS[2], 1)[1]
+    spread = np.abs(logits["floats"]).max()
+    assert np.abs(logits["real"] - logits["floats"]).max() < 1e-3 * spread
+    assert np.abs(logits["whole"] - logits["floats"]).max() > 1e-2 * spread
 
 
 def test_norms_with_an_offset_are_taken_as_the_file_holds_them(tmp_path):

@@ -72,6 +72,30 @@ def round_to_nearest(weight: Array, bits: int, block_size: int, is_symmetric: bo
     return _by_groups(weight, bits, block_size, method)
 
 
+def real_zero_points(weight: Array, bits: int, block_size: int) -> Numbers:
+    """Return numbers with zero points that are floats: a block's least value is number 0, its greatest the last.
+
+    Scales and zero points are then those with the least squares for these numbers, where that is nearer. What was
+    quantized so before comes back as it was.
+    """
+    top = (1 << bits) - 1
+
+    def method(blocks: Array) -> tuple[Array, Array, Array | None]:
+        values = blocks.astype(np.float32)
+        least, most = values.min(axis=-1, keepdims=True), values.max(axis=-1, keepdims=True)
+        scale = np.where(most > least, (most - least) / np.float32(top), np.float32(1)).astype(np.float32)
+        numbers = np.clip(np.round((values - least) / scale), 0, top)
+        ones = np.ones_like(values)
+        sums = np.full_like(scale, values.shape[-1]), np.sum(values, axis=-1, keepdims=True)
+        fitted = _least_squares(values, ones, numbers, sums)
+        errors = [np.sum((s * numbers + m - values) ** 2, axis=-1, keepdims=True) for s, m in (fitted, (scale, least))]
+        is_nearer = (errors[0] < errors[1]) & (fitted[0] > 0)
+        scale, least = np.where(is_nearer, fitted[0], scale), np.where(is_nearer, fitted[1], least)
+        return numbers.astype(np.uint8), scale, -least / scale
+
+    return _by_groups(weight, bits, block_size, method)
+
+
 def k_quant(weight: Array, bits: int, block_size: int) -> Numbers:
     """Return numbers whose scales and least values have the least squares, weighted by the size of the values."""
     top = (1 << bits) - 1

@@ -38,7 +38,7 @@ class BuildOptions:
 
     precision: Precision = Precision.INT4
     block_size: int = 32
-    method: Method = Method.DEFAULT
+    method: Method = Method.REAL
     is_symmetric: bool = False
     accuracy_level: int = 4
     head_bits: int = 8

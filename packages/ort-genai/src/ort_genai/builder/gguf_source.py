@@ -143,17 +143,31 @@ class GgufSource:
         found["pad_token_id"] = self._fields.get("tokenizer.ggml.padding_token_id", found["eos_token_id"])
         return {**found, **self._scaling(found)}
 
+    def _rotation_factors(self, found: dict[str, object]) -> list[float]:
+        """Return what divides each frequency: the table that LLaMA 3.1 and later files hold."""
+        factors = self._dequantized(self._tensors["rope_freqs.weight"]).reshape(-1)
+        size = found.get("head_dim")
+        if not isinstance(size, int):
+            hidden, heads = found.get("hidden_size"), found.get("num_attention_heads")
+            size = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else 0
+        if len(factors) != size // 2 or not (np.isfinite(factors) & (factors > 0)).all():
+            raise InvalidModelFolder(
+                f"{str(self._path)!r} has rope_freqs.weight of {len(factors)} numbers; expected {size // 2} above 0"
+            )
+        return [float(each) for each in factors]
+
     def _scaling(self, found: dict[str, object]) -> dict[str, object]:
         kind, factor = (self._fields.get(f"{self._kind}.rope.scaling.{each}") for each in ("type", "factor"))
         if self._kind == "gemma3":
             found.setdefault("rope_theta", 1e6)
             scaled = {} if factor is None else {"rope_scaling": {"rope_type": "linear", "factor": factor}}
             return {**scaled, "query_pre_attn_scalar": found.get("head_dim", 256)}
-        if "rope_freqs.weight" in self._tensors or kind not in (None, "none", "linear"):
+        if kind not in (None, "none", "linear"):
             raise InvalidModelFolder(
-                f"{str(self._path)!r} scales its rotation ({kind or 'rope_freqs'}); build from its safetensors, which "
-                "state how"
+                f"{str(self._path)!r} scales its rotation ({kind}); build from its safetensors, which state how"
             )
+        if "rope_freqs.weight" in self._tensors:
+            return {"rope_scaling": {"rope_type": "factors", "factors": self._rotation_factors(found)}}
         if self._kind == "smollm3":
             return {"no_rope_layer_interval": 4}
         return {} if kind != "linear" else {"rope_scaling": {"rope_type": "linear", "factor": factor}}

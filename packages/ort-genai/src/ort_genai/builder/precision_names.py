@@ -16,8 +16,14 @@ class Precision(enum.StrEnum):
 
 
 class Method(enum.StrEnum):
-    """How numbers of few bits are found."""
+    """How numbers of few bits are found.
 
+    ``real``: zero points are floats, so that a block's least and greatest values are met exactly, and what was
+    quantized so before (GGUF's Q4_1) keeps its values. The others have whole zero points: ``default`` is onnxruntime's
+    rounding, ``rtn`` its tool's, ``k_quant`` searches.
+    """
+
+    REAL = "real"
     K_QUANT = "k_quant"
     RTN = "rtn"
     DEFAULT = "default"

@@ -40,6 +40,8 @@ def _frequencies(rotation: Rotation, length: int) -> tuple[np.ndarray, float]:
         return _yarn(plain, rotation, length)
     if kind in ("longrope", "su"):
         return _longrope(plain, scaling, length)
+    if kind == "factors":  # as GGUF files state it, whatever they were found by
+        return plain / np.asarray(scaling["factors"], np.float32), 1.0
     raise InvalidModelFolder(
         f"the rotation's scaling {kind!r} cannot be built; known: default, linear, llama3, yarn, longrope"
     )

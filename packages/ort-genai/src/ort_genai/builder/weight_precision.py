@@ -10,7 +10,7 @@ import numpy as np
 from ort_genai.builder.graph_writer import CONTRIB, GraphWriter
 from ort_genai.builder.precision_names import Method, Precision
 from ort_quantization.matmul_nbits_blocks import PackedBlocks, packed_blocks
-from ort_quantization.matmul_nbits_rounding import k_quant, native_blocks, round_to_nearest
+from ort_quantization.matmul_nbits_rounding import k_quant, native_blocks, real_zero_points, round_to_nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class WeightFormat:
     precision: Precision
     bits: int = 0
     block_size: int = 32
-    method: Method = Method.DEFAULT
+    method: Method = Method.REAL
     is_symmetric: bool = False
     accuracy_level: int = 4
 
@@ -43,7 +43,9 @@ class WeightFormat:
         """Return numbers of a weight (K, N)."""
         if self.bits == 8:  # 256 numbers leave nothing that a search, or a zero point, would gain
             return native_blocks(weight, 8, self.block_size, True)
-        if self.method is Method.DEFAULT:
+        if self.method is Method.REAL and not self.is_symmetric:
+            return packed_blocks(real_zero_points(weight, self.bits, self.block_size))
+        if self.method in (Method.DEFAULT, Method.REAL):
             return native_blocks(weight, self.bits, self.block_size, self.is_symmetric)
         if self.method is Method.RTN or self.is_symmetric:
             return packed_blocks(round_to_nearest(weight, self.bits, self.block_size, self.is_symmetric))
