@@ -10,10 +10,12 @@ import pytest
 from genai_built import built
 from genai_generation_cases import A
 from onnx import TensorProto, helper, numpy_helper
+from starlette.testclient import TestClient
 
 import ort_core
 import ort_genai as og
 from ort_genai.errors import InvalidGeneration
+from ort_genai.server.app import ServerOptions, application
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +102,46 @@ def test_a_run_that_is_to_end_ends(folder):
         generator.generate_next_token()
     generator.set_runtime_option("terminate_session", "0")
     generator.generate_next_token()
+
+
+def test_requests_of_one_engine_run_with_adapters_of_their_own(folder, files):
+    model = og.Model(folder)
+    adapters = og.Adapters(model)
+    for name, file in zip("ab", files, strict=True):
+        adapters.load(file, name)
+
+    def options(name):
+        return og.GenerationOptions(max_tokens=12, min_tokens=12, adapter=name)
+
+    alone = {}
+    for name in ("", "a", "b"):
+        with og.Engine(model, adapters=adapters) as engine:
+            alone[name] = [piece.token for piece in engine.submit(A, options(name))]
+    assert len({tuple(each) for each in alone.values()}) == 3
+    with og.Engine(model, adapters=adapters) as engine:
+        names = ["a", "", "b", "b", "", "a", "b"]
+        asked = [engine.submit(A, options(name)) for name in names]
+        assert [[piece.token for piece in request] for request in asked] == [alone[name] for name in names]
+        assert asked[3].finished.cached_tokens == len(A) - 1, "what one adapter read, a second request goes on from"
+        with pytest.raises(InvalidGeneration, match="Adapter not found: c; loaded: a, b"):
+            engine.submit(A, options("c"))
+
+
+def test_a_server_has_adapters_as_models(folder, files):
+    model = og.Model(folder)
+    adapters = og.Adapters(model)
+    adapters.load(files[0], "adapted")
+    with (
+        og.Engine(model, adapters=adapters) as engine,
+        TestClient(application(engine, ServerOptions("base"))) as client,
+    ):
+        assert [each["id"] for each in client.get("/v1/models").json()["data"]] == ["base", "adapted"]
+        assert client.get("/v1/models/adapted").json()["id"] == "adapted"
+        texts = {}
+        for name in ("base", "adapted"):
+            body = {"model": name, "prompt": A, "max_tokens": 12, "temperature": 0}
+            answer = client.post("/v1/completions", json=body).json()
+            assert answer["model"] == name
+            texts[name] = answer["choices"][0]["text"]
+        assert texts["base"] != texts["adapted"]
+        assert client.post("/v1/completions", json={"model": "other", "prompt": A}).status_code == 404

@@ -12,6 +12,7 @@ import pytest
 from genai_built import built
 
 import ort_genai as og
+from ort_genai.decoder_states import SharedState
 from ort_genai.errors import EngineBusy, InvalidGeneration
 from ort_genai.guidance import Grammar, GrammarKind
 
@@ -209,11 +210,11 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(model, engine):
 
 
 def test_limits_of_memory_and_of_waiting_hold(model):
-    row = model.decoder.cache_bytes(20)
+    row = model.decoder.new_state().nbytes_for(1, 20)
     limits = og.EngineOptions(max_batch=8, max_waiting=2, cache_bytes=row)
     with og.Engine(model, limits) as engine:
         with pytest.raises(InvalidGeneration, match="MB of caches"):
-            engine.submit([1] * 10, Options(max_tokens=50))
+            engine.submit([1] * 10, Options(max_tokens=60))
         asked = []
 
         def ask_until_refused():
@@ -228,9 +229,8 @@ def test_limits_of_memory_and_of_waiting_hold(model):
 
 
 def test_a_step_that_fails_is_told_to_its_callers_and_the_engine_goes_on(model, engine, monkeypatch):
-    state = type(engine._state)
     with monkeypatch.context() as patch:
-        patch.setattr(state, "step", lambda *_: (_ for _ in ()).throw(RuntimeError("no more memory")))
+        patch.setattr(SharedState, "step", lambda *_: (_ for _ in ()).throw(RuntimeError("no more memory")))
         with pytest.raises(InvalidGeneration, match="no more memory"):
             engine.submit(PROMPTS[1], Options(max_tokens=4, min_tokens=4)).text()
     assert tokens_of(engine.submit(PROMPTS[1], Options(max_tokens=4))) == alone(model, PROMPTS[1], 4)

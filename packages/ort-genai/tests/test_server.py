@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -12,9 +13,11 @@ import openai
 import pytest
 import uvicorn
 from genai_built import built_wide
+from starlette.requests import ClientDisconnect
 
 import ort_genai as og
-from ort_genai.server.app import ServerOptions, application
+from ort_genai.decoder_states import SharedState
+from ort_genai.server.app import ServerOptions, _Events, application
 from ort_genai.server.tool_calls import calls_in, with_tools
 
 MESSAGES = [{"role": "user", "content": "the thin man"}]
@@ -74,7 +77,7 @@ def answer(client, **more):
 def test_models_are_listed(client):
     assert [each.id for each in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").id == "tiny"
-    with pytest.raises(openai.NotFoundError, match="there is 'tiny'"):
+    with pytest.raises(openai.NotFoundError, match="there is tiny"):
         client.models.retrieve("other")
 
 
@@ -286,3 +289,42 @@ def test_many_clients_get_equal_texts(serving):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_text_that_fails_is_the_servers_fault(serving, client, monkeypatch):
+    def fails(*_):
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedState, "read", fails)
+        with pytest.raises(openai.InternalServerError, match="no room"):
+            client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4)
+    assert client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4).choices
+
+
+def test_tokens_beyond_64_bits_are_refused(client):
+    with pytest.raises(openai.BadRequestError, match="token"):
+        client.completions.create(model="tiny", prompt=[1 << 80], max_tokens=4)
+
+
+def test_a_stream_that_nobody_began_to_read_ends_its_text(serving):
+    async def left():
+        asked = [serving.engine.submit([3], og.GenerationOptions(max_tokens=4000, min_tokens=4000))]
+
+        async def never():
+            yield "data: nothing"
+
+        async def receive():
+            return {"type": "http.disconnect"}
+
+        async def send(_):
+            raise OSError("gone")
+
+        with pytest.raises(ClientDisconnect):
+            await _Events(asked, never())({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+        return asked[0]
+
+    request = asyncio.run(asyncio.wait_for(left(), 30))
+    assert request.is_cancelled
+    list(request)
+    assert request.finished.reason is og.FinishReason.CANCELLED

@@ -13,5 +13,9 @@ class InvalidGeneration(InvalidArgument, ValueError, RuntimeError):
     """An option, a prompt or a step that a generation cannot take."""
 
 
+class GenerationFailed(InvalidGeneration):
+    """A generation that was begun and could not be ended: a run failed, or nothing could be chosen."""
+
+
 class EngineBusy(Fail, RuntimeError):
     """An engine that takes no more requests now."""

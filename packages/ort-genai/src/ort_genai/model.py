@@ -95,6 +95,10 @@ class Adapters:
         self.find(name)
         del self._loaded[name]
 
+    def names(self) -> list[str]:
+        """Return the names of those that are loaded."""
+        return list(self._loaded)
+
     def find(self, name: str) -> LoraAdapter:
         """Return an adapter by its name.
 

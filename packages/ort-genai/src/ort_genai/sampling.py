@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ort_genai.errors import GenerationFailed
 from ort_genai.search_options import SearchOptions
 
 Array = np.ndarray
@@ -48,33 +49,49 @@ def _repeating(tokens: Sequence[int], size: int) -> list[int]:
 
 
 def chosen(logits: Array, options: SearchOptions, random: np.random.Generator) -> int:
-    """Return the token of penalized logits (vocabulary,)."""
+    """Return the token of penalized logits (vocabulary,).
+
+    Raises:
+        GenerationFailed: the model gave no numbers, or no token is allowed.
+    """
+    best = int(logits.argmax())  # NaN counts as the largest
+    if not logits[best] > -np.inf:
+        why = "the model gave NaN" if np.isnan(logits[best]) else "every token is forbidden"
+        raise GenerationFailed(f"no token can be chosen: {why}")
     if options.is_greedy:
-        return int(logits.argmax())
+        return best
     tokens, shares = candidates(logits, options)
     place = int(np.searchsorted(np.cumsum(shares), random.random() * shares.sum(), side="right"))
     return int(tokens[min(place, len(tokens) - 1)])
 
 
 def candidates(logits: Array, options: SearchOptions) -> tuple[Array, Array]:
-    """Return the tokens that may be drawn, the most likely first, and their shares, float64."""
+    """Return the tokens that may be drawn, and their shares, float64.
+
+    The most likely comes first, but where all may be drawn: then they come in their own order.
+    """
     values = logits.astype(np.float64) / options.temperature
-    count = options.top_k if 0 < options.top_k < len(values) else len(values)
-    if count < len(values):
-        least = np.partition(values, len(values) - count)[len(values) - count]
-        tokens = np.flatnonzero(values >= least)
-    else:
-        tokens = np.arange(len(values))
-    tokens = tokens[np.lexsort((tokens, -values[tokens]))][:count]  # of equal ones the first token
+    tokens = _most_likely(values, options.top_k)
     shares = probabilities(values[tokens])
-    if 0 < options.top_p < 1:
-        before = np.cumsum(shares) - shares
-        kept = before < options.top_p
+    limit = options.top_p if 0 < options.top_p < 1 else 1.0
+    # tokens below this share have no more than 1 - limit together: sorting the others is enough
+    least = max(options.min_p * shares.max(), (1 - limit) / len(shares))
+    if least > 0:
+        kept = np.flatnonzero(shares >= least)
+        kept = kept[np.lexsort((tokens[kept], -shares[kept]))]
         tokens, shares = tokens[kept], shares[kept]
-    if options.min_p > 0:
-        kept = shares >= options.min_p * shares[0]
+        kept = np.cumsum(shares) - shares < limit
         tokens, shares = tokens[kept], shares[kept]
     return tokens, shares / shares.sum()
+
+
+def _most_likely(values: Array, count: int) -> Array:
+    """Return the tokens of the largest values, the largest first; all in their own order where none are left out."""
+    if not 0 < count < len(values):
+        return np.arange(len(values))
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    tokens = np.flatnonzero(values >= least)
+    return tokens[np.lexsort((tokens, -values[tokens]))][:count]  # of equal ones the first token
 
 
 def probabilities(values: Array) -> Array:

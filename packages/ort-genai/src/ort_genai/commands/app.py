@@ -19,7 +19,7 @@ def build(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
     precision: Annotated[Precision, typer.Option(help="Of weights.")] = Precision.INT4,
     block_size: Annotated[int, typer.Option(help="Weights that share a scale.")] = 32,
-    method: Annotated[Method, typer.Option(help="How numbers of 4 bits are found.")] = Method.DEFAULT,
+    method: Annotated[Method, typer.Option(help="How numbers of 4 bits are found.")] = Method.REAL,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="No zero points.")] = False,
     accuracy_level: Annotated[int, typer.Option(help="Of MatMulNBits; 4: activations of 8 bits where faster.")] = 4,
     head_bits: Annotated[int, typer.Option(help="Bits of the table of tokens in int4 and int8; 0: floats.")] = 8,
@@ -97,10 +97,15 @@ def serve(
     max_batch: Annotated[int, typer.Option(help="Requests that run at once.", min=1)] = 8,
     max_waiting: Annotated[int, typer.Option(help="Requests that wait.", min=1)] = 256,
     cache_megabytes: Annotated[int, typer.Option(help="For caches of running requests.", min=1)] = 4096,
+    adapter: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=FILE", help="LoRA weights, served as a model; several times.")
+    ] = None,
+    draft: Annotated[str, typer.Option(help="Guess tokens: 'ngrams', or the folder of a smaller model.")] = "",
 ) -> None:
     """Serve a model behind OpenAI's routes, with a page to talk to it."""
-    from ort_genai.commands.serving import serve_model
+    from ort_genai.commands.serving import Serving, serve_model
     from ort_genai.engine.engine import EngineOptions
 
     limits = EngineOptions(max_batch=max_batch, max_waiting=max_waiting, cache_bytes=cache_megabytes << 20)
-    serve_model(model, host=host, port=port, name=name or model.resolve().name, api_key=api_key, limits=limits)
+    options = Serving(host, port, name or model.resolve().name, api_key, tuple(adapter or ()), draft)
+    serve_model(model, options, limits)

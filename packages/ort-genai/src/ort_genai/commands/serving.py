@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from ort_core.errors import NotImplemented
+from ort_core.errors import InvalidArgument, NotImplemented
+from ort_genai.engine.drafts import Drafter, ModelDrafter, NgramDrafter
 from ort_genai.engine.engine import Engine, EngineOptions
-from ort_genai.model import Model
+from ort_genai.model import Adapters, Model
 
 
-def serve_model(folder: Path, *, host: str, port: int, name: str, api_key: str, limits: EngineOptions) -> None:
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where and as what a model is served.
+
+    Attributes:
+        host: address to listen on.
+        port: to listen on.
+        name: of the model, for clients.
+        api_key: that clients must send; empty: none.
+        adapters: ``NAME=FILE`` of each.
+        draft: ``ngrams``, the folder of a smaller model, or empty.
+    """
+
+    host: str
+    port: int
+    name: str
+    api_key: str = ""
+    adapters: tuple[str, ...] = ()
+    draft: str = ""
+
+
+def serve_model(folder: Path, options: Serving, limits: EngineOptions) -> None:
     """Serve a model.
 
     Raises:
         NotImplemented: the server's packages are not installed.
+        InvalidArgument: an adapter is not written ``NAME=FILE``, or takes the model's name.
     """
     try:
         import uvicorn
@@ -21,8 +45,26 @@ def serve_model(folder: Path, *, host: str, port: int, name: str, api_key: str, 
         from ort_genai.server.app import ServerOptions, application
     except ModuleNotFoundError as error:
         raise NotImplemented(f"`ort genai serve` needs {error.name}: pip install ort-genai[serve]") from error
-    engine = Engine(Model(folder), limits)
+    model = Model(folder)
+    engine = Engine(model, limits, adapters=_adapters(model, options), drafter=_drafter(options.draft))
     try:
-        uvicorn.run(application(engine, ServerOptions(name, api_key)), host=host, port=port, ws="none")
+        made = application(engine, ServerOptions(options.name, options.api_key))
+        uvicorn.run(made, host=options.host, port=options.port, ws="none")
     finally:
         engine.close()
+
+
+def _adapters(model: Model, options: Serving) -> Adapters:
+    found = Adapters(model)
+    for text in options.adapters:
+        name, is_pair, file = text.partition("=")
+        if not is_pair or not name or not file or name == options.name:
+            raise InvalidArgument(f"--adapter {text!r}; expected NAME=FILE, with a name other than {options.name!r}")
+        found.load(file, name)
+    return found
+
+
+def _drafter(draft: str) -> Drafter | None:
+    if not draft:
+        return None
+    return NgramDrafter() if draft == "ngrams" else ModelDrafter(Model(draft))

@@ -1,8 +1,9 @@
 """The engine: one thread that steps all running requests together and reads new prompts in between.
 
-A step reads one token of each running request in one run of the model. A waiting prompt is read in parts, a part
-between two steps, so that those who run wait for a part and not for a prompt. Requests are admitted in order of
-arrival, as long as there is room in the batch and for their caches.
+A step reads one token of each running request in one run of the model, or in one run for each adapter. A waiting prompt
+is read in parts, a part between two steps, so that those who run wait for a part and not for a prompt. Requests are
+admitted in order of arrival, as long as there is room in the batch and for their caches, all as long as the longest. A
+request that runs alone may read drafts: tokens that are guessed, read together, and kept as far as they are chosen.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+import ort_core
 from ort_genai.decoder_states import DecoderState
+from ort_genai.engine.drafts import Drafter
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.engine.requests import Finished, FinishReason, GenerationOptions, Request
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
-from ort_genai.model import Model
+from ort_genai.model import Adapters, Model
 
 log = logging.getLogger(__name__)
 _PART = 256  # tokens of a prompt between two steps
@@ -35,12 +38,14 @@ class EngineOptions:
         max_waiting: requests that wait; further ones are refused.
         cache_bytes: of caches of running requests.
         prefix_bytes: of caches that are kept for prompts with the same beginning; 0: none.
+        draft_tokens: that are guessed at once where there is a drafter.
     """
 
     max_batch: int = 8
     max_waiting: int = 1024
     cache_bytes: int = 4 << 30
     prefix_bytes: int = 256 << 20
+    draft_tokens: int = 6
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class _RunningState:
     request: Request
     text: TextState
     logits: np.ndarray
-    nbytes: int
+    longest: int
     cached: int
 
 
@@ -56,9 +61,21 @@ class _RunningState:
 class _ReadingState:
     request: Request
     state: DecoderState
-    nbytes: int
+    longest: int
     cached: int
-    most: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Requests that run with the same adapter: one run of the model steps them all; row n is request n's."""
+
+    state: DecoderState
+    running: list[_RunningState]
+
+    def nbytes(self, further: int = 0) -> int:
+        """Return the bytes of its caches when all texts are as long as they may be, and another one comes."""
+        lengths = [each.longest for each in self.running] + ([further] if further else [])
+        return self.state.nbytes_for(len(lengths), max(lengths)) if lengths else 0
 
 
 @dataclass(slots=True)
@@ -70,6 +87,8 @@ class EngineCounts:
     cached_tokens: int = 0
     tokens: int = 0
     steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
     running: int = 0
     waiting: int = 0
 
@@ -80,18 +99,23 @@ class Engine:
     Args:
         model: to run.
         options: limits.
+        adapters: LoRA weights that requests may name.
+        drafter: guesses the next tokens of a request that runs alone; the texts are the same without one.
     """
 
-    def __init__(self, model: Model, options: EngineOptions | None = None) -> None:
+    def __init__(
+        self, model: Model, options: EngineOptions | None = None, *, adapters: Adapters | None = None,
+        drafter: Drafter | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.options = model, options or EngineOptions()
-        self.counts = EngineCounts()
+        self._counts = EngineCounts()
+        self._adapters, self._drafter = adapters, drafter
         self._waiting: deque[Request] = deque()
-        self._running: list[_RunningState] = []
+        self._lanes: dict[str, _Lane] = {}
         self._reading: _ReadingState | None = None
-        self._state = model.decoder.new_state()
         self._prefixes = PrefixCache(self.options.prefix_bytes)
         self._changed = threading.Condition()
-        self._is_closed = False
+        self._is_closed = self._has_cancelled = False
         self._thread = threading.Thread(target=self._work, name="ort-genai engine", daemon=True)
         self._thread.start()
 
@@ -102,27 +126,11 @@ class Engine:
             InvalidGeneration: the prompt or the options cannot be taken, alone in an empty engine.
             EngineBusy: too many requests wait.
         """
-        decoder, options = self.model.decoder, options or GenerationOptions()
+        options = options or GenerationOptions()
         tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
-        if not tokens:
-            raise InvalidGeneration("the prompt is empty")
-        decoder.check(np.array(tokens, np.int64))
-        if any(not 0 <= token < decoder.vocab_size for token in options.logit_bias):
-            raise InvalidGeneration(f"logit_bias names a token outside 0 to {decoder.vocab_size - 1}")
-        if len(tokens) >= decoder.context_length:
-            raise InvalidGeneration(
-                f"the prompt has {len(tokens)} tokens; the model's context has {decoder.context_length}, and the text "
-                "needs one of them at least"
-            )
-        needed = decoder.cache_bytes(len(tokens) + self._most(tokens, options))
-        if needed > self.options.cache_bytes:
-            raise InvalidGeneration(
-                f"{len(tokens)} tokens and up to {self._most(tokens, options)} more need {needed / 1e6:.3f} MB of "
-                f"caches, the engine has {self.options.cache_bytes / 1e6:.3f}: ask for fewer (max_tokens)"
-            )
-        if options.grammar is not None:
-            self.model.guidance.matcher(options.grammar)  # refused here, to the caller, if it cannot be read
-        request = Request(tokens, options, self._wake)
+        self._check(tokens, options)
+        guide = None if options.grammar is None else self.model.guidance.matcher(options.grammar)
+        request = Request(tokens, options, self._wake, guide)
         with self._changed:
             if self._is_closed:
                 raise EngineBusy("the engine is closed")
@@ -132,9 +140,44 @@ class Engine:
             self._changed.notify()
         return request
 
+    def _check(self, tokens: list[int], options: GenerationOptions) -> None:
+        decoder = self.model.decoder
+        if not tokens:
+            raise InvalidGeneration("the prompt is empty")
+        wrong = [token for token in (*tokens, *options.logit_bias) if not 0 <= token < decoder.vocab_size]
+        if wrong:
+            what = "token" if wrong[0] in tokens else "logit_bias names token"
+            raise InvalidGeneration(
+                f"{what} {wrong[0]} is none of the model's, which are 0 to {decoder.vocab_size - 1}"
+            )
+        if len(tokens) >= decoder.context_length:
+            raise InvalidGeneration(
+                f"the prompt has {len(tokens)} tokens; the model's context has {decoder.context_length}, and the text "
+                "needs one of them at least"
+            )
+        if options.adapter:
+            self._adapter(options.adapter)
+        longest = self._longest(tokens, options)
+        needed = self.model.decoder.new_state().nbytes_for(1, longest)
+        if needed > self.options.cache_bytes:
+            raise InvalidGeneration(
+                f"{len(tokens)} tokens and up to {longest - len(tokens)} more need {needed / 1e6:.3f} MB of "
+                f"caches, the engine has {self.options.cache_bytes / 1e6:.3f}: ask for fewer (max_tokens)"
+            )
+
+    def _adapter(self, name: str) -> ort_core.LoraAdapter:
+        if self._adapters is None:
+            raise InvalidGeneration(f"Adapter not found: {name}; the engine has none")
+        return self._adapters.find(name)
+
     def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> Request:
         """Ask for a text: ``async for piece in engine.generate(...)``; leaving the loop cancels it."""
         return self.submit(prompt, options)
+
+    @property
+    def adapter_names(self) -> list[str]:
+        """The adapters that requests may name."""
+        return [] if self._adapters is None else self._adapters.names()
 
     def close(self) -> None:
         """End what runs and waits; a second call does nothing."""
@@ -152,121 +195,204 @@ class Engine:
 
     def current_counts(self) -> EngineCounts:
         """Return counts with how many run and wait now."""
-        self.counts.running = len(self._running) + (self._reading is not None)
-        self.counts.waiting = len(self._waiting)
-        return self.counts
+        running = sum(len(lane.running) for lane in list(self._lanes.values())) + (self._reading is not None)
+        return replace(self._counts, running=running, waiting=len(self._waiting))
 
     # ------------------------------------------------------------ the engine's thread
 
     def _wake(self) -> None:
         with self._changed:
+            self._has_cancelled = True
             self._changed.notify()
 
-    def _most(self, tokens: list[int], options: GenerationOptions) -> int:
-        room = self.model.decoder.context_length - len(tokens)
-        return room if options.max_tokens is None else min(options.max_tokens, room)
+    def _longest(self, tokens: list[int], options: GenerationOptions) -> int:
+        """Return how many tokens a request's prompt and text may have."""
+        end = self.model.decoder.context_length
+        return end if options.max_tokens is None else min(len(tokens) + options.max_tokens, end)
 
     def _work(self) -> None:
-        while True:
+        try:
+            while True:
+                with self._changed:
+                    while not (self._is_closed or self._waiting or self._lanes or self._reading):
+                        self._changed.wait()
+                    if self._is_closed:
+                        break
+                try:
+                    self._turn()
+                except Exception as error:  # noqa: BLE001 - the border to the callers: each is told, the engine goes on
+                    log.warning("a step failed: %s", error)
+                    self._end_all(FinishReason.ERROR, f"{type(error).__name__}: {error}")
+        finally:  # a library's panic that is no Exception ends the thread: nobody may wait for it then
             with self._changed:
-                while not (self._is_closed or self._waiting or self._running or self._reading):
-                    self._changed.wait()
-                if self._is_closed:
-                    break
-            try:
-                self._turn()
-            except Exception as error:  # noqa: BLE001 - the border to the callers: each is told, the engine goes on
-                log.warning("a step failed: %s", error)
-                self._fail(f"{type(error).__name__}: {error}")
-        self._drop_all(FinishReason.CANCELLED, "")
+                self._is_closed = True
+                waiting = list(self._waiting)
+                self._waiting.clear()
+            self._end_all(FinishReason.CANCELLED, "")
+            for request in waiting:
+                self._finish(request, FinishReason.CANCELLED)
 
     def _turn(self) -> None:
         """Leave out who was cancelled, read a part of a prompt, step those who run."""
-        for place in reversed(range(len(self._running))):
-            if self._running[place].request.is_cancelled:
-                self._leave(place, FinishReason.CANCELLED)
+        if self._has_cancelled:
+            self._leave_out()
         self._admit()
         if self._reading is not None:
             self._read_part(self._reading)
-        if self._running:
-            self._step()
+        for name in list(self._lanes):
+            self._step(self._lanes[name])
+            if not self._lanes[name].running:
+                del self._lanes[name]
+
+    def _leave_out(self) -> None:
+        with self._changed:
+            self._has_cancelled = False
+            gone = [each for each in self._waiting if each.is_cancelled]
+            self._waiting = deque(each for each in self._waiting if not each.is_cancelled)
+        for request in gone:
+            self._finish(request, FinishReason.CANCELLED)
+        for name, lane in list(self._lanes.items()):
+            for place in reversed(range(len(lane.running))):
+                if lane.running[place].request.is_cancelled:
+                    self._leave(lane, place, FinishReason.CANCELLED)
+            if not lane.running:
+                del self._lanes[name]
 
     def _admit(self) -> None:
-        if self._reading is not None or len(self._running) >= self.options.max_batch:
+        running = sum(len(lane.running) for lane in self._lanes.values())
+        if self._reading is not None or running >= self.options.max_batch:
             return
-        used = sum(each.nbytes for each in self._running)
         with self._changed:
-            while self._waiting and self._waiting[0].is_cancelled:
-                self._finish(self._waiting.popleft(), FinishReason.CANCELLED)
             if not self._waiting:
                 return
             request = self._waiting[0]
-            most = self._most(request.prompt, request.options)
-            nbytes = self.model.decoder.cache_bytes(len(request.prompt) + most)
-            if used + nbytes > self.options.cache_bytes:
+            longest = self._longest(request.prompt, request.options)
+            if running and self._bytes_with(request, longest) > self.options.cache_bytes:
                 return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
             self._waiting.popleft()
-        state = self.model.decoder.new_state()
-        known = self._prefixes.find(request.prompt)
+        state = self._new_state(request.options.adapter)
+        known = self._prefixes.find(request.prompt, request.options.adapter)
         if known is None:
             state.add_row()
         else:
             state.import_row(known)
-        self._reading = _ReadingState(request, state, nbytes, state.lengths[0], most)
-        self.counts.requests += 1
-        self.counts.prompt_tokens += len(request.prompt)
-        self.counts.cached_tokens += state.lengths[0]
+        self._reading = _ReadingState(request, state, longest, state.lengths[0])
+        self._counts.requests += 1
+        self._counts.prompt_tokens += len(request.prompt)
+        self._counts.cached_tokens += state.lengths[0]
+
+    def _bytes_with(self, request: Request, longest: int) -> int:
+        """Return the bytes of all caches with a further request, its prompt's own among them while it is read."""
+        lanes = {**self._lanes}
+        own = lanes.pop(request.options.adapter, None) or _Lane(self.model.decoder.new_state(), [])
+        reading = own.state.nbytes_for(1, len(request.prompt))
+        return own.nbytes(longest) + reading + sum(lane.nbytes() for lane in lanes.values())
+
+    def _new_state(self, adapter: str) -> DecoderState:
+        state = self.model.decoder.new_state()
+        if adapter:
+            state.run_options = ort_core.RunOptions()
+            state.run_options.add_active_adapter(self._adapter(adapter))
+        return state
 
     def _read_part(self, reading: _ReadingState) -> None:
-        request, state = reading.request, reading.state
+        """Read a part of a prompt; what goes wrong with it is its request's alone."""
+        request = reading.request
         if request.is_cancelled:
             self._reading = None
             self._finish(request, FinishReason.CANCELLED, reading.cached)
             return
+        try:
+            self._read_further(reading)
+        except Exception as error:  # noqa: BLE001 - the border to the caller, who is told; others' caches are untouched
+            log.warning("a prompt could not be read: %s", error)
+            self._reading = None
+            self._finish(request, FinishReason.ERROR, reading.cached, 0, f"{type(error).__name__}: {error}")
+
+    def _read_further(self, reading: _ReadingState) -> None:
+        request, state = reading.request, reading.state
         done = state.lengths[0]
         logits = state.read(0, np.array(request.prompt[done : done + _PART], np.int64))
         if state.lengths[0] < len(request.prompt):
             return
         caches = state.export_row(0)
         if self.options.prefix_bytes:
-            self._prefixes.keep(request.prompt, caches)
-        decoder, grammar = self.model.decoder, request.options.grammar
-        guide = None if grammar is None else self.model.guidance.matcher(grammar)
-        text = TextState(request.options, request.prompt, self.model.text, decoder.end_tokens, guide, reading.most)
-        self._state.import_row(caches)
-        self._running.append(_RunningState(request, text, logits, reading.nbytes, reading.cached))
-        self._reading = None
+            self._prefixes.keep(request.prompt, caches, request.options.adapter)
+        most = reading.longest - len(request.prompt)
+        text = TextState(
+            request.options, request.prompt, self.model.text, self.model.decoder.end_tokens, request.guide, most
+        )
+        adapter = request.options.adapter
+        lane = self._lanes.get(adapter) or _Lane(self._new_state(adapter), [])
+        lane.state.import_row(caches)
+        lane.running.append(_RunningState(request, text, logits, reading.longest, reading.cached))
+        self._lanes[adapter], self._reading = lane, None
 
-    def _step(self) -> None:
+    # ------------------------------------------------------------ steps
+
+    def _step(self, lane: _Lane) -> None:
         """Choose a token for each running request; those that go on are read together."""
-        for place in reversed(range(len(self._running))):
-            running = self._running[place]
-            try:
-                piece, reason = running.text.take(running.logits)
-            except InvalidGeneration as error:  # a grammar that ends nowhere: this text's own fault
-                self._leave(place, FinishReason.ERROR, str(error))
-                continue
-            running.request.put(piece)
-            self.counts.tokens += 1
-            if reason is not None:
-                self._leave(place, reason)
-        if not self._running:
+        for place in reversed(range(len(lane.running))):
+            self._take(lane, place, lane.running[place].logits)
+        if not lane.running:
             return
-        tokens = np.array([each.text.tokens[-1] for each in self._running], np.int64)
-        logits = self._state.step(tokens)
-        self.counts.steps += 1
-        for running, row in zip(self._running, logits, strict=True):
+        self._counts.steps += 1
+        if self._drafter is not None and len(lane.running) == 1 and len(self._lanes) == 1 and self._reading is None:
+            drafts = self._drafts(lane.running[0])
+            if drafts:
+                self._step_by_drafts(lane, drafts)
+                return
+        tokens = np.array([each.text.tokens[-1] for each in lane.running], np.int64)
+        for running, row in zip(lane.running, lane.state.step(tokens), strict=True):
             running.logits = row
 
-    def _leave(self, place: int, reason: FinishReason, error: str = "") -> None:
-        running = self._running[place]
+    def _take(self, lane: _Lane, place: int, logits: np.ndarray) -> None:
+        reason, error = self._choose(lane.running[place], logits)
+        if reason is not None:
+            self._leave(lane, place, reason, error)
+
+    def _choose(self, running: _RunningState, logits: np.ndarray) -> tuple[FinishReason | None, str]:
+        """Choose a token for a request and hand it over; return why the text ends, if it does, and what failed."""
+        try:
+            piece, reason = running.text.take(logits)
+        except InvalidGeneration as error:  # a grammar that ends nowhere, NaN: this text's own fault
+            return FinishReason.ERROR, str(error)
+        running.request.put(piece)
+        self._counts.tokens += 1
+        return reason, ""
+
+    def _drafts(self, running: _RunningState) -> list[int]:
+        read = running.request.prompt + running.text.tokens
+        count = min(self.options.draft_tokens, running.longest - len(read))
+        return [] if count < 1 or self._drafter is None else self._drafter.guess(read, count)
+
+    def _step_by_drafts(self, lane: _Lane, drafts: list[int]) -> None:
+        """Read the last token and guesses behind it; guesses count as far as they are what is chosen."""
+        running, before = lane.running[0], lane.state.lengths[0]
+        rows = lane.state.read_all(0, np.array([running.text.tokens[-1], *drafts], np.int64))
+        self._counts.drafted += len(drafts)
+        for place, guess in enumerate(drafts):
+            reason, error = self._choose(running, rows[place])
+            if reason is None and running.text.tokens[-1] == guess:
+                self._counts.accepted += 1
+                continue
+            lane.state.rewind(0, before + place + 1)  # what was guessed from here on was not chosen
+            if reason is not None:
+                self._leave(lane, 0, reason, error)
+            else:
+                running.logits = lane.state.step(np.array(running.text.tokens[-1:], np.int64))[0]
+            return
+        running.logits = rows[-1]
+
+    def _leave(self, lane: _Lane, place: int, reason: FinishReason, error: str = "") -> None:
+        running = lane.running[place]
         if self.options.prefix_bytes and reason is not FinishReason.ERROR:
             read = running.request.prompt + running.text.tokens
-            self._prefixes.keep(read, self._state.export_row(place))
-        self._state.drop_row(place)
-        last = self._running.pop()
-        if place < len(self._running):
-            self._running[place] = last
+            self._prefixes.keep(read, lane.state.export_row(place), running.request.options.adapter)
+        lane.state.drop_row(place)
+        last = lane.running.pop()
+        if place < len(lane.running):
+            lane.running[place] = last
         self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
 
     def _finish(
@@ -274,21 +400,12 @@ class Engine:
     ) -> None:
         request.put(Finished(reason, len(request.prompt), cached, tokens, error))
 
-    def _fail(self, text: str) -> None:
-        """End all that were part of a step that failed, and begin with empty caches."""
+    def _end_all(self, reason: FinishReason, error: str) -> None:
+        """End all that run or are read, and begin with empty caches."""
         reading, self._reading = self._reading, None
-        for running in self._running:
-            self._finish(running.request, FinishReason.ERROR, running.cached, len(running.text.tokens), text)
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            for running in lane.running:
+                self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
         if reading is not None:
-            self._finish(reading.request, FinishReason.ERROR, reading.cached, 0, text)
-        self._running, self._state = [], self.model.decoder.new_state()
-
-    def _drop_all(self, reason: FinishReason, text: str) -> None:
-        for running in self._running:
-            self._finish(running.request, reason, running.cached, len(running.text.tokens), text)
-        if self._reading is not None:
-            self._finish(self._reading.request, reason, self._reading.cached)
-        with self._changed:
-            while self._waiting:
-                self._finish(self._waiting.popleft(), reason)
-        self._running, self._reading = [], None
+            self._finish(reading.request, reason, reading.cached, 0, error)

@@ -10,6 +10,7 @@ from ort_genai.decoder_states import RowCaches
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    adapter: str
     tokens: tuple[int, ...]
     caches: RowCaches
 
@@ -25,28 +26,35 @@ class PrefixCache:
 
     def __init__(self, limit: int) -> None:
         self._limit, self.nbytes = limit, 0
-        self._entries: OrderedDict[tuple[int, ...], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, tuple[int, ...]], _Entry] = OrderedDict()
 
-    def find(self, tokens: list[int]) -> RowCaches | None:
-        """Return caches of the longest beginning of a prompt, one token short of it at most."""
+    def find(self, tokens: list[int], adapter: str = "") -> RowCaches | None:
+        """Return caches of the longest beginning of a prompt, one token short of it at most.
+
+        Args:
+            tokens: of the prompt.
+            adapter: that it is read with: caches of another one are of other weights.
+        """
         best, length = None, 0
         for entry in self._entries.values():
+            if entry.adapter != adapter:
+                continue
             same = min(_common(entry.tokens, tokens), len(tokens) - 1, entry.caches.length)
             if same > length:
                 best, length = entry, same
         if best is None:
             return None
-        self._entries.move_to_end(best.tokens)
+        self._entries.move_to_end((best.adapter, best.tokens))
         return best.caches.shortened(length)
 
-    def keep(self, tokens: list[int], caches: RowCaches) -> None:
+    def keep(self, tokens: list[int], caches: RowCaches, adapter: str = "") -> None:
         """Keep caches of tokens that were read; those of their beginnings are not needed any more."""
         if caches.nbytes > self._limit:
             return
         key = tuple(tokens[: caches.length])
-        for old in [each for each in self._entries if each == key[: len(each)]]:
+        for old in [each for each in self._entries if each == (adapter, key[: len(each[1])])]:
             self.nbytes -= self._entries.pop(old).caches.nbytes
-        self._entries[key] = _Entry(key, caches)
+        self._entries[adapter, key] = _Entry(adapter, key, caches)
         self.nbytes += caches.nbytes
         while self.nbytes > self._limit:
             self.nbytes -= self._entries.popitem(last=False)[1].caches.nbytes

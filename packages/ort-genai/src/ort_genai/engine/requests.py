@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ort_genai.errors import InvalidGeneration
-from ort_genai.guidance import Grammar
+from ort_genai.errors import GenerationFailed, InvalidGeneration
+from ort_genai.guidance import Grammar, Guide
 
 
 class FinishReason(enum.StrEnum):
@@ -30,7 +31,7 @@ class GenerationOptions:
         min_tokens: before a text may end.
         temperature: 0: the most likely token each time.
         top_k: tokens among which one is drawn; 0: all.
-        top_p: share of probability among whose tokens one is drawn.
+        top_p: share of probability among whose tokens one is drawn; 0: the most likely token alone.
         min_p: least share of the most likely token's probability.
         seed: of draws; ``None``: another one each time.
         repetition_penalty: factor against tokens of the prompt and the text.
@@ -41,6 +42,7 @@ class GenerationOptions:
         log_probabilities: how many of the likeliest tokens are told at each place; 0: only that of the token taken.
         tells_log_probabilities: whether any are told.
         grammar: that the text follows.
+        adapter: name of the LoRA weights to run with, among those of the engine; empty: none.
     """
 
     max_tokens: int | None = None
@@ -58,6 +60,7 @@ class GenerationOptions:
     log_probabilities: int = 0
     tells_log_probabilities: bool = False
     grammar: Grammar | None = None
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -72,6 +75,8 @@ class GenerationOptions:
             raise InvalidGeneration(
                 f"repetition_penalty = {self.repetition_penalty}, max_tokens = {self.max_tokens}; expected more than 0"
             )
+        if not all(math.isfinite(bias) for bias in self.logit_bias.values()):
+            raise InvalidGeneration("logit_bias has a value that is no finite number")
         if "" in self.stop:
             raise InvalidGeneration("a stop string is empty")
 
@@ -130,13 +135,17 @@ class Request:
         prompt: tokens.
         options: how.
         wake: is called when it is cancelled.
+        guide: of the grammar.
     """
 
-    def __init__(self, prompt: list[int], options: GenerationOptions, wake: Callable[[], None]) -> None:
-        self.prompt, self.options = prompt, options
+    def __init__(
+        self, prompt: list[int], options: GenerationOptions, wake: Callable[[], None], guide: Guide | None = None
+    ) -> None:
+        self.prompt, self.options, self.guide = prompt, options, guide
         self.finished: Finished | None = None
         self.is_cancelled = False
         self._wake = wake
+        self._whole: str | None = None
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
@@ -149,13 +158,16 @@ class Request:
         """Hand over an event; the engine calls this."""
         self._events.put(event)
         listener = self._listener
-        if listener is not None:
-            loop, heard = listener
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(heard.set)
+        if listener is None:
+            return
+        loop, heard = listener
+        try:
+            loop.call_soon_threadsafe(heard.set)
+        except RuntimeError:  # the loop was closed with this text unread: nobody waits for it any more
+            self._listener, self.is_cancelled = None, True
 
     def __iter__(self) -> Iterator[Piece]:
-        while True:
+        while self.finished is None:
             event = self._events.get()
             if isinstance(event, Finished):
                 self._end(event)
@@ -166,7 +178,7 @@ class Request:
         heard = asyncio.Event()
         self._listener = asyncio.get_running_loop(), heard
         try:
-            while True:
+            while self.finished is None:
                 try:
                     event = self._events.get_nowait()
                 except queue.Empty:
@@ -183,14 +195,16 @@ class Request:
                 self.cancel()
 
     def text(self) -> str:
-        """Wait for the end and return the text.
+        """Wait for the end and return the text, or what is left of it where pieces were taken before.
 
         Raises:
-            InvalidGeneration: the generation failed.
+            GenerationFailed: the generation failed.
         """
-        return "".join(piece.text for piece in self)
+        if self._whole is None:
+            self._whole = "".join(piece.text for piece in self)
+        return self._whole
 
     def _end(self, event: Finished) -> None:
         self.finished = event
         if event.reason is FinishReason.ERROR:
-            raise InvalidGeneration(event.error)
+            raise GenerationFailed(event.error)

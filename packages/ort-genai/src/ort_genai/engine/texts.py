@@ -36,14 +36,14 @@ class TextState:
     ) -> None:
         self._options, self._ends, self._guide, self._most = options, ends, guide, most
         self._stream = TextStream(text)
-        self._prompt_tokens = list(prompt)
+        self._read = list(prompt)  # the prompt, then the text
         self._counts: Counter[int] = Counter()
         self._held = ""  # text that may be the beginning of a stop string
         self._random = np.random.Generator(np.random.PCG64(options.seed))
         self._search = SearchOptions(
-            do_sample=options.temperature > 0, temperature=options.temperature or 1.0, top_k=options.top_k,
-            top_p=options.top_p, min_p=options.min_p, repetition_penalty=options.repetition_penalty,
-            min_length=len(prompt) + options.min_tokens,
+            do_sample=options.temperature > 0 and options.top_p > 0, temperature=options.temperature or 1.0,
+            top_k=options.top_k, top_p=options.top_p, min_p=options.min_p,
+            repetition_penalty=options.repetition_penalty, min_length=len(prompt) + options.min_tokens,
         )  # fmt: skip
         self.tokens: list[int] = []
 
@@ -55,6 +55,7 @@ class TextState:
             self._guide.take(token)
         chance, likeliest = self._chances(logits, token)
         self.tokens.append(token)
+        self._read.append(token)
         self._counts[token] += 1
         if token in self._ends:
             return Piece(self._rest(), token, chance, likeliest), FinishReason.STOP
@@ -84,7 +85,7 @@ class TextState:
 
     def _shaped(self, logits: np.ndarray) -> np.ndarray:
         options = self._options
-        found = penalized(logits, self._prompt_tokens + self.tokens, self._search, self._ends)
+        found = penalized(logits, self._read, self._search, self._ends)
         if self._counts and (options.presence_penalty or options.frequency_penalty):
             found = found.astype(np.float32)
             places = list(self._counts)

@@ -18,11 +18,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from ort_core.errors import OrtError
 from ort_genai.engine.engine import Engine
 from ort_genai.engine.requests import Piece, Request
-from ort_genai.errors import EngineBusy, InvalidGeneration
+from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
 from ort_genai.server.answers import AnswerHead, ChoiceState, chat_chances, completion_chances, usage_of
 from ort_genai.server.schemas import ChatBody, CompletionBody, Sampling
 from ort_genai.server.tool_calls import calls_in, with_tools
@@ -90,6 +91,9 @@ class _Routes:
             except EngineBusy as error:
                 self._answers["refused"] += 1
                 return _error(503, str(error), "server_error", "overloaded")
+            except GenerationFailed as error:
+                log.warning("a text failed: %s", error)
+                return _error(500, str(error), "server_error")
             except InvalidGeneration as error:
                 self._answers["refused"] += 1
                 return _error(400, str(error))
@@ -126,7 +130,8 @@ class _Routes:
         for name, kind, value in (
             ("requests_total", "counter", counts.requests), ("prompt_tokens_total", "counter", counts.prompt_tokens),
             ("cached_prompt_tokens_total", "counter", counts.cached_tokens), ("tokens_total", "counter", counts.tokens),
-            ("steps_total", "counter", counts.steps), ("running", "gauge", counts.running),
+            ("steps_total", "counter", counts.steps), ("drafted_tokens_total", "counter", counts.drafted),
+            ("accepted_tokens_total", "counter", counts.accepted), ("running", "gauge", counts.running),
             ("waiting", "gauge", counts.waiting), ("answers_total", "counter", self._answers["ok"]),
             ("refusals_total", "counter", self._answers["refused"]),
         ):  # fmt: skip
@@ -134,46 +139,50 @@ class _Routes:
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def models(self, _: HttpRequest) -> Response:
-        """List the one model."""
-        return JSONResponse({"object": "list", "data": [self._described()]})
+        """List the model, alone and with each of its adapters."""
+        names = [self._options.name, *self._engine.adapter_names]
+        return JSONResponse({"object": "list", "data": [self._described(name) for name in names]})
 
     async def one_model(self, request: HttpRequest) -> Response:
-        """Describe the model."""
-        self._check_model(request.path_params["name"])
-        return JSONResponse(self._described())
+        """Describe the model, or the model with an adapter."""
+        adapter = self._adapter_of(request.path_params["name"])
+        return JSONResponse(self._described(adapter or self._options.name))
 
     async def embed(self, _: HttpRequest) -> Response:
         """Refuse: a decoder's graph gives logits alone."""
         raise _Refused(501, "this model gives no embeddings: its graph has logits alone", "invalid_request_error")
 
-    def _described(self) -> dict[str, Any]:  # Any: JSON
+    def _described(self, name: str) -> dict[str, Any]:  # Any: JSON
         return {
-            "id": self._options.name, "object": "model", "created": self._started, "owned_by": "ort-genai",
+            "id": name, "object": "model", "created": self._started, "owned_by": "ort-genai",
             "context_length": self._engine.model.decoder.context_length,
         }  # fmt: skip
 
-    def _check_model(self, name: str) -> None:
-        if name and name != self._options.name:
-            raise _Refused(
-                404, f"the model {name!r} is not here; there is {self._options.name!r}", code="model_not_found"
-            )
+    def _adapter_of(self, name: str) -> str:
+        """Return the adapter that a model's name stands for; empty for the model itself."""
+        if name in ("", self._options.name):
+            return ""
+        if name not in self._engine.adapter_names:
+            known = ", ".join([self._options.name, *self._engine.adapter_names])
+            raise _Refused(404, f"the model {name!r} is not here; there is {known}", code="model_not_found")
+        return name
 
     # ------------------------------------------------------------ texts
 
     async def chat(self, request: HttpRequest) -> Response:
         """Answer a conversation."""
         body = await read_body(request, ChatBody, self._options.max_body)
-        self._check_model(body.model)
+        adapter = self._adapter_of(body.model)
         tools = [each.model_dump(exclude_none=True) for each in body.used_tools()]
         names = [each.function.name for each in body.used_tools()]
         messages = with_tools(body.plain_messages(), tools, self._text.template)
-        prompt = self._text.encode(self._text.chat(messages, tools=tools or None), has_special=False)
         limit = body.max_completion_tokens or body.max_tokens or self._options.max_tokens
-        asked = self._submit_all(
-            [prompt], body, max_tokens=limit, grammar=body.grammar(), tells_log_probabilities=body.logprobs,
-            log_probabilities=body.top_logprobs,
+        prompt = await asyncio.to_thread(self._chat_tokens, messages, tools)
+        asked = await asyncio.to_thread(
+            self._submit_all, [prompt], body, max_tokens=limit, grammar=body.grammar(), adapter=adapter,
+            tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
         )  # fmt: skip
-        head = AnswerHead("chat.completion", self._options.name)
+        head = AnswerHead("chat.completion", adapter or self._options.name)
 
         def whole(place: int, pieces: Sequence[Piece], reason: str) -> dict[str, Any]:  # Any: JSON
             text = "".join(piece.text for piece in pieces)
@@ -212,16 +221,16 @@ class _Routes:
     async def complete(self, request: HttpRequest) -> Response:
         """Go on with texts."""
         body = await read_body(request, CompletionBody, self._options.max_body)
-        self._check_model(body.model)
-        prompts = [each if isinstance(each, list) else self._text.encode(each) for each in body.prompts()]
+        adapter = self._adapter_of(body.model)
+        prompts = await asyncio.to_thread(self._completion_tokens, body)
         if not prompts or len(prompts) * body.n > 128:
             raise InvalidGeneration(f"{len(prompts)} prompts with {body.n} choices each; expected 1 to 128 texts")
         limit = body.max_tokens or 16  # OpenAI's own number for this route
-        asked = self._submit_all(
-            prompts, body, max_tokens=limit, tells_log_probabilities=body.logprobs is not None,
-            log_probabilities=body.logprobs or 0,
+        asked = await asyncio.to_thread(
+            self._submit_all, prompts, body, max_tokens=limit, adapter=adapter,
+            tells_log_probabilities=body.logprobs is not None, log_probabilities=body.logprobs or 0,
         )  # fmt: skip
-        head = AnswerHead("text_completion", self._options.name)
+        head = AnswerHead("text_completion", adapter or self._options.name)
         starts = [self._text.decode(prompts[place // body.n]) if body.echo else "" for place in range(len(asked))]
 
         def whole(place: int, pieces: Sequence[Piece], reason: str) -> dict[str, Any]:  # Any: JSON
@@ -241,6 +250,12 @@ class _Routes:
             for place, text in enumerate(starts) if text
         ]  # fmt: skip
         return await self._answered(request, body, asked, head, (first, whole, part, last))
+
+    def _chat_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> list[int]:
+        return self._text.encode(self._text.chat(messages, tools=tools or None), has_special=False)
+
+    def _completion_tokens(self, body: CompletionBody) -> list[list[int]]:
+        return [each if isinstance(each, list) else self._text.encode(each) for each in body.prompts()]
 
     def _submit_all(self, prompts: Sequence[list[int]], body: Sampling, **more: Any) -> list[Request]:  # Any: options
         asked: list[Request] = []
@@ -263,12 +278,28 @@ class _Routes:
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
             events = _events(asked, head, (first, part, last), prompts if usage else None)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+            return _Events(asked, events)
         states = await _all_of(request, asked)
         choices = [
             whole(place, state.pieces, _reason(asked[place])) for place, state in enumerate(states)
         ]  # fmt: skip
         return JSONResponse(head.object(choices, usage=usage_of(asked, prompts)))
+
+
+class _Events(StreamingResponse):
+    """A stream of events; when it ends, even before its first event was asked for, so do the texts."""
+
+    def __init__(self, asked: Sequence[Request], events: AsyncIterator[str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        self._asked = asked
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for each in self._asked:
+                if each.finished is None:
+                    each.cancel()
 
 
 async def _all_of(request: HttpRequest, asked: Sequence[Request]) -> list[ChoiceState]:

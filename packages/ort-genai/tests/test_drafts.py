@@ -1,0 +1,88 @@
+"""Texts are the same with and without guesses of their next tokens."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from genai_built import built
+from test_engine import Options, tokens_of
+
+import ort_genai as og
+from ort_genai.engine.drafts import ModelDrafter, NgramDrafter
+from ort_genai.errors import InvalidGeneration
+from ort_genai.guidance import Grammar, GrammarKind
+
+SCHEMA = {"type": "array", "items": {"type": "integer", "maximum": 9, "minimum": 0}, "minItems": 5, "maxItems": 9}
+CASES = {
+    "greedy": Options(max_tokens=60),
+    "drawn": Options(max_tokens=40, temperature=0.8, top_k=20, seed=4),
+    "penalized": Options(max_tokens=40, frequency_penalty=0.5),
+    "to the context's end": Options(),
+    "stopped": Options(max_tokens=60, stop=("a", "th")),
+    "by a grammar": Options(max_tokens=40, grammar=Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA))),
+}
+PROMPTS = ([7, 101, 33, 250, 12] * 3, [5], [1, 2, 1, 2, 1, 2, 1])
+
+
+class WrongDrafter:
+    """Guesses what nobody takes."""
+
+    def guess(self, tokens, count):
+        return [(tokens[-1] + 1) % 250] * count
+
+
+@pytest.fixture(scope="module")
+def model():
+    return og.Model(built())
+
+
+def drafters(model):
+    smaller = og.Model(built("qwen2"))
+    return {
+        "n-grams": NgramDrafter(),
+        "itself": ModelDrafter(model),
+        "other": ModelDrafter(smaller),
+        "wrong": WrongDrafter(),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_guesses_change_no_text(model, case):
+    with og.Engine(model) as engine:
+        plain = [tokens_of(engine.submit(prompt, CASES[case])) for prompt in PROMPTS]
+    for name, drafter in drafters(model).items():
+        with og.Engine(model, drafter=drafter) as engine:
+            found = [tokens_of(engine.submit(prompt, CASES[case])) for prompt in PROMPTS]
+            again = tokens_of(engine.submit(PROMPTS[0], CASES[case]))  # from caches that were kept
+        assert found == plain, name
+        assert again == plain[0], name
+
+
+def test_guesses_that_are_right_save_steps(model):
+    with og.Engine(model, drafter=ModelDrafter(model)) as engine:
+        count = len(tokens_of(engine.submit(PROMPTS[0], Options(max_tokens=60, min_tokens=60))))
+        counts = engine.current_counts()
+    assert count == 60
+    assert counts.accepted >= counts.drafted - 1 > 40  # the last token ends the text, guessed or not
+    assert counts.steps < 15
+
+
+def test_several_at_once_are_stepped_together(model):
+    options = Options(max_tokens=30, min_tokens=30)
+    with og.Engine(model) as engine:
+        plain = [tokens_of(engine.submit(prompt, options)) for prompt in PROMPTS]
+    with og.Engine(model, drafter=NgramDrafter()) as engine:
+        asked = [engine.submit(prompt, options) for prompt in PROMPTS]
+        assert [tokens_of(each) for each in asked] == plain
+
+
+def test_n_grams_guess_what_followed_last():
+    drafter = NgramDrafter(longest=3, shortest=2)
+    assert drafter.guess([1, 2, 3, 9, 1, 2, 3], 2) == [9, 1]
+    assert drafter.guess([1, 2, 5, 8, 2, 5], 9) == [8, 2, 5]
+    assert drafter.guess([1, 2, 7, 1, 2, 8, 1, 2], 1) == [8]
+    assert drafter.guess([1, 2, 3], 4) == []
+    assert drafter.guess([1], 4) == []
+    with pytest.raises(InvalidGeneration):
+        NgramDrafter(longest=1, shortest=2)
