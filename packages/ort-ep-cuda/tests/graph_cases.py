@@ -233,8 +233,12 @@ def _nbits(
     dtype: str = "float",
     points: str = "",
     bias: bool = False,
+    fits: bool = False,
 ) -> GraphCase:
-    """A product of weights of few bits, of 21 columns, whose zero points are bytes, numbers, or not there."""
+    """A product of weights of few bits, of 21 columns, whose zero points are bytes, numbers, or not there.
+
+    With ``fits`` each weight is a number of the element type, in which they are written out for many rows.
+    """
     blocks = -(-inner // block)
     of_points = {"": (), "bytes": (21, -(-blocks * bits // 8)), "numbers": (21, blocks)}[points]
     array = "f2" if dtype == "float16" else "f4"
@@ -248,8 +252,10 @@ def _nbits(
         f"uint8[21,{blocks},{block * bits // 8}] b",
         f"{dtype}[21,{blocks}] s",
     ]
+    if fits:
+        feeds["s"] = np.full((21, blocks), 0.25, array)
     if points:
-        feeds["z"] = _bytes("u1", *of_points) if points == "bytes" else (_normal(*of_points) * 3 + 7).astype(array)
+        feeds["z"] = _bytes("u1", *of_points) if points == "bytes" else (_normal(*of_points) * 3 + 7).round(0 if fits else 7).astype(array)
         inputs.append(f"{'uint8' if points == 'bytes' else dtype}[{','.join(map(str, of_points))}] z")
     if bias:
         feeds["c"], _ = _normal(21, dtype=array), inputs.append(f"{dtype}[21] c")
@@ -268,7 +274,7 @@ BITS = (
     _nbits("of_one_row", (1,), 40, points="bytes", bias=True), _nbits("of_two", (1, 3), 37, 2, points="bytes"),
     _nbits("of_eight", (2, 1), 300, 8, points="bytes"), _nbits("with_numbers", (5,), 48, points="numbers", bias=True),
     _nbits("of_half", (1,), 64, block=32, dtype="float16", points="bytes", bias=True),
-    _nbits("of_many_rows", (2, 20), 37, bias=True), _nbits("of_many_half_rows", (17,), 300, 8, block=64, dtype="float16", points="numbers"),
+    _nbits("of_many_rows", (2, 20), 37, bias=True), _nbits("of_many_half_rows", (17,), 300, 8, block=64, dtype="float16", points="numbers", fits=True),
     _case("table_of_four_bits", _TABLE.format(width=20, blocks=3, long=40, bits=4, more=", uint8[9,2] z", z=", z"), d=_bytes("u1", 9, 20), i=_PLACES, s=np.abs(_normal(9, 3)), z=_bytes("u1", 9, 2)),
     _case("table_of_eight_bits", _TABLE.format(width=40, blocks=3, long=40, bits=8, more="", z=""), d=_bytes("u1", 9, 40), i=_PLACES, s=np.abs(_normal(9, 3))),
 )  # fmt: skip
