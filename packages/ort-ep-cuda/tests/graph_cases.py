@@ -255,7 +255,11 @@ def _nbits(
     if fits:
         feeds["s"] = np.full((21, blocks), 0.25, array)
     if points:
-        feeds["z"] = _bytes("u1", *of_points) if points == "bytes" else (_normal(*of_points) * 3 + 7).round(0 if fits else 7).astype(array)
+        feeds["z"] = (
+            _bytes("u1", *of_points)
+            if points == "bytes"
+            else (_normal(*of_points) * 3 + 7).round(0 if fits else 7).astype(array)
+        )
         inputs.append(f"{'uint8' if points == 'bytes' else dtype}[{','.join(map(str, of_points))}] z")
     if bias:
         feeds["c"], _ = _normal(21, dtype=array), inputs.append(f"{dtype}[21] c")
