@@ -10,8 +10,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from ort_core.errors import InvalidValue
+from ort_core.errors import InvalidType, InvalidValue
 from ort_core.tensors import dlpack
+from ort_core.tensors.dlpack_capsules import EXPORTED
 from ort_core.tensors.ort_value import OrtValue
 
 TYPES = ["bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
@@ -36,21 +37,21 @@ def test_types_of_numpy_go_out_and_come_in_without_a_copy(dtype):
 
 
 def test_memory_is_kept_while_anyone_uses_it_and_released_afterwards():
-    before = len(dlpack._exported)
+    before = len(EXPORTED)
     found = OrtValue.from_dlpack(OrtValue.of(np.arange(1000).astype(ml_dtypes.bfloat16)))
     gc.collect()
     array = found.numpy()[10:20]
     del found
     gc.collect()
-    assert len(dlpack._exported) == before + 1
+    assert len(EXPORTED) == before + 1
     assert array.tolist() == list(range(10, 20))
     del array
     gc.collect()
-    assert len(dlpack._exported) == before
+    assert len(EXPORTED) == before
     capsule = OrtValue.of(np.zeros(3, ml_dtypes.bfloat16)).__dlpack__()
     del capsule  # nobody consumed it
     gc.collect()
-    assert len(dlpack._exported) == before
+    assert len(EXPORTED) == before
 
 
 def test_onnxruntime_consumes_what_is_exported():
@@ -77,14 +78,14 @@ def test_data_on_another_device_and_foreign_objects_are_refused():
 
     with pytest.raises(InvalidValue, match="device type 2"):
         OrtValue.from_dlpack(Elsewhere())
-    with pytest.raises(InvalidValue, match="expected an object with __dlpack__"):
+    with pytest.raises(InvalidType, match="expected an object with __dlpack__"):
         OrtValue.from_dlpack(3)
 
 
 _LATE_CONSUMER = """
 import ctypes, gc
 import ml_dtypes, numpy as np
-from ort_core.tensors import dlpack
+from ort_core.tensors import dlpack, dlpack_capsules
 
 python = ctypes.pythonapi
 pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
@@ -98,12 +99,13 @@ class Consumer:
         used = b"used_dltensor"
         kept(used)
         rename(capsule, used)
-        managed = dlpack._DLManagedTensor.from_address(self.address)
+        managed = dlpack_capsules.DLManagedTensor.from_address(self.address)
         self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)
 
 consumer = Consumer(dlpack.to_dlpack(np.ones(4, ml_dtypes.bfloat16)))
 unconsumed = dlpack.to_dlpack(np.ones(4, ml_dtypes.bfloat16))
-vars(dlpack).clear()  # as the interpreter does at its end with modules that are still held
+for module in (dlpack, dlpack_capsules):
+    vars(module).clear()  # as the interpreter does at its end with modules that are still held
 gc.collect()
 consumer.deleter(consumer.address)
 del unconsumed

@@ -138,6 +138,10 @@ class CudaDeviceApi:
         with self._native:
             return CudaStream(self.device, _sdk.adopted_stream(native_handle, self.device.index))
 
+    def device_of(self, address: int) -> int:
+        """Return the number of the device on which memory lies."""
+        return int(self._library.cuda.runtime.pointerGetAttributes(address).device)
+
     def current(self) -> AbstractContextManager[object]:
         """Return what makes the device the one that calls of this thread into CUDA mean."""
         return self._library.cuda.Device(self.device.index)

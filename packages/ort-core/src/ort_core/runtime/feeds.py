@@ -16,7 +16,7 @@ import numpy as np
 from ort_core.errors import EmptyFeed, InvalidArgument, InvalidMapping, InvalidValue, MissingInput, did_you_mean
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ort_core.tensors.device_array import DeviceArray
+from ort_core.tensors.device_array import DeviceArray, may_lie_elsewhere
 from ort_core.tensors.ort_value import OrtValue, RuntimeValue, string_array, text_of, type_of
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
@@ -207,7 +207,8 @@ class _Conversion:
         if value is None:
             raise EmptyFeed(f"Missing Input: {self._name}: the feed is None, expected {self._declared}")
         if isinstance(expected, TensorType):
-            return self._tensor(value, expected.dtype)
+            elsewhere = None if isinstance(value, (np.ndarray, np.generic)) else self._of_another_library(value)
+            return self._tensor(value, expected.dtype) if elsewhere is None else self._on_device(elsewhere, expected)
         if isinstance(expected, SequenceType):
             if isinstance(value, np.ndarray) and value.ndim:
                 value = list(value)
@@ -219,6 +220,17 @@ class _Conversion:
         if isinstance(expected, SparseTensorType):
             return self._sparse(value, expected)
         return value  # type: ignore[return-value]  # an opaque value: only its operators know it
+
+    def _of_another_library(self, value: object) -> DeviceArray | None:
+        """Return an array over a tensor that another library has on a device; ``None`` where it is no such tensor."""
+        if not may_lie_elsewhere(value):
+            return None
+        from ort_core.tensors.device_exchange import device_array_of, is_elsewhere  # as below
+
+        try:
+            return device_array_of(value) if is_elsewhere(value) else None
+        except (BufferError, TypeError, RuntimeError, ValueError) as error:  # another library's refusal
+            raise InvalidValue(f"the feed of input {self._name!r} cannot be read: {error}") from error
 
     def _on_device(self, value: DeviceArray, expected: ValueType | None) -> RuntimeValue:
         """Return a tensor where it lies: the plan knows whether its readers take it there."""

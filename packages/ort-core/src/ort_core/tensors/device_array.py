@@ -31,11 +31,17 @@ class DeviceArray:
 
 @frozen
 class BorrowedBuffer:
-    """Memory of a device that somebody else owns and keeps."""
+    """Memory of a device that somebody else owns; it is kept as long as ``owner`` is, or by whoever lent it."""
 
     device: Device
     address: int
     nbytes: int
+    owner: object = None
+
+
+def may_lie_elsewhere(value: object) -> bool:
+    """Return whether an object of another library says where its memory lies (``tensors.device_exchange`` reads it)."""
+    return hasattr(value, "__dlpack_device__") or hasattr(value, "__cuda_array_interface__")
 
 
 def new_device_array(device: Device, dtype: np.dtype, shape: tuple[int, ...]) -> DeviceArray:

@@ -140,12 +140,18 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:  # Any: whatever has __dlpack__
-        """Return a tensor over the memory of an object with ``__dlpack__``."""
-        from ort_core.tensors.dlpack import from_dlpack  # here and below: hardly any process exchanges tensors
+        """Return a tensor over the memory of an object with ``__dlpack__``, where it lies.
+
+        Raises:
+            InvalidValue: no plugin offers the device, its elements do not lie side by side there, or ONNX lacks their
+                type.
+        """
+        from ort_core.tensors.device_exchange import device_array_of, is_elsewhere  # here and below: hardly
+        from ort_core.tensors.dlpack import from_dlpack  # any process exchanges tensors
 
         if not hasattr(data, "__dlpack__") and type(data).__name__ != "PyCapsule":
             raise InvalidType(f"expected an object with __dlpack__, found {data!r} ({type(data).__name__})")
-        return cls(_tensor(from_dlpack(data)))
+        return cls(device_array_of(data) if is_elsewhere(data) else _tensor(from_dlpack(data)))
 
     @property
     def value(self) -> RuntimeValue | DeviceArray:
@@ -266,14 +272,30 @@ class OrtValue:
             target.reshape(-1)[:] = source.reshape(-1)
 
     def __dlpack__(self, **arguments: object) -> object:
-        """Return a DLPack capsule over the tensor's memory."""
+        """Return a DLPack capsule over the tensor's memory, on the host or where it lies."""
+        from ort_core.tensors.device_exchange import capsule_of
         from ort_core.tensors.dlpack import to_dlpack
 
+        if isinstance(self._value, DeviceArray):
+            return capsule_of(self._value, **arguments)  # type: ignore[arg-type]  # those of the protocol
         return to_dlpack(self._host_tensor("can be exported"), **arguments)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's numbers of the device."""
-        return (1, 0) if self.device.is_cpu else (2, self.device.index)
+        if self.device.is_cpu:
+            return (1, 0)
+        from ort_core.tensors.device_exchange import device_numbers
+
+        return device_numbers(self.device)
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, object]:
+        """CUDA's array interface, of tensors on CUDA devices; others have none."""
+        if not isinstance(self._value, DeviceArray):
+            raise AttributeError("__cuda_array_interface__ is that of numbers on CUDA devices")
+        from ort_core.tensors.device_exchange import cuda_interface
+
+        return cuda_interface(self._value)
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy)

@@ -9,14 +9,12 @@ elsewhere, such as a cache of the caller's, is read as well.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ort_ep_cuda.lowering.growing import CannotGrow, grows
-from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
-
-_HEAD = re.compile(r'extern "C" __global__ void (\w+)\((.*?)\) \{')
+from ort_ep_cuda.lowering.program import Argument, Launch, Pointer
+from ort_ep_cuda.lowering.writer import reading
 
 
 def sized(
@@ -49,7 +47,7 @@ def sized(
         else:
             arguments.append(argument)
     read = {argument.buffer for argument in arguments if isinstance(argument, Pointer)} - set(launch.writes)
-    kernel = _reading(launch.kernel, "".join(kind or "-" for kind in changed))
+    kernel = reading(launch.kernel, "".join(kind or "-" for kind in changed))
     return replace(launch, kernel=kernel, arguments=tuple(arguments), reads=tuple(sorted({*launch.reads, *read})))
 
 
@@ -59,32 +57,3 @@ def _kind(argument: Argument, elsewhere: Collection[int]) -> str:
             return "e"
         return "p" if grows(argument.offset_nbytes) else ""
     return "n" if grows(argument) else ""
-
-
-def _reading(kernel: Kernel, kinds: str) -> Kernel:
-    """Return the kernel around a kernel that reads arguments of kind ``n``, moves those of ``p``, both for ``e``."""
-    head = _HEAD.search(kernel.source)
-    assert head is not None, f"a generated kernel has a head: {kernel.source[:80]}"
-    declared = [part.strip() for part in head[2].split(",")]
-    name = f"{kernel.name}_s{int(''.join(str('-npe'.index(kind)) for kind in kinds), 4):x}"
-    outer: list[str] = []
-    inner: list[str] = []
-    for parameter, kind in zip(declared, kinds, strict=True):
-        kept, variable = parameter.rsplit(" ", 1)
-        if kind == "n":
-            outer.append(f"const long long* {variable}")
-            inner.append(f"*{variable}")
-        elif kind == "p":
-            outer += [parameter, f"const long long* {variable}_behind"]
-            inner.append(f"({kept})((char*){variable} + *{variable}_behind)")
-        elif kind == "e":
-            outer += [f"const long long* {variable}_at", f"const long long* {variable}_behind"]
-            inner.append(f"({kept})((char*)*{variable}_at + *{variable}_behind)")
-        else:
-            outer.append(parameter)
-            inner.append(variable)
-    body = kernel.source[head.end() :]
-    before = kernel.source[: head.start()]  # functions that it calls, guarded against a second time
-    function = f"{before}static __device__ __forceinline__ void {name}_of({head[2]}) {{{body}"
-    around = f'extern "C" __global__ void {name}({", ".join(outer)}) {{\n  {name}_of({", ".join(inner)});\n}}\n'
-    return Kernel(name, function + around)

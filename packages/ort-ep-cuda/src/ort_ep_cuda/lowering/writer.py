@@ -8,6 +8,7 @@ type they are computed in, ``@I@`` the type of indices; sizes are arguments.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import cast
@@ -20,6 +21,7 @@ from ort_ep_cuda.lowering.views import TensorView
 
 THREADS = 256  # 128 to 512 differ by a few per cent on current devices
 MAXIMUM_BLOCKS = 1 << 16  # beyond it a thread takes several elements: starting a block is no longer free
+_HEAD = re.compile(r'extern "C" __global__ void (\w+)\((.*?)\) \{')
 Size = tuple[int, int, int]
 
 
@@ -96,6 +98,35 @@ def template(prefix: str, parameters: str, body: str, texts: Mapping[str, str]) 
 def filled(prefix: str, parameters: str, body: str, texts: Mapping[str, str]) -> Kernel:
     """Return the kernel of a template that one thread runs for each ``i`` below ``count``."""
     return template(prefix, parameters, "\n".join(elements_loop(replaced(body, texts))), texts)
+
+
+def reading(kernel: Kernel, kinds: str) -> Kernel:
+    """Return the kernel around a kernel that reads arguments of kind ``n``, moves those of ``p``, both for ``e``."""
+    head = _HEAD.search(kernel.source)
+    assert head is not None, f"a generated kernel has a head: {kernel.source[:80]}"
+    declared = [part.strip() for part in head[2].split(",")]
+    name = f"{kernel.name}_s{int(''.join(str('-npe'.index(kind)) for kind in kinds), 4):x}"
+    outer: list[str] = []
+    inner: list[str] = []
+    for parameter, kind in zip(declared, kinds, strict=True):
+        kept, variable = parameter.rsplit(" ", 1)
+        if kind == "n":
+            outer.append(f"const long long* {variable}")
+            inner.append(f"*{variable}")
+        elif kind == "p":
+            outer += [parameter, f"const long long* {variable}_behind"]
+            inner.append(f"({kept})((char*){variable} + *{variable}_behind)")
+        elif kind == "e":
+            outer += [f"const long long* {variable}_at", f"const long long* {variable}_behind"]
+            inner.append(f"({kept})((char*)*{variable}_at + *{variable}_behind)")
+        else:
+            outer.append(parameter)
+            inner.append(variable)
+    body = kernel.source[head.end() :]
+    before = kernel.source[: head.start()]  # functions that it calls, guarded against a second time
+    function = f"{before}static __device__ __forceinline__ void {name}_of({head[2]}) {{{body}"
+    around = f'extern "C" __global__ void {name}({", ".join(outer)}) {{\n  {name}_of({", ".join(inner)});\n}}\n'
+    return Kernel(name, function + around)
 
 
 def blocks_for(pieces: int, per_block: int = 1) -> Size:
