@@ -189,17 +189,43 @@ def attention_cases() -> Iterator[Case]:
         yield Case(grouped, "GroupQueryAttention", [*step, *ends, total], more, 3, note)
 
 
-OWN = [
-    case
+def expert_cases() -> Iterator[Case]:
+    module = "contrib_mixture_of_experts"
+    scores, first, second = floats(5, 3), floats(3, 6, 8), floats(3, 8, 6)
+    for dtype in (HALF, SINGLE):
+        given = [each.astype(dtype) for each in (floats(5, 8), scores, first)]
+        rest = [None, second.astype(dtype), None, floats(3, 6, 8).astype(dtype), floats(3, 6).astype(dtype)]
+        name = np.dtype(dtype).name
+        yield Case(module, "MoE", [*given, *rest], {"k": 2, "activation_type": "silu"}, 1, f"gate {name}")
+    image = [floats(2, 3, 8), floats(6, 3), floats(3, 12, 8), floats(3, 12), second, floats(3, 8)]
+    late = {"k": 1, "activation_type": "swiglu", "swiglu_limit": 0.5, "swiglu_limit_after_activation": 1}
+    yield Case(module, "MoE", image, {**late, "swiglu_fusion": 2}, 1, "swiglu in halves, limited late")
+    for bits in (2, 4, 8):
+        fc1, fc2 = bytes_of(3, 6, 16 * bits // 8), bytes_of(3, 16, 8 * bits // 8)
+        rows = [floats(5, 16), scores, fc1, np.abs(floats(3, 6)) / 9, floats(3, 6), fc2[:, :, : 6 * bits // 8]]
+        # onnxruntime's CPU scales the chosen shares to a sum of one whatever normalize_routing_weights says.
+        more = {"k": 2, "expert_weight_bits": bits, "normalize_routing_weights": 1}
+        if bits != 2:  # six columns are no whole bytes of four codes
+            yield Case(module, "QMoE", [*rows, np.abs(floats(3, 16)) / 9], more, 1, f"rows of {bits} bits")
+        behind = [bytes_of(3, 32, 2 * bits), np.abs(floats(3, 32, 1)) / 9, None]
+        blocks = [floats(5, 32), scores, bytes_of(3, 16, 4 * bits), np.abs(floats(3, 16, 2)) / 9, None, *behind]
+        yield Case(module, "QMoE", blocks, {**more, "block_size": 16}, 1, f"blocks of {bits} bits")
+        zeros = [*[None] * 3, bytes_of(3, 16, 1 if bits < 8 else 2), None, None, np.abs(floats(5, 3))]
+        shares = {**more, "block_size": 16, "normalize_routing_weights": 0}
+        yield Case(module, "QMoE", [*blocks, *zeros], shares, 1, f"zero points of {bits} bits")
+
+
+OWN = [    case
     for make in (
-        activation_cases, product_cases, normalization_cases, quantization_cases, other_cases, attention_cases
+        activation_cases, product_cases, normalization_cases, quantization_cases, other_cases, attention_cases,
+        expert_cases,
     )
     for case in make()
 ]  # fmt: skip
 ALL = [case for case in [*SHARED, *OWN] if case.op_type in MICROSOFT]
 NOT_THERE = re.compile(
     r"Could not find an implementation|Kernel not found|is not a registered function"
-    r"|not implemented for CPU|cpu kernel is not supported"
+    r"|not implemented for CPU|cpu kernel is not supported|currently requires CUDA"
     r"|type inference failed|does not match the expected data type"
 )
 """How onnxruntime's CPU says that it lacks an operator, or its own schema a type."""
@@ -306,3 +332,18 @@ COMPARED_ELSEWHERE = frozenset(
     {"ExpandDims", "GatherND", "NhwcMaxPool", "QLinearAveragePool", "QLinearConcat", "QLinearWhere", "SampleOp"}
 )
 """By the operator cases of onnxruntime's own tests."""
+
+
+def test_experts_of_which_few_are_chosen_have_no_body() -> None:
+    given = [floats(5, 8), floats(5, 9), floats(9, 6, 8), None, floats(9, 8, 6)]
+    refused = run_body(Case("contrib_mixture_of_experts", "MoE", given, {"k": 1}), 21)
+    assert isinstance(refused, Rejection)
+    assert "all 9 experts for each token, a kernel 1" in refused.reason
+    assert not isinstance(run_body(Case("contrib_mixture_of_experts", "MoE", given, {"k": 2}), 21), Rejection)
+
+
+def test_an_expert_that_is_not_chosen_may_give_no_number() -> None:
+    x, scores = np.ones((1, 2), SINGLE), np.array([[5, 1]], SINGLE)
+    first = np.stack([np.eye(2, dtype=SINGLE), np.full((2, 2), np.nan, SINGLE)])
+    (found,) = run_body(Case("", "MoE", [x, scores, first, None, first], {"k": 1, "normalize_routing_weights": 1}), 21)
+    np.testing.assert_array_equal(found, x)

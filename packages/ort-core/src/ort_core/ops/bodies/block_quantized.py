@@ -51,7 +51,7 @@ def _unpacked(w: BodyWriter, packed: Value, bits: int, *shape: int | Value, high
     return w.reshape(w.joined(*(w.unsqueeze(code, -1) for code in codes), axis=-1), *shape)
 
 
-def _codes(w: BodyWriter, index: int, bits: int, rows: int, width: int) -> Value:
+def constant_codes(w: BodyWriter, index: int, bits: int, rows: int, width: int) -> Value:
     """Return the first ``width`` codes of each row of an input of bytes, as floats of (rows, width).
 
     Those of a constant are one, too, of a byte each: engines that multiply by narrow weights know them so.
@@ -80,7 +80,7 @@ def _zero_points(w: BodyWriter, index: int, bits: int, rows: int, blocks: int) -
         return w.constant(float(1 << (bits - 1)), DataType.FLOAT)
     if w.dtype(index) is not DataType.UINT8:
         return w.reshape(w.wide(index), rows, blocks)
-    return _codes(w, index, bits, rows, blocks)
+    return constant_codes(w, index, bits, rows, blocks)
 
 
 def matmul_n_bits(w: BodyWriter) -> Results:
@@ -92,7 +92,7 @@ def matmul_n_bits(w: BodyWriter) -> Results:
     if w.has(4):
         weights = _by_groups(w, rows, width, bits, blocks)
     else:
-        codes = w.reshape(_codes(w, 1, bits, rows, blocks * block), rows, blocks, block)
+        codes = w.reshape(constant_codes(w, 1, bits, rows, blocks * block), rows, blocks, block)
         middle = _zero_points(w, 3, bits, rows, blocks)
         shifted = w.op("Sub", codes, w.unsqueeze(middle, 2) if w.has(3) else middle)
         scaled = w.op("Mul", shifted, w.reshape(w.wide(2), rows, blocks, 1))
@@ -105,7 +105,7 @@ def matmul_n_bits(w: BodyWriter) -> Results:
 
 def _by_groups(w: BodyWriter, rows: int, width: int, bits: int, blocks: int) -> Value:
     """Return (rows, width) weights, the block of each column given by an input."""
-    codes = _codes(w, 1, bits, rows, width)
+    codes = constant_codes(w, 1, bits, rows, width)
     groups = w.slice(w.input(4), 0, 0, width)
     middle = _zero_points(w, 3, bits, rows, blocks)
     if w.has(3):
@@ -138,7 +138,7 @@ def gather_block_quantized(w: BodyWriter) -> Results:
     if w.integer("gather_axis") % rank or w.integer("quantize_axis", 1) % rank != rank - 1 or rank < 2:
         raise NoBody("codes that are gathered along another axis than the first, or lie along another than the last")
     shape = w.shape(0)
-    length, width = _known(shape, 0), _known(shape, -1) * (8 // bits)
+    length, width = known_size(shape, 0), known_size(shape, -1) * (8 // bits)
     inside, rows = _rows(w, length)
     taken = [w.op("Gather", w.input(index), rows, axis=0) for index in (0, 2)]
     after = rank + w.rank(1) - 1
@@ -169,7 +169,8 @@ def _rows(w: BodyWriter, length: int) -> tuple[Value, Value]:
     return inside, w.op("Min", w.op("Max", wanted, none), last)  # engines that know no Clip of integers have both
 
 
-def _known(shape: tuple[Dim, ...] | None, axis: int) -> int:
+def known_size(shape: tuple[Dim, ...] | None, axis: int) -> int:
+    """Return a size that must be a number."""
     size = shape[axis] if shape else None
     if not isinstance(size, int):
         raise NoBody("the sizes of its data are not known")
