@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from onnxruntime_optimizer import theirs
+
+from ort_transformers.absent_modules import reason_of
 
 
 def run(program: str) -> str:
@@ -40,6 +44,59 @@ def test_without_the_package_the_import_says_what_to_install() -> None:
         "try:\n    import ort_core.transformers\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
     assert "pip install ort-transformers" in run(program)
+
+
+def test_scripts_that_the_package_does_not_have_come_from_an_installed_onnxruntime() -> None:
+    program = (
+        "from ort_core.dropin import install; install(); "
+        "import onnxruntime.transformers.onnx_model as ours, onnxruntime.transformers.fusion_biasgelu as theirs; "
+        "import onnxruntime.transformers.models.bart as inner; "
+        "print(ours.__name__, theirs.FusionBiasGelu.__name__, theirs.Fusion.__module__, inner.__name__)"
+    )
+    found = run(program).split()
+    assert found == [
+        "ort_transformers.onnx_model",
+        "FusionBiasGelu",
+        "fusion_base",
+        "onnxruntime.transformers.models.bart",
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["onnxruntime", "ort_core"])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("convert_generation", "ort genai build"), ("fusion_attention_unet", "optimize_model"),
+     ("models.whisper.convert_to_onnx", "optimum-onnx"), ("models.stable_diffusion.benchmark", "diffusers"),
+     ("large_model_exporter", "genai")],
+)  # fmt: skip
+def test_a_module_that_is_left_out_says_why_and_what_to_use(prefix, name, what) -> None:
+    program = (
+        "import importlib; from ort_core.dropin import finder, install, installed; install(); "
+        "finder.find_tool = lambda fullname: None\n"  # as where no onnxruntime is installed
+        f"try:\n    importlib.import_module('{prefix}.transformers.{name}')\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    text = run(program)
+    assert f"{prefix}.transformers.{name.split('.')[0]}" in text
+    assert what in text
+
+
+def test_modules_that_nobody_knows_are_not_found_as_ever() -> None:
+    program = (
+        "import importlib; from ort_core.dropin import install; install()\n"
+        "for name in ('onnxruntime.transformers.nothing', 'ort_core.transformers.nothing'):\n"
+        "    try:\n        importlib.import_module(name)\n"
+        "    except ModuleNotFoundError as error:\n        print(error)"
+    )
+    assert run(program).count("No module named") == 2
+
+
+def test_each_module_of_onnxruntime_is_here_or_left_out_for_a_reason() -> None:
+    (folder,) = importlib.import_module("onnxruntime.transformers").__path__
+    for path in Path(folder).rglob("*.py"):
+        name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix("__init__").strip(".")
+        if name and importlib.util.find_spec(f"ort_transformers.{name.split('.')[0]}") is None:
+            assert reason_of(name), name
 
 
 def test_the_distribution_has_the_version_of_ort_core() -> None:

@@ -224,8 +224,3 @@ def test_inputs_of_a_fused_embedding_become_int32_with_the_same_results():
     limits = tolerance("approximate", "float32")
     found = results(optimized.model, narrow)[0]
     np.testing.assert_allclose(found, results(model, feeds)[0], limits.relative, limits.absolute)
-
-
-def test_packing_mode_is_refused_with_its_reason():
-    with pytest.raises(ort_core.errors.NotImplemented, match="PackedAttention"):
-        optimizer.optimize_model(encoder()).convert_to_packing_mode()

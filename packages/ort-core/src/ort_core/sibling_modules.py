@@ -32,6 +32,19 @@ def find_sibling(name: str) -> str | None:
     return next((point.value for point in points), None)
 
 
+def absent_text(name: str) -> str | None:
+    """Return why a distribution does not have a module, and what to use in its place, where it says so.
+
+    Its module ``absent_modules`` does: ``reason_of(name)`` of what lies below it.
+    """
+    package, _, rest = name.partition(".")
+    sibling = find_sibling(package)
+    if sibling is None or not rest or find_spec(f"{sibling}.absent_modules") is None:
+        return None
+    reason = importlib.import_module(f"{sibling}.absent_modules").reason_of(rest)
+    return None if reason is None else f"{package}.{rest} is not part of {sibling.replace('_', '-')}: {reason}"
+
+
 def missing_text(name: str) -> str:
     """Return what to install for a module that no installed distribution provides."""
     distribution = DISTRIBUTIONS[name]
@@ -80,15 +93,21 @@ class SiblingFinder(MetaPathFinder):
 
     Args:
         prefix: the package below which the names are ours to answer for: ``ort_core`` or ``onnxruntime``.
+        refuses: whether a module that a distribution leaves out on purpose raises its reason; without, it is not found.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, *, refuses: bool = True) -> None:
         self._prefix = prefix + "."
+        self._refuses = refuses
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that a distribution provides; others are not found here."""
+        """Return the spec of a module that a distribution provides; others are not found here.
+
+        Raises:
+            ModuleNotFoundError: the distribution leaves the module out on purpose; the message says why.
+        """
         if not fullname.startswith(self._prefix):
             return None
         name, _, rest = fullname.removeprefix(self._prefix).partition(".")
@@ -97,12 +116,25 @@ class SiblingFinder(MetaPathFinder):
             return None
         other = f"{sibling}.{rest}" if rest else sibling
         try:
-            if find_spec(other) is None:
-                return None
+            found = find_spec(other)
         except ModuleNotFoundError:  # nor is there a package of that name to look into
+            found = None
+        if found is None:
+            if self._refuses:
+                self.refuse(fullname)
             return None
         loader = _AliasLoader(other)
         return ModuleSpec(fullname, loader, origin=other, is_package=loader.is_package(fullname))
+
+    def refuse(self, fullname: str) -> None:
+        """Raise the reason for which a distribution leaves a module out, if it has one.
+
+        Raises:
+            ModuleNotFoundError: it has.
+        """
+        text = absent_text(fullname.removeprefix(self._prefix)) if fullname.startswith(self._prefix) else None
+        if text is not None:
+            raise ModuleNotFoundError(f"{self._prefix}{text}", name=fullname)
 
 
 def find_alias(fullname: str, top: str, name: str) -> ModuleSpec | None:

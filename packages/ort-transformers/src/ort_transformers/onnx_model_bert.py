@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from onnx import ModelProto, TensorProto
 
-from ort_core.errors import NotImplemented as OrtNotImplemented
+from ort_transformers.convert_to_packing_mode import PackingMode
 from ort_transformers.fusion_options import FusionOptions
 from ort_transformers.fusion_report import FusionReport
 from ort_transformers.fusions import fuse_model
@@ -197,13 +197,6 @@ class BertOnnxModel(OnnxModel):
             log.warning("not everything was fused: %s", self.report)
         return is_full
 
-    def convert_to_packing_mode(self, use_symbolic_shape_infer: bool = False) -> None:
-        """Refuse: PackedAttention has no kernel on a CPU.
-
-        Raises:
-            NotImplemented: always.
-        """
-        raise OrtNotImplemented(
-            "PackedAttention and RemovePadding, which packing mode needs, are operators for GPUs that no provider here "
-            "has; leave the model as it is"
-        )
+    def convert_to_packing_mode(self, use_symbolic_shape_infer: bool = True) -> None:
+        """Leave padding out between attentions; where that cannot be, log why and stay as it is."""
+        PackingMode(self).convert(use_symbolic_shape_infer)

@@ -28,6 +28,6 @@ def parse(arguments: Sequence[str] | None, model_types: Iterable[str], levels: S
     parser.add_argument("--opt_level", type=int, choices=levels, default=None, help="of a session's passes before")
     parser.add_argument("--use_external_data_format", action="store_true", help="write large weights beside the file")
     parser.add_argument("--disable_symbolic_shape_infer", action="store_true", help="taken, to no effect")
-    parser.add_argument("--convert_to_packing_mode", action="store_true", help="refused: there are no such kernels")
+    parser.add_argument("--convert_to_packing_mode", action="store_true", help="leave padding out between attentions")
     parser.add_argument("--convert_attribute", action="store_true", help="write tensors of attributes beside the file")
     return parser.parse_args(arguments)

@@ -68,7 +68,7 @@ class _Distribution(Distribution):
 class DropInFinder(DistributionFinder):
     """Finds the modules of onnxruntime inside ort-core, in packages that stand beside it, and its tools where it is."""
 
-    _siblings = SiblingFinder(NAME)
+    _siblings = SiblingFinder(NAME, refuses=False)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -80,6 +80,8 @@ class DropInFinder(DistributionFinder):
             return find_alias(fullname, _GENAI, "genai")
         if fullname not in MODULES:
             found = self._siblings.find_spec(fullname, path, target) or find_tool(fullname)
+            if found is None:
+                self._siblings.refuse(fullname)
             if found is not None or path or fullname not in TOOLS:  # a path: that of the installed package
                 return found
         return ModuleSpec(fullname, _ModuleLoader(), origin="ort_core.dropin", is_package=fullname in PACKAGES)

@@ -5,8 +5,10 @@ They are written over the names that the drop-in answers for. Nothing native of 
 
 from __future__ import annotations
 
-from importlib.machinery import ModuleSpec, PathFinder
+import sys
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 TOOLS = ("quantization", "tools", "transformers")
 
@@ -17,14 +19,30 @@ def installed_folder() -> Path | None:
     return None if found is None or found.origin is None else Path(found.origin).parent
 
 
+class _ScriptLoader(SourceFileLoader):
+    """Runs a script of the installed transformers, which import one another by bare names."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Let those names be found, as importing the installed package would."""
+        folder = installed_folder()
+        scripts = str(folder / "transformers") if folder is not None else ""
+        if scripts and scripts not in sys.path:
+            sys.path.append(scripts)
+        super().exec_module(module)
+
+
 def find_tool(fullname: str) -> ModuleSpec | None:
     """Return the spec of ``onnxruntime.transformers`` or another tool in the installed package, if there is one.
 
-    Of ``onnxruntime.tools`` single modules, too: those that the package standing for it does not have.
+    Of ``onnxruntime.tools`` and ``onnxruntime.transformers`` single modules, too: those that the package standing for
+    it does not have.
     """
     package, _, name = fullname.partition(".")
     first, *rest = name.split(".")
-    if package != "onnxruntime" or first not in TOOLS or (rest and first != "tools"):
+    if package != "onnxruntime" or first not in TOOLS or (rest and first == "quantization"):
         return None  # what lies inside a tool is found by its own path
     folder = installed_folder()
-    return None if folder is None else PathFinder.find_spec(fullname, [str(folder.joinpath(*name.split(".")[:-1]))])
+    found = None if folder is None else PathFinder.find_spec(fullname, [str(folder.joinpath(*name.split(".")[:-1]))])
+    if found is not None and first == "transformers" and isinstance(found.loader, SourceFileLoader):
+        found.loader = _ScriptLoader(found.loader.name, found.loader.path)
+    return found
