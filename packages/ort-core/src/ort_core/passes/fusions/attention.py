@@ -24,6 +24,7 @@ from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts, build_attention_body
 from ort_core.passes.fusions.attention_heads import (
+    MERGE_LENGTH_FIRST,
     SPLIT,
     batch_of,
 )
@@ -228,6 +229,10 @@ def replace_product(patch: GraphPatch, product: Value, result: Value, facts: Att
 def replace_merged(patch: GraphPatch, product: Value, result: Value, facts: AttentionFacts) -> Value:
     """Replace the merged heads by the result, else the product by the result split; return what was replaced."""
     width = facts.num_heads * facts.value_size
+    length_first = _merged_length_first(product, width)
+    if length_first is not None:
+        patch.replace(length_first, patch.op("Transpose", [result], {"perm": (1, 0, 2)}, type=length_first.type))
+        return length_first
     merged = _find_merge(product)
     reshape = None if merged is None else only_reader(merged)
     if reshape is not None and reshape.op_type == "Reshape" and reshape.domain == "" and reshape.inputs[0] is merged:
@@ -247,6 +252,19 @@ def replace_merged(patch: GraphPatch, product: Value, result: Value, facts: Atte
         return merged
     patch.replace(product, patch.op("Transpose", [split], {"perm": SPLIT}))
     return product
+
+
+def _merged_length_first(product: Value, width: int) -> Value | None:
+    """Return (length, batch, heads * size) where the product is only read to become that."""
+    turn = only_reader(product)
+    if turn is None or turn.op_type != "Transpose" or turn.ints_attribute("perm") != MERGE_LENGTH_FIRST:
+        return None
+    reshape = only_reader(turn.output)
+    if reshape is None or reshape.op_type != "Reshape" or reshape.inputs[0] is not turn.output:
+        return None
+    made, axes = reshape.output, (dim(product, 2), dim(product, 0), width)
+    is_merge = made.rank == 3 and all(same_dim(dim(made, axis), size) for axis, size in enumerate(axes))
+    return made if is_merge else None
 
 
 def _find_merge(product: Value) -> Value | None:

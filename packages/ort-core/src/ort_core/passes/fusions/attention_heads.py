@@ -17,6 +17,8 @@ from ort_core.passes.fusions.operands import dim, fixed_dim, number_of, same_dim
 from ort_core.rewrite.patch import GraphPatch
 
 SPLIT = (0, 2, 1, 3)  # (batch, length, heads, size) <-> (batch, heads, length, size)
+SPLIT_LENGTH_FIRST = (1, 2, 0, 3)  # (length, batch, heads, size) -> (batch, heads, length, size)
+MERGE_LENGTH_FIRST = (2, 0, 1, 3)  # and back
 
 
 @frozen
@@ -89,10 +91,22 @@ def find_heads(four: Value) -> Heads | None:
             if origin is not None and origin.joined is None:
                 return Heads(new, origin.split, origin.flat, past, joined)
     turned = producer_of(four, "Transpose")
-    if turned is not None and turned.ints_attribute("perm") == SPLIT:
+    perm = None if turned is None else turned.ints_attribute("perm")
+    if turned is not None and perm == SPLIT:
         split = turned.inputs[0]
         return Heads(four, split, find_flat(split))
+    if turned is not None and perm == SPLIT_LENGTH_FIRST:
+        return _split_length_first(turned.inputs[0]) or Heads(four, None, None)
     return Heads(four, None, None)
+
+
+def _split_length_first(split: Value | None) -> Heads | None:
+    """Return the (length, batch, width) that was split to (length, batch, heads, size)."""
+    first, size = find_flat(split), None if split is None else fixed_dim(split, 3)
+    width = None if first is None else fixed_dim(first, 2)
+    if first is None or not width or not size or width % size:
+        return None
+    return Heads(None, None, None, first=first, size=size)
 
 
 def find_flat(split: Value | None) -> Value | None:
@@ -146,6 +160,10 @@ def find_keys(turned: Value) -> tuple[Heads, float] | None:
     node = producer_of(value, "Transpose")
     if node is not None and node.ints_attribute("perm") == (0, 2, 3, 1):
         return Heads(None, node.inputs[0], find_flat(node.inputs[0])), factor
+    if node is not None and node.ints_attribute("perm") == (1, 2, 3, 0) and node.inputs[0] is not None:
+        split, more = peel_scale(node.inputs[0])
+        first = _split_length_first(split)
+        return None if first is None else (first, factor * more)
     four = _before_swap(value)
     if four is None:
         return None

@@ -145,6 +145,11 @@ def why_no_scores(masked: Value) -> str:
         node = value.producer
         if node is None or node.op_type == "MatMul":
             break
+        if node.op_type == "Where" and find_choice(node) is None:
+            return (
+                f"{node.describe()} replaces scores, and adding to them is not known to equal that: rows without any "
+                "kept score would have other shares"
+            )
         if node.op_type not in _ON_THE_WAY:
             return f"the softmax is not of a product with keys: {node.describe()} is on the way"
         inner = next((each for each in node.present_inputs() if producer_of(each, "MatMul", *_ON_THE_WAY)), None)
