@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,12 +15,12 @@ from ort_core.tolerances import tolerance
 from ort_transformers import FusionOptions, fuse_model
 
 
-def _run(engine: object, model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, is_plain: bool = False) -> np.ndarray:
-    options = engine.SessionOptions()  # type: ignore[attr-defined]  # both have it, and what follows
+def _run(engine: Any, model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, is_plain: bool = False) -> np.ndarray:
+    options = engine.SessionOptions()
     if is_plain:
-        options.graph_optimization_level = engine.GraphOptimizationLevel.ORT_DISABLE_ALL  # type: ignore[attr-defined]
-    made = engine.InferenceSession  # type: ignore[attr-defined]
-    return made(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        options.graph_optimization_level = engine.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = engine.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)[0]
 
 
 @pytest.mark.parametrize("seed", [*range(24), *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(24, 64))])

@@ -266,6 +266,33 @@ def test_rotary_embedding_is_the_references(
     assert is_native(partitions)
 
 
+@pytest.mark.parametrize("way", ["turned", "expanded"])
+def test_masks_that_do_not_lie_along_the_keys_are_copied(
+    way: str, partitions: list[cpu_partition.CpuPartition]
+) -> None:
+    """One turned by a Transpose, and one expanded along keys whose number only run time knows, as dynamo exports it."""
+    axes = (1, 0, 3, 2) if way == "turned" else (0, 1, 2, 3)
+    nodes = [node("Transpose", ["given"], ["mask"], perm=list(axes))]
+    if way == "expanded":
+        nodes = [
+            node("Shape", ["q"], ["sizes"]),
+            node("Slice", ["sizes", "one", "two"], ["length"]),
+            node("Concat", ["ones", "length", "length"], ["wanted"], axis=0),
+            node("Expand", ["given", "wanted"], ["mask"]),
+        ]
+    nodes.append(node("MultiHeadAttention", ["q", "k", "v", "", "", "mask"], ["y"], "com.microsoft", num_heads=3))
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {name: (FLOAT, ["B", "S", 24]) for name in ("q", "k", "v")} | {
+        "given": (FLOAT, ["C", 1, "S", "S"] if way == "turned" else ["C", 1, 1, "K"])
+    }
+    constants = {"ones": np.array([1, 1]), "one": np.array([1]), "two": np.array([2])} if way == "expanded" else {}
+    feeds = []
+    for b, s in ((1, 1), (2, 5), (2, 70)):
+        shape = (1, 1, s, s) if way == "turned" else (b, 1, 1, s)
+        feeds.append(random(s, q=(b, s, 24), k=(b, s, 24), v=(b, s, 24), given=shape))
+    agrees(model_of(nodes, inputs, {"y": FLOAT}, constants), *feeds)
+    assert is_native(partitions)
+
+
 def test_heads_repeated_for_groups_of_queries_are_not_copied(partitions: list[cpu_partition.CpuPartition]) -> None:
     shape = {"five": np.array([1, 2, 3, 1, 1]), "four": np.array([0, 6, -1, 8]), "axis": np.array([2])}
     nodes = [

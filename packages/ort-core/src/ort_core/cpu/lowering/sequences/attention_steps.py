@@ -110,7 +110,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         words.extend(view.strides[:3])
     words.extend(mask.strides)
     assert len(words) == ARGUMENTS.count
-    reads = [view.buffer for view in (*views, heads.mask, heads.lengths) if view is not None]
+    reads = [view.buffer for view in (*views, mask.view, heads.lengths) if view is not None]
     flops = batch * query_heads * queries * keys * (depth + width) * 2
     lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], flops // 32 + 1, operators, flops)
 
@@ -118,24 +118,25 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
 @dataclass(frozen=True, slots=True)
 class _Mask:
     facts: AttentionFacts
+    view: View | None
     pointer: Pointer | None
     strides: Sequence[KnownDim]
 
 
 def _mask(lowering: Lowering, view: View | None, shape: Sequence[KnownDim], facts: AttentionFacts) -> _Mask:
     if view is None:
-        return _Mask(facts, None, (0, 0, 0, 0))
+        return _Mask(facts, None, None, (0, 0, 0, 0))
     kinds = {DataType.FLOAT: ScoreMask.ADDED, DataType.BOOL: ScoreMask.ALLOWED}
     if view.dtype not in kinds:
         raise NotLowered(f"a mask of {view.dtype.text}")
     if len(view.shape) > len(shape):
         raise NotLowered(f"a mask of {len(view.shape)} axes")
     missing = len(shape) - len(view.shape)
+    if view.shape and view.shape[-1] != 1 and view.strides[-1] not in (0, 1):
+        view = lowering.copied(view)  # moved about, or expanded along the keys by a size that only run time knows
     strides: list[KnownDim] = [0] * missing
     for size, stride, wanted in zip(view.shape, view.strides, shape[missing:], strict=True):
         if size != 1:  # a size that only run time knows is taken for the whole axis; a 1 there runs by the kernels
             lowering.require_equal(size, wanted)
         strides.append(0 if size == 1 else stride)
-    if strides[3] not in (0, 1):
-        raise NotLowered("the mask does not lie along the keys")
-    return _Mask(replace(facts, mask=kinds[view.dtype], mask_is_dense=strides[3] == 1), pointer(view), strides)
+    return _Mask(replace(facts, mask=kinds[view.dtype], mask_is_dense=strides[3] == 1), view, pointer(view), strides)
