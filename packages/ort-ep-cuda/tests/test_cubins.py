@@ -27,7 +27,9 @@ from ort_ep_cuda.kernel_cache import module_source
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
 from ort_ep_cuda.lowering.program import Kernel
 
-ARCHITECTURES = ("sm_80", "sm_90")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ENDS = ("sm_75", "sm_120")  # what is compiled for unless all are asked for
+WIDE = {"sm_100": 96, "sm_120": 96}  # where the compiler unrolls windows of pools further: two blocks of 256
 REGISTERS = 80  # per thread: three blocks of 256 threads share the 65536 of a multiprocessor; 255 is the most
 
 STACK_NBYTES = 40  # per thread: CUDA's sin, cos and tan of float64 keep pieces of 2 / pi for large angles; others 0
@@ -97,16 +99,20 @@ def _resources(report: str) -> list[KernelResources]:
     return [KernelResources(name, int(used), int(spilled), int(stack)) for name, stack, spilled, used in found]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def pytest_generate_tests(metafunc) -> None:
+    if "architecture" in metafunc.fixturenames:
+        is_whole = metafunc.config.getoption("--every-case", default=False)
+        metafunc.parametrize("architecture", ARCHITECTURES if is_whole else ENDS)
+
+
 def test_kernels_compile_and_do_not_spill_for(architecture: str, kernels: list[Kernel], tmp_path: Path) -> None:
     found = _resources(_report(module_source(kernels), architecture, tmp_path))
     assert {each.name for each in found} == {kernel.name for kernel in kernels}
     assert [each for each in found if each.spilled_nbytes] == []
     assert [each for each in found if each.stack_nbytes > STACK_NBYTES] == []
-    assert [each for each in found if each.registers > REGISTERS] == []
+    assert [each for each in found if each.registers > WIDE.get(architecture, REGISTERS)] == []
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_users_source_compiles_by_itself_for(architecture: str, tmp_path: Path) -> None:
     (found,) = _resources(_report(SOURCE, architecture, tmp_path))
     assert (found.name, found.spilled_nbytes) == ("scaled", 0)
