@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +47,57 @@ class Text:
         self.template = _template(folder, self._config)
 
     def encode(self, text: str, *, has_special: bool = True) -> list[int]:
-        """Return the tokens of a text; names of special tokens in it are these tokens."""
-        return self.library.encode(text, add_special_tokens=has_special).ids
+        """Return the tokens of a text; names of special tokens in it are these tokens.
+
+        Raises:
+            InvalidGeneration: it has half a pair of surrogates, which is no character.
+        """
+        return self._encoded(self.library, text, has_special)
+
+    def _encoded(self, library: tokenizers.Tokenizer, text: str, has_special: bool) -> list[int]:
+        try:
+            return library.encode(text, add_special_tokens=has_special).ids
+        except TypeError as error:
+            raise InvalidGeneration("the text has half a pair of surrogates, which is no character") from error
+
+    def chat_tokens(self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None) -> list[int]:
+        """Return the tokens of a conversation.
+
+        Names of special tokens in the messages are text: nobody ends his message, or speaks as another one, by writing
+        ``<|im_end|>``. Those that the template writes are tokens.
+
+        Raises:
+            InvalidGeneration: there is no template, or it fails.
+        """
+        written = json.dumps([list(messages), list(tools or ())], ensure_ascii=False, default=str)
+        names = [name for name in self._special_ids if json.dumps(name, ensure_ascii=False)[1:-1] in written]
+        if not names:
+            return self.encode(self.chat(messages, tools=tools), has_special=False)
+        marks = _marks(written, names)
+        hidden_tools = None if tools is None else [_replaced(each, marks) for each in tools]
+        whole = self.chat([_replaced(each, marks) for each in messages], tools=hidden_tools)
+        found: list[int] = []
+        for piece in re.split("(" + "|".join(map(re.escape, self._special_ids)) + ")", whole):
+            if piece in self._special_ids:
+                found.append(self._special_ids[piece])
+            else:
+                back = {mark: name for name, mark in marks.items()}
+                found += self._encoded(self._plain_library, _replaced(piece, back), False)
+        return found
+
+    @cached_property
+    def _special_ids(self) -> dict[str, int]:
+        """Special tokens by their names, the longest first."""
+        tokens = self.library.get_added_tokens_decoder().items()
+        found = {each.content: token for token, each in tokens if each.special}
+        return dict(sorted(found.items(), key=lambda each: -len(each[0])))
+
+    @cached_property
+    def _plain_library(self) -> tokenizers.Tokenizer:
+        """The tokenizer, to which names of special tokens are text."""
+        made = tokenizers.Tokenizer.from_str(self.library.to_str())
+        made.encode_special_tokens = True
+        return made
 
     def decode(self, tokens: Sequence[int], *, skips_special: bool = True) -> str:
         """Return the text of tokens."""
@@ -245,6 +296,23 @@ class TokenizerStream:
     def decode(self, token: int) -> str:
         """Return what a further token adds to the text."""
         return self._stream.push(int(token))
+
+
+def _marks(text: str, names: Sequence[str]) -> dict[str, str]:
+    """Return a character for each name, of a private plane and not in the text."""
+    free = (chr(code) for code in range(0xF0000, 0xFFFFE) if chr(code) not in text)
+    return dict(zip(names, free, strict=False))
+
+
+def _replaced(value: Any, marks: Mapping[str, str]) -> Any:  # Any: JSON
+    """Return what JSON holds with names replaced in all texts, but for the names of fields."""
+    if isinstance(value, str):
+        for name, mark in marks.items():
+            value = value.replace(name, mark)
+        return value
+    if isinstance(value, Mapping):
+        return {key: _replaced(each, marks) for key, each in value.items()}
+    return [_replaced(each, marks) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _config_of(source: object) -> Config:

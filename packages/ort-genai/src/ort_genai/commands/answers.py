@@ -15,8 +15,8 @@ from ort_genai.text import TextStream
 def write_answer(folder: Path, prompt: str, *, tokens: int, is_raw: bool, temperature: float, seed: int) -> None:
     """Write the answer to a prompt as it comes."""
     model = Model(folder)
-    text = prompt if is_raw or model.text.template is None else model.text.chat([{"role": "user", "content": prompt}])
-    given = model.text.encode(text, has_special=is_raw or model.text.template is None)
+    is_text = is_raw or model.text.template is None
+    given = model.text.encode(prompt) if is_text else model.text.chat_tokens([{"role": "user", "content": prompt}])
     params = GeneratorParams(model)
     longest = min(len(given) + tokens, model.decoder.context_length)
     params.set_search_options(

@@ -28,7 +28,7 @@ def talk(folder: Path, *, system: str, tokens: int, temperature: float, seed: in
                 return
             messages.append({"role": "user", "content": line})
             options = GenerationOptions(max_tokens=tokens, temperature=temperature, seed=seed)
-            request = engine.submit(text.encode(text.chat(messages), has_special=False), options)
+            request = engine.submit(text.chat_tokens(messages), options)
             pieces = []
             try:
                 for piece in request:

@@ -252,7 +252,7 @@ class _Routes:
         return await self._answered(request, body, asked, head, (first, whole, part, last))
 
     def _chat_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> list[int]:
-        return self._text.encode(self._text.chat(messages, tools=tools or None), has_special=False)
+        return self._text.chat_tokens(messages, tools=tools or None)
 
     def _completion_tokens(self, body: CompletionBody) -> list[list[int]]:
         return [each if isinstance(each, list) else self._text.encode(each) for each in body.prompts()]
