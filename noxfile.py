@@ -135,6 +135,15 @@ def genai(session: nox.Session) -> None:
 
 
 @nox.session
+def serving(session: nox.Session) -> None:
+    """Judge ort-serve by programs too heavy for each run: KServe's clients, schemathesis, a cluster of Ray."""
+    prepare(session, "test")
+    session.install("kserve", "schemathesis>=4", "ray[data,serve]>=2.40,<3")
+    given = ("-k", "kserve or openapi or ray", *session.posargs)
+    session.run("pytest", f"{SERVE}/tests", *given, env={"ORT_SERVE_CASES": "200"})
+
+
+@nox.session
 def cuda(session: nox.Session) -> None:
     """Compile every generated CUDA kernel for real GPUs by NVRTC, and run it by emulation; no GPU is needed."""
     prepare(session, "test", "cuda")

@@ -74,14 +74,14 @@ class RunningServer:
 
 
 @contextmanager
-def running_server(root: Path, **settings: object) -> Iterator[RunningServer]:
+def running_server(root: Path, tracing: object = None, **settings: object) -> Iterator[RunningServer]:
     """Run a server at free ports until the body ends."""
     chosen = ServerSettings(**{"http_port": 0, "grpc_port": 0, **settings})
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="server")
     thread.start()
     try:
-        server = Server(root, chosen)
+        server = Server(root, chosen, tracing)
         running = RunningServer(server, loop)
         running.call(server.start())
         try:

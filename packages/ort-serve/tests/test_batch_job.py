@@ -17,6 +17,9 @@ import pytest
 from serve_fixtures import DOUBLER, write_model
 from typer.testing import CliRunner
 
+from ort_serve.batch.rows import read_rows
+from ort_serve.failures import InvalidRequest
+
 IMAGE = """
 <ir_version: 10, opset_import: ["" : 21]>
 means (float[batch, 3, 8, 8] pixels) => (float[batch] mean) {
@@ -167,3 +170,42 @@ def test_a_job_that_was_killed_gives_each_row_once(model, tmp_path):
     found = pyarrow.parquet.read_table(output)
     assert found["row"].to_pylist() == list(range(20_000))
     assert found["total"].to_pylist() == list(range(20_000))
+
+
+def test_an_index_of_pandas_and_odd_rows_of_csv_are_read_or_told(tmp_path):
+    model = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    long = "[" + ", ".join(["0"] * 200_000) + "]"
+    (tmp_path / "rows.csv").write_text(
+        f",x[0],x[1],x[2],x[3],other\n0,1,2,3,4,a\n1,1,2,3,4,a,too,many\n2,5,6,7,8,{chr(34)}{long}{chr(34)}\n"
+    )
+    found = run(model, tmp_path / "rows.csv", tmp_path / "out.jsonl")
+    assert found.exit_code == 0, found.output
+    assert [(row["row"], row["total"]) for row in lines(tmp_path / "out.jsonl")] == [(0, 10.0), (2, 26.0)]
+    assert "2 fields stand behind" in lines(tmp_path / "out.failed.jsonl")[0]["reason"]
+
+
+def test_a_source_that_is_no_text_is_told_in_one_line(tmp_path):
+    model = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    for name, content in (("a.csv", b"x[0]\n\xff\xfe\n"), ("a.jsonl", b"\xff\n"), ("a.npz", b"PK no archive")):
+        (tmp_path / name).write_bytes(content)
+        found = run(model, tmp_path / name, tmp_path / f"{name}.jsonl")
+        assert found.exit_code == 1
+        assert "cannot be read" in found.output
+
+
+def test_rows_of_archives_are_read_one_by_one(tmp_path):
+    columns = np.asfortranarray(ROWS)
+    for name, arrays in (
+        ("c", {"x": ROWS}),
+        ("fortran", {"x": columns}),
+        ("texts", {"x": ROWS, "t": np.array(["é"] * 10)}),
+    ):
+        for save in (np.savez, np.savez_compressed):
+            save(tmp_path / f"{name}.npz", **arrays)
+            for start in (0, 7, 10):
+                read = list(read_rows(tmp_path / f"{name}.npz", start))
+                assert len(read) == 10 - start
+                assert all(np.array_equal(row["x"], expected) for row, expected in zip(read, ROWS[start:]))
+    np.savez(tmp_path / "uneven.npz", a=ROWS, b=ROWS[:3])
+    with pytest.raises(InvalidRequest, match="lengths"):
+        next(read_rows(tmp_path / "uneven.npz", 0))

@@ -54,9 +54,11 @@ def test_rest_gives_back_each_type(server, name, is_binary):
 
     async def ask():
         client = kserve.InferenceRESTClient(kserve.RESTConfig(protocol="v2", timeout=30))
-        return await client.infer(
-            f"http://{server.http}", request(name, VALUES[name], is_binary), model_name=f"echo_{name}"
-        )
+        try:
+            base = f"http://{server.http}"
+            return await client.infer(base, request(name, VALUES[name], is_binary), model_name=f"echo_{name}")
+        finally:
+            await client.close()
 
     found = asyncio.run(ask())
     assert found.id == "one"
@@ -93,6 +95,7 @@ def test_both_say_what_is_ready(server):
                 not await rpc.is_model_ready("nothing"),
             ]  # fmt: skip
         finally:
+            await rest.close()
             await rpc.close()
 
     assert asyncio.run(ask()) == [True] * 7

@@ -87,7 +87,7 @@ def test_a_server_tells_what_to_try_and_ends_with_its_requests_answered(model):
         assert httpx.post(asked[1], content=asked[2]).json()["outputs"][0]["data"] == [0, 0, 0, 0]
         assert server.end() == 0
     assert "doubler" in server.text
-    assert "path=/v2/models/doubler/infer status=200" in server.text
+    assert '"path":"/v2/models/doubler/infer","status":200' in server.text
 
 
 def test_what_cannot_be_served_is_told_in_one_line(tmp_path, model):

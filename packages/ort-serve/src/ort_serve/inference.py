@@ -11,7 +11,7 @@ import numpy as np
 
 from ort_serve.failures import Cancelled, DeadlineExceeded, InvalidRequest, RequestFailure
 from ort_serve.protocol.classification import classified
-from ort_serve.protocol.requests import InferRequest, InferResponse, RequestedOutput
+from ort_serve.protocol.requests import InferRequest, InferResponse, RequestedOutput, RunTimes
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.repository.model_settings import QueueSettings
 from ort_serve.repository.model_version import ModelVersion
@@ -71,6 +71,8 @@ async def _run(version: ModelVersion, request: InferRequest, watch: Watch | None
     finally:
         if timer is not None:
             timer.cancel()
+        if request.watcher is not None:
+            request.watcher.ran(version.version, RunTimes(job.arrived_ns, job.started_ns, job.ended_ns, job.batch_rows))
 
 
 def _job(version: ModelVersion, request: InferRequest) -> Job:

@@ -13,6 +13,7 @@ from rich.table import Table
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.server import Server
 from ort_serve.server_settings import ServerSettings
+from ort_serve.tracing import tracing_to_exporter
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,7 +44,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(root: Path, settings: ServerSettings, is_told: bool) -> None:
-    server = Server(root, settings)
+    server = Server(root, settings, tracing_to_exporter() if settings.has_traces else None)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:

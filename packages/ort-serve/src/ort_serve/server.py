@@ -28,6 +28,7 @@ from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.server_settings import ServerSettings, Tls
 from ort_serve.server_state import ServerState
 from ort_serve.statistics import Metrics
+from ort_serve.tracing import Tracing
 
 log = logging.getLogger(__name__)
 _GRACE_S = 30.0  # for requests in flight when the server ends
@@ -39,17 +40,18 @@ class Server:
     Args:
         root: ``model.onnx``, or a folder of NAME/VERSION/model.onnx.
         settings: how it listens, and what it allows.
+        tracing: OpenTelemetry's spans of requests; None without.
 
     Attributes:
         http_port: where HTTP listens once it has started; None without.
         grpc_port: likewise.
     """
 
-    def __init__(self, root: Path, settings: ServerSettings | None = None) -> None:
+    def __init__(self, root: Path, settings: ServerSettings | None = None, tracing: Tracing | None = None) -> None:
         self.settings = settings or ServerSettings()
         metrics = Metrics()
         self.repository = ModelRepository(root, CoreBudget(), metrics, self.settings.memory_limit)
-        self.state = ServerState(self.repository, self.settings, metrics)
+        self.state = ServerState(self.repository, self.settings, metrics, tracing=tracing)
         self.http_port: int | None = None
         self.grpc_port: int | None = None
         self._http: _Uvicorn | None = None

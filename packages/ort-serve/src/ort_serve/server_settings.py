@@ -58,6 +58,8 @@ class ServerSettings:
         limits: of requests.
         shared_memory: clients may register regions of it; None: where only this machine reaches the server.
         has_page: there is a page at ``/``.
+        has_traces: OpenTelemetry's spans are sent as the OTEL_* variables say.
+        has_access_log: one line of JSON a request on the standard error.
         shares_ports: other processes listen at the same ports.
     """
 
@@ -72,6 +74,8 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     shared_memory: bool | None = None
     has_page: bool = True
+    has_traces: bool = False
+    has_access_log: bool = False
     shares_ports: bool = False
 
     @property

@@ -15,6 +15,7 @@ from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.body import BodyBudget
 from ort_serve.server_settings import ServerSettings
 from ort_serve.statistics import Metrics
+from ort_serve.tracing import Tracing
 
 log = logging.getLogger(__name__)
 _LEVELS = {
@@ -78,6 +79,7 @@ class ServerState:
     metrics: Metrics
     regions: SharedMemoryRegions = field(init=False)
     trace: TraceSettings = field(default_factory=TraceSettings)
+    tracing: Tracing | None = None
     body_budget: BodyBudget = field(init=False)
 
     def __post_init__(self) -> None:

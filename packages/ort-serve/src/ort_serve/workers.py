@@ -19,6 +19,9 @@ from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from prometheus_client.multiprocess import mark_process_dead
+
+from ort_serve.access_log import log_to_stderr
 from ort_serve.process_metrics import FOLDER
 from ort_serve.running import run_server
 from ort_serve.server_settings import ServerSettings
@@ -79,6 +82,8 @@ class Supervisor:
             if process.is_alive():
                 return
             self._workers[place] = None
+            # what it had in flight is no more
+            mark_process_dead(process.pid, os.environ[FOLDER])  # type: ignore[no-untyped-call]  # annotated in part
             is_fast = now - started < _FAST_S
             self._pauses[place] = min(max(2 * self._pauses[place], 0.5), _LONGEST_PAUSE_S) if is_fast else 0.0
             self._next_start[place] = now + self._pauses[place]
@@ -94,12 +99,7 @@ class Supervisor:
 
 
 def _work(root: Path, settings: ServerSettings, place: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s worker {place} %(message)s"))
-    logger = logging.getLogger("ort_serve")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logging.getLogger("ort_serve.access").setLevel(logging.WARNING)
+    log_to_stderr(f"worker {place}", is_access=settings.has_access_log)
     run_server(root, settings, is_told=place == 0)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_serve.batch.rows import Row
+from ort_serve.batch.rows import UNREADABLE, Row
 from ort_serve.failures import InvalidRequest
 from ort_serve.protocol.json_data import array_from_json
 from ort_serve.repository.signature import ModelSignature, TensorSignature
@@ -25,8 +25,8 @@ def inputs_of_row(row: Row, signature: ModelSignature) -> dict[str, np.ndarray]:
     Raises:
         InvalidRequest: the row does not fit the model; the message names the input.
     """
-    if "" in row:
-        raise InvalidRequest(str(row[""]))
+    if UNREADABLE in row:
+        raise InvalidRequest(str(row[UNREADABLE]))
     if "file" in row and isinstance(row["file"], Path):
         image = next((tensor for tensor in signature.inputs if len(tensor.shape) in (3, 4)), None)
         if image is None or len(signature.inputs) != 1:
@@ -49,7 +49,7 @@ def _value(row: Row, tensor: TensorSignature, signature: ModelSignature) -> Any:
 
 
 def _numbered(row: Row, name: str) -> list[str]:
-    found = [column for column in row if column.startswith(f"{name}[") and column.endswith("]")]
+    found = [column for column in row if column is not None and column.startswith(f"{name}[") and column.endswith("]")]
     return sorted(
         found,
         key=lambda column: [int(part) if part.isdecimal() else 0 for part in column[len(name) + 1 : -1].split(",")],

@@ -62,15 +62,19 @@ def run_batch_job(
         part = list(itertools.islice(rows, part_rows))
         if not part and number > 0:
             break
-        found, failures = _run_part(session, signature, part, number * part_rows, rows_at_once, progress)
-        parts.write(number, found, failures)
+        if parts.has(number):  # written by a machine that was ahead of another
+            skipped += len(part)
+            progress(len(part))
+        else:
+            found, failures = run_part(session, signature, part, number * part_rows, rows_at_once, progress)
+            parts.write(number, found, failures)
         if len(part) < part_rows:
             break
     written, failed = parts.join()
     return BatchReport(written, failed, skipped)
 
 
-def _run_part(
+def run_part(
     session: InferenceSession,
     signature: ModelSignature,
     part: Sequence[Row],
@@ -78,6 +82,16 @@ def _run_part(
     at_once: int,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the results of a part's rows, and those that failed with the reason, both by row.
+
+    Args:
+        session: the model.
+        signature: its inputs and outputs.
+        part: the rows.
+        first: the number of the first.
+        at_once: rows of one run, where the model has a batch axis.
+        progress: told how many rows are done, each time some are.
+    """
     readable: list[tuple[int, Inputs]] = []
     failures: list[dict[str, Any]] = []
     for number, row in enumerate(part, first):

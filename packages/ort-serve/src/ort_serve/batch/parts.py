@@ -6,6 +6,7 @@ taken up again gives each row once. The last step joins the parts into one file.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -35,11 +36,12 @@ class Parts:
         self._open(job)
 
     def done(self) -> int:
-        """Return how many parts are complete, counted from the first."""
-        count = 0
-        while self._path(count).exists():
-            count += 1
-        return count
+        """Return how many parts are complete, counted from the first to one that is missing."""
+        return next(number for number in itertools.count() if not self.has(number))
+
+    def has(self, number: int) -> bool:
+        """Return whether a part is complete. Parts behind a missing one may be: many machines write them."""
+        return self._path(number).exists()
 
     def write(self, number: int, rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> None:
         """Write a part."""
@@ -67,7 +69,7 @@ class Parts:
     def _open(self, job: Mapping[str, object]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         stamp = self.folder / _JOB
-        if stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) != dict(job):
+        if stamp.exists() and _job_of(stamp) != dict(job):
             raise InvalidRequest(
                 f"{self.folder} holds parts of another job (its model, input or options differ); --restart begins anew"
             )
@@ -81,8 +83,15 @@ class Parts:
         return self.folder / f"failed-{number:08d}.jsonl"
 
 
+def _job_of(stamp: Path) -> object:
+    try:
+        return json.loads(stamp.read_text(encoding="utf-8"))
+    except ValueError:
+        return None  # not what this writes
+
+
 def _replace(path: Path, content: bytes) -> None:
-    waiting = path.with_name(path.name + ".writing")
+    waiting = path.with_name(f"{path.name}.{os.getpid()}.writing")  # two may write one part, the last one stays
     with waiting.open("wb") as file:
         file.write(content)
         file.flush()
@@ -121,7 +130,7 @@ def _join_parquet(output: Path, paths: Sequence[Path]) -> int:
     import pyarrow.parquet
 
     waiting = output.with_name(output.name + ".writing")
-    schema = pyarrow.unify_schemas(list(_schemas(paths))) if paths else pyarrow.schema([])
+    schema = pyarrow.unify_schemas(list(_schemas(paths)), promote_options="permissive") if paths else pyarrow.schema([])
     count = 0
     with pyarrow.parquet.ParquetWriter(waiting, schema) as writer:
         for path in paths:

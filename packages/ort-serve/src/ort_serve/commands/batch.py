@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ort_core.cli.parameters import existing_model
+
+_EXTRAS = {"pyarrow": "parquet", "PIL": "images", "ray": "ray"}
+
+
+class Engine(StrEnum):
+    """Where a job runs."""
+
+    here = "here"
+    ray = "ray"
 
 
 def batch(
@@ -23,6 +33,13 @@ def batch(
     provider: Annotated[
         list[str] | None, typer.Option("--provider", "-p", help="Execution providers, in order.")
     ] = None,
+    on: Annotated[
+        Engine, typer.Option(help="Where: this machine, or a Ray cluster that sees the files under the same paths.")
+    ] = Engine.here,
+    ray_address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of the cluster; by default RAY_ADDRESS, or a local one.")
+    ] = None,
+    actor_cores: Annotated[int, typer.Option(min=1, help="Cores of each of Ray's actors.")] = 1,
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew, whatever parts an earlier run left.")] = False,
 ) -> None:
     """Run a model over many rows. A job that was ended goes on where it was when it is given again."""
@@ -31,6 +48,7 @@ def batch(
 
     from ort_core import InferenceSession
     from ort_serve.batch.job import run_batch_job
+    from ort_serve.batch.on_ray import RayJob, run_ray_job
     from ort_serve.batch.parts import Parts
     from ort_serve.batch.rows import count_rows
     from ort_serve.failures import InvalidRequest
@@ -43,15 +61,23 @@ def batch(
         if restart:
             shutil.rmtree(output.with_name(output.name + ".parts"), ignore_errors=True)
         parts = Parts(output, job)
-        session = InferenceSession(str(model), providers=provider)
         columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("rows", total=count_rows(source))
-            report = run_batch_job(
-                session, source, parts, batch_size, part_rows, lambda rows: bar.update(task, advance=rows)
-            )
+            if on is Engine.ray:
+                ray_job = RayJob(
+                    model.resolve(), tuple(provider) if provider else None, source.resolve(), output.resolve(), job,
+                    batch_size, part_rows, actor_cores,
+                )  # fmt: skip
+                report = run_ray_job(ray_job, ray_address, lambda rows: bar.update(task, advance=rows))
+            else:
+                session = InferenceSession(str(model), providers=provider)
+                report = run_batch_job(
+                    session, source, parts, batch_size, part_rows, lambda rows: bar.update(task, advance=rows)
+                )
     except (InvalidRequest, ModuleNotFoundError) as error:
-        advice = ": `pip install ort-serve[parquet]`" if "pyarrow" in str(error) else ""
+        extra = next((extra for module, extra in _EXTRAS.items() if f"'{module}" in str(error)), "")
+        advice = f": `pip install ort-serve[{extra}]`" if extra else ""
         typer.echo(f"ort batch: {error}{advice}", err=True)
         raise typer.Exit(1) from error
     told = f"{report.rows} rows in {output}"

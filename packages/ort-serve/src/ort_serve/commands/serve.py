@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,9 +89,15 @@ def serve(
             help="Clients may register shared memory; by default where only this machine reaches the server.",
         ),
     ] = None,
-    access_log: Annotated[bool, typer.Option("--access-log", help="One line a request on the standard error.")] = False,
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Send OpenTelemetry's spans of requests, as the OTEL_* variables say.")
+    ] = False,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="One line of JSON a request on the standard error.")
+    ] = False,
 ) -> None:
     """Serve models by the Open Inference Protocol (KServe v2) over HTTP and gRPC."""
+    from ort_serve.access_log import log_to_stderr
     from ort_serve.server_settings import Limits, ServerSettings, Tls
 
     if (tls_certificate is None) != (tls_key is None) or (tls_clients is not None and tls_key is None):
@@ -111,9 +116,11 @@ def serve(
         watch_s=watch,
         memory_limit=None if memory_limit is None else nbytes_of(memory_limit),
         shared_memory=shared_memory,
+        has_traces=otel,
+        has_access_log=access_log,
         limits=Limits(body_nbytes=nbytes_of(max_body), read_s=read_timeout),
     )
-    _log(access_log)
+    log_to_stderr("", is_access=access_log)
     _start(models, settings, workers)
 
 
@@ -139,15 +146,6 @@ def _token(file: Path) -> str:
     return found
 
 
-def _log(is_access: bool) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("ort_serve")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logging.getLogger("ort_serve.access").setLevel(logging.INFO if is_access else logging.WARNING)
-
-
 def _start(models: Path, settings: ServerSettings, workers: int) -> None:
     from ort_serve.failures import InvalidRequest
     from ort_serve.running import run_server
@@ -160,6 +158,7 @@ def _start(models: Path, settings: ServerSettings, workers: int) -> None:
             run_workers(models, settings, workers)
         else:
             run_server(models, settings, is_told=True)
-    except (InvalidRequest, OSError) as error:
-        typer.echo(f"ort serve: {error}", err=True)
+    except (InvalidRequest, OSError, ModuleNotFoundError) as error:
+        advice = ": `pip install ort-serve[otel]`" if "opentelemetry" in str(error) else ""
+        typer.echo(f"ort serve: {error}{advice}", err=True)
         raise typer.Exit(1) from error

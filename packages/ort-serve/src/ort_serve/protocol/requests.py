@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +33,23 @@ class RequestedOutput:
 
 
 @dataclass(slots=True)
+class RunTimes:
+    """When a request's run began and ended, by the monotonic clock in nanoseconds; 0 for what did not happen."""
+
+    arrived_ns: int = 0
+    started_ns: int = 0
+    ended_ns: int = 0
+    batch_rows: int = 0
+
+
+class Watcher(Protocol):
+    """Who wants to know the times of a request."""
+
+    def ran(self, version: str, times: RunTimes) -> None:
+        """Take note of them, however the request ended."""
+
+
+@dataclass(slots=True)
 class InferRequest:
     """What a model is asked.
 
@@ -44,6 +62,7 @@ class InferRequest:
         are_outputs_binary: REST's default for outputs that do not say.
         priority: 0 for the model's default; 1 goes first.
         timeout_s: from the arrival to the result.
+        watcher: told when it ran.
     """
 
     model: str
@@ -55,6 +74,7 @@ class InferRequest:
     priority: int = 0
     timeout_s: float | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    watcher: Watcher | None = None
 
 
 @dataclass(slots=True)

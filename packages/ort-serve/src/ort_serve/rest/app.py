@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ort_serve import access_log
 from ort_serve.failures import ModelFailed, NotAllowed, NotFound, Unauthenticated
 from ort_serve.rest.infer import InferAddresses
 from ort_serve.rest.routes import build_routes, failure_response
 from ort_serve.server_state import ServerState
 
 log = logging.getLogger(__name__)
-access = logging.getLogger("ort_serve.access")
 _OPEN = ("/", "/v2/health/live", "/v2/health/ready")  # the page asks for the token; load balancers have none
 
 
@@ -58,7 +58,7 @@ class _AccessLog:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not access.isEnabledFor(logging.INFO):
+        if scope["type"] != "http" or not access_log.is_wanted():
             await self._app(scope, receive, send)
             return
         begin = time.perf_counter()
@@ -74,10 +74,8 @@ class _AccessLog:
             await self._app(scope, receive, told)
         finally:
             client = (scope.get("client") or ("-",))[0]
-            taken = (time.perf_counter() - begin) * 1e3
-            access.info(
-                "method=%s path=%s status=%d ms=%.2f client=%s", scope["method"], scope["path"], status, taken, client
-            )
+            path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
+            access_log.write_line("http", scope["method"], path, status, begin, client)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ort_serve.failures import Cancelled, ModelFailed, NotAllowed, RequestFailure
 from ort_serve.inference import infer
+from ort_serve.protocol.requests import Watcher
 from ort_serve.rest.answers import failure_answer
 from ort_serve.rest.body import compressed, read_body
 from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer
@@ -40,7 +41,13 @@ class InferAddresses:
         try:
             if scope["method"] != "POST":
                 raise NotAllowed(f"{scope['path']} does not take {scope['method']}")
-            status, headers, body = await self._answer(asked, dict(scope["headers"]), receive)
+            given = dict(scope["headers"])
+            if self._state.tracing is None:
+                status, headers, body = await self._answer(asked, given, receive, None)
+            else:
+                texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in given.items()}
+                with self._state.tracing.begin("http", asked[0], texts) as span:
+                    status, headers, body = await self._answer(asked, given, receive, span)
         except RequestFailure as failure:
             status, headers, body = failure_answer(failure)
         except Exception as error:
@@ -51,13 +58,14 @@ class InferAddresses:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(
-        self, asked: tuple[str, str], headers: dict[bytes, bytes], receive: Receive
+        self, asked: tuple[str, str], headers: dict[bytes, bytes], receive: Receive, watcher: Watcher | None
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         state, begin = self._state, time.perf_counter()
         with await read_body(headers, receive, state.settings.limits, state.body_budget) as body:
             request = decode_infer(
                 *asked, body.raw, headers.get(HEADER_LENGTH), state.regions, state.settings.limits.json_nbytes
             )
+            request.watcher = watcher
             found = await infer(state.repository, request, lambda job: _ClientWatch(job, receive))
         raw, length = encode_infer(found, request.are_outputs_binary, state.regions)
         if state.trace.is_wanted():

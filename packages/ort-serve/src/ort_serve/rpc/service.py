@@ -13,9 +13,11 @@ import grpc.aio
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
+from ort_serve import access_log
 from ort_serve.descriptions import describe_config, describe_model, describe_server, describe_statistics
 from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailure, Unsupported
 from ort_serve.inference import infer
+from ort_serve.protocol.requests import Watcher
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.rpc.decoding import decode_infer
 from ort_serve.rpc.encoding import encode_infer
@@ -25,7 +27,7 @@ from ort_serve.server_settings import ServerSettings
 from ort_serve.server_state import ServerState
 
 Context = Any  # grpc.aio.ServicerContext: grpcio ships no types
-Method = Callable[[Any], Awaitable[Any]]
+Method = Callable[..., Awaitable[Any]]
 _StreamResponse = MESSAGE_CLASSES.get("ModelStreamInferResponse")
 
 
@@ -33,7 +35,9 @@ def build_grpc_server(state: ServerState) -> grpc.aio.Server:
     """Return a server with all methods, without a port."""
     settings = state.settings
     interceptors = () if settings.token is None else (_TokenCheck(settings.token),)
-    server = grpc.aio.server(interceptors=interceptors, options=_options(settings))
+    server = grpc.aio.server(
+        interceptors=interceptors, options=_options(settings), maximum_concurrent_rpcs=settings.limits.connections
+    )
     service = Service(state)
     handlers = {name: _unary(name, getattr(service, _snake(name))) for name in METHODS}
     handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
@@ -85,10 +89,20 @@ class Service:
         versions = [self._version(message)] if message.name else self._repository.loaded()
         return _parsed("ModelStatisticsResponse", {"model_stats": [describe_statistics(each) for each in versions]})
 
-    async def model_infer(self, message: Any) -> Any:
+    async def model_infer(self, message: Any, context: Context = None) -> Any:
         """Run a model."""
+        tracing = self._state.tracing
+        if tracing is None:
+            return await self._infer(message, None)
+        given = {} if context is None else dict(context.invocation_metadata() or ())
+        with tracing.begin("grpc", message.model_name, given) as span:
+            return await self._infer(message, span)
+
+    async def _infer(self, message: Any, watcher: Watcher | None) -> Any:
         begin = time.perf_counter()
-        found = await infer(self._repository, decode_infer(message, self._state.regions))
+        request = decode_infer(message, self._state.regions)
+        request.watcher = watcher
+        found = await infer(self._repository, request)
         response = encode_infer(found, self._state.regions)
         if self._state.trace.is_wanted():
             self._state.trace.tell(found, time.perf_counter() - begin)
@@ -98,7 +112,7 @@ class Service:
         """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
         async for message in messages:
             try:
-                yield _StreamResponse(infer_response=await self.model_infer(_readable(message)))
+                yield _StreamResponse(infer_response=await self.model_infer(_readable(message), context))
             except RequestFailure as failure:
                 yield _StreamResponse(error_message=str(failure), infer_response={"id": getattr(message, "id", "")})
 
@@ -217,8 +231,21 @@ def _refusing(handler: Any) -> Any:
 
 def _unary(name: str, method: Method) -> Any:
     async def answer(message: Any, context: Context) -> Any:
+        if not access_log.is_wanted():
+            return await answered(message, context)
+        begin, status = time.perf_counter(), "OK"
         try:
-            return await method(_readable(message))
+            return await answered(message, context)
+        except BaseException:
+            status = getattr(grpc.StatusCode, str(context.code()).rpartition(".")[2], grpc.StatusCode.UNKNOWN).name
+            raise
+        finally:
+            access_log.write_line("grpc", "", f"/{SERVICE}/{name}", status, begin, context.peer())
+
+    async def answered(message: Any, context: Context) -> Any:
+        try:
+            readable = _readable(message)
+            return await (method(readable, context) if name == "ModelInfer" else method(readable))
         except RequestFailure as failure:
             if failure.retry_after_s is not None:
                 context.set_trailing_metadata((("retry-after", str(max(round(failure.retry_after_s), 1))),))

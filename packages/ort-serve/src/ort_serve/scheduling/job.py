@@ -27,6 +27,8 @@ class Job:
         result: completed in its event loop with the outputs by name, or with a failure.
         deadline_ns: on the monotonic clock, by which the result must be there.
         priority: a smaller number goes first.
+        arrived_ns: on the monotonic clock, as are ``started_ns`` and ``ended_ns`` of its run; 0 before.
+        batch_rows: rows of the run that it was part of.
         run: the run that it is part of, to stop it.
     """
 
@@ -40,6 +42,8 @@ class Job:
     deadline_ns: int | None = None
     arrived_ns: int = field(default_factory=time.monotonic_ns)
     started_ns: int = 0
+    ended_ns: int = 0
+    batch_rows: int = 0
     is_cancelled: bool = False
     run: RunState | None = None
 

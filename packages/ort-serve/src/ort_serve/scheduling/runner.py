@@ -178,8 +178,11 @@ class ModelRunner:
         finally:
             self._running.discard(state)
         computed = time.monotonic_ns()
+        rows = sum([job.rows for job in jobs])
+        for job in jobs:
+            job.ended_ns, job.batch_rows = computed, rows
         results = [found] if len(jobs) == 1 else _split(found, jobs)
-        self._brief.learn(jobs[0].shapes, sum(job.rows for job in jobs), (computed - joined) / 1e9)
+        self._brief.learn(jobs[0].shapes, rows, (computed - joined) / 1e9)
         self._statistics.ran(jobs, begin, joined, computed, time.monotonic_ns())
         return results
 

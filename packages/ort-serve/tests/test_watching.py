@@ -1,0 +1,134 @@
+"""OpenTelemetry's spans, and the access log."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import httpx
+import numpy as np
+import pytest
+from serve_fixtures import DOUBLER, running_server, write_model
+from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.utils import InferenceServerException
+
+from ort_serve.asgi import asgi_app
+from ort_serve.tracing import Tracing
+
+X = {"name": "x", "datatype": "FP32", "shape": [2, 4], "data": [1] * 8}
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+@pytest.fixture
+def spans():
+    pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter, Tracing(provider)
+
+
+def asked_by_grpc(server, columns: int, metadata: dict[str, str]):
+    with InferenceServerClient(server.grpc) as client:
+        tensor = InferInput("x", [2, columns], "FP32")
+        tensor.set_data_from_numpy(np.ones((2, columns), np.float32))
+        return client.infer("doubler", [tensor], headers=metadata)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_request_s_spans_hang_below_its_traceparent(tmp_path, spans, protocol):
+    exporter, tracing = spans
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with running_server(path, tracing=tracing) as running:
+        if protocol == "http":
+            asked = f"http://{running.http}/v2/models/doubler/infer"
+            httpx.post(asked, json={"inputs": [X]}, headers={"traceparent": TRACEPARENT}).raise_for_status()
+        else:
+            asked_by_grpc(running, 4, {"traceparent": TRACEPARENT})
+    queue, run, request = exporter.get_finished_spans()
+    assert (queue.name, run.name, request.name) == ("queue", "run", "infer doubler")
+    assert format(request.context.trace_id, "032x") == TRACE
+    assert format(request.parent.span_id, "016x") == PARENT
+    assert queue.parent.span_id == run.parent.span_id == request.context.span_id
+    assert request.start_time <= queue.start_time + 1_000_000
+    assert queue.start_time <= queue.end_time == run.start_time <= run.end_time <= request.end_time + 1_000_000
+    assert run.attributes["ort.batch.rows"] == 2
+    assert dict(request.attributes) == {
+        "ort.model": "doubler", "network.protocol.name": protocol, "ort.model.version": "1"
+    }  # fmt: skip
+    assert request.status.is_ok or request.status.status_code.name == "UNSET"
+
+
+def test_a_span_says_what_went_wrong(tmp_path, spans):
+    exporter, tracing = spans
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with running_server(path, tracing=tracing) as running:
+        assert httpx.post(f"http://{running.http}/v2/models/doubler/infer", content=b"{").status_code == 400
+        with pytest.raises(InferenceServerException):
+            asked_by_grpc(running, 5, {})
+        assert httpx.get(f"http://{running.http}/v2/health/live").status_code == 200
+    broken, unfit = exporter.get_finished_spans()
+    assert (broken.status.status_code.name, broken.attributes["error.type"]) == ("ERROR", "invalid")
+    assert "not JSON" in broken.status.description
+    assert "takes shape" in unfit.status.description
+
+
+def test_the_access_log_has_one_line_of_json_for_every_request(tmp_path, caplog):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with caplog.at_level(logging.INFO, "ort_serve.access"), running_server(path) as running:
+        httpx.post(f"http://{running.http}/v2/models/doubler/infer", json={"inputs": [X]})
+        httpx.get(f"http://{running.http}/v2/models/a%0Ab%22c")
+        asked_by_grpc(running, 4, {})
+        with pytest.raises(InferenceServerException):
+            asked_by_grpc(running, 5, {})
+    lines = [json.loads(each.getMessage()) for each in caplog.records if each.name == "ort_serve.access"]
+    rpc = "/inference.GRPCInferenceService/ModelInfer"
+    assert [(line["protocol"], line["path"], line["status"]) for line in lines] == [
+        ("http", "/v2/models/doubler/infer", 200),
+        ("http", "/v2/models/a%0Ab%22c", 404),
+        ("grpc", rpc, "OK"),
+        ("grpc", rpc, "INVALID_ARGUMENT"),
+    ]
+    assert all(line["ms"] > 0 and line["client"] and line["time"] for line in lines)
+
+
+def test_other_servers_may_hold_the_application(tmp_path):
+    import asyncio
+
+    write_model(DOUBLER, tmp_path / "doubler" / "1" / "model.onnx")
+    app = asgi_app(tmp_path)
+
+    async def ask() -> list[int]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://models") as client:
+            answers = [await client.post("/v2/models/doubler/infer", json={"inputs": [X]}) for _ in range(3)]
+            assert answers[-1].json()["outputs"][1]["data"] == [4.0, 4.0]
+            answers.append(await client.get("/v2/models/none"))
+            answers.append(
+                await client.post("/v2/systemsharedmemory/region/r/register", json={"key": "k", "byte_size": 4})
+            )
+        await app.close()
+        return [answer.status_code for answer in answers]
+
+    assert asyncio.run(ask()) == [200, 200, 200, 404, 403]
+
+
+def test_the_application_begins_and_ends_with_its_server(tmp_path):
+    import asyncio
+
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    told: list[str] = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        told.append(message["type"])
+
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    asyncio.run(asgi_app(path)({"type": "lifespan"}, receive, send))
+    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
