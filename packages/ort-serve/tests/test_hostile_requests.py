@@ -270,7 +270,12 @@ def test_the_budget_is_given_back_whatever_happens(server, client):
 
 def test_shared_memory_is_not_offered_to_other_machines(tmp_path):
     path = write_model(DOUBLER, tmp_path / "doubler.onnx")
-    for settings, status in (({"host": "0.0.0.0"}, 403), ({"host": "0.0.0.0", "shared_memory": True}, 200)):
+    for settings, status in (
+        ({"host": "0.0.0.0"}, 403),
+        ({"host": "0.0.0.0", "shared_memory": True}, 200),
+        ({"shared_memory": False}, 403),
+        ({"shares_ports": True}, 403),
+    ):
         memory = shared_memory.SharedMemory(create=True, size=64)
         try:
             with running_server(path, grpc_port=None, **settings) as running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import zlib
@@ -243,6 +244,8 @@ def test_explanation_and_metrics_are_given(client):
     text = client.get("/metrics").text
     assert 'ort_requests_total{model="doubler",outcome="success",version="1"}' in text
     assert "ort_queue_seconds_bucket" in text
+    nbytes = re.search(r'ort_model_bytes\{model="doubler",version="1"\} (\S+)', text)
+    assert float(nbytes[1]) > 100
 
 
 def test_the_page_is_one_file(client):

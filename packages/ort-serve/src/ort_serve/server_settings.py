@@ -79,8 +79,13 @@ class ServerSettings:
     shares_ports: bool = False
 
     @property
-    def takes_shared_memory(self) -> bool:
-        """Whether clients may register regions of shared memory."""
-        if self.shared_memory is not None:
-            return self.shared_memory
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+    def no_shared_memory(self) -> str:
+        """Why clients may not register regions of shared memory; empty where they may."""
+        if self.shares_ports:
+            return ": several processes answer, and a region would be known to one of them"
+        if self.shared_memory is False:
+            return ": it was started so"
+        is_local = self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return (
+            "" if is_local or self.shared_memory else ", since other machines reach it; start it with --shared-memory"
+        )

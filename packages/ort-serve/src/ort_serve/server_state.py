@@ -84,7 +84,7 @@ class ServerState:
 
     def __post_init__(self) -> None:
         limit = self.settings.limits.body_nbytes
-        self.regions = SharedMemoryRegions(is_allowed=self.settings.takes_shared_memory)
+        self.regions = SharedMemoryRegions(self.settings.no_shared_memory)
         self.body_budget = BodyBudget(max(psutil.virtual_memory().total // 4, limit))
 
     def need_loading(self) -> None:

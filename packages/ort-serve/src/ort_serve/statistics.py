@@ -64,6 +64,13 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
+        self.model_bytes = Gauge(
+            "ort_model_bytes",
+            "Size of a version's files while it is loaded.",
+            labels,
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
         self.resident = Gauge(
             "ort_process_resident_bytes", "Memory of this process.", registry=self.registry, multiprocess_mode="livesum"
         )
@@ -82,6 +89,7 @@ class ModelStatistics:
         self._batch_rows = metrics.batch_rows.labels(model, version)
         self.in_flight = metrics.in_flight.labels(model, version)
         self.waiting = metrics.waiting.labels(model, version)
+        self.nbytes = metrics.model_bytes.labels(model, version)
         self.last_inference_ms = 0
         self.executions = 0
         self.rows = 0

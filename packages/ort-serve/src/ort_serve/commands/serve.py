@@ -102,6 +102,11 @@ def serve(
 
     if (tls_certificate is None) != (tls_key is None) or (tls_clients is not None and tls_key is None):
         raise typer.BadParameter("--tls-certificate and --tls-key go together; --tls-clients needs both")
+    if workers > 1 and (allow_loading or shared_memory):
+        raise typer.BadParameter(
+            "a request reaches one of the workers alone: --workers goes with --watch, not with --allow-loading or "
+            "--shared-memory"
+        )
     if http_port < 0 and grpc_port < 0:
         raise typer.BadParameter("neither HTTP nor gRPC is left to listen")
     if not models.exists():

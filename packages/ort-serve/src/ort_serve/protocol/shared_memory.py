@@ -52,9 +52,10 @@ class Region:
 class SharedMemoryRegions:
     """The regions of one server. Used by its event loop only."""
 
-    def __init__(self, *, is_allowed: bool = True) -> None:
+    def __init__(self, refusal: str = "") -> None:
+        """Begin without regions; a ``refusal`` says why there shall be none."""
         self._regions: dict[str, Region] = {}
-        self._is_allowed = is_allowed
+        self._refusal = refusal
 
     def register(self, name: str, key: str, offset: int, nbytes: int) -> None:
         """Open a region.
@@ -64,10 +65,8 @@ class SharedMemoryRegions:
             InvalidRequest: the name is taken, or there is no such memory of that size.
             Unsupported: this system has none.
         """
-        if not self._is_allowed:
-            raise Forbidden(
-                "this server takes no shared memory, since it listens to other machines; start it with --shared-memory"
-            )
+        if self._refusal:
+            raise Forbidden(f"this server takes no shared memory{self._refusal}")
         if name in self._regions:
             raise InvalidRequest(f"shared memory region {name!r} is registered already; unregister it first")
         if len(self._regions) >= _MOST_REGIONS:

@@ -73,6 +73,7 @@ class ModelVersion:
             self.statistics,
             BriefRuns(is_work_bounded((node.domain, node.op_type) for node in self.session.explain().nodes)),
         )
+        self.statistics.nbytes.inc(self.nbytes)
         self.load_seconds = time.perf_counter() - begin
 
     @property
@@ -97,6 +98,7 @@ class ModelVersion:
         """Finish what waits, and end the threads. Blocks."""
         self.queue.close()
         self._runner.join()
+        self.statistics.nbytes.dec(self.nbytes)
 
     def zeros(self) -> dict[str, np.ndarray]:
         """Return inputs of zeros, with 1 for each open size; strings are empty."""
