@@ -9,7 +9,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.rows.reducing import ReductionOperand, combined, reduce_operand
-from ort_core.cpu.lowering.rules.rows.rows import normalized_rows
+from ort_core.cpu.lowering.rules.rows.rows import normalized_rows, required
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
@@ -22,10 +22,10 @@ INDICES = frozenset({I32, DataType.INT64})
 
 def embed_layer_normalization(lowering: Lowering, node: Node) -> None:
     """EmbedLayerNormalization: rows of two or three tables, summed, normalized; also counts of a mask."""
-    ids = lowering.contiguous(_required(node, 0))
+    ids = lowering.contiguous(required(node, 0))
     if len(ids.shape) != 2:
         raise NotLowered("the ids are no matrix")
-    tables = [lowering.contiguous(_required(node, index)) for index in (2, 3)]
+    tables = [lowering.contiguous(required(node, index)) for index in (2, 3)]
     rows = [gather_rows(lowering, node, tables[0], ids)]
     given = node.input(8)
     positions = lowering.iota(ids.shape[1]) if given is None else _as_long_as(lowering, lowering.contiguous(given), ids)
@@ -102,7 +102,7 @@ def gather_rows(lowering: Lowering, node: Node, table: View, indices: View, *, w
 
 def gather_block_quantized(lowering: Lowering, node: Node) -> None:
     """GatherBlockQuantized of bytes: rows of a table whose last axis has 4 or 8 bits in blocks with a scale each."""
-    data, scales = lowering.contiguous(_required(node, 0)), lowering.contiguous(_required(node, 2))
+    data, scales = lowering.contiguous(required(node, 0)), lowering.contiguous(required(node, 2))
     bits, block = node.int_attribute("bits", 4), node.int_attribute("block_size", 128)
     axes = (node.int_attribute("gather_axis", 0), node.int_attribute("quantize_axis", 1))
     if data.dtype is not DataType.UINT8 or len(data.shape) != 2 or axes[0] != 0 or axes[1] not in (1, -1):
@@ -112,7 +112,7 @@ def gather_block_quantized(lowering: Lowering, node: Node) -> None:
     width, blocks = data.shape[1], scales.shape[1]
     if not isinstance(width, int) or not isinstance(blocks, int) or width * (8 // bits) != blocks * block:
         raise NotLowered("rows are not whole blocks")
-    indices = lowering.contiguous(_required(node, 1))
+    indices = lowering.contiguous(required(node, 1))
     packed, scale = (gather_rows(lowering, node, table, indices, wraps=True) for table in (data, scales))
     count, parts = count_of(indices.shape), 8 // bits
     target = lowering.result_view(node.output)
@@ -157,10 +157,3 @@ def _store_weights(
     offset: Scalar | float = middle if zero is None else state.add(zero)
     weights = (stored - offset) * state.add(scale)
     lowering.stores.store_elementwise(PendingElementwise(weights, tuple(state.inputs), place.shape, (node,)), place)
-
-
-def _required(node: Node, index: int) -> Value:
-    value = node.input(index)
-    if value is None:
-        raise NotLowered("a required input is missing")
-    return value

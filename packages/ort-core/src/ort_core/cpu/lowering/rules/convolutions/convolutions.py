@@ -9,15 +9,15 @@ import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
-from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.convolutions.packed_weights import packed_weights
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.rules.images.images import biased, images, pads_of, pair
@@ -92,7 +92,7 @@ class ConvolutionAnchor:
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
         kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
-        weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
+        weights = lowering.constant_view(packed_weights(lowering, spec, self.weights, facts), F32)
         batch, height, width = sizes
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], x.strides[0], y.strides[2],
@@ -112,20 +112,6 @@ class ConvolutionAnchor:
             kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved,
             _stage(spec, narrow, x, y),
         )  # fmt: skip
-
-    def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
-        machine, weights = lowering.target, self.weights
-        narrow = is_narrow(spec, machine)
-        count = (narrow_count if narrow else weights_count)(spec, machine)
-
-        def fill(out: np.ndarray) -> None:
-            if narrow:
-                out[...] = pack_narrow_weights(spec, weights, machine)
-            else:
-                pack_weights(spec, weights, machine, out)
-
-        # the kernels load whole, aligned vectors of weights
-        return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
 
     def _scale_words(self) -> tuple[Argument, Argument]:
         return (0, 0) if self.scale is None else (pointer(self.scale), self.scale.strides[0])

@@ -16,13 +16,10 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import (
     ARGUMENTS,
     Convolution,
     Planes,
-    pack_weights,
-    weights_count,
 )
-from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.images.pooling import Pooling
-from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.lowering.images.layout_steps import (
     as_planes,
     emit_channels_last,
@@ -34,6 +31,7 @@ from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.rules.convolutions.packed_weights import packed_weights
 from ort_core.cpu.lowering.rules.images.images import biased, pads_by_axis
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -138,7 +136,7 @@ class VolumeConvolution:
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
         kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
-        weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
+        weights = lowering.constant_view(packed_weights(lowering, spec, self.weights, facts), F32)
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], depth * x.strides[0],
             y.strides[2], y.strides[0], x.shape[2], x.shape[3], 0, 0, x.strides[0], depth, target.shape[2],
@@ -168,20 +166,6 @@ class VolumeConvolution:
             epilogue, expected_width=sizes[2] if isinstance(sizes[2], int) and sizes[2] else None, planes=planes,
         )  # fmt: skip
         return spec, sizes
-
-    def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
-        machine, weights = lowering.target, self.weights
-        narrow = is_narrow(spec, machine)
-        count = (narrow_count if narrow else weights_count)(spec, machine)
-
-        def fill(out: np.ndarray) -> None:
-            if narrow:
-                out[...] = pack_narrow_weights(spec, weights, machine)
-            else:
-                pack_weights(spec, weights, machine, out)
-
-        # the kernels load whole, aligned vectors of weights
-        return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
 
 
 def volume_convolution(lowering: Lowering, node: Node, weights: np.ndarray) -> None:
