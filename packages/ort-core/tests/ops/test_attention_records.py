@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -278,15 +278,42 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_no_other_file_reads_what_attributes_of_attention_say() -> None:
-    """Who attends asks ``ops.attention_forms``."""
+_ROTARY = "RotaryEmbedding, which is no attention"
+READERS_OF_HEADS = {
+    "ops/attribute_rules_contrib.py": _ROTARY,
+    "ops/bodies/rotary.py": _ROTARY,
+    "lowering/rules/attention/rotary.py": _ROTARY,
+    "ort_ep_coreml/lowering/attention.py": _ROTARY,
+    "ort_ep_coreml/lowering/grouped_attention.py": _ROTARY,
+    "ort_ep_directml/lowering/attention.py": _ROTARY,
+    "ops/infer/contrib_attention.py": "operators without a record: PagedAttention, DecoderAttention",
+    "kernels/preconditions/attention.py": "the attribute itself is checked, as the caller wrote it",
+}
+"""Files that read ``num_heads`` and why they may."""
+
+
+def _readers(names: Collection[str]) -> set[str]:
+    """Return the files of all packages that read one of some attributes, as far as the packages lie here."""
     package = Path(ort_core.__file__).parent
-    packages = [package, *package.parents[2].glob("ort-ep-*/src")]  # those of vendors where they lie beside it
-    reads = re.compile(rf'(?:attribute|_of|whole|number|integer|real)\(\s*"(?:{"|".join(NAMES)})"')
-    found = {
-        path.relative_to(package.parents[2]).as_posix()
-        for each in packages
+    reads = re.compile(rf'(?:attribute|_of|whole|number|integer|real)\(\s*"(?:{"|".join(names)})"')
+    folders = [package, *package.parents[2].glob("ort-ep-*/src")]
+    return {
+        path.as_posix()
+        for each in folders
         for path in each.rglob("*.py")
         if reads.search(path.read_text(encoding="utf-8"))
     }
+
+
+def test_no_other_file_reads_what_attributes_of_attention_say() -> None:
+    """Who attends asks ``ops.attention_forms``."""
+    found = _readers(NAMES)
     assert {name.rpartition("/")[2] for name in found} == {"attention_forms.py"}, found
+
+
+def test_who_reads_the_number_of_heads_has_a_reason() -> None:
+    found = {name for name in _readers(["num_heads"]) if not name.endswith("ops/attention_forms.py")}
+    without = {name for name in found if not any(name.endswith(known) for known in READERS_OF_HEADS)}
+    assert not without, "ask ops.attention_forms"
+    own = {known for known in READERS_OF_HEADS if not known.startswith("ort_ep_")}
+    assert {known for known in own if any(name.endswith(known) for name in found)} == own, "a reason that is not needed"
