@@ -48,6 +48,18 @@ def parsed(name):
     return parser.parse_model(HEAD + GRAPHS[name]).SerializeToString()
 
 
+def test_sparse_weights_with_the_narrow_indices_of_the_format_are_read(tmp_path):
+    model = onnx.load_from_string(parsed("weights"))
+    del model.graph.initializer[:]
+    values = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [1.5, -2.0])
+    places = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [2], [1, 5])
+    model.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [2, 3]))
+    path = written(model.SerializeToString(), tmp_path / "model.ort")
+    feeds = {"x": np.array([[1, -1], [2, 3]], np.float32)}
+    (found,) = ort_core.InferenceSession(path).run(None, feeds)
+    np.testing.assert_array_equal(found, np.maximum(feeds["x"] @ [[0, 1.5, 0], [0, 0, -2]], 0))
+
+
 @pytest.mark.parametrize("suffix", ["ort", "onnx"])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", list(GRAPHS))

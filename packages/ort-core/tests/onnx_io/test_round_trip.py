@@ -101,9 +101,10 @@ def test_texts_keep_every_character():
     assert ort.InferenceSession(model_to_bytes(load_model(model))).run(None, {})[0].tolist() == texts.tolist()
 
 
-def test_sparse_initializers_give_the_same_dense_values():
+@pytest.mark.parametrize("width", [TensorProto.INT64, TensorProto.INT32, TensorProto.INT16, TensorProto.INT8])
+def test_sparse_initializers_give_the_same_dense_values(width):
     values = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.5, -2.0])
-    indices = helper.make_tensor("i", TensorProto.INT64, [2, 2], [0, 1, 2, 0])
+    indices = helper.make_tensor("i", width, [2, 2], [0, 1, 2, 0])
     model = build([helper.make_node("Identity", ["w"], ["y"])], [], [untyped("y")])
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3, 2]))
     expected = np.array([[0, 1.5], [0, 0], [-2, 0]], np.float32)

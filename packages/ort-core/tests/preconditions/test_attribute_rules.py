@@ -48,6 +48,7 @@ CASES: list[tuple[str, str, list[tuple[int, list[int]]], int, dict[str, Any], di
     ("LinearClassifier", ML, [(F, [2, 3])], 2, LINEAR, {"post_transform": "BOGUS"}),
     ("BifurcationDetector", MS, [(I, [4]), (I, [2]), (I, [])], 2, N_GRAMS, {"min_ngram_size": -(2**31)}),
     ("BifurcationDetector", MS, [(I, [4]), (I, [2]), (I, [])], 2, N_GRAMS, {"max_ngram_size": 0}),
+    ("NGramRepeatBlock", MS, [(I, [1, 4]), (F, [1, 9])], 1, {"ngram_size": 2}, {"ngram_size": 0}),
 ]  # fmt: skip
 LAYERS = [
     (op_type, attributes)

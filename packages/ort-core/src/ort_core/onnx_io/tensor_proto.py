@@ -18,6 +18,7 @@ from ort_core.onnx_io.utf8 import check_text
 from ort_core.tensors.packing import pack_bits, unpack_bits
 
 _MAX_ELEMENTS = 1 << 48  # far above any memory; keeps products of hostile dimensions in range
+_NARROW_INDICES = frozenset({DataType.INT8, DataType.INT16, DataType.INT32})
 _INT32_TYPES = frozenset(
     DataType(n) for n in (2, 3, 4, 5, 6, 9, 10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28)
 )  # fmt: skip
@@ -55,12 +56,14 @@ def storage_nbytes(dtype: DataType, size: int) -> int:
 
 
 def load_sparse(proto: onnx.SparseTensorProto) -> SparseConstant:
-    """Return the constant of a SparseTensorProto.
+    """Return the constant of a SparseTensorProto, whose indices are int64.
+
+    ONNX has no other ones; onnxruntime reads narrower ones, too, and writes the narrowest to files of ORT format.
 
     Raises:
         InvalidGraph: values, indices and dense shape do not fit together.
     """
-    values, indices, shape = load_constant(proto.values), load_constant(proto.indices), tuple(proto.dims)
+    values, indices, shape = load_constant(proto.values), _widened(load_constant(proto.indices)), tuple(proto.dims)
     count = values.size
     fits = indices.shape == (count,) or indices.shape == (count, len(shape))
     if len(values.shape) != 1 or indices.dtype is not DataType.INT64 or not fits or any(d <= 0 for d in shape):
@@ -75,6 +78,13 @@ def load_sparse(proto: onnx.SparseTensorProto) -> SparseConstant:
     if positions.size and (positions.min() < 0 or (positions >= limit).any()):
         raise InvalidGraph(f"sparse tensor {proto.values.name!r} has an index outside its shape {list(shape)}")
     return SparseConstant(values, indices, shape)
+
+
+def _widened(indices: Constant) -> Constant:
+    """Return signed integers as int64, others as they are."""
+    if indices.dtype not in _NARROW_INDICES:
+        return indices
+    return Constant(DataType.INT64, indices.shape, lambda: indices.array().astype(np.int64))
 
 
 def save_constant(constant: Constant, name: str) -> onnx.TensorProto:

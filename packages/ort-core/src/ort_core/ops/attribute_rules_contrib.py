@@ -105,6 +105,7 @@ def attention_lstm(node: Node, since_version: int) -> str | None:
 
 
 CONTRIB_RULES: dict[str, AttributeRule] = {
+    "NGramRepeatBlock": in_range("ngram_size", 1),
     "Attention": attention,
     "AttnLSTM": attention_lstm,
     "BifurcationDetector": bifurcation,

@@ -12,14 +12,16 @@ _KEPT = ("keepdims",)
 _REDUCED = ("keepdims", "noop_with_empty_axes")
 _EXPERTS = ("normalize_routing_weights", "use_sparse_mixer")
 _STANDARD: dict[str, tuple[str, ...]] = {
-    "ArgMax": _KEPT, "ArgMin": _KEPT, "ReduceL1": _REDUCED, "ReduceL2": _REDUCED, "ReduceLogSum": _REDUCED,
+    "ArgMax": _KEPT, "ArgMin": _KEPT, "Attention": ("is_causal",), "Unique": ("sorted",),
+    "ReduceL1": _REDUCED, "ReduceL2": _REDUCED, "ReduceLogSum": _REDUCED,
     "ReduceLogSumExp": _REDUCED, "ReduceMax": _REDUCED, "ReduceMean": _REDUCED, "ReduceMin": _REDUCED,
     "ReduceProd": _REDUCED, "ReduceSum": _REDUCED, "ReduceSumSquare": _REDUCED, "RotaryEmbedding": ("interleaved",),
     "TopK": ("largest",),
 }  # fmt: skip
 _CONTRIB: dict[str, tuple[str, ...]] = {
     "Attention": ("do_rotary", "unidirectional"), "GroupQueryAttention": ("do_rotary", "sliding_window_cache"),
-    "MoE": _EXPERTS, "MurmurHash3": ("positive",), "QAttention": ("do_rotary", "unidirectional"), "QMoE": _EXPERTS,
+    "MoE": _EXPERTS, "MultiHeadAttention": ("unidirectional",),
+    "MurmurHash3": ("positive",), "QAttention": ("do_rotary", "unidirectional"), "QMoE": _EXPERTS,
     "RotaryEmbedding": ("interleaved",),
 }  # fmt: skip
 _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {"": _STANDARD, "ai.onnx": _STANDARD, "com.microsoft": _CONTRIB}

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
+
+import ort_core as ort
 
 ML = "ai.onnx.ml"
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -79,10 +82,17 @@ def test_distance_of_features_far_from_zero_keeps_its_digits(check: Check) -> No
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS))
-def test_row_with_nan_has_the_first_class_and_no_scores(check: Check, kernel: str) -> None:
+@pytest.mark.parametrize("counts", [(4, 3), (4, 5, 6)], ids=["two", "three"])
+def test_row_with_nan_has_the_last_class_and_no_scores(check: Check, kernel: str, counts: tuple[int, ...]) -> None:
+    """The second class of a pair has the vote where the decision is not above zero: so do libsvm and onnxruntime."""
     x = numbers(2, 40, COLUMNS)
     x[::7, 2] = np.nan
-    check(classifier(kernel, (4, 5, 6)), [{"x": x}])
+    model = classifier(kernel, counts)
+    check(model, [{"x": x}])
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    labels = ort.InferenceSession(model.SerializeToString()).run(["label"], {"x": x})[0]
+    np.testing.assert_array_equal(labels, theirs.run(["label"], {"x": x})[0])
+    assert (labels[::7] == 7 * len(counts) - 10).all()
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS))

@@ -101,6 +101,11 @@ def transposed_convolution(c: Conditions) -> None:
     _kernel_shape(c, w[2:])
     for size in w[2:]:
         c.positive(size, f"kernel size must be positive, got {list(map(str, w[2:]))}")
+    pads = c.node.ints_attribute("pads")  # stated beside an output_shape, they are not used
+    c.require(
+        pads is None or (len(pads) == 2 * (len(w) - 2) and min(pads, default=0) >= 0),
+        f"pads {list(pads or ())} must be {2 * (len(w) - 2)} numbers of at least 0",
+    )
     padding = c.node.ints_attribute("output_padding") or ()
     steps = [c.node.ints_attribute(name) or (1,) * len(padding) for name in ("strides", "dilations")]
     for axis, (extra, stride, dilation) in enumerate(zip(padding, *steps)):

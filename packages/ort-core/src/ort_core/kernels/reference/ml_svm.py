@@ -148,8 +148,9 @@ def _decisions(
         scores[:, index] = (
             kernels[:, parts[i]] @ table[j - 1, parts[i]] + kernels[:, parts[j]] @ table[i, parts[j]] + rho[index]
         )
-        votes[:, i] += scores[:, index] > 0
-        votes[:, j] += scores[:, index] <= 0
+        is_first = scores[:, index] > 0  # of no number the second class has the vote, as in libsvm and onnxruntime
+        votes[:, i] += is_first
+        votes[:, j] += ~is_first
     return scores, votes
 
 

@@ -144,13 +144,13 @@ def _decisions(lowering: Lowering, node: Node, kernels: View, counts: Sequence[i
 
 
 def _votes(lowering: Lowering, node: Node, scores: View, classes: int) -> View:
-    """Return how many more pairs each class wins than it loses: the order of votes; a NaN is neither."""
+    """Return how many more pairs each class wins than it loses; with NaN the second of a pair wins."""
     pairs = list(itertools.combinations(range(classes), 2))
     signs = np.zeros((len(pairs), classes), np.float32)
     for row, (i, j) in enumerate(pairs):
         signs[row, i], signs[row, j] = 1, -1
     score = element(0, F32)
-    won = select(binary("gt", score, 0.0), 1.0, select(binary("le", score, 0.0), -1.0, 0.0))
+    won = select(binary("gt", score, 0.0), 1.0, -1.0)
     return _product(lowering, node, lowering.computed(won, (scores,)), signs, element(0, F32))
 
 

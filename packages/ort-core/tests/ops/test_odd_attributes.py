@@ -1,0 +1,62 @@
+"""Attributes beyond what they should be: flags that are neither 0 nor 1 say no, pads that nobody reads are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import NodeProto, helper
+
+import ort_core as ort
+
+MS = "com.microsoft"
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+HEADS, ROWS = {name: numbers(1, 2, 3, 4) for name in "qkv"}, {name: numbers(1, 3, 8) for name in "qkv"}
+CASES: dict[str, tuple[str, str, str, dict[str, np.ndarray], dict[str, Any]]] = {
+    "causal": ("Attention", "", "is_causal", HEADS, {}),
+    "unidirectional": ("MultiHeadAttention", MS, "unidirectional", ROWS, {"num_heads": 2}),
+    "sorted": ("Unique", "", "sorted", {"x": np.array([3, 1, 3, 2], np.float32)}, {}),
+    "largest": ("TopK", "", "largest", {"x": numbers(2, 5), "k": np.array([2], np.int64)}, {}),
+}
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("value", [-1, 0, 1, 7])
+@pytest.mark.parametrize("name", CASES)
+def test_only_one_says_yes(name: str, value: int, provider: str) -> None:
+    op_type, domain, flag, feeds, given = CASES[name]
+    made = ["y", "z"] if op_type == "TopK" else ["y"]
+    content = model_of(helper.make_node(op_type, list(feeds), made, domain=domain, **{flag: value}, **given), feeds)
+    (theirs,) = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
+    (ours,) = ort.InferenceSession(content, providers=[provider]).run(None, feeds)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("pads", [[0, 0, 0], [0] * 8, [-1] * 4])
+def test_pads_beside_an_output_shape_are_checked_though_they_are_not_used(pads: list[int], provider: str) -> None:
+    feeds = {"x": numbers(1, 2, 3, 3), "w": numbers(2, 1, 2, 2)}
+    for given in ({"output_shape": [4, 4]}, {}):
+        content = model_of(helper.make_node("ConvTranspose", list(feeds), ["y"], pads=pads, **given), feeds)
+        with pytest.raises(ort.OrtError, match="pads"):
+            ort.InferenceSession(content, providers=[provider]).run(None, feeds)
+        with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="pads"):
+            onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+
+def model_of(node: NodeProto, feeds: dict[str, np.ndarray]) -> bytes:
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in feeds.items()
+    ]
+    result = [helper.make_tensor_value_info("y", 1, None)]
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid(MS, 1)]
+    graph = helper.make_graph([node], "attribute", infos, result)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
