@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
-from onnx import parser
+from onnx import helper, parser
 
 import ort_core as ort
 
@@ -65,9 +66,9 @@ def test_maps_of_scores_run_directly(rows: int, labels: str, zipped: str, names:
         best, shares = _expected(x)
         assert label.tolist() == [names[n] for n in best]
         assert label.dtype == (np.int64 if isinstance(names[0], int) else object)
-        assert [list(each) for each in maps] == [names] * rows
+        assert [list(each) for each in maps] == [sorted(names)] * rows
         assert all(type(value) is float for each in maps for value in each.values())
-        np.testing.assert_allclose([list(each.values()) for each in maps], shares, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose([[each[name] for name in names] for each in maps], shares, rtol=1e-5, atol=1e-6)
     assert _is_direct(session, {"x": x})
 
 
@@ -126,3 +127,23 @@ def test_numbers_without_a_label_get_the_default(encoder: str, opset: int, expec
         assert label.dtype == object
         assert label.reshape(-1).tolist() == expected
     assert _is_direct(session, {"x": x}) == ("[2, 1]" not in encoder)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("labels", [["b", "a", "é", "Z", "b"], [5, -3, 12, 5, 0], ["a", "b", "c", "d", "e"]])
+def test_maps_are_in_the_order_of_their_labels_as_in_onnxruntime(labels: list[str] | list[int], provider: str) -> None:
+    """A table made of such maps has its columns in the order of the first."""
+    is_text = isinstance(labels[0], str)
+    name = "classlabels_strings" if is_text else "classlabels_int64s"
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **{name: labels})
+    element = helper.make_map_type_proto(8 if is_text else 7, helper.make_tensor_type_proto(1, []))
+    made = helper.make_value_info("y", helper.make_sequence_type_proto(element))
+    graph = helper.make_graph([node], "maps", [helper.make_tensor_value_info("x", 1, [None, 5])], [made])
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 18)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    session = ort.InferenceSession(content, providers=[provider])
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    feeds = {"x": np.arange(10, dtype=np.float32).reshape(2, 5)}
+    for _ in range(3):
+        (found,), (expected,) = (each.run(None, feeds) for each in (session, theirs))
+        assert [list(each.items()) for each in found] == [list(each.items()) for each in expected]

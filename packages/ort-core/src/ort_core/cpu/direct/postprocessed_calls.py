@@ -119,9 +119,12 @@ def _zip_map(node: Node, given: TensorType) -> Finish | Rejection:
     assert given.shape is not None
     if not isinstance(names, tuple) or len(given.shape) != 2 or given.shape[1] != len(names):
         return Rejection("the scores are no rows of one for each label", node)
-    return lambda scores: [
-        dict(zip(names, row)) for row in scores.tolist()
-    ]  # strict costs a tenth, and sizes are known
+    places = {name: place for place, name in enumerate(names)}
+    keys = sorted(places)
+    order = [places[key] for key in keys]
+    if order != list(range(len(names))):  # maps are in the order of their keys
+        return lambda scores: [dict(zip(keys, row)) for row in scores[:, order].tolist()]
+    return lambda scores: [dict(zip(keys, row)) for row in scores.tolist()]  # strict costs a tenth, and sizes are known
 
 
 def _label_encoder(node: Node, given: TensorType, opset: int) -> Finish | Rejection:

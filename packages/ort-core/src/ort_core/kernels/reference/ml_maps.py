@@ -226,7 +226,7 @@ def zip_map(
     classlabels_int64s: tuple[int, ...] | None = None,
     classlabels_strings: tuple[str, ...] | None = None,
 ) -> list[dict[MapKey, float]]:
-    """Z = one map from class label to score per row."""
+    """Z = one map from class label to score per row, in the labels' order; of equal ones the last holds."""
     labels: Sequence[MapKey] = classlabels_strings or classlabels_int64s or ()
     if data.ndim not in (1, 2):
         raise InvalidArgument(f"ZipMap only supports 1D or 2D input tensors, got {data.ndim} dimensions")
@@ -235,4 +235,6 @@ def zip_map(
         raise InvalidArgument(
             f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{len(labels)}]; they must be as many"
         )
-    return [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
+    places = {label: place for place, label in enumerate(labels)}
+    names = sorted(places)
+    return [dict(zip(names, row, strict=True)) for row in rows[:, [places[name] for name in names]].tolist()]
