@@ -17,6 +17,7 @@ from random_graphs import element_types as et
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.growing import grow
 from random_graphs.into_functions import has_functions, with_functions
+from random_graphs.rewritten import FUSED, fused, rewritten
 from random_graphs.special_values import with_special_values
 from random_graphs.truth import Interpreter, Triple, array_of, exact
 from random_graphs.writer import GraphWriter, Value, model_of, reads, typed
@@ -42,7 +43,9 @@ class Case:
 
     @property
     def served(self) -> ModelProto:
-        """The model as engines get it: of some seeds, with model-local functions; the truth is that of all nodes."""
+        """The model as engines get it: fused, or of some seeds with functions; the truth is that of all nodes."""
+        if FUSED in self.flags:
+            return fused(self.model)
         return with_functions(self.model, self.seed) if has_functions(self.seed) else self.model
 
     def truths(self) -> list[list[Triple]]:
@@ -72,7 +75,7 @@ def case_of_seed(seed: int) -> Case | None:
     model = model_of(graph, g.opset)
     names = {each.name for each in graph.input}
     feeds = [{v.name: v.samples[k].native() for v in g.inputs if v.name in names} for k in range(g.assignments)]
-    return with_special_values(Case(seed, model, feeds, tuple(g.families), tuple(flags)))
+    return rewritten(with_special_values(Case(seed, model, feeds, tuple(g.families), tuple(flags))))
 
 
 def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:
@@ -89,7 +92,7 @@ def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:
     if g.chance(0.03) and g.initializers:
         flags.append("an initializer is an output")
         outputs = [*outputs, _of_initializer(g)]
-    return outputs or [g.values[-1]]
+    return [*(outputs or [g.values[-1]]), *g.only_outputs]
 
 
 def _of_initializer(g: GraphWriter) -> Value:
@@ -130,6 +133,8 @@ def _declared(g: GraphWriter, value: Value, style: str) -> list[int | str | None
 
 
 def _output(g: GraphWriter, value: Value, wrong: bool, flags: list[str]) -> ValueInfoProto:
+    if value.name in g.declared:
+        return g.declared[value.name]
     kind = g.random.random()
     if kind < 0.55 or value.tensor is not None:
         return typed(value)

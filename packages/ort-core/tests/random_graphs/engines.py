@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ class NotAsked(Exception):
 class Engine:
     """A way to run a case: whose session, at which level, by how many threads, how often each assignment.
 
-    ``way`` names one of ``ways.OF_SESSIONS``, or ``saved``; without one, assignments are run one behind the other.
+    ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, or ``ORT format``; without one, assignments are run one behind
+    the other.
     """
 
     name: str
@@ -72,6 +74,8 @@ class Engine:
                 yield 0, session.run(None, dict(case.feeds[0]))
 
     def _ways_runs(self, case: Case) -> ways.Runs:
+        if self.way == "ORT format":
+            return ways.OF_SESSIONS["to and fro"](self._written_by_onnxruntime(case), case)
         if self.way != "saved":
             return ways.OF_SESSIONS[self.way](self.session(case), case)
 
@@ -84,8 +88,18 @@ class Engine:
             lambda content: ort.InferenceSession(content, self._options(case), providers=[self.provider]), saving, case
         )
 
+    def _written_by_onnxruntime(self, case: Case) -> Any:
+        """Return a session of the file of ORT format that onnxruntime writes; where it writes none, of the model."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.ort"
+            try:
+                _onnxruntime_session(case, path)
+            except Exception:  # noqa: BLE001 - whatever it refuses: it is judged as an engine of its own
+                return self.session(case)
+            return ort.InferenceSession(path.read_bytes(), self._options(case), providers=[self.provider])
 
-def _onnxruntime_session(case: Case) -> Any:
+
+def _onnxruntime_session(case: Case, saved: Path | None = None) -> Any:
     if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
         raise NotAsked("users' operators")
     numbers = {each.type.tensor_type.elem_type for each in (*case.model.graph.input, *case.model.graph.output)}
@@ -95,6 +109,8 @@ def _onnxruntime_session(case: Case) -> Any:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if saved is not None:
+        options.optimized_model_filepath = str(saved)
     content = case.served.SerializeToString()
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
@@ -108,6 +124,7 @@ WAYS = (
     Engine("to and fro", way="to and fro"),
     Engine("saved", level="ORT_ENABLE_EXTENDED", way="saved"),
     Engine("saved after basic passes", level="ORT_ENABLE_BASIC", way="saved"),
+    Engine("ORT format", way="ORT format"),
     Engine("extended", level="ORT_ENABLE_EXTENDED", repeats=2),
     Engine("basic", level="ORT_ENABLE_BASIC", repeats=2),
     Engine("reference, optimized", "ReferenceExecutionProvider"),

@@ -269,6 +269,22 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "RMSNormalization", "op_kernel_context.h.*Missing", "it fails for empty tensors of halves"
     ),
     Explained(
+        "onnxruntime", "TreeEnsemble", "^values ", "it takes the number of a softmax for that of a logistic function",
+        lambda case: _attribute(case, "post_transform", 0) == 1,
+    ),
+    Explained(
+        "onnxruntime", "QMoE", "^values ", "it makes shares of the chosen experts sum up to one, asked or not",
+        lambda case: _attribute(case, "normalize_routing_weights", 0) == 0,
+    ),
+    Explained(
+        "onnxruntime", "QMoE", "^values ", "it rounds what experts of 8 bits multiply to 8 bits: off by a hundredth",
+        lambda case: _attribute(case, "expert_weight_bits", 4) == 8,
+    ),
+    Explained(
+        "onnxruntime", "SparseAttention", "sparse_attention.cc", "it wants one buffer for past and present"
+    ),
+    Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
+    Explained(
         "onnxruntime", "ReduceMean", r"values .*\(0\.0\), expected np.float64\(nan\)",
         "the mean of nothing is not a number; it gives zero",
     ),

@@ -12,6 +12,7 @@ import onnxruntime
 
 import ort_core as ort
 from random_graphs.cases import Case
+from random_graphs.element_types import F32
 from random_graphs.engines import Engine, NotAsked, engines
 from random_graphs.truth import Triple, allowed
 
@@ -109,6 +110,8 @@ def _same(case: Case, engine: Engine, run: int, outputs: Sequence[Any], first: S
 def difference(found: Any, truth: Triple) -> tuple[str, str] | None:
     """Return the kind of a difference and its text, ``None`` where a result lies within the window of its truth."""
     expected = truth.truth
+    if isinstance(expected, list) and expected and isinstance(expected[0], dict):
+        return _difference_of_maps(found, truth)
     if not isinstance(expected, np.ndarray) or truth.dtype is None:
         return None
     found = np.asarray(found)
@@ -132,3 +135,13 @@ def difference(found: Any, truth: Triple) -> tuple[str, str] | None:
         f"{int(wrong.sum())} of {wrong.size} {found.dtype}, at {list(place)}: {found[place]!r}, expected "
         f"{expected[place]!r}{limit}"
     )
+
+
+def _difference_of_maps(found: Any, truth: Triple) -> tuple[str, str] | None:
+    """Compare a list of maps from names to numbers, as ``difference``."""
+    names = [list(each) for each in truth.truth]
+    if not isinstance(found, list) or [list(each) for each in found] != names:
+        return "shape", f"maps of {[list(each) for each in found][:2]}, expected {names[:2]}"
+    numbers = [np.array([list(m.values()) for m in maps]) for maps in (truth.truth, truth.above, truth.below)]
+    rows = np.array([list(each.values()) for each in found], np.float32)
+    return difference(rows, Triple(*numbers, F32))

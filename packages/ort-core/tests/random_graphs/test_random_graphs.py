@@ -44,7 +44,7 @@ def test_random_graphs_give_their_truth_in_every_engine(batch, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     right = Counter(ending for line in lines for ending in line["endings"].items())
     assert right["cpu", "right"] == right["reference", "right"] == SEEDS
-    assert right["onnxruntime", "right"] > SEEDS * 0.6, f"too few graphs are seen by onnxruntime: {right}"
+    assert right["onnxruntime", "right"] > SEEDS * 0.4, f"too few graphs are seen by onnxruntime: {right}"
     others = sum(count for (engine, ending), count in right.items() if engine in OTHER_WAYS and ending == "right")
     assert others == SEEDS, "each graph is run in one way more"
 

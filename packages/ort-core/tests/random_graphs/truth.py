@@ -116,7 +116,15 @@ MOVES_AND_DECIDES = frozenset(
 """Operators that round nothing: what comes out went in, or is a decision about exact values."""
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 ROUNDS_INSIDE = frozenset(
-    ["DynamicQuantizeMatMul", "TreeEnsembleRegressor", "TreeEnsembleClassifier", "LinearClassifier", "QLinearSoftmax"]
+    [
+        "DynamicQuantizeMatMul",
+        "TreeEnsemble",
+        "TreeEnsembleRegressor",
+        "TreeEnsembleClassifier",
+        "LinearClassifier",
+        "QLinearSoftmax",
+        "QMoE",
+    ]
 )
 """Operators whose float results hang on decisions inside: a decision on a last bit shows as a leap of the twins."""
 ASKS_FOR_FLOAT32 = frozenset(["QLinearConcat", "GatherBlockQuantized"])
@@ -259,12 +267,25 @@ class Interpreter:
                     if (precondition := find_precondition(node.domain, node.op_type)) is not None:
                         opset = self.opset if node.domain == "" else 1
                         precondition(ArrayConditions(_ir_node(node.SerializeToString(), self.opset), opset, arrays))
-                    found = _kernel(node.domain, node.op_type, self.opset)(*arrays, **_attributes(node, self.opset))
+                    given = {name: self._runner(each) for name, each in _attributes(node, self.opset).items()}
+                    found = _kernel(node.domain, node.op_type, self.opset)(*arrays, **given)
         except Exception as error:  # whatever a kernel says of a node, the generator takes another one
             raise NoTruth(f"{node.op_type}: {type(error).__name__}: {error}") from error
         results = found if isinstance(found, tuple) else (found,)
         results = [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
         return results[: len(node.output)]
+
+    def _runner(self, attribute: Any) -> Any:
+        """Return what runs a graph on arrays, any other attribute as it is."""
+        if not isinstance(attribute, GraphProto):
+            return attribute
+        names = [each.name for each in attribute.input]
+
+        def run(*arrays: np.ndarray) -> tuple[Any, ...]:
+            scope = {name: exact(array) for name, array in zip(names, arrays, strict=True)}
+            return tuple(each.truth for each in self.graph(attribute, scope))
+
+        return run
 
     def _output_types(self, node: NodeProto, inputs: Sequence[Triple | None]) -> Callable[[Any], ElementType | None]:
         """Return what tells the type of an output from its array in float64."""
@@ -276,7 +297,9 @@ class Interpreter:
             like = F32
 
         def type_of(array: Any) -> ElementType | None:
-            if isinstance(array, list) and array:
+            if isinstance(array, list) and not array:
+                return _type_of_empty(node, inputs)
+            if isinstance(array, list):
                 array = array[0]
             if not isinstance(array, np.ndarray):
                 return None
@@ -330,6 +353,12 @@ class Interpreter:
         reversed_out = attributes.get("scan_output_directions", [0] * outputs)
         stacks = [[row[i] for row in rows] for i in range(outputs)]
         return [*states, *(_stacked(s[::-1] if b else s) for s, b in zip(stacks, reversed_out, strict=True))]
+
+
+def _type_of_empty(node: NodeProto, inputs: Sequence[Triple | None]) -> ElementType | None:
+    """Return the element type of a sequence without elements."""
+    named = next((element_types.of_number(a.i) for a in node.attribute if a.name == "dtype"), None)
+    return named or next((v.dtype for v in inputs if v is not None), F32 if node.op_type == "SequenceEmpty" else None)
 
 
 def _named_type(node: NodeProto) -> ElementType | None:
@@ -476,7 +505,7 @@ def _ir_node(content: bytes, opset: int) -> Node:
 
 @functools.lru_cache(maxsize=4096)
 def _kernel(domain: str, op_type: str, opset: int) -> Callable[..., Any]:
-    version = opset if domain == "" else {"com.microsoft": 1, "ai.onnx.ml": 3}.get(domain, 1)
+    version = opset if domain == "" else {"ai.onnx.ml": 5 if op_type == "TreeEnsemble" else 3}.get(domain, 1)
     spec = reference_kernels().find(domain, op_type, version)
     if not isinstance(spec, KernelSpec):
         raise NoTruth(str(spec))

@@ -101,6 +101,8 @@ class GraphWriter:
     families: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     outer: GraphWriter | None = None
+    only_outputs: list[Value] = field(default_factory=list)  # that no operator reads
+    declared: dict[str, ValueInfoProto] = field(default_factory=dict)  # of what is no tensor
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -118,6 +120,11 @@ class GraphWriter:
             np.random.default_rng(seed),
             zero_share=chooser.choice((0, 0, 0, 0.03, 0.1)),
         )
+
+    @property
+    def ml_version(self) -> int:
+        """The version of ai.onnx.ml: 5 has no ensembles for one task only, 3 none for both."""
+        return 5 if random.Random(self.seed ^ 0x711).random() < 0.3 else 3
 
     # what families ask for --------------------------------------------------------------------------------------------
 
@@ -315,13 +322,14 @@ class GraphWriter:
         """Add a formal input of a body, with the values of its first turn."""
         value = Value(self._name("f"), tuple(samples))
         self.inputs.append(value)
-        self.values.append(value)
+        if value.is_tensor:
+            self.values.append(value)
         return value
 
     def as_body(self, name: str, outputs: Sequence[Value]) -> GraphProto:
         """Return the nested graph; ranks of its inputs and outputs are declared half of the time."""
         infos = [
-            [typed(v, [None] * v.rank if declared else None) for v in values]
+            [typed(v, [None] * v.rank if declared and v.is_tensor else None) for v in values]
             for declared in [self.chance(0.5)]
             for values in (self.inputs, outputs)
         ]
@@ -329,12 +337,15 @@ class GraphWriter:
 
     def mark(self) -> tuple[int, ...]:
         """Return what ``undo`` goes back to."""
-        return len(self.nodes), len(self.values), len(self.inputs), len(self.initializers)
+        return tuple(map(len, self._grown()))
 
     def undo(self, mark: tuple[int, ...]) -> None:
         """Forget all that was added since ``mark``."""
-        for items, count in zip((self.nodes, self.values, self.inputs, self.initializers), mark, strict=True):
+        for items, count in zip(self._grown(), mark, strict=True):
             del items[count:]
+
+    def _grown(self) -> tuple[list[Any], ...]:
+        return self.nodes, self.values, self.inputs, self.initializers, self.only_outputs
 
     def _name(self, prefix: str) -> str:
         root = self
@@ -358,7 +369,7 @@ def types_of(domain: str, op_type: str, opset: int) -> tuple[frozenset[int], ...
     if domain not in ("", "ai.onnx.ml") or op_type == "SimplifiedLayerNormalization":
         return ()
     try:
-        schema = onnx.defs.get_schema(op_type, opset if not domain else 3, domain)
+        schema = onnx.defs.get_schema(op_type, opset if not domain else ml_version_of(op_type), domain)
     except onnx.defs.SchemaError as reason:
         raise Refused(f"{op_type} is newer") from reason
     found = []
@@ -366,6 +377,11 @@ def types_of(domain: str, op_type: str, opset: int) -> tuple[frozenset[int], ...
         names = [name[7:-1] for name in each.types if name.startswith("tensor(")]
         found.append(frozenset(_ONNX_NAMES[name] for name in names if name in _ONNX_NAMES))
     return tuple(found)
+
+
+def ml_version_of(op_type: str) -> int:
+    """Return the version of ai.onnx.ml that an operator is taken from."""
+    return 5 if op_type == "TreeEnsemble" else 3
 
 
 _ONNX_NAMES = {name.lower(): number for name, number in TensorProto.DataType.items()}
@@ -376,13 +392,19 @@ def _has_bodies(node: NodeProto) -> bool:
 
 
 def typed(value: Value, shape: Sequence[int | str | None] | None = None) -> ValueInfoProto:
-    """Return the declaration of a value; its shape is left open unless given."""
-    return helper.make_tensor_value_info(value.name, value.dtype.onnx, shape)
+    """Return the declaration of a value; its shape is left open unless given, and always of what is no tensor."""
+    if value.is_tensor:
+        return helper.make_tensor_value_info(value.name, value.dtype.onnx, shape)
+    element = helper.make_tensor_type_proto(value.dtype.onnx, None)
+    is_sequence = isinstance(value.samples[0].truth, list)
+    wrap = helper.make_sequence_type_proto if is_sequence else helper.make_optional_type_proto
+    return helper.make_value_info(value.name, wrap(element))
 
 
 def model_of(graph: GraphProto, opset: int) -> ModelProto:
     """Return the model around a graph, importing every domain that families use."""
-    imports = {"": opset, "com.microsoft": 1, "ai.onnx.ml": 3, CUSTOM_DOMAIN: 1}
+    ml_version = 5 if any(node.op_type == "TreeEnsemble" for node in graph.node) else 3
+    imports = {"": opset, "com.microsoft": 1, "ai.onnx.ml": ml_version, "ai.onnx.preview": 1, CUSTOM_DOMAIN: 1}
     used = {"", *_domains(graph)}
     opsets = [helper.make_opsetid(name, version) for name, version in imports.items() if name in used]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)

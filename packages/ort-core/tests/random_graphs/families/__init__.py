@@ -36,6 +36,8 @@ _MODULES = (
     "quantized_rest",
     "standard_rest",
     "custom",
+    "experts_and_blocks",
+    "carried_sequences",
 )
 
 

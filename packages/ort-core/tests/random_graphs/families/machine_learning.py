@@ -8,7 +8,7 @@ import numpy as np
 
 from random_graphs import element_types as et
 from random_graphs.family import family
-from random_graphs.writer import GraphWriter, Value
+from random_graphs.writer import GraphWriter, Refused, Value
 
 ML = "ai.onnx.ml"
 
@@ -103,6 +103,8 @@ def forest(g: GraphWriter, features: int, trees: int) -> tuple[dict[str, list[An
 
 @family(2)
 def tree_regressor(g: GraphWriter) -> Value:
+    if g.ml_version > 3:
+        raise Refused("an older operator")
     value, targets = rows(g, et.F32, et.F32, et.F64), g.choice((1, 1, 2))
     columns, leaves = forest(g, value.size(1), g.choice((1, 3, 9)))
     return g.node(
@@ -116,6 +118,8 @@ def tree_regressor(g: GraphWriter) -> Value:
 
 @family()
 def tree_classifier(g: GraphWriter) -> list[Value]:
+    if g.ml_version > 3:
+        raise Refused("an older operator")
     value, classes = rows(g), g.choice((2, 3))
     columns, leaves = forest(g, value.size(1), g.choice((1, 3, 9)))
     places = [(leaf, label) for leaf in leaves for label in range(classes)]
