@@ -1,12 +1,16 @@
 """Write digests of everything that models become, before and after a change that should change none of it.
 
-    python tools/replay.py write before.json [--models FOLDER ...] [--cases PATTERN] [--level TARGET] [--jobs N]
+    python tools/replay.py write before.json [--models FOLDER ...] [--cases PATTERN] [--sections NAME ...]
+                                             [--level TARGET] [--jobs N]
     python tools/replay.py compare before.json after.json
 
 For each model file of the folders, and each of ONNX's node cases: the types that inference finds, the LLVM text, steps
 and packed weights of each native program (at a fixed target, for two threads), what providers claim and refuse, with
 their reasons, and the programs that they write for claims. For node cases the results of the numpy kernels, too, to
 the bit. No device is needed, nothing is compiled. ``--texts FOLDER`` also keeps what was digested, for diff.
+
+What fails is kept apart, with the error's words: how many did is told each time, and a comparison in which other ones
+failed is red. Nothing that cannot be imported is ever a result: that ends the run.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import logging
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -135,32 +140,51 @@ def _cases() -> dict[str, Case]:
     return {case.name: case for case in found if "@" not in case.name}  # each once, at its own opset
 
 
-def digests(subject: Subject, texts: Path | None) -> dict[str, str]:
-    """Return the digest of each section of a subject; an error is what stands in its place."""
-    found = {}
-    for section in SECTIONS:
-        name = f"{section.__name__} {subject.name}"
-        lines = []
-        try:
-            lines += section(subject)
-        except Exception as error:  # noqa: BLE001 - what is refused before must be refused behind, in the same words
-            lines.append(f"{type(error).__name__}: {error}")
-        if lines:
-            text = "\n".join(lines)
-            found[name] = hashlib.sha256(text.encode()).hexdigest()[:24]
-            if texts is not None:
-                (texts / f"{name.replace('/', '_').replace(' ', '-')}.txt").write_text(text, encoding="utf-8")
-    return found
+@dataclass(slots=True)
+class Found:
+    """Digests by section and subject, and of those that ended in an error its words."""
+
+    digests: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Found) -> None:
+        """Take in what another share of the work found."""
+        self.digests.update(other.digests)
+        self.failed.update(other.failed)
 
 
-def work_on(share: tuple[list[Subject], Path | None]) -> dict[str, str]:
-    """Return the digests of several subjects."""
+def note(subject: Subject, section: Section, found: Found, texts: Path | None) -> None:
+    """Add the digest of a section of a subject, or the error that stands in its place.
+
+    Raises:
+        ImportError: something that the section needs is not installed, or is broken.
+    """
+    name = f"{section.__name__} {subject.name}"
+    lines = []
+    try:
+        lines += section(subject)
+    except ImportError as error:
+        raise ImportError(f"{name} was not digested: {error}") from error
+    except Exception as error:  # noqa: BLE001 - what is refused before must be refused behind, in the same words
+        found.failed[name] = f"{type(error).__name__}: {error}"
+        lines.append(found.failed[name])
+    if lines:
+        text = "\n".join(lines)
+        found.digests[name] = hashlib.sha256(text.encode()).hexdigest()[:24]
+        if texts is not None:
+            (texts / f"{name.replace('/', '_').replace(' ', '-')}.txt").write_text(text, encoding="utf-8")
+
+
+def work_on(share: tuple[list[Subject], list[str], Path | None]) -> Found:
+    """Return what the chosen sections of several subjects give."""
     logging.disable()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    found: dict[str, str] = {}
+    found = Found()
     for subject in share[0]:
-        found.update(digests(subject, share[1]))
+        for section in SECTIONS:
+            if section.__name__ in share[1]:
+                note(subject, section, found, share[2])
     return found
 
 
@@ -177,29 +201,39 @@ def write(arguments: argparse.Namespace) -> int:
     if arguments.texts is not None:
         arguments.texts.mkdir(parents=True, exist_ok=True)
     chosen = subjects(arguments.models, arguments.cases)
-    shares = [(chosen[start : start + 40], arguments.texts) for start in range(0, len(chosen), 40)]
-    found: dict[str, str] = {}
+    sections = arguments.sections or [each.__name__ for each in SECTIONS]
+    shares = [(chosen[start : start + 40], sections, arguments.texts) for start in range(0, len(chosen), 40)]
+    found = Found()
     if arguments.jobs == 1:
         for share in shares:
-            found.update(work_on(share))
+            found.add(work_on(share))
     else:
         with ProcessPoolExecutor(arguments.jobs) as pool:
             for each in pool.map(work_on, shares):
-                found.update(each)
-    arguments.file.write_text(json.dumps(found, indent=0, sort_keys=True), encoding="utf-8")
-    sys.stdout.write(f"{len(found)} digests of {len(chosen)} models\n")
+                found.add(each)
+    arguments.file.write_text(json.dumps(asdict(found), indent=0, sort_keys=True), encoding="utf-8")
+    sys.stdout.write(f"{len(found.digests)} digests of {len(chosen)} models, {len(found.failed)} of them of errors\n")
+    kinds = Counter(text.partition(":")[0] for text in found.failed.values())
+    sys.stdout.writelines(f"  {count} {kind}\n" for kind, count in kinds.most_common())
     return 0
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Print what differs; return 1 where anything does."""
-    before, after = (json.loads(each.read_text(encoding="utf-8")) for each in (arguments.before, arguments.after))
-    differing = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    """Print what differs; return 1 where anything does, or where other ones failed."""
+    before, after = (
+        Found(**json.loads(each.read_text(encoding="utf-8"))) for each in (arguments.before, arguments.after)
+    )
+    names = before.digests.keys() | after.digests.keys()
+    differing = sorted(name for name in names if before.digests.get(name) != after.digests.get(name))
     for name in differing:
-        what = "new" if name not in before else "gone" if name not in after else "differs"
+        what = "new" if name not in before.digests else "gone" if name not in after.digests else "differs"
         sys.stdout.write(f"{what}: {name}\n")
-    sys.stdout.write(f"{len(differing)} of {len(before.keys() | after.keys())} digests differ\n")
-    return 1 if differing else 0
+    for name in sorted(before.failed.keys() ^ after.failed.keys()):
+        text, when = (before.failed[name], "before") if name in before.failed else (after.failed[name], "behind")
+        sys.stdout.write(f"failed only {when}: {name}: {text}\n")
+    failures = f"{len(before.failed)} failed before, {len(after.failed)} behind"
+    sys.stdout.write(f"{len(differing)} of {len(names)} digests differ; {failures}\n")
+    return 1 if differing or before.failed.keys() != after.failed.keys() or not names else 0
 
 
 def main() -> int:
@@ -210,6 +244,7 @@ def main() -> int:
     writing.add_argument("file", type=Path)
     writing.add_argument("--models", type=Path, action="append", default=[], help="a folder of models, searched whole")
     writing.add_argument("--cases", default="*", help="which node cases, * for any text; '' for none")
+    writing.add_argument("--sections", action="append", choices=[each.__name__ for each in SECTIONS], help="not all")
     writing.add_argument("--level", default="x86-64-v3", help="what code is written for, as in ORT_CPU_TARGET")
     writing.add_argument("--texts", type=Path, help="a folder for what is digested")
     writing.add_argument("--jobs", type=int, default=1)
