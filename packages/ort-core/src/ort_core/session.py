@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core.arguments import strings, takes
 from ort_core.cache.about import About, writing_about
+from ort_core.collecting import paused_collection
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
 from ort_core.forks import new_lock, no_fork
@@ -83,7 +84,7 @@ class InferenceSession(SessionRuns):
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         path, level = self._source.path, self._options.graph_optimization_level
         model = "" if path is None else os.path.abspath(os.fsdecode(path))
-        with no_fork(), writing_about(About(model, getattr(level, "name", str(level)))):
+        with paused_collection(), no_fork(), writing_about(About(model, getattr(level, "name", str(level)))):
             self._load_whole(find_request)
 
     def _load_whole(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:

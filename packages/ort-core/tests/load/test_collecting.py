@@ -8,6 +8,7 @@ import pytest
 from growing_models import GROWING
 
 import ort_core
+from ort_core import collecting
 from ort_core.collecting import paused_collection
 
 
@@ -54,3 +55,31 @@ def test_load_collects_a_few_times_however_many_nodes_it_has(tmp_path, monkeypat
         gc.callbacks.remove(note)
     assert seen.count("start") < 20, "a collection for every 700 new objects were hundreds"
     assert gc.isenabled()
+
+
+@pytest.fixture
+def thawed(monkeypatch):
+    """Nothing is frozen, and few objects are many."""
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    monkeypatch.setattr(collecting, "MANY_YOUNG", 1000)
+    yield
+    gc.unfreeze()
+    if frozen:
+        gc.freeze()
+
+
+def test_what_a_large_load_made_counts_as_old_at_once(thawed):
+    with paused_collection():
+        made = [[] for _ in range(2000)]
+    assert any(each is made[7] for each in gc.get_objects(generation=2))
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_somebody_froze_stays_frozen(thawed):
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with paused_collection():
+        made = [[] for _ in range(2000)]
+    assert gc.get_freeze_count() >= frozen - 1000 > 0, "a few die by themselves"
+    assert len(made) == 2000
