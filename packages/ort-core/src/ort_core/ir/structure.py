@@ -129,6 +129,30 @@ def graphs_and_bodies(graph: Graph) -> Iterator[Graph]:
             yield from graphs_and_bodies(inner)
 
 
+def locations_of(model: Model) -> set[str]:
+    """Return where a model's constants say that they lie outside of its file; none is read."""
+    found: set[str | None] = set()
+    for graph in all_graphs(model):
+        found.update(value.constant.location for value in graph.initializers if value.constant is not None)
+        for node in graph:
+            if node.attributes:
+                found.update(_locations(node.attributes))
+    for function in model.functions.values():
+        found.update(_locations(function.attribute_defaults))
+    return {each for each in found if each is not None}
+
+
+def _locations(attributes: dict[str, Attribute]) -> Iterator[str | None]:
+    for attribute in attributes.values():
+        if attribute.kind in _PLAIN_KINDS:
+            continue
+        for item in attribute.value if isinstance(attribute.value, tuple) else (attribute.value,):
+            if isinstance(item, SparseConstant):
+                yield from (item.values.location, item.indices.location)
+            elif isinstance(item, Constant):
+                yield item.location
+
+
 def replace_constants(model: Model, replacements: dict[int, Constant]) -> None:
     """Replace constants, wherever an editable model has them, by others of the same contents; keyed by ``id``."""
     for graph in all_graphs(model):

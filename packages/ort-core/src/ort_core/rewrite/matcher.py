@@ -206,7 +206,10 @@ class Search:
             yield from self.value(pattern.inner, value)
 
     def _one_of(self, pattern: OneOf, value: Value | None) -> Iterator[None]:
+        op_type = None if value is None or value.producer is None else value.producer.op_type
         for alternative in pattern.alternatives:
+            if type(alternative) is OpPattern and op_type not in alternative.op_types:
+                continue  # the most common case, told without a search
             for _ in self.value(alternative, value):
                 if value is None:
                     yield

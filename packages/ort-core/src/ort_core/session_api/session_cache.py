@@ -200,15 +200,11 @@ def find_cache_entry(
 
 def files_of(path: str | bytes, model: Model) -> list[Identity] | Rejection:
     """Return the identities of a model's file and of all files that a loaded model refers to."""
-    from ort_core.ir.structure import ModelStructure  # only loads that may be remembered pay for it
+    from ort_core.ir.structure import locations_of  # only loads that may be remembered pay for it
 
-    try:
-        locations = {constant.location for constant in ModelStructure(model).constants if constant.location is not None}
-    except OrtError as error:  # a constant cannot be read
-        return Rejection(str(error))
     path = os.path.abspath(os.fsdecode(path))
-    folder = os.path.dirname(path)
-    found = [identity_of(each) for each in (path, *(os.path.join(folder, name) for name in sorted(locations)))]
+    others = [os.path.join(os.path.dirname(path), name) for name in sorted(locations_of(model))]
+    found = [identity_of(each) for each in (path, *others)]
     missing = [each for each in found if each is None]
     return Rejection("a file is missing") if missing else [each for each in found if each is not None]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.steps import NotLowered, Pointer
+from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import Buffer
 from ort_core.cpu.program.sizes import bindings, is_bound
 from ort_core.plugin.ir import KnownDim, Node, SymbolicDim, TensorType, Value
 
@@ -19,40 +20,50 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
     Of ``others``, values that will be there too, those whose sizes are needed become inputs.
     """
     _check_magnitudes(lowering)
-    sizes = list(_sizes_of(lowering))
+    sizes = _sizes_of(lowering)
     known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
-    if not all(is_bound(size, known) for size, _ in sizes):
-        _take_sizes(
-            lowering, others, {name for size, _ in sizes if not isinstance(size, int) for name in size.symbols()}
-        )
+    if not all(is_bound(size, known) for size in sizes):
+        _take_sizes(lowering, others, {name for size in sizes for name in size.symbols()})
         known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
-        sizes = list(_sizes_of(lowering))
-    for size, node in sizes:
+        sizes = _sizes_of(lowering)
+    for size, node in sizes.items():
         if not is_bound(size, known):
             raise NotLowered(f"the size {size} is not a size of an input", node)
 
 
 def _check_magnitudes(lowering: Lowering) -> None:
     """Raise ``NotLowered`` at the first step with a fixed size that no memory has: tables hold 64-bit words."""
+    seen: set[Buffer] = set()
     for step in lowering.steps:
-        counts = [buffer.count * buffer.itemsize for buffer in (*step.reads, *step.writes)]
-        offsets = [argument.offset if isinstance(argument, Pointer) else argument for argument in step.arguments]
-        for size in (*counts, *offsets, step.work):
-            if isinstance(size, int) and abs(size) >= LARGEST_SIZE:
-                raise NotLowered(f"a size of {size} elements or bytes", step.node)
+        for buffer in (*step.reads, *step.writes):
+            if buffer not in seen:
+                seen.add(buffer)
+                _check_magnitude(buffer.count * buffer.itemsize, step)
+        for argument in step.arguments:
+            _check_magnitude(argument.offset if isinstance(argument, Pointer) else argument, step)
+        _check_magnitude(step.work, step)
 
 
-def _sizes_of(lowering: Lowering) -> Iterator[tuple[KnownDim, Node | None]]:
-    """Give every size of a program, with the node that it belongs to."""
+def _check_magnitude(size: KnownDim, step: Step) -> None:
+    if isinstance(size, int) and not -LARGEST_SIZE < size < LARGEST_SIZE:
+        raise NotLowered(f"a size of {size} elements or bytes", step.node)
+
+
+def _sizes_of(lowering: Lowering) -> dict[SymbolicDim, Node | None]:
+    """Return every size of a program that is no number, once, with the first node that it belongs to."""
+    found: dict[SymbolicDim, Node | None] = {}
     for step in lowering.steps:
         for argument in step.arguments:
-            yield argument.offset if isinstance(argument, Pointer) else argument, step.node
+            size = argument.offset if isinstance(argument, Pointer) else argument
+            if isinstance(size, SymbolicDim):
+                found.setdefault(size, step.node)
     for value in (*lowering.inputs, *lowering.outputs):
         for size in tensor_type(value)[1]:
-            yield size, value.producer
-    for left, right in lowering.equal:
-        yield left, None
-        yield right, None
+            if isinstance(size, SymbolicDim):
+                found.setdefault(size, value.producer)
+    for pair in lowering.equal:
+        found.update((size, None) for size in pair if isinstance(size, SymbolicDim) and size not in found)
+    return found
 
 
 def _take_sizes(lowering: Lowering, others: Sequence[Value], wanted: set[str]) -> None:
