@@ -19,7 +19,6 @@ from ort_core.cpu.codegen.machine_code.object_loading import linked_by_llvm
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.direct.direct_calls import prepare_direct_calls
 from ort_core.cpu.direct.direct_offer import DirectOffer
-from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.products.weight_packing import WeightPacking
@@ -35,6 +34,7 @@ from ort_core.cpu.partition.group_lowering import lower_group
 from ort_core.cpu.partition.native_calls import native_calls
 from ort_core.cpu.partition.segment_order import joined, ordered
 from ort_core.cpu.partition.segments import LazyKernels, PartitionSegment, direct_step_of, run_directly
+from ort_core.cpu.partition.shared_programs import GraphContent, SharedPrograms
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program.program_building import build_program
 from ort_core.cpu.program.sizes import evaluate
@@ -145,7 +145,7 @@ class CpuPartition(EagerPartition):
     results_are_checked = False  # programs are planned from what was inferred, kernels are those that it was told of
 
     def __init__(
-        self, request: CompileRequest, target: Target, pool: ThreadPool, expressions: SharedExpressions | None = None,
+        self, request: CompileRequest, target: Target, pool: ThreadPool, shared: SharedPrograms | None = None,
         *, uses_bfloat16: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(len(request.graph.outputs))
@@ -158,7 +158,8 @@ class CpuPartition(EagerPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
-        self._expressions = expressions or SharedExpressions()  # of bodies, too
+        self._shared = shared or SharedPrograms()  # with bodies
+        self._content = GraphContent(request.graph, context.opset_imports, self._contents) if shared else None
         linking = nullcontext() if request.short_cuts else linked_by_llvm()
         with linking, recorded() as self._modules:  # of bodies, too
             self._calls = native_calls(request.graph, target, pool)
@@ -166,7 +167,7 @@ class CpuPartition(EagerPartition):
                 groups = self._native_groups(target, pool)
                 self._deciding = self._deciding_program(groups)
             self._build(groups)
-        self._expressions = SharedExpressions()  # those of the load are done with
+        self._shared, self._content = SharedPrograms(), None  # what the load made is done with
 
     @property
     def native_programs(self) -> tuple[NativeProgram, ...]:
@@ -299,9 +300,7 @@ class CpuPartition(EagerPartition):
         def compile_body(own: Graph) -> CpuPartition:
             name = f"{self._request.name}/{graph.name}"
             own_request = replace(self._request, name=name, graph=own, context=context)
-            return CpuPartition(
-                own_request, self._target, self._pool, self._expressions, uses_bfloat16=self._uses_bfloat16
-            )
+            return CpuPartition(own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16)
 
         body = CompiledBody(graph, compile_body)
         if not body.partition.is_native:
@@ -342,10 +341,13 @@ class CpuPartition(EagerPartition):
 
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusals note the nodes that refused and return ``None``."""
+        known = None if self._content is None else self._shared.find(self._content, group)
+        if known is not None:
+            return known
         border, context = border_of(group), self._request.context
         lowering = Lowering(
             group, border.outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
-            self._expressions, uses_bfloat16=self._uses_bfloat16,
+            self._shared.expressions, uses_bfloat16=self._uses_bfloat16,
         )  # fmt: skip
         try:
             refusals = lower_group(lowering, group, lambda node: self._lower_node(lowering, node))
@@ -353,7 +355,10 @@ class CpuPartition(EagerPartition):
             if refusals:
                 return None
             check_bound(lowering, [*border.inputs, *self._request.graph.inputs])
-            return build_program(lowering, pool)
+            program = build_program(lowering, pool)
+            if self._content is not None:
+                self._shared.keep(self._content, group, program, lowering.kernels)
+            return program
         except NotLowered as refusal:
             self.refusals[refusal.node if refusal.node in group else group[-1]] = str(refusal)
         except UNCOUNTABLE as error:  # of the whole program: such a model can never run

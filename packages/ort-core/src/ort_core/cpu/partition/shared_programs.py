@@ -1,0 +1,146 @@
+"""Programs of bodies shared by content: a model has thousands of equal If branches and Loop bodies, lowered once.
+
+Two bodies are equal when they differ in names only: the same operators, attributes and types, wired alike, over equal
+constants. What is lowered and compiled of one is the other's as well; the names that a program tells are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ort_core.cpu.guarded.choose import new_program
+from ort_core.cpu.inspection.kernel_recording import note_kernels
+from ort_core.cpu.lowering.expression_core import SharedExpressions
+from ort_core.cpu.lowering.steps import KernelText
+from ort_core.cpu.program.program import NativeProgram
+from ort_core.plugin import frozen
+from ort_core.plugin.ir import Attribute, AttributeKind, Constant, Graph, Node, Value
+
+_PLAIN_KINDS = frozenset(
+    {
+        AttributeKind.FLOAT, AttributeKind.INT, AttributeKind.STRING,
+        AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS,
+    }
+)  # fmt: skip
+MAX_CONTENT_NBYTES = (
+    1024  # of a constant that is compared by its contents; larger ones are one where they are one object
+)
+
+
+class SharedPrograms:
+    """What the partitions of one load share: expressions, and the programs of bodies by their content."""
+
+    def __init__(self) -> None:
+        self.expressions = SharedExpressions()
+        self._known: dict[Hashable, _SharedProgram] = {}
+
+    def find(self, content: GraphContent, group: Sequence[Node]) -> NativeProgram | None:
+        """Return the program of an equal group of an equal graph, with this one's names."""
+        key = content.key_of(group)
+        found = None if key is None else self._known.get(key)
+        return None if found is None else found.for_graph(content)
+
+    def keep(
+        self, content: GraphContent, group: Sequence[Node], program: NativeProgram, kernels: Mapping[str, KernelText]
+    ) -> None:
+        """Keep the program that a group was compiled to, for groups that equal it."""
+        key = content.key_of(group)
+        if key is not None:
+            self._known[key] = _SharedProgram(content, program, kernels)
+
+
+@frozen
+class _SharedProgram:
+    content: GraphContent
+    program: NativeProgram
+    kernels: Mapping[str, KernelText]
+
+    def for_graph(self, content: GraphContent) -> NativeProgram:
+        """Return the program with the values and nodes of an equal graph in the places of its own."""
+        note_kernels(self.kernels)
+        program = self.program
+        values, nodes = content.values, content.nodes
+        inputs = tuple([values[self.content.number_of[value]] for value in program.inputs])
+        outputs = tuple([values[self.content.number_of[value]] for value in program.outputs])
+        record = replace(
+            program.record,
+            inputs=tuple([value.name for value in inputs]),
+            outputs=tuple([value.name for value in outputs]),
+        )
+        steps = tuple(
+            [
+                step if step.node is None else replace(step, node=nodes[self.content.place_of[step.node]])
+                for step in program.steps
+            ]
+        )
+        return new_program(record, program.pool, program.modules, program.kernels, inputs, outputs, steps)
+
+
+class GraphContent:
+    """A graph without its names: its values and nodes by number, and a key that equal graphs have in common.
+
+    Args:
+        graph: a partition's own graph.
+        opsets: the versions by which its operators are understood.
+        contents: elements of its integer tensors, as far as they are known without a run.
+    """
+
+    def __init__(self, graph: Graph, opsets: Mapping[str, int], contents: Mapping[Value, np.ndarray]) -> None:
+        self.nodes = graph.nodes
+        self.values: list[Value] = []
+        self.number_of: dict[Value, int] = {}
+        self.place_of = {node: place for place, node in enumerate(self.nodes)}
+        self._contents = contents
+        self._key: Hashable | None = None
+        try:
+            self._key = (tuple(sorted(opsets.items())), self._graph(graph))
+        except _NotCompared:
+            return
+
+    def key_of(self, group: Sequence[Node]) -> Hashable | None:
+        """Return what equal groups of equal graphs have in common; ``None`` where that is not told."""
+        return None if self._key is None else (self._key, tuple([self.place_of[node] for node in group]))
+
+    def _graph(self, graph: Graph) -> Hashable:
+        inputs = tuple([self._value(value) for value in graph.inputs])
+        fixed = tuple([self._value(value) for value in graph.initializers if value not in self.number_of])
+        nodes = tuple([self._node(node) for node in self.nodes])
+        readers = tuple([tuple([(self.place_of[node], index) for node, index in value.uses]) for value in self.values])
+        return inputs, fixed, nodes, readers, tuple([self.number_of[value] for value in graph.outputs])
+
+    def _node(self, node: Node) -> Hashable:
+        if node.body is not None or node.has_graphs:
+            raise _NotCompared
+        reads = tuple([None if value is None else self.number_of[value] for value in node.inputs])
+        attributes = tuple([_attribute(each) for each in node.attributes.values()])
+        writes = tuple([None if value is None else self._value(value) for value in node.outputs])
+        return node.op_type, node.domain, node.overload, node.opset, reads, attributes, writes
+
+    def _value(self, value: Value) -> Hashable:
+        self.number_of[value] = len(self.values)
+        self.values.append(value)
+        constant = None if value.constant is None else _constant(value.constant)
+        known = self._contents.get(value)
+        elements = None if known is None else repr(known.tolist())
+        return value.type, constant, elements
+
+
+class _NotCompared(Exception):
+    """A graph has something that is not compared."""
+
+
+def _attribute(attribute: Attribute) -> Hashable:
+    """Return what an attribute says; the text of numbers, which tells 0.0 from -0.0 and 1 from 1.0."""
+    if attribute.kind in _PLAIN_KINDS and attribute.reference is None:
+        return attribute.name, attribute.kind, repr(attribute.value)
+    if attribute.kind is AttributeKind.TENSOR and isinstance(attribute.value, Constant):
+        return attribute.name, attribute.kind, _constant(attribute.value)
+    raise _NotCompared
+
+
+def _constant(constant: Constant) -> Hashable:
+    large = constant.nbytes > MAX_CONTENT_NBYTES
+    return constant.dtype, constant.shape, constant if large else constant.digest()
