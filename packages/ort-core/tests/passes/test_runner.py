@@ -82,6 +82,20 @@ def test_pipeline_runs_to_a_fixed_point_and_reports_what_was_done() -> None:
     assert "EliminateIdentity 2" in str(report)
 
 
+def test_pass_that_found_nothing_runs_again_only_behind_a_change() -> None:
+    passes = [named("CastElimination"), named("EliminateIdentity"), named("DeadCodeElimination")]
+    report = run_pipeline(passes, context_of(model_of(_RELU)), verify=True)
+    assert report.is_fixed_point
+    ran = [each.name for each in report.reports]
+    assert ran == [
+        "CastElimination",
+        "EliminateIdentity",
+        "DeadCodeElimination",
+        "CastElimination",
+        "EliminateIdentity",
+    ]
+
+
 def test_rejections_say_which_rule_refused_where_and_why() -> None:
     report = run_pass("EliminateIdentity", model_of("g (float[2] x) => (float[2] y) { y = Identity(x) }"))
     (rejection,) = report.reports[0].rejections

@@ -21,7 +21,7 @@ MAX_ROUNDS = 10  # real models are done after 2 to 4; passes that undo each othe
 
 @frozen
 class PipelineReport:
-    """What a pipeline did: one report per pass and round, in order."""
+    """What a pipeline did: a report of each run of a pass, in order."""
 
     reports: tuple[PassReport, ...]
     num_rounds: int
@@ -60,6 +60,8 @@ def run_pipeline(
 ) -> PipelineReport:
     """Run passes over ``context.model`` until a whole round changes nothing.
 
+    A pass that found nothing to change runs again only when something has changed since.
+
     Args:
         passes: in the order in which they run; those that ``runs_once`` only in the first round.
         context: what they work on and with.
@@ -78,24 +80,29 @@ def run_pipeline(
     checker = _Checker(context, verify, equivalence)
     _infer_if_needed(context)
     reports: list[PassReport] = []
+    in_vain: dict[int, int] = {}  # passes by their place: how many changes there were when they had nothing to do
+    changes = 0
     num_rounds, is_fixed_point, is_stopped = 0, False, False
     while num_rounds < max_rounds and not is_fixed_point and not is_stopped:
         is_fixed_point = True
-        for each in passes:
-            if each.runs_once and num_rounds:
+        for place, each in enumerate(passes):
+            if (each.runs_once and num_rounds) or in_vain.get(place) == changes:
                 continue
             report = checker.run(each)
             reports.append(report)
-            if report.has_changed:
+            if not report.has_changed:
+                in_vain[place] = changes
+            else:
+                changes += 1
                 is_fixed_point = is_fixed_point and each.runs_once
                 if each.needs_inference:
-                    _infer_if_needed(context)
+                    _infer_if_needed(context)  # a change itself, but there was one
             is_stopped = goes_on is not None and not goes_on(report)
             if is_stopped:
                 break
         num_rounds += 1
-        if not is_fixed_point:
-            _infer_if_needed(context)
+        if not is_fixed_point and _infer_if_needed(context):
+            changes += 1
     return PipelineReport(
         tuple(reports), num_rounds, is_fixed_point and not is_stopped, nodes_before, count_nodes(context.model),
         time.perf_counter_ns() - start,
@@ -143,9 +150,12 @@ def _run(each: Pass, context: PassContext) -> PassReport:
         ) from error
 
 
-def _infer_if_needed(context: PassContext) -> None:
-    if context.values is None or _lacks_types(context.model):
+def _infer_if_needed(context: PassContext) -> bool:
+    """Bring types up to date where some are missing; return whether they were."""
+    is_needed = context.values is None or _lacks_types(context.model)
+    if is_needed:
         context.infer_types()
+    return is_needed
 
 
 def _lacks_types(model: Model) -> bool:
