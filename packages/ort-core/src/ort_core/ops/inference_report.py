@@ -12,6 +12,7 @@ from ort_core.ir.dims import KnownDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
+from ort_core.ops.earlier_inference import EarlierInference
 from ort_core.ops.symbolic_values import SymbolicValue
 
 _FAILURES = ("does not match expected type", "bound to different types")  # code 1 in onnxruntime, others code 10
@@ -53,13 +54,15 @@ class InferenceReport:
     """The findings of one run of ``infer_types``.
 
     ``values`` holds what is known of the elements of small integer tensors; ``declared`` the types that values had
-    before, where the inferred ones differ; ``sizes`` what ``input_shapes`` said of named sizes.
+    before, where the inferred ones differ; ``sizes`` what ``input_shapes`` said of named sizes; ``earlier`` what a
+    later run over the same model may take over.
     """
 
     notes: tuple[InferenceNote, ...]
     values: Mapping[Value, SymbolicValue] = field(default_factory=dict)
     declared: Mapping[Value, ValueType | None] = field(default_factory=dict)
     sizes: Mapping[str, KnownDim] = field(default_factory=dict)
+    earlier: EarlierInference | None = None
 
     def of_kind(self, *kinds: NoteKind) -> tuple[InferenceNote, ...]:
         """Return the notes of some kinds."""

@@ -19,6 +19,7 @@ from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import DataType, Shape, SparseTensorType, TensorType, ValueType, is_assignable
 from ort_core.ir.values import Value
 from ort_core.ops.attribute_rules import attribute_problem
+from ort_core.ops.earlier_inference import EarlierInference
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
 from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKind
@@ -57,6 +58,7 @@ def infer_types(
     input_shapes: Mapping[str, InputShape] | None = None,
     strict: bool = False,
     trusts_sizes: bool = True,
+    after: InferenceReport | None = None,
 ) -> InferenceReport:
     """Set ``Value.type`` on every value of a model that something is known of.
 
@@ -74,12 +76,14 @@ def infer_types(
         trusts_sizes: whether sizes that values other than the graph's inputs have already are facts. What a file
             declares are claims, which a run may not keep: then only element types and, where nothing else tells it,
             ranks are taken over.
+        after: what an earlier run over this model, by the same schemas and rules, found. Nodes that have not changed
+            since are not inferred again.
 
     Raises:
         InvalidGraph: strict is set and there is a note of another kind than GAP; or an input shape contradicts the
             declared one, or names no input.
     """
-    engine = Inference(model, schemas, rules, trusts_sizes=trusts_sizes)
+    engine = Inference(model, schemas, rules, trusts_sizes=trusts_sizes, after=after)
     engine.bind_inputs(input_shapes or {})
     outermost = Scope({}, model.opset_imports, "", 0)
     engine.infer_graph(model.graph, outermost)
@@ -105,8 +109,9 @@ class Inference:
     """One run over one model: the types, contents and constants found so far. Rules see it through their context."""
 
     def __init__(
-        self, model: Model, schemas: SchemaRegistry, rules: InferenceRules, *, trusts_sizes: bool = True
-    ) -> None:
+        self, model: Model, schemas: SchemaRegistry, rules: InferenceRules, *, trusts_sizes: bool = True,
+        after: InferenceReport | None = None,
+    ) -> None:  # fmt: skip
         self._model = model
         self._trusts_sizes = trusts_sizes
         self._fed = frozenset(model.graph.inputs)  # what is fed is checked against what is declared
@@ -128,6 +133,9 @@ class Inference:
         self._steps = 0
         self._weight = 0  # of the large expressions found so far
         self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
+        self._earlier = after.earlier if after is not None and trusts_sizes else None
+        self._unchanged: set[Value] = set()
+        self._noted = EarlierInference()
 
     # ---- what the caller says
 
@@ -166,6 +174,8 @@ class Inference:
         for value in graph.initializers:
             if value not in self._overridable and value.constant is not None:
                 self._types[value] = TensorType(value.constant.dtype, value.constant.shape)
+        if self._earlier is not None and not scope.depth:
+            self._unchanged = self._earlier.unchanged_inputs(graph, self._types)
         for node in graph:
             self._infer_node(node, scope)
 
@@ -213,6 +223,8 @@ class Inference:
         """Take over the ranks that only readers tell; return whether there are any (see ``reader_ranks``)."""
         if self._notes:
             return False  # a model in error is told so once
+        if all(self._rank_of(value) is not None for value in _made_or_fed(self._model.graph)):
+            return False  # the common case, told in a fraction of the time
         for graph in graphs_of(self._model.graph):
             for value, rank in learned_ranks(graph, self._rank_of, self.constant_of).items():
                 known = self.type_of(value)
@@ -231,6 +243,10 @@ class Inference:
         if self._steps > self._max_steps:
             raise InvalidGraph(f"the model's functions and bodies expand to more than {self._max_steps} nodes")
         opset = node.opset or scope.opset_imports.get(node.domain, 0) or self._default_opset(node.domain)
+        if self._earlier is not None and not scope.depth and self._earlier.still_holds(node, opset, self._unchanged):
+            self._earlier.copy(node, self._types, self._values, self._constants, self._unchanged)
+            self._earlier.keep(node, self._noted)
+            return
         types = [None if value is None else self._types.get(value) for value in node.inputs]
         function = self._model.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
@@ -263,6 +279,10 @@ class Inference:
         except DimTooLarge:
             pass  # what the rule has said so far holds, the rest stays unknown
         self._keep(context, scope)
+        if not scope.depth and rule is not None and not node.has_graphs and len(self._notes) == before:
+            self._noted.note(node, opset, context.found)
+        if self._earlier is not None and not scope.depth:
+            self._earlier.compare(node, self._types, self._values, self._constants, self._unchanged)
 
     def _check(self, node: Node, signature: Signature, types: list[ValueType | None]) -> list[ValueType | None]:
         facts = signature.facts_of(node, types)
@@ -535,7 +555,9 @@ class Inference:
         if not self._trusts_sizes:
             self._forget_claims_of_functions()
         values = {v: e for v, e in self._values.items() if e is not None and v not in self._temporary}
-        return InferenceReport(tuple(self._notes), values, before, dict(self._sizes))
+        self._noted.finish(self._model.graph, self._types, self._values, self._constants)
+        earlier = None if self._sizes else self._noted
+        return InferenceReport(tuple(self._notes), values, before, dict(self._sizes), earlier)
 
     def _forget_claims_of_functions(self) -> None:
         """Take the sizes off the values of functions: they would be those of the values of a call made inline."""
@@ -543,6 +565,13 @@ class Inference:
             for graph in graphs_of(function.graph):
                 for value in (*graph.inputs, *(output for node in graph for output in node.present_outputs())):
                     value.type = None if value.type is None else without_sizes(value.type)
+
+
+def _made_or_fed(graph: Graph) -> Iterator[Value]:
+    for inner in graphs_of(graph):
+        yield from inner.inputs
+        for node in inner:
+            yield from node.present_outputs()
 
 
 _MEANINGLESS = SymbolicDim.named(UNKNOWN_PREFIX)

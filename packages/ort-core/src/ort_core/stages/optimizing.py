@@ -95,7 +95,7 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     extra = (*environment.passes, *settings.extra_passes)
     disabled, enabled = settings.disabled_passes, settings.enabled_passes
     passes = pipeline_for(Level.BASIC, disabled=disabled, enabled=enabled, extra=extra)
-    context = pass_context(model, environment, settings, inferred.values)
+    context = pass_context(model, environment, settings, inferred)
     report = run_pipeline(passes, context)
     if report.num_rewrites and not context.types_are_current:
         context.infer_types()  # once, not for each partition
@@ -123,9 +123,9 @@ def pass_context(
     model: Model,
     environment: Environment,
     settings: PrepareSettings,
-    values: Mapping[Value, SymbolicValue] | None = None,
+    inferred: InferenceReport | None = None,
 ) -> PassContext:
-    """Return what passes need: schemas, folding by the reference kernels, and inference."""
+    """Return what passes need: schemas, folding by the reference kernels, and inference, ``inferred`` the first one."""
     context = evaluation_context(model, environment, settings.seed)
 
     def evaluate(node: Node, inputs: Sequence[RuntimeValue]) -> tuple[RuntimeValue, ...] | Rejection:
@@ -137,9 +137,21 @@ def pass_context(
         model,
         environment.schemas,
         evaluate,
-        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules).values,
-        values=values,
+        _InferenceAgain(environment, inferred),
+        values=None if inferred is None else inferred.values,
     )
+
+
+class _InferenceAgain:
+    """Infers the types of one model again, from what the run before found."""
+
+    def __init__(self, environment: Environment, last: InferenceReport | None) -> None:
+        self._environment, self._last = environment, last
+
+    def __call__(self, changed: Model) -> Mapping[Value, SymbolicValue]:
+        known = self._environment
+        self._last = infer_types(changed, known.schemas, known.inference_rules, after=self._last)
+        return self._last.values
 
 
 @paused_collection()
