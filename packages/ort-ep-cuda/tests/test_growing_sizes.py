@@ -12,6 +12,7 @@ from emulated_provider import EmulatedCudaProvider, session_of
 from growing_cases import STEPS, growing_cases, sessions_of
 
 import ort_core as ort
+from ort_core.plugin import InvalidArgument
 from ort_core.testing.cuda_emulation import find_compiler
 from ort_ep_cuda import growing_plans
 
@@ -164,6 +165,16 @@ def test_products_of_many_rows_stay_with_the_library(device, rng):
         x = rng.standard_normal((rows, 8), np.float32)
         np.testing.assert_allclose(session.run(None, {"x": x, "w": w})[0], x @ w, rtol=1e-5, atol=1e-6)
     assert [step.out.shape[1] for step in device.library_steps] == [2, 3, 5, 4, 3, 9]
+
+
+def test_sizes_that_grow_apart_are_an_error_as_others_are(device):
+    session = session_of("g (float[M,K] x, float[L,N] w) => (float[M,N] y) { y = MatMul(x, w) }")
+    for inner in (3, 4, 5):
+        feeds = {"x": np.ones((2, inner), np.float32), "w": np.ones((inner, 4), np.float32)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], np.full((2, 4), inner, np.float32))
+    for rows in (6, 7):
+        with pytest.raises(InvalidArgument, match=r"shapes \[2, 5\] and \[\d, 4\] have no product"):
+            session.run(None, {"x": np.ones((2, 5), np.float32), "w": np.ones((rows, 4), np.float32)})
 
 
 def test_threads_may_run_steps_of_several_texts_at_once(device, monkeypatch):

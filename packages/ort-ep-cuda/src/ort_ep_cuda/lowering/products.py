@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering.anchors import Addend, Anchor, fill, lower_anchor, nowhere
 from ort_ep_cuda.lowering.builder import element_type
@@ -82,7 +83,14 @@ def product_of(
     """Return the product without a place; a right matrix that all batches share makes it one product of more rows.
 
     ``None`` where there is nothing to compute or nothing to sum.
+
+    Raises:
+        InvalidArgument: the right matrix has another number of rows than the left one has columns.
     """
+    if a.shape[-1] != b.shape[-2]:
+        raise InvalidArgument(
+            f"{facts.node.describe()}: matrices of shapes {list(a.shape)} and {list(b.shape)} have no product"
+        )
     if not math.prod(shape) or not a.shape[-1]:
         return None
     batch, rows, columns = shape[:-2], shape[-2], shape[-1]
