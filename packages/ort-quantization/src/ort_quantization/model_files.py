@@ -18,7 +18,7 @@ from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_he
 from ort_core.errors import NoSuchFile
 from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.node_order import put_in_order
+from ort_quantization.node_order import name_apart, put_in_order
 from ort_quantization.quantized_types import type_name
 from ort_quantization.retired_operators import replace_retired
 
@@ -54,6 +54,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
         copied = ModelProto()
         copied.CopyFrom(source)
         put_in_order(copied.graph)
+        name_apart(copied.graph)
         return copied, ""
     path = Path(source)
     if not path.is_file():
@@ -63,6 +64,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
     except Exception as error:
         raise InvalidQuantization(f"{path} is no ONNX model: {error}") from error
     put_in_order(model.graph)
+    name_apart(model.graph)
     return model, str(path.parent)
 
 
@@ -96,6 +98,13 @@ def read_integers(model: ModelProto, folder: str) -> None:
     for tensor in model.graph.initializer:
         if is_external(tensor) and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
             external_data_helper.load_external_data_for_tensor(tensor, folder)
+
+
+def has_element_type(model: ModelProto, element_type: int) -> bool:
+    """Return whether values of a model, or tensors, are known to have an element type."""
+    values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
+    found = any(each.type.tensor_type.elem_type == element_type for each in values)
+    return found or any(tensor.data_type == element_type for tensor in model.graph.initializer)
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -142,7 +151,7 @@ def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
     """Return the least opset, from the model's own on, in which element types can be quantized to."""
     if has_blocks:
         return max(opset, 21)
-    if TensorProto.FLOAT8E4M3FN in types:
+    if types & {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT16}:  # QuantizeLinear of float16, too
         return max(opset, 19)
     if types & {TensorProto.INT16, TensorProto.UINT16}:
         return max(opset, 21)

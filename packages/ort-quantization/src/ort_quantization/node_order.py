@@ -26,6 +26,24 @@ def put_in_order(graph: GraphProto, *, is_deep: bool = True) -> None:
             raise InvalidQuantization(refused.reason)
 
 
+def name_apart(graph: GraphProto) -> None:
+    """Give nodes that share a name names of their own: what quantizing adds is named after nodes.
+
+    Engines refuse such graphs, but not the tools that write them. The first keeps its name.
+    """
+    for each in graphs_of(graph):
+        taken = {node.name for node in each.node}
+        seen: set[str] = set()
+        for node in each.node:
+            name, number = node.name, 1
+            while node.name and node.name in seen:
+                if f"{name}_{number}" not in taken:
+                    node.name = f"{name}_{number}"
+                number += 1
+            taken.add(node.name)
+            seen.add(node.name)
+
+
 def put_early(graph: GraphProto, results: Collection[str]) -> None:
     """Put nodes right behind the one that gives what they read, whose memory is free when nothing else reads it.
 

@@ -66,6 +66,12 @@ class ONNXQuantizer(BaseQuantizer):
         self._given |= {each.name for each in (*self.model.graph().input, *self.model.graph().output)}
         self.quantization_params = self.calculate_quantization_params()
 
+    def should_quantize_node(self, node: NodeProto) -> bool:
+        """Return whether a node was chosen, and, with given parameters, reads and gives what these operators take."""
+        if not super().should_quantize_node(node):
+            return False
+        return not self.static or all(self.element_type(name) != TensorProto.FLOAT16 for name in _around(node))
+
     def _take_gemms(self) -> None:
         """Write Gemms as MatMul and Add; choices for a weight hold for its transposed form."""
         overrides = TensorQuantOverridesHelper(dict(self.tensor_quant_overrides.get_dict()))
@@ -385,3 +391,7 @@ def _read_nodes(nodes: list[NodeProto], graph: GraphProto) -> list[NodeProto]:
 
 def _domains(graph: GraphProto) -> set[str]:
     return {node.domain for each in graphs_of(graph) for node in each.node}
+
+
+def _around(node: NodeProto) -> list[str]:
+    return [name for name in (*node.input, *node.output) if name]

@@ -97,6 +97,7 @@ class QDQQuantizer(BaseQuantizer):
         self.quantized_value_map: dict[str, _ForReaders] = {}  # names of scales and zero points
         self.quantization_params: dict[str, _ForReaders] = self._activation_parameters()
         self._weights: dict[str, Parameters] = {}
+        self._without_axis: set[str] = set()  # weights whose readers have their channels along different axes
         self._nodes = list(self.model.nodes())
         self._removed: set[int] = set()
         self._new: list[NodeProto] = []
@@ -160,7 +161,10 @@ class QDQQuantizer(BaseQuantizer):
         if self.is_input_a_initializer(tensor_name):
             before = self.tensors_to_quantize.get(tensor_name)
             if before is not None and before.is_weight and before.axis not in (None, axis):
-                axis = None  # operators of different layouts share it: scales along one axis suit one of them only
+                self._without_axis.add(
+                    tensor_name
+                )  # operators of different layouts share it: an axis suits one of them
+            axis = None if tensor_name in self._without_axis else axis
             if self._is_quantizable(tensor_name):
                 self.tensors_to_quantize[tensor_name] = _Mark(is_weight=True, axis=axis)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from ort_quantization.activation_capture import Samples
 from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
@@ -20,7 +20,14 @@ from ort_quantization.calibrater_base import Providers
 from ort_quantization.equalize import equalized
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.extra_options import CALIBRATION_OPTIONS, warn_of_unknown
-from ort_quantization.model_files import is_external, read_with_shapes, with_opset_for, with_shapes, write_model
+from ort_quantization.model_files import (
+    has_element_type,
+    is_external,
+    read_with_shapes,
+    with_opset_for,
+    with_shapes,
+    write_model,
+)
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.qdq_quantizer import QDQQuantizer
@@ -108,8 +115,11 @@ def quantize_static(
     chosen = list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry})
     overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides") or {})
     types = {tensor_type_of(each) for each in (activation_type, weight_type, *_types_of(overrides))}
+    is_plain_qdq = quant_format is QuantFormat.QDQ and not options.get("UseQDQContribOps", False)
+    if is_plain_qdq and has_element_type(model, TensorProto.FLOAT16):
+        types.add(TensorProto.FLOAT16)
     has_axes = per_channel or _has_axes(overrides)
-    has_channels = has_axes and quant_format is QuantFormat.QDQ and not options.get("UseQDQContribOps", False)
+    has_channels = has_axes and is_plain_qdq
     converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)), has_channels)
     is_as_file = converted is model and not isinstance(model_input, ModelProto)
     model = converted

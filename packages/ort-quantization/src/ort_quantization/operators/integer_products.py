@@ -45,8 +45,16 @@ def has_run_time_parameters(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
 def write_matmul(quantizer: ONNXQuantizer, node: NodeProto) -> None:
     """Write MatMulInteger."""
     first = quantizer.quantized_input(node.input[0])
-    second = quantizer.quantized_weight(node.input[1], is_reduced=True, axis=-1)
+    second = quantizer.quantized_weight(node.input[1], is_reduced=True, axis=axis_of_columns(quantizer, node))
     _write_product(quantizer, node, "MatMulInteger", _both(first, second), node.output[0])
+
+
+def axis_of_columns(quantizer: ONNXQuantizer, node: NodeProto) -> int | None:
+    """Return the axis along which the weights of a MatMul may have scales, ``None`` where one is for all.
+
+    A vector has no columns, and of stacked matrices onnxruntime's products take no scale for each column.
+    """
+    return -1 if quantizer.rank_of(node.input[1]) == 2 else None
 
 
 def write_conv(quantizer: ONNXQuantizer, node: NodeProto) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from onnx import NodeProto, TensorProto, helper
 
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.operators.integer_products import axis_of_columns
 from ort_quantization.quantized_types import MICROSOFT, QuantizedValueType
 from ort_quantization.quantized_values import QuantizedValue
 
@@ -88,7 +89,7 @@ def write_conv(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 def write_matmul(quantizer: ONNXQuantizer, node: NodeProto) -> None:
     """Write QLinearMatMul: com.microsoft's for 8 bit floats, which ONNX's does not take."""
-    values = _product_inputs(quantizer, node, -1)
+    values = _product_inputs(quantizer, node, axis_of_columns(quantizer, node))
     parameters = quantizer.output_parameters(node.output[0])
     if parameters is None or values is None:
         return quantizer.keep(node)
