@@ -38,6 +38,8 @@ def both(tmp_path, model, weight_type=QuantType.QInt8, **options):
 @pytest.mark.parametrize("reduce_range", [False, True])
 @pytest.mark.parametrize("name", [name for name in DYNAMIC if name not in RANGE_BY_NODES])
 def test_models_are_quantized_as_onnxruntime_quantizes_them(tmp_path, name, reduce_range, weight_type, per_channel):
+    if name == "batched weights" and per_channel:
+        pytest.skip("the tool gives stacked matrices scales that onnxruntime's product refuses: see test_other_makers")
     options = {"EnableSubgraph": True} if name == "branches" else {}
     choices = {"per_channel": per_channel, "reduce_range": reduce_range, "extra_options": options}
     _, here, there = both(tmp_path, DYNAMIC[name](), weight_type, **choices)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.fusions.dynamic_lstm import DynamicLstmAsLstm
 from ort_core.cpu.fusions.group_norm import GroupNormFusion
+from ort_core.cpu.fusions.quantized_parts import MeanInParts, SoftmaxInParts, WhereInParts
 from ort_core.cpu.fusions.string_labels import SplitStringLabels
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, Level, RulePass
@@ -24,10 +25,17 @@ FUSIONS = frozenset(
 ATTENTION = RulePass("AttentionFusion", [AttentionFusion(frozenset({DataType.FLOAT}))], Level.EXTENDED)
 GROUPS = RulePass(GroupNormFusion.name, [GroupNormFusion()], Level.EXTENDED)
 RECURRENT = RulePass(DynamicLstmAsLstm.name, [DynamicLstmAsLstm()], Level.EXTENDED)
+QUANTIZED = RulePass("QuantizedInParts", [SoftmaxInParts(), MeanInParts(), WhereInParts()], Level.EXTENDED)
 LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
 
 def chosen_fusions() -> Sequence[Pass]:
     """Return the passes in order; the other extended ones would take nodes away from the compiler."""
     passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
-    return (*(each for each in passes if each is ATTENTION or each.name in FUSIONS), GROUPS, RECURRENT, LABELS)
+    return (
+        *(each for each in passes if each is ATTENTION or each.name in FUSIONS),
+        GROUPS,
+        RECURRENT,
+        QUANTIZED,
+        LABELS,
+    )
