@@ -118,3 +118,11 @@ def test_a_quantized_value_that_a_branch_reads_is_given_in_reals(tmp_path):
     quantize_dynamic(model, tmp_path / "a.onnx")  # onnxruntime's tool raises: it does not look into branches
     found, expected = (run_onnxruntime(tmp_path / name, feeds_of(model)) for name in ("a.onnx", "float.onnx"))
     assert relative_error(found, expected) < 0.02
+
+
+def test_that_dynamic_convolutions_are_slower_is_said(tmp_path, caplog):
+    both(tmp_path, DYNAMIC["conv"]())
+    assert "slower" in caplog.text
+    caplog.clear()
+    both(tmp_path, DYNAMIC["conv"](), op_types_to_quantize=["MatMul"])
+    assert "slower" not in caplog.text

@@ -49,6 +49,21 @@ def advise_on_choices(
         log.warning("the model has QuantizeLinear or DequantizeLinear nodes: was it quantized before?")
 
 
+def advise_on_convolutions(before: Counter[str], chosen: Iterable[str]) -> None:
+    """Say that convolutions by ranges that are found while the model runs are slower than those of floats.
+
+    Args:
+        before: the operators of the float model.
+        chosen: operators to quantize.
+    """
+    if before["Conv"] and "Conv" in chosen:
+        log.warning(
+            "quantize_dynamic makes %d Conv nodes smaller and slower: each finds the range of what it reads "
+            "first. quantize_static is for convolutions; op_types_to_quantize=['MatMul'] leaves them as they are",
+            before["Conv"],
+        )
+
+
 def advise_preparation(model: ModelProto) -> None:
     """Say that a model which was not prepared is quantized less well than one that was."""
     if not is_marked(model, PREPARED):

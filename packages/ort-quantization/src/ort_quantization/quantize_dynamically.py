@@ -8,7 +8,13 @@ from typing import Any
 
 from onnx import ModelProto
 
-from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
+from ort_quantization.advice import (
+    advise_on_choices,
+    advise_on_convolutions,
+    advise_preparation,
+    advise_without_change,
+    count_operators,
+)
 from ort_quantization.model_files import read_with_shapes, with_opset_for
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
@@ -52,6 +58,7 @@ def quantize_dynamic(
     advise_preparation(model)
     advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
     before, chosen = count_operators(model), list(op_types_to_quantize or IntegerOpsRegistry)
+    advise_on_convolutions(before, chosen)
     model = with_opset_for(model, folder, {tensor_type_of(weight_type)})
     quantizer = ONNXQuantizer(
         ONNXModel(model, folder), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
