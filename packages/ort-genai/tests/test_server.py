@@ -17,7 +17,8 @@ from starlette.requests import ClientDisconnect
 
 import ort_genai as og
 from ort_genai.decoder_states import SharedState
-from ort_genai.server.app import ServerOptions, _Events, application
+from ort_genai.server.app import ServerOptions, application
+from ort_genai.server.streams import Events
 from ort_genai.server.tool_calls import calls_in, with_tools
 
 MESSAGES = [{"role": "user", "content": "the thin man"}]
@@ -323,10 +324,19 @@ def test_a_stream_that_nobody_began_to_read_ends_its_text(serving):
             raise OSError("gone")
 
         with pytest.raises(ClientDisconnect):
-            await _Events(asked, never())({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+            await Events(asked, never())({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
         return asked[0]
 
     request = asyncio.run(asyncio.wait_for(left(), 30))
     assert request.is_cancelled
     list(request)
     assert request.finished.reason is og.FinishReason.CANCELLED
+
+
+def test_offsets_of_a_stream_are_those_of_the_whole_text(client):
+    asked = {"model": "tiny", "prompt": "the thin", "max_tokens": 9, "temperature": 0, "logprobs": 1, "echo": True}
+    whole = client.completions.create(**asked).choices[0]
+    parts = [each.choices[0] for each in client.completions.create(**asked, stream=True) if each.choices]
+    assert "".join(each.text for each in parts) == whole.text
+    offsets = [offset for each in parts if each.logprobs for offset in each.logprobs.text_offset]
+    assert offsets == whole.logprobs.text_offset

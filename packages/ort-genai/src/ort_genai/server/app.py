@@ -16,17 +16,20 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from ort_core.errors import OrtError
+from ort_genai.embeddings import Embedder, Pooling, has_vectors
 from ort_genai.engine.engine import Engine
-from ort_genai.engine.requests import Piece, Request
+from ort_genai.engine.requests import Request
 from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
-from ort_genai.server.answers import AnswerHead, ChoiceState, chat_chances, completion_chances, usage_of
+from ort_genai.server.answers import AnswerHead, usage_of
+from ort_genai.server.forms import ChatForms, CompletionForms, Forms
 from ort_genai.server.schemas import ChatBody, CompletionBody, Sampling
-from ort_genai.server.tool_calls import calls_in, with_tools
+from ort_genai.server.streams import Events, all_of, events_of, reason_of
+from ort_genai.server.tool_calls import with_tools
+from ort_genai.server.vectors import EmbeddingBody, RerankBody, embedding_answer, rerank_answer
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T", bound=BaseModel)
@@ -43,6 +46,7 @@ class ServerOptions:
         max_body: bytes of a request.
         max_tokens: of a text for which the client names no number; ``None``: up to the context's end.
         temperature: for which the client names none.
+        pooling: which token's vector stands for a text.
     """
 
     name: str
@@ -50,6 +54,7 @@ class ServerOptions:
     max_body: int = 4 << 20
     max_tokens: int | None = 1024
     temperature: float = 1.0
+    pooling: Pooling = Pooling.LAST
 
 
 class _Refused(Exception):
@@ -64,7 +69,7 @@ class _Routes:
     """The handlers of one engine."""
 
     def __init__(self, engine: Engine, options: ServerOptions) -> None:
-        self._engine, self._options = engine, options
+        self._engine, self._options, self._name = engine, options, options.name
         self._text = engine.model.text
         self._started = int(time.time())
         self._answers = {"ok": 0, "refused": 0}
@@ -78,6 +83,7 @@ class _Routes:
             Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
             Route("/v1/completions", self._guarded(self.complete), methods=["POST"]),
             Route("/v1/embeddings", self._guarded(self.embed), methods=["POST"]),
+            Route("/v1/rerank", self._guarded(self.rerank), methods=["POST"]),
         ]  # fmt: skip
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -148,9 +154,24 @@ class _Routes:
         adapter = self._adapter_of(request.path_params["name"])
         return JSONResponse(self._described(adapter or self._options.name))
 
-    async def embed(self, _: HttpRequest) -> Response:
-        """Refuse: a decoder's graph gives logits alone."""
-        raise _Refused(501, "this model gives no embeddings: its graph has logits alone", "invalid_request_error")
+    async def embed(self, request: HttpRequest) -> Response:
+        """Give texts their vectors."""
+        body = await read_body(request, EmbeddingBody, self._options.max_body)
+        return JSONResponse(await asyncio.to_thread(embedding_answer, self._embedder(body.model), body, self._name))
+
+    async def rerank(self, request: HttpRequest) -> Response:
+        """Order documents by how near they are to a query."""
+        body = await read_body(request, RerankBody, self._options.max_body)
+        return JSONResponse(await asyncio.to_thread(rerank_answer, self._embedder(body.model), body, self._name))
+
+    def _embedder(self, name: str) -> Embedder:
+        if self._adapter_of(name):
+            raise _Refused(400, "vectors are of the model itself, not of one of its adapters")
+        if not has_vectors(self._engine.model):
+            raise _Refused(
+                501, "this model gives no vectors: its graph has logits alone; build it with --hidden-states"
+            )
+        return Embedder(self._engine.model, self._options.pooling)
 
     def _described(self, name: str) -> dict[str, Any]:  # Any: JSON
         return {
@@ -183,40 +204,8 @@ class _Routes:
             tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
         )  # fmt: skip
         head = AnswerHead("chat.completion", adapter or self._options.name)
-
-        def whole(place: int, pieces: Sequence[Piece], reason: str) -> dict[str, Any]:  # Any: JSON
-            text = "".join(piece.text for piece in pieces)
-            text, calls = calls_in(text, names) if names else (text, [])
-            message: dict[str, Any] = {"role": "assistant", "content": None if calls and not text else text}
-            if calls:
-                message["tool_calls"] = calls
-            chances = chat_chances(self._text, pieces) if body.logprobs else None
-            return {
-                "index": place, "message": message, "logprobs": chances,
-                "finish_reason": "tool_calls" if calls else reason,
-            }  # fmt: skip
-
-        def part(place: int, piece: Piece) -> dict[str, Any] | None:
-            if names:  # a call is told when it is whole
-                return None
-            chances = chat_chances(self._text, [piece]) if body.logprobs else None
-            return {"index": place, "delta": {"content": piece.text}, "logprobs": chances, "finish_reason": None}
-
-        def last(place: int, pieces: Sequence[Piece], reason: str) -> dict[str, Any]:
-            delta: dict[str, Any] = {}
-            if names:
-                found = whole(place, pieces, reason)
-                delta = {key: value for key, value in found["message"].items() if key != "role" and value is not None}
-                for number, call in enumerate(delta.get("tool_calls", [])):
-                    call["index"] = number
-                reason = found["finish_reason"]
-            return {"index": place, "delta": delta, "logprobs": None, "finish_reason": reason}
-
-        first = [
-            {"index": place, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-            for place in range(body.n)
-        ]
-        return await self._answered(request, body, asked, head, (first, whole, part, last))
+        forms = ChatForms(self._text, names, body.n, tells_chances=body.logprobs)
+        return await self._answered(request, body, asked, head, forms)
 
     async def complete(self, request: HttpRequest) -> Response:
         """Go on with texts."""
@@ -232,24 +221,8 @@ class _Routes:
         )  # fmt: skip
         head = AnswerHead("text_completion", adapter or self._options.name)
         starts = [self._text.decode(prompts[place // body.n]) if body.echo else "" for place in range(len(asked))]
-
-        def whole(place: int, pieces: Sequence[Piece], reason: str) -> dict[str, Any]:  # Any: JSON
-            text = starts[place] + "".join(piece.text for piece in pieces)
-            chances = completion_chances(self._text, pieces, len(starts[place])) if body.logprobs is not None else None
-            return {"index": place, "text": text, "logprobs": chances, "finish_reason": reason}
-
-        def part(place: int, piece: Piece) -> dict[str, Any]:
-            chances = completion_chances(self._text, [piece]) if body.logprobs is not None else None
-            return {"index": place, "text": piece.text, "logprobs": chances, "finish_reason": None}
-
-        def last(place: int, pieces: Sequence[Piece], reason: str) -> dict[str, Any]:
-            return {"index": place, "text": "", "logprobs": None, "finish_reason": reason}
-
-        first = [
-            {"index": place, "text": text, "logprobs": None, "finish_reason": None}
-            for place, text in enumerate(starts) if text
-        ]  # fmt: skip
-        return await self._answered(request, body, asked, head, (first, whole, part, last))
+        forms = CompletionForms(self._text, starts, tells_chances=body.logprobs is not None)
+        return await self._answered(request, body, asked, head, forms)
 
     def _chat_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> list[int]:
         return self._text.chat_tokens(messages, tools=tools or None)
@@ -271,111 +244,15 @@ class _Routes:
         return asked
 
     async def _answered(
-        self, request: HttpRequest, body: Sampling, asked: list[Request], head: AnswerHead, forms: tuple[Any, ...]
-    ) -> Response:  # Any: the four functions above
-        first, whole, part, last = forms
+        self, request: HttpRequest, body: Sampling, asked: list[Request], head: AnswerHead, forms: Forms
+    ) -> Response:
         prompts = [place // body.n for place in range(len(asked))]
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
-            events = _events(asked, head, (first, part, last), prompts if usage else None)
-            return _Events(asked, events)
-        states = await _all_of(request, asked)
-        choices = [
-            whole(place, state.pieces, _reason(asked[place])) for place, state in enumerate(states)
-        ]  # fmt: skip
+            return Events(asked, events_of(asked, head, forms, prompts if usage else None))
+        states = await all_of(request, asked)
+        choices = [forms.whole(place, state.pieces, reason_of(asked[place])) for place, state in enumerate(states)]
         return JSONResponse(head.object(choices, usage=usage_of(asked, prompts)))
-
-
-class _Events(StreamingResponse):
-    """A stream of events; when it ends, even before its first event was asked for, so do the texts."""
-
-    def __init__(self, asked: Sequence[Request], events: AsyncIterator[str]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
-        self._asked = asked
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            for each in self._asked:
-                if each.finished is None:
-                    each.cancel()
-
-
-async def _all_of(request: HttpRequest, asked: Sequence[Request]) -> list[ChoiceState]:
-    """Wait for all texts; a client that goes away ends them."""
-
-    async def one(each: Request) -> ChoiceState:
-        return ChoiceState([piece async for piece in each])
-
-    async def gone() -> None:
-        while not await request.is_disconnected():
-            await asyncio.sleep(0.1)
-        for each in asked:
-            each.cancel()
-
-    watching = asyncio.create_task(gone())
-    try:
-        return list(await asyncio.gather(*(one(each) for each in asked)))
-    finally:
-        watching.cancel()
-        for each in asked:
-            if each.finished is None:
-                each.cancel()
-
-
-async def _events(
-    asked: Sequence[Request], head: AnswerHead, forms: tuple[Any, ...], prompts: list[int] | None
-) -> AsyncIterator[str]:  # Any: functions of a route
-    """Yield the events of a stream: pieces of all choices as they come."""
-    first, part, last = forms
-    merged: asyncio.Queue[tuple[int, Piece | None, str]] = asyncio.Queue()
-
-    async def one(place: int, each: Request) -> None:
-        error = ""
-        try:
-            async for piece in each:
-                merged.put_nowait((place, piece, ""))
-        except InvalidGeneration as failed:
-            error = str(failed)
-        merged.put_nowait((place, None, error))
-
-    tasks = [asyncio.create_task(one(place, each)) for place, each in enumerate(asked)]
-    pieces: list[list[Piece]] = [[] for _ in asked]
-    try:
-        if first:
-            yield _event(head.object(first, is_chunk=True))
-        left = len(asked)
-        while left:
-            place, piece, error = await merged.get()
-            if piece is not None:
-                pieces[place].append(piece)
-                choice = part(place, piece) if piece.text or piece.chance is not None else None
-                if choice is not None:
-                    yield _event(head.object([choice], is_chunk=True))
-                continue
-            left -= 1
-            if error:
-                yield _event({"error": {"message": error, "type": "server_error", "param": None, "code": None}})
-            else:
-                yield _event(head.object([last(place, pieces[place], _reason(asked[place]))], is_chunk=True))
-        if prompts is not None:
-            yield _event(head.object([], is_chunk=True, usage=usage_of(asked, prompts)))
-        yield "data: [DONE]\n\n"
-    finally:
-        for task in tasks:
-            task.cancel()
-        for each in asked:
-            if each.finished is None:
-                each.cancel()
-
-
-def _event(content: dict[str, Any]) -> str:  # Any: JSON
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
-
-
-def _reason(request: Request) -> str:
-    return "stop" if request.finished is None else str(request.finished.reason)
 
 
 async def _read(request: HttpRequest, limit: int) -> bytes:

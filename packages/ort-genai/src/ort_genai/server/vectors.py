@@ -1,0 +1,73 @@
+"""Vectors and ranks of texts, as clients of OpenAI's and of reranking routes ask for them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from ort_genai.embeddings import Embedder
+
+_MOST = 2048  # texts of a request, as OpenAI has it
+
+
+class EmbeddingBody(BaseModel):
+    """``/v1/embeddings``."""
+
+    model_config = ConfigDict(extra="ignore")
+    model: str = ""
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(default=None, ge=1)
+
+    def texts(self) -> list[str | list[int]]:
+        """Return the texts, or their tokens."""
+        if isinstance(self.input, str):
+            return [self.input]
+        if self.input and all(isinstance(each, int) for each in self.input):
+            return [[each for each in self.input if isinstance(each, int)]]
+        return [each for each in self.input if not isinstance(each, int)]
+
+
+class RerankBody(BaseModel):
+    """``/v1/rerank``."""
+
+    model_config = ConfigDict(extra="ignore")
+    model: str = ""
+    query: str
+    documents: list[str] = Field(min_length=1, max_length=_MOST)
+    top_n: int | None = Field(default=None, ge=1)
+
+
+def embedding_answer(embedder: Embedder, body: EmbeddingBody, model: str) -> dict[str, Any]:  # Any: JSON
+    """Return the vectors of texts; shortened ones have length 1 again."""
+    tokens = [embedder.tokens_of(text) for text in body.texts()[:_MOST]]
+    vectors = embedder.embed(tokens)[:, : body.dimensions]
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    count = sum(map(len, tokens))
+    return {
+        "object": "list", "model": model,
+        "data": [
+            {"object": "embedding", "index": place, "embedding": _written(vector, body.encoding_format)}
+            for place, vector in enumerate(vectors)
+        ],
+        "usage": {"prompt_tokens": count, "total_tokens": count},
+    }  # fmt: skip
+
+
+def rerank_answer(embedder: Embedder, body: RerankBody, model: str) -> dict[str, Any]:  # Any: JSON
+    """Return documents by how near they are to the query."""
+    ranked = embedder.ranked(body.query, body.documents)[: body.top_n]
+    results = [
+        {"index": place, "relevance_score": score, "document": {"text": body.documents[place]}}
+        for place, score in ranked
+    ]
+    return {"model": model, "results": results}
+
+
+def _written(vector: np.ndarray, form: str) -> list[float] | str:
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+    return [float(each) for each in vector]
