@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ort_genai.configuration import Config
+    from ort_genai.embeddings import Embedder, Pooling
     from ort_genai.engine.drafts import ModelDrafter, NgramDrafter
     from ort_genai.engine.engine import Engine, EngineOptions
     from ort_genai.engine.requests import FinishReason, GenerationOptions, Piece, Request
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from ort_genai.text import Tokenizer, TokenizerStream
 
 __all__ = [
-    "Adapters", "Config", "Engine", "EngineOptions", "FinishReason", "GenerationOptions", "Generator",
-    "GeneratorParams", "Model", "ModelDrafter", "NamedTensors", "NgramDrafter", "Piece", "Request", "Tensor",
+    "Adapters", "Config", "Embedder", "Engine", "EngineOptions", "FinishReason", "GenerationOptions", "Generator",
+    "GeneratorParams", "Model", "ModelDrafter", "NamedTensors", "NgramDrafter", "Piece", "Pooling", "Request", "Tensor",
     "Tokenizer", "TokenizerStream",
     "__version__",
 ]  # fmt: skip
@@ -27,6 +28,7 @@ __getattr__, __dir__ = lazy_names(  # a program that builds a model does not imp
     __name__,
     {
         "ort_genai.configuration": ("Config",),
+        "ort_genai.embeddings": ("Embedder", "Pooling"),
         "ort_genai.engine.drafts": ("ModelDrafter", "NgramDrafter"),
         "ort_genai.engine.engine": ("Engine", "EngineOptions"),
         "ort_genai.engine.requests": ("FinishReason", "GenerationOptions", "Piece", "Request"),

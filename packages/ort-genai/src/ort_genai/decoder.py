@@ -105,6 +105,17 @@ class Decoder:
         """Return a state without rows."""
         return SharedState(self) if self.shares_caches else AppendedState(self)
 
+    def run_alone(self, tokens: Array, output: str) -> Array:
+        """Return an output (1, n, …) of tokens (n,) that nothing stands before, in one run without a state."""
+        count = len(tokens)
+        feeds: dict[str, Array] = {self.tokens: tokens[None]}
+        if self.mask is not None:
+            feeds[self.mask] = np.ones((1, count), np.int64)
+        if self.positions is not None:
+            feeds[self.positions] = np.arange(count)[None]
+        empty = {each.past: np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self.caches}
+        return np.asarray(self.session.run([output], {**feeds, **empty})[0])
+
     def check(self, tokens: Array) -> None:
         """Refuse tokens that the model does not have.
 

@@ -34,6 +34,7 @@ class BuildOptions:
         accuracy_level: of MatMulNBits.
         head_bits: of the table of tokens and the last product in int4 and int8; 0: floats.
         context_length: longest context; ``None``: the model's own.
+        has_hidden_states: whether the graph gives the vectors before the last product, too: for embeddings.
     """
 
     precision: Precision = Precision.INT4
@@ -43,6 +44,7 @@ class BuildOptions:
     accuracy_level: int = 4
     head_bits: int = 8
     context_length: int | None = None
+    has_hidden_states: bool = False
 
     def formats(self) -> tuple[WeightFormat, WeightFormat]:
         """Return how weights of layers, and of the head, are written.
@@ -82,7 +84,7 @@ def build(
         InvalidModelFolder: the source cannot be built, or the folder holds something.
     """
     options = options or BuildOptions()
-    layers, head = options.formats()
+    options.formats()  # refused before anything is read
     opened = open_source(source)
     made = _with_context(architecture_of(opened.config), options.context_length)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -91,7 +93,7 @@ def build(
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         opened.write_tokenizer(temporary)
-        _write_graph(temporary, opened, made, (layers, head), progress)
+        _write_graph(temporary, opened, made, options, progress)
         _write_config(temporary, opened.config, made)
         if folder.is_dir():
             folder.rmdir()
@@ -113,16 +115,17 @@ def _with_context(made: Architecture, length: int | None) -> Architecture:
 
 
 def _write_graph(
-    folder: Path, source: WeightSource, made: Architecture, formats: tuple[WeightFormat, WeightFormat],
+    folder: Path, source: WeightSource, made: Architecture, options: BuildOptions,
     progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
     with GraphWriter(folder / "model.onnx") as graph:
         weights = LayerWeights(source, made)
-        decoder = DecoderGraph(graph, made, weights, *formats, lambda done: progress(done, made.num_layers))
+        decoder = DecoderGraph(
+            graph, made, weights, *options.formats(), lambda done: progress(done, made.num_layers),
+            has_hidden_states=options.has_hidden_states,
+        )  # fmt: skip
         decoder.write()
-        graph.save(
-            decoder.inputs(), decoder.outputs(), {"model_type": made.type, "precision": str(formats[0].precision)}
-        )
+        graph.save(decoder.inputs(), decoder.outputs(), {"model_type": made.type, "precision": str(options.precision)})
 
 
 def _write_config(folder: Path, config: Mapping[str, object], made: Architecture) -> None:

@@ -20,6 +20,7 @@ from ort_genai.builder.rotary import tables
 from ort_genai.builder.weight_precision import WeightFormat, store_blocks, write_blocks, write_product
 
 _Shape = list[str | int | None]
+HIDDEN_STATES = "hidden_states"  # as onnxruntime-genai's builder calls them
 _MASK = "/model/attn_mask_reformat/attn_mask_subgraph"
 
 
@@ -41,12 +42,14 @@ class DecoderGraph:
         form: of weights in layers.
         head: of the table of tokens and the last product.
         progress: is called behind each layer with how many are done.
+        has_hidden_states: whether the vectors before the last product are an output.
     """
 
     def __init__(
         self, graph: GraphWriter, made: Architecture, weights: LayerWeights, form: WeightFormat, head: WeightFormat,
-        progress: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int], None] = lambda _: None, *, has_hidden_states: bool = False,
     ) -> None:  # fmt: skip
+        self._has_hidden_states = has_hidden_states
         self._graph, self._made, self._weights, self._form, self._head = graph, made, weights, form, head
         self._progress = progress
         self._type = helper.np_dtype_to_tensor_dtype(form.dtype)
@@ -62,6 +65,8 @@ class DecoderGraph:
             self._progress(place + 1)
         last = f"/model/layers.{self._made.num_layers}/final_norm_layernorm"
         normed, _ = self._normed(stream, "final_norm", last)
+        if self._has_hidden_states:
+            self._graph.node("Identity", [normed], HIDDEN_STATES, "/model/hidden_states/Identity")
         self._logits(normed)
 
     def inputs(self) -> list[ValueInfoProto]:
@@ -80,7 +85,11 @@ class DecoderGraph:
         """Return the outputs of the model."""
         shape: _Shape = ["batch_size", "sequence_length", self._made.vocab_size]
         logits = helper.make_tensor_value_info("logits", self._type, shape)
-        return [logits, *self._caches("present", "total_sequence_length")]
+        found = [logits, *self._caches("present", "total_sequence_length")]
+        if self._has_hidden_states:
+            vectors: _Shape = ["batch_size", "sequence_length", self._made.hidden_size]
+            found.append(helper.make_tensor_value_info(HIDDEN_STATES, self._type, vectors))
+        return found
 
     def _caches(self, start: str, length: str) -> list[ValueInfoProto]:
         shape: _Shape = ["batch_size", self._made.num_kv_heads, length, self._made.head_size]

@@ -24,6 +24,7 @@ def build(
     accuracy_level: Annotated[int, typer.Option(help="Of MatMulNBits; 4: activations of 8 bits where faster.")] = 4,
     head_bits: Annotated[int, typer.Option(help="Bits of the table of tokens in int4 and int8; 0: floats.")] = 8,
     context: Annotated[int | None, typer.Option(help="Longest context; default: the model's.")] = None,
+    hidden_states: Annotated[bool, typer.Option("--hidden-states", help="Give vectors, too: for embeddings.")] = False,
 ) -> None:
     """Write a model that ort-genai and onnxruntime-genai run, from trained weights, without torch."""
     from rich.console import Console
@@ -32,7 +33,9 @@ def build(
     from ort_genai.builder.build import BuildOptions
     from ort_genai.builder.build import build as build_folder
 
-    options = BuildOptions(precision, block_size, method, symmetric, accuracy_level, head_bits, context)
+    options = BuildOptions(
+        precision, block_size, method, symmetric, accuracy_level, head_bits, context, hidden_states
+    )  # fmt: skip
     console = Console(stderr=True)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("layers", total=None)
