@@ -282,4 +282,10 @@ BITS = (
     _case("table_of_four_bits", _TABLE.format(width=20, blocks=3, long=40, bits=4, more=", uint8[9,2] z", z=", z"), d=_bytes("u1", 9, 20), i=_PLACES, s=np.abs(_normal(9, 3)), z=_bytes("u1", 9, 2)),
     _case("table_of_eight_bits", _TABLE.format(width=40, blocks=3, long=40, bits=8, more="", z=""), d=_bytes("u1", 9, 40), i=_PLACES, s=np.abs(_normal(9, 3))),
 )  # fmt: skip
-CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS, *BITS)
+_FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+NARROW = (
+    _case("weights_of_four_bits", "g (float[2,8] a, int4[8,5] w, float[5] s, int4[5] z, uint4[8,5] u) => (float[2,5] y, float[8,5] v) { d = DequantizeLinear<axis = 1>(w, s, z) y = MatMul(a, d) v = DequantizeLinear<axis = 1>(u, s) }", a=_normal(2, 8), w=RANDOM.integers(-8, 8, (8, 5)).astype(ml_dtypes.int4), s=np.abs(_normal(5)), z=np.array([-8, 7, 0, 3, -1]).astype(ml_dtypes.int4), u=RANDOM.integers(0, 16, (8, 5)).astype(ml_dtypes.uint4)),
+    _case("blocks_of_four_bits", "g (int4[32,3] w, float[2,3] s, uint4[3,32] u, float16[3,2] t, uint4[3,2] z) => (float[32,3] y, float16[3,32] v) { y = DequantizeLinear<axis = 0, block_size = 16>(w, s) v = DequantizeLinear<axis = 1, block_size = 16>(u, t, z) }", "exact", w=RANDOM.integers(-8, 8, (32, 3)).astype(ml_dtypes.int4), s=np.abs(_normal(2, 3)), u=RANDOM.integers(0, 16, (3, 32)).astype(ml_dtypes.uint4), t=np.array([[0.5, 2], [0.25, 1], [4, 1]], "f2"), z=RANDOM.integers(0, 16, (3, 2)).astype(ml_dtypes.uint4)),
+    *(_case(f"weights_of_{name}", f"g ({name.replace('_', '')}[256] w, float s) => (float[256] y) {{ y = DequantizeLinear(w, s) }}", "exact", w=np.arange(256, dtype="u1").view(getattr(ml_dtypes, name)), s=np.float32(0.5), truth=lambda w, s: w.astype("f4") * s) for name in _FLOATS_OF_8_BITS),
+)  # fmt: skip
+CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS, *BITS, *NARROW)

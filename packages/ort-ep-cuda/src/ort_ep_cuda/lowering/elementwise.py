@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_core.plugin import NotImplemented, Rejection
-from ort_core.plugin.ir import DataType, Node, Value
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_core.plugin.loops import MEANINGS, Scalar, binary, cast, element, lift, meaning_of, print_expression, unary
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.double_math import DOUBLE_MEANINGS
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of, broadcast
-from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
+from ort_ep_cuda.lowering.preamble import COMPUTED, NARROW, compute_type
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine
+from ort_ep_cuda.lowering.views import TensorView
 
 HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 _RANGES = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
@@ -75,15 +76,24 @@ def _known(node: Node, scalars: Sequence[Scalar]) -> Scalar:
 
 
 def refuse_quantization(node: Node) -> str | None:
-    """Return why a quantization is not generated: blocks, or types other than 8 bits."""
-    if node.int_attribute("block_size", 0):
-        return "blocked quantization is not generated"
+    """Return why a quantization is not generated: types, or blocks that do not divide the axis of what is read."""
     narrow = node.output if node.op_type == "QuantizeLinear" else node.input(0)
     assert narrow is not None
-    allowed = (*_RANGES, DataType.INT32) if node.op_type == "DequantizeLinear" else tuple(_RANGES)
+    block = node.int_attribute("block_size", 0)
+    if block and (node.op_type == "QuantizeLinear" or not _has_whole_blocks(node, narrow, block)):
+        return "quantization in blocks, other than reading whole ones, is not generated"
+    allowed = (*_RANGES, DataType.INT32, *NARROW) if node.op_type == "DequantizeLinear" else tuple(_RANGES)
     if element_type(narrow) not in allowed:
         return f"quantization of {element_type(narrow).text} is not generated"
     return None
+
+
+def _has_whole_blocks(node: Node, value: Value, block: int) -> bool:
+    shape = value.type.shape if isinstance(value.type, TensorType) else None
+    if not shape:
+        return False
+    size = shape[axis_of(node.int_attribute("axis", 1), len(shape))]
+    return isinstance(size, int) and size % block == 0
 
 
 def lower_quantize(facts: LoweredNode) -> None:
@@ -102,16 +112,36 @@ def lower_quantize(facts: LoweredNode) -> None:
 
 
 def lower_dequantize(facts: LoweredNode) -> None:
-    """Define ``(x - zero_point) * scale``."""
-    tensors = _quantization_operands(facts)
+    """Define ``(x - zero_point) * scale``; a float of 8 bits has no zero point but 0."""
+    block = facts.node.int_attribute("block_size", 0)
+    tensors = _blocked_operands(facts, block) if block else _quantization_operands(facts)
     dtype = element_type(facts.output)
 
     def meaning(roots: Sequence[Scalar]) -> Scalar:
+        if roots[0].dtype is DataType.FLOAT:
+            return roots[0] * cast(roots[1], DataType.FLOAT)
         whole = cast(roots[0], DataType.INT32)
         whole = whole - cast(roots[2], DataType.INT32) if len(roots) > 2 else whole
         return cast(whole, DataType.FLOAT) * cast(roots[1], DataType.FLOAT)
 
-    facts.builder.define(facts.output, combine(tensors, meaning, dtype))
+    found = combine(tensors, meaning, dtype)
+    if not block:
+        facts.builder.define(facts.output, found)
+        return
+    out = facts.builder.result(facts.output, facts.tensor(0).shape)
+    facts.builder.stored(found, TensorView.dense(out.buffer, out.dtype, found.shape))
+
+
+def _blocked_operands(facts: LoweredNode, block: int) -> list[LazyTensor]:
+    """Return what is read with its axis as blocks and places within them, and what each block has."""
+    x = facts.builder.dense(facts.value(0))
+    axis = axis_of(facts.node.int_attribute("axis", 1), len(x.shape))
+    before, count, behind = x.shape[:axis], x.shape[axis] // block, x.shape[axis + 1 :]
+    shape = (*before, count, block, *behind)
+    of_blocks = [facts.builder.dense(value) for value in list(facts.node.present_inputs())[1:]]
+    column = (*before, count, 1, *behind)
+    tensors = [LazyTensor.of(view.regrouped(column)).broadcast_to(shape) for view in of_blocks]
+    return [LazyTensor.of(x.regrouped(shape)), *tensors]
 
 
 def _quantization_operands(facts: LoweredNode) -> list[LazyTensor]:
@@ -153,4 +183,4 @@ def lower_batch_norm(facts: LoweredNode) -> None:
 ELEMENTWISE = frozenset(MEANINGS) | {("", "Cast"), ("", "CastLike")}
 """Operators that ``lower_elementwise`` takes, where their types have a form."""
 
-DTYPES = frozenset(STORAGE)
+DTYPES = COMPUTED

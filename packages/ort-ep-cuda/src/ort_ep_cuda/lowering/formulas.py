@@ -25,13 +25,13 @@ from ort_core.plugin.loops import (
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.elementwise import HALVES, symbol
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
-from ort_ep_cuda.lowering.preamble import STORAGE
+from ort_ep_cuda.lowering.preamble import COMPUTED
 from ort_ep_cuda.lowering.row_kernel import launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import TensorView
 
 _T = TypeVar("_T")
-FORMULA_TYPES = frozenset(STORAGE) - HALVES
+FORMULA_TYPES = COMPUTED - HALVES
 """Element types that printed formulas have; 16-bit floats are not among them."""
 
 

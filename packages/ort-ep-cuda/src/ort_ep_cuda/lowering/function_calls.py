@@ -14,11 +14,11 @@ from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.kernels import EvaluationContext, KernelContext, RunGuard, Unguarded
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.output_sizes import output_shape, refuse_sizes, runtime_attributes
-from ort_ep_cuda.lowering.preamble import STORAGE
+from ort_ep_cuda.lowering.preamble import COMPUTED
 from ort_ep_cuda.lowering.program import FunctionCall, KernelFunction
 from ort_ep_cuda.lowering.views import TensorView
 
-FUNCTION_TYPES = frozenset(STORAGE) - {DataType.BFLOAT16}
+FUNCTION_TYPES = COMPUTED - {DataType.BFLOAT16}
 """Element types of arrays that CuPy has in every version."""
 
 MakeArray = Callable[[TensorView, int], Any]  # Any: an array of the device

@@ -30,7 +30,7 @@ from ort_ep_cuda.lowering import (
     windows,
 )
 from ort_ep_cuda.lowering.node_facts import LoweredNode
-from ort_ep_cuda.lowering.preamble import STORAGE
+from ort_ep_cuda.lowering.preamble import COMPUTED, NARROW
 
 Lower = Callable[[LoweredNode], None]
 Refuse = Callable[[Node], str | None]
@@ -43,7 +43,7 @@ class Operator:
     lower: Lower
     refuse: Refuse = lambda node: None
     host_inputs: tuple[int, ...] = ()
-    dtypes: frozenset[DataType] = frozenset(STORAGE)
+    dtypes: frozenset[DataType] = COMPUTED
     oldest_opset: int = 7  # of the standard; other domains count for themselves
 
 
@@ -61,7 +61,8 @@ _PLAIN: Mapping[str, Operator] = {
     "GroupNormalization": Operator(rows.lower_group_norm, _REAL, oldest_opset=21),
     "BatchNormalization": Operator(elementwise.lower_batch_norm, elementwise.refuse_batch_norm),
     "QuantizeLinear": Operator(elementwise.lower_quantize, elementwise.refuse_quantization),
-    "DequantizeLinear": Operator(elementwise.lower_dequantize, elementwise.refuse_quantization),
+    "DequantizeLinear": Operator(
+        elementwise.lower_dequantize, elementwise.refuse_quantization, dtypes=COMPUTED | frozenset(NARROW)),
     **{name: Operator(movement.lower_reshape, host_inputs=(1,)) for name in ("Reshape", "Squeeze", "Unsqueeze")},
     "Flatten": Operator(movement.lower_reshape), "Identity": Operator(movement.lower_reshape),
     "Dropout": Operator(rearrangement.lower_dropout, rearrangement.refuse_dropout),

@@ -8,12 +8,23 @@ from __future__ import annotations
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import PREAMBLE as LOOP_PREAMBLE
 
+NARROW = {
+    DataType.INT4: "ort_int4", DataType.UINT4: "ort_uint4",
+    DataType.FLOAT8E4M3FN: "ort_e4m3", DataType.FLOAT8E5M2: "ort_e5m2",
+    DataType.FLOAT8E4M3FNUZ: "ort_e4m3_unsigned_zero", DataType.FLOAT8E5M2FNUZ: "ort_e5m2_unsigned_zero",
+}  # fmt: skip
+"""Types of weights, a byte for each element: DequantizeLinear reads them, nothing is computed in them."""
+
 STORAGE = {
+    **NARROW,
     DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "int", DataType.INT64: "long long",
     DataType.BOOL: "bool", DataType.UINT8: "unsigned char", DataType.INT8: "signed char",
     DataType.FLOAT16: "ort_half", DataType.BFLOAT16: "ort_bfloat",
 }  # fmt: skip
-"""How elements lie in memory: the element types of this provider."""
+"""How elements lie in memory."""
+
+COMPUTED = frozenset(STORAGE) - frozenset(NARROW)
+"""The element types of this provider."""
 
 PREAMBLE = (
     LOOP_PREAMBLE
@@ -58,6 +69,33 @@ template <> struct ort_store<ort_half> {
     return r;
   }
 };
+struct ort_int4 { unsigned char bits; };
+struct ort_uint4 { unsigned char bits; };
+struct ort_e4m3 { unsigned char bits; };
+struct ort_e5m2 { unsigned char bits; };
+struct ort_e4m3_unsigned_zero { unsigned char bits; };
+struct ort_e5m2_unsigned_zero { unsigned char bits; };
+__device__ __forceinline__ int ort_load(ort_int4 v) { return ((v.bits & 15) ^ 8) - 8; }
+__device__ __forceinline__ int ort_load(ort_uint4 v) { return v.bits & 15; }
+template <int MANTISSA, int BIAS> __device__ __forceinline__ float ort_of_byte(unsigned char bits) {
+  const int sign = (bits & 0x80) << 24, rest = bits & 0x7f;
+  const float magnitude = __int_as_float((rest << (23 - MANTISSA)) + ((127 - BIAS) << 23));
+  const float least = __int_as_float((128 - BIAS) << 23);  // what a number below it has is its mantissa alone
+  const float found = rest >> MANTISSA ? magnitude : (float)rest * least / (float)(1 << MANTISSA);
+  return __int_as_float(sign | __float_as_int(found));
+}
+__device__ __forceinline__ float ort_load(ort_e4m3 v) {
+  return (v.bits & 0x7f) == 0x7f ? __int_as_float(0x7fc00000) : ort_of_byte<3, 7>(v.bits);
+}
+__device__ __forceinline__ float ort_load(ort_e5m2 v) {
+  ort_half half; half.bits = (unsigned short)(v.bits << 8); return ort_load(half);
+}
+__device__ __forceinline__ float ort_load(ort_e4m3_unsigned_zero v) {
+  return v.bits == 0x80 ? __int_as_float(0x7fc00000) : ort_of_byte<3, 8>(v.bits);
+}
+__device__ __forceinline__ float ort_load(ort_e5m2_unsigned_zero v) {
+  return v.bits == 0x80 ? __int_as_float(0x7fc00000) : ort_of_byte<2, 16>(v.bits);
+}
 __device__ __forceinline__ long long ort_index(long long index, long long size, int* status, int node) {
   const long long found = index < 0 ? index + size : index;
   if (found >= 0 && found < size) return found;
@@ -70,5 +108,7 @@ __device__ __forceinline__ long long ort_index(long long index, long long size, 
 
 
 def compute_type(dtype: DataType) -> DataType:
-    """Return the type in which elements are computed: float32 for 16-bit floats, their own for others."""
-    return DataType.FLOAT if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else dtype
+    """Return the type in which elements are computed: float32 for floats of 16 and 8 bits, int32 for integers of 4."""
+    if dtype in (DataType.INT4, DataType.UINT4):
+        return DataType.INT32
+    return DataType.FLOAT if dtype in NARROW or dtype in (DataType.FLOAT16, DataType.BFLOAT16) else dtype
