@@ -179,7 +179,9 @@ def build(architecture: Architecture, attention: str) -> torch.nn.Module:
     """Return the model with random weights; norms and biases are drawn, too, so that none of them is one or zero."""
     torch.manual_seed(1)
     config = getattr(transformers, architecture.config)(**architecture.settings)
-    model = getattr(transformers, architecture.model)._from_config(config, attn_implementation=attention).eval()
+    experts = {"experts_implementation": "batched_mm"} if "num_experts_per_tok" in architecture.settings else {}
+    made = getattr(transformers, architecture.model)
+    model = made._from_config(config, attn_implementation=attention, **experts).eval()  # loops over experts are data
     for parameter in model.parameters():
         if parameter.ndim == 1:
             with torch.no_grad():

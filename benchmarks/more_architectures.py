@@ -27,6 +27,7 @@ SOUND = {
     "apply_spec_augment": False, "layerdrop": 0.0,
 }  # fmt: skip
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+FEW = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
 
 
 def words(length: int = 7) -> dict[str, torch.Tensor]:
@@ -89,6 +90,11 @@ ROWS: dict[str, Row | tuple[str, str, Mapping[str, Any], Callable[[], dict[str, 
         "use_cache": False}, words),
     "smollm3": ("SmolLM3Model", "SmolLM3Config", GROUPED, words),
     "gpt_oss": ("GptOssModel", "GptOssConfig", {**GROUPED, **EXPERTS, "head_dim": 8, "sliding_window": 4}, words),
+    "qwen2_moe": (
+        "Qwen2MoeModel", "Qwen2MoeConfig", {**GROUPED, **FEW, "shared_expert_intermediate_size": 32}, words,
+    ),
+    "qwen3_moe": ("Qwen3MoeModel", "Qwen3MoeConfig", {**GROUPED, **FEW, "head_dim": 8}, words),
+    "olmoe": ("OlmoeModel", "OlmoeConfig", {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2}, words),
     "mixtral": ("MixtralModel", "MixtralConfig", {**GROUPED, **EXPERTS}, words),
     "helium": ("HeliumModel", "HeliumConfig", {**GROUPED, "head_dim": 8}, words),
     "persimmon": ("PersimmonModel", "PersimmonConfig", CAUSAL, words),

@@ -45,8 +45,9 @@ def test_under_the_drop_in_onnxruntimes_name_gives_the_same_classes() -> None:
 def test_modules_that_the_package_does_not_have_come_from_an_installed_onnxruntime() -> None:
     program = (
         "from ort_core.dropin import install; install(); "
-        "import onnxruntime.tools.reduced_build_config_parser as theirs, onnxruntime.tools.qnn.preprocess as inner; "
-        "print(theirs.__file__.endswith('reduced_build_config_parser.py'), inner.__name__)"
+        "import onnxruntime.tools.check_onnx_model_mobile_usability as theirs; "
+        "import onnxruntime.tools.qnn.preprocess as inner; "
+        "print(theirs.__file__.endswith('mobile_usability.py'), inner.__name__)"
     )
     assert run(program).split() == ["True", "onnxruntime.tools.qnn.preprocess"]
 

@@ -224,3 +224,12 @@ def test_inputs_of_a_fused_embedding_become_int32_with_the_same_results():
     limits = tolerance("approximate", "float32")
     found = results(optimized.model, narrow)[0]
     np.testing.assert_allclose(found, results(model, feeds)[0], limits.relative, limits.absolute)
+
+
+def test_statistics_count_operators_that_onnxruntimes_fusions_do_not_write():
+    nodes = [
+        onnx.helper.make_node(name, ["x"], [name], domain="com.microsoft") for name in ("GroupQueryAttention", "Gelu")
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [], [])
+    statistics = BertOnnxModel(onnx.helper.make_model(graph)).get_fused_operator_statistics()
+    assert (statistics["GroupQueryAttention"], statistics["Gelu"], statistics["Attention"]) == (1, 1, 0)
