@@ -51,12 +51,31 @@ def test_pads_beside_an_output_shape_are_checked_though_they_are_not_used(pads: 
             onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
-def model_of(node: NodeProto, feeds: dict[str, np.ndarray]) -> bytes:
-    infos = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for name, x in feeds.items()
-    ]
-    result = [helper.make_tensor_value_info("y", 1, None)]
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("axis", [-3, 2, 7])
+@pytest.mark.parametrize("op_type", ["QuantizeLinear", "DequantizeLinear"])
+@pytest.mark.parametrize("is_named", [False, True], ids=["sizes", "names"])
+def test_an_axis_that_is_not_there_is_refused_where_it_has_scales(
+    op_type: str, axis: int, provider: str, is_named: bool
+) -> None:
+    """Compiled code took it modulo the rank."""
+    x = numbers(2, 3) if op_type == "QuantizeLinear" else np.zeros((2, 3), np.uint8)
+    for count in (3, 1):
+        feeds = {"x": x, "s": np.full(count, 0.5, np.float32), "z": np.zeros(count, np.uint8)}
+        content = model_of(helper.make_node(op_type, list(feeds), ["y"], axis=axis), feeds, is_named=is_named)
+        if count == 1:  # of one scale the axis does not matter
+            ort.InferenceSession(content, providers=[provider]).run(None, feeds)
+            continue
+        with pytest.raises(ort.OrtError, match="axis"):
+            ort.InferenceSession(content, providers=[provider]).run(None, feeds)
+
+
+def model_of(node: NodeProto, feeds: dict[str, np.ndarray], *, is_named: bool = False) -> bytes:
+    infos = []
+    for name, x in feeds.items():
+        shape = [f"{name}{axis}" for axis in range(x.ndim)] if is_named else x.shape
+        infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), shape))
+    result = [helper.make_tensor_value_info("y", 2 if node.op_type == "QuantizeLinear" else 1, None)]
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid(MS, 1)]
     graph = helper.make_graph([node], "attribute", infos, result)
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()

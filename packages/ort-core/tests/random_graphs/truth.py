@@ -410,7 +410,10 @@ def _size_of_roundings(
         if node.op_type in CLOSING_GATES and inputs[0] is not None and inputs[0].truth.shape == truth.shape:
             size = size + F32.window / 64 * np.abs(inputs[0].truth)
         if node.op_type == "MeanVarianceNormalization" and inputs[0] is not None:
-            size = size + F32.window / 8 * _share_of_squares(node, inputs[0].truth) * np.abs(truth)
+            share = _share_of_squares(node, inputs[0].truth)
+            if (share * F32.window**2 > 1).any():
+                raise NoTruth("a deviation that roundings make: what they leave of equal numbers is scaled up to one")
+            size = size + F32.window / 8 * share * np.abs(truth)
         if node.op_type.endswith("Window"):
             size = size + F32.window / 64  # a sum of cosines, which cancel
         return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)

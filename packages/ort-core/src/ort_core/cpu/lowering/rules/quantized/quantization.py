@@ -180,7 +180,8 @@ def _parameters(
     lowering: Lowering, state: FusionState, node: Node, shape: Sequence[KnownDim]
 ) -> tuple[Scalar, Scalar | None]:
     """Return the scale and the zero point as operands that broadcast along the node's axis."""
-    axis = node.int_attribute("axis", 1) % max(len(shape), 1)
+    stated = node.int_attribute("axis", 1)
+    axis = stated % max(len(shape), 1)
     found: list[Scalar | None] = []
     for value in (node.input(1), node.input(2)):
         if value is None:
@@ -189,6 +190,8 @@ def _parameters(
         view = lowering.contiguous(value)
         if count_of(view.shape) == 1:
             view = view.reshaped(())
+        elif not -len(shape) <= stated < len(shape):
+            raise NotLowered(f"axis {stated} of {len(shape)} axes")
         elif len(view.shape) == 1:
             lowering.require_equal(view.shape[0], shape[axis])
             view = view.reshaped((shape[axis], *[1] * (len(shape) - axis - 1)))
