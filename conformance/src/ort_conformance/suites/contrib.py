@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
 
 from ort_conformance.check import Check
 from ort_conformance.judge import case_check
-from ort_conformance.suites.case_values import Shape, numbers
+from ort_conformance.suites.case_values import numbers
+from ort_conformance.suites.contrib_attention import ATTENTION_ROWS
+from ort_conformance.suites.contrib_quantized import QUANTIZED_ROWS
+from ort_conformance.suites.contrib_row import Arrays, ContribRow
+from ort_conformance.suites.contrib_tensors import TENSOR_ROWS
 from ort_conformance.suites.model_text import evaluated, node_model
 
 DOMAIN = "com.microsoft"
-Arrays = Mapping[str, np.ndarray]
+MORE_ROWS = (*ATTENTION_ROWS, *QUANTIZED_ROWS, *TENSOR_ROWS)
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
-
-
-@dataclass(frozen=True, slots=True)
-class ContribRow:
-    """An operator with shapes of its inputs, attributes, and its first output as a formula of float64 inputs."""
-
-    op_type: str
-    shapes: Mapping[str, Shape]
-    formula: Callable[[Arrays], np.ndarray]
-    attributes: Mapping[str, object] = field(default_factory=dict)
-    label: str = ""
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
@@ -87,14 +80,35 @@ ROWS = (
 
 def contrib_checks() -> Iterator[Check]:
     """Yield a check for each row."""
-    for row in ROWS:
+    for row in (*ROWS, *MORE_ROWS):
         name = row.op_type + (f"_{row.label}" if row.label else "")
+        build = functools.partial(_built, row)
+        truth = functools.partial(_truth, row)
+        yield case_check("contrib", evaluated(name, build, row.tolerance, truth=truth))
 
-        def build(row: ContribRow = row) -> tuple[onnx.ModelProto, Arrays]:
-            feeds = {key: numbers((row.op_type, key), shape, "float32") for key, shape in row.shapes.items()}
-            return node_model(row.op_type, feeds, row.attributes, domain=DOMAIN), feeds
 
-        def truth(feeds: Arrays, row: ContribRow = row) -> Sequence[object]:
-            return [row.formula({key: array.astype(np.float64) for key, array in feeds.items()}).astype(np.float32)]
+def _values(row: ContribRow) -> dict[str, np.ndarray]:
+    return {key: numbers((row.op_type, key), shape, "float32") for key, shape in row.shapes.items()} | dict(row.given)
 
-        yield case_check("contrib", evaluated(name, build, "approximate", truth=truth))
+
+def _built(row: ContribRow) -> tuple[onnx.ModelProto, Arrays]:
+    """Return a model of the operator, with what is constant as initializers, and its feeds."""
+    values = _values(row)
+    feeds = {key: value for key, value in values.items() if key not in row.constants}
+    constants = {key: values[key] for key in row.constants}
+    model = node_model(
+        row.op_type, feeds, row.attributes, output_count=row.output_count, constants=constants, domain=DOMAIN
+    )
+    model.graph.node[0].input[:] = row.order or list(values)
+    return model, feeds
+
+
+def _truth(row: ContribRow, feeds: Arrays) -> Sequence[object]:
+    values = _values(row) | dict(feeds)
+    exact = {key: v.astype(np.float64) if v.dtype.kind == "f" else v for key, v in values.items()}
+    found = row.formula(exact)
+    return [_narrow(each) for each in (found if isinstance(found, tuple) else (found,))]
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype == np.float64 else array
