@@ -110,9 +110,18 @@ def test_strings_are_taken_in_every_form(session_of, feed):
     assert found.tolist() == ["ä", "b"]
 
 
+def cells(*values: object) -> np.ndarray:
+    array = np.empty(len(values), object)
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
+
+
 @pytest.mark.parametrize(
-    "feed", [[b"ab", "c"], np.array([b"ab", "c", 1, None, 2.5], object), np.array([b"\xff", np.bytes_(b"r")], object)]
-)
+    "feed",
+    [[b"ab", "c"], np.array([b"ab", "c", 1, None, 2.5], object), np.array([b"\xff", np.bytes_(b"r")], object),
+     cells(["a", "b"], ["c"]), cells({"a": 1}, ("x",)), cells(["a"], "b")],
+)  # fmt: skip
 def test_cells_that_are_no_strings_become_the_text_that_onnxruntime_makes_of_them(session_of, feed):
     value = onnx.helper.make_tensor_value_info("s", onnx.TensorProto.STRING, None)
     result = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.STRING, None)

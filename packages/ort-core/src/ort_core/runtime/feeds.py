@@ -312,23 +312,24 @@ class _Conversion:
     def _strings(self, value: object) -> np.ndarray:
         if isinstance(value, (str, bytes)):
             return string_array(np.array(text_of(value), object))
+        listed: object = value
         if isinstance(value, (list, tuple)):
             try:
-                value = np.array(value, object)
+                listed = np.array(value, object)
             except ValueError as error:
                 raise InvalidArgument(
                     f"the feed of input {self._name!r} is a list that is no tensor: {error}"
                 ) from error
         try:
-            array = np.asarray(value)
+            array = np.asarray(listed)
         except (TypeError, RuntimeError) as error:  # another library's refusal
             raise InvalidValue(f"the feed of input {self._name!r} cannot be read: {error}") from error
         if array.dtype == object:
             items = array.reshape(-1).tolist()
             if set(map(type, items)) == {str}:
                 return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-            if any(isinstance(item, (list, tuple, Mapping)) for item in items):
-                raise self._unfit(value)
+            if array is not value and any(isinstance(item, (list, tuple, Mapping)) for item in items):
+                raise self._unfit(value)  # of nested lists; cells of an array are any objects, written as str() does
             return string_array(array)
         if array.dtype.type is np.void and array.dtype.names is None:  # text of fixed length with its trailing zeros
             texts = [text_of(bytes(item)) for item in array.reshape(-1)]
