@@ -38,10 +38,13 @@ def program_of(name: str) -> Program:
 
 def _program(body: str, opsets: str, shapes: Sequence[tuple[int, ...]]) -> Program:
     environment = session_environment().with_libraries([OpLibrary("acme", OPERATORS)])
-    view = view_of(typed_model(model_of(body, opsets=opsets), environment), environment=environment)
+    model = model_of(body, opsets=opsets)
+    sizes = {value.name: shape for value, shape in zip(model.graph.inputs, shapes, strict=True)}
+    view = view_of(typed_model(model, environment), environment=environment)
     (claim,) = (found for found in find_capability(view, lambda op_type: None) if isinstance(found, Claim))
     request = request_for(view, claim)
-    return lower_partition(request.graph, request.context, shapes, {})
+    inputs = [sizes[value.name] for value in request.graph.inputs]  # a claim has them in the order of their first use
+    return lower_partition(request.graph, request.context, inputs, {})
 
 
 def text_of(program: Program) -> str:
