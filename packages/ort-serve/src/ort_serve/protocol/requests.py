@@ -118,3 +118,43 @@ def checked_shape(name: str, shape: object) -> tuple[int, ...]:
     if math.prod(size or 1 for size in shape) >= 2**56:  # numpy counts without the zeros, too
         raise InvalidRequest(f"input {name!r}: shape {str(shape)[:100]} is beyond any memory")
     return tuple(shape)
+
+
+def requested_output(name: str, parameters: Mapping[str, object], is_binary: bool | None) -> RequestedOutput:
+    """Return an output as a request wants it.
+
+    Args:
+        name: the output's.
+        parameters: of the output: ``classification``, and where in shared memory it goes.
+        is_binary: whether it goes as bytes; None: as the request says for all.
+
+    Raises:
+        InvalidRequest: a parameter cannot be meant.
+    """
+    classes = parameters.get("classification", 0)
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
+        raise InvalidRequest(f"output {name!r}: classification must be a count; found {str(classes)[:40]!r}")
+    return RequestedOutput(name, is_binary, classes, region_slice(parameters, f"output {name!r}"))
+
+
+def region_slice(parameters: Mapping[str, object], owner: str) -> RegionSlice | None:
+    """Return where in shared memory a tensor is; None where it is not there.
+
+    Args:
+        parameters: the tensor's.
+        owner: the tensor, for messages.
+
+    Raises:
+        InvalidRequest: a parameter cannot be meant.
+    """
+    if "shared_memory_region" not in parameters:
+        return None
+    region = parameters["shared_memory_region"]
+    offset, nbytes = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size")
+    if isinstance(region, str) and _is_count(offset) and _is_count(nbytes):
+        return RegionSlice(region, int(str(offset)), int(str(nbytes)))
+    raise InvalidRequest(f"{owner}: shared memory needs a region's name, shared_memory_byte_size, and an offset")
+
+
+def _is_count(found: object) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool)

@@ -15,8 +15,15 @@ import orjson
 from ort_serve.failures import InvalidRequest, TooLarge
 from ort_serve.protocol.datatypes import array_from_bytes, count_of, datatype_named
 from ort_serve.protocol.json_data import array_from_json
-from ort_serve.protocol.requests import InferRequest, RequestedOutput, checked_shape, scheduling_parameters
-from ort_serve.protocol.shared_memory import RegionSlice, SharedMemoryRegions
+from ort_serve.protocol.requests import (
+    InferRequest,
+    RequestedOutput,
+    checked_shape,
+    region_slice,
+    requested_output,
+    scheduling_parameters,
+)
+from ort_serve.protocol.shared_memory import SharedMemoryRegions
 
 HEADER_LENGTH = b"inference-header-content-length"
 
@@ -135,9 +142,9 @@ def _input(item: object, behind: _Behind, regions: SharedMemoryRegions) -> tuple
     datatype = datatype_named(item.get("datatype"))
     shape = checked_shape(name, item.get("shape"))
     parameters = _object(item, "parameters", f"input {name!r}")
-    if "shared_memory_region" in parameters:
-        raw = regions.read(_slice(parameters, f"input {name!r}"))
-        return name, array_from_bytes(name, datatype, shape, raw)
+    where = region_slice(parameters, f"input {name!r}")
+    if where is not None:
+        return name, array_from_bytes(name, datatype, shape, regions.read(where))
     if "binary_data_size" in parameters:
         return name, array_from_bytes(name, datatype, shape, behind.take(name, parameters["binary_data_size"]))
     if "data" not in item:
@@ -153,20 +160,8 @@ def _output(item: object) -> RequestedOutput:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str):
         raise InvalidRequest(f"each output must be an object with a name; found {str(item)[:100]}")
     parameters = _object(item, "parameters", f"output {item['name']!r}")
-    classes = parameters.get("classification", 0)
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
-        raise InvalidRequest(f"output {item['name']!r}: classification must be a count; found {classes!r}")
     binary = _flag(parameters, "binary_data", f"output {item['name']!r}")
-    region = _slice(parameters, f"output {item['name']!r}") if "shared_memory_region" in parameters else None
-    return RequestedOutput(item["name"], binary, classes, region)
-
-
-def _slice(parameters: Mapping[str, Any], owner: str) -> RegionSlice:
-    region = parameters["shared_memory_region"]
-    offset, nbytes = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size")
-    if not isinstance(region, str) or not all(isinstance(n, int) and not isinstance(n, bool) for n in (offset, nbytes)):
-        raise InvalidRequest(f"{owner}: shared memory needs a region's name, shared_memory_byte_size, and an offset")
-    return RegionSlice(region, int(offset), int(nbytes or 0))
+    return requested_output(item["name"], parameters, binary)
 
 
 def _flag(parameters: Mapping[str, Any], name: str, where: str) -> bool | None:

@@ -16,8 +16,16 @@ from ort_serve.protocol.datatypes import (
     decoded_text,
 )
 from ort_serve.protocol.json_data import array_from_json
-from ort_serve.protocol.requests import InferRequest, Parameter, RequestedOutput, checked_shape, scheduling_parameters
-from ort_serve.protocol.shared_memory import RegionSlice, SharedMemoryRegions
+from ort_serve.protocol.requests import (
+    InferRequest,
+    Parameter,
+    RequestedOutput,
+    checked_shape,
+    region_slice,
+    requested_output,
+    scheduling_parameters,
+)
+from ort_serve.protocol.shared_memory import SharedMemoryRegions
 
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
@@ -43,8 +51,9 @@ def decode_infer(message: Any, regions: SharedMemoryRegions) -> InferRequest:
             raise InvalidRequest(f"input {tensor.name!r} is given twice")
         own = read_parameters(tensor.parameters) if tensor.parameters else {}
         datatype, shape = datatype_named(tensor.datatype), checked_shape(tensor.name, list(tensor.shape))
-        if "shared_memory_region" in own:
-            found = array_from_bytes(tensor.name, datatype, shape, regions.read(_slice(own, tensor.name)))
+        where = region_slice(own, f"input {tensor.name!r}") if own else None
+        if where is not None:
+            found = array_from_bytes(tensor.name, datatype, shape, regions.read(where))
         elif raw:
             if taken == len(raw):
                 raise InvalidRequest(f"raw_input_contents has {len(raw)} parts; input {tensor.name!r} has none left")
@@ -93,16 +102,4 @@ def _typed(name: str, datatype: Datatype, shape: tuple[int, ...], contents: Any)
 
 def _output(tensor: Any) -> RequestedOutput:
     own = read_parameters(tensor.parameters) if tensor.parameters else {}
-    classes = own.get("classification", 0)
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
-        raise InvalidRequest(f"output {tensor.name!r}: classification must be a count; found {classes!r}")
-    region = _slice(own, tensor.name) if "shared_memory_region" in own else None
-    return RequestedOutput(tensor.name, True, classes, region)
-
-
-def _slice(own: Mapping[str, Parameter], name: str) -> RegionSlice:
-    region, offset = own["shared_memory_region"], own.get("shared_memory_offset", 0)
-    nbytes = own.get("shared_memory_byte_size", 0)
-    if not isinstance(region, str) or not isinstance(offset, int) or not isinstance(nbytes, int):
-        raise InvalidRequest(f"{name!r}: shared memory needs a region's name, shared_memory_byte_size, and an offset")
-    return RegionSlice(region, offset, nbytes)
+    return requested_output(tensor.name, own, True)
