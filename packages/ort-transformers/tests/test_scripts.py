@@ -9,6 +9,8 @@ import importlib
 import inspect
 import json
 import logging
+import subprocess
+import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -43,7 +45,7 @@ SCRIPTS = (
 )  # fmt: skip
 ELSEWHERE = {  # what a script needs of torch for itself, and parts of its own work
     "benchmark_helper": {"RocmMemoryMonitor.get_used_memory"},
-    "bert_perf_test": {"numpy_type", "create_input_output_tensors", "create_io_binding"},
+    "bert_perf_test": {"numpy_type", "create_input_output_tensors", "create_io_binding", "launch_test"},
     "shape_optimizer": {"setup_logging"},
 }
 BERT = """
@@ -53,7 +55,7 @@ bert (int64[batch, length] input_ids, int64[batch, length] token_type_ids, int64
 <int64[1] last = {2}, int64[1] first = {0}, int64[1] second = {1}, int64 place0 = {0}, int64 place1 = {1},
  int64[2] parts = {2, 4}, int64[2] axes = {1, 2}>
 {
-  words = Gather(w0_10000_8, input_ids)
+  words = Gather(w0_20_8, input_ids)
   kinds = Gather(w1_2_8, token_type_ids)
   x = Add(words, kinds)
   sizes = Shape(x)
@@ -164,7 +166,7 @@ def test_drawn_lengths_have_the_average_and_stay_within_the_length():
 
 def test_two_forms_of_a_model_are_compared(bert, tmp_path, caplog):
     other = onnx.load(bert)
-    table = next(each for each in other.graph.initializer if each.name == "w0_10000_8")
+    table = next(each for each in other.graph.initializer if each.name == "w0_20_8")
     shifted = onnx.numpy_helper.to_array(table) + np.float32(0.5)
     table.CopyFrom(onnx.numpy_helper.from_array(shifted, table.name))
     onnx.save(other, tmp_path / "other.onnx")
@@ -197,6 +199,7 @@ def test_speed_is_written_as_a_table_beside_the_model(bert, tmp_path):
     )
     model = bert_perf_test.ModelSetting(str(path), *names[1::2], 99, None, None, 2)
     found = bert_test_data.get_bert_inputs(str(path), *names[1::2])
+    assert bert_test_data.known_words(str(path), found[0]) == 20
     feeds = bert_test_data.generate_test_data(2, 5, 2, 3, False, *found, 5, False, 2, dictionary_size=20)
     bert_perf_test.run_one_test(model, setting, results, feeds, 1)
     bound = {**vars(setting), "use_io_binding": True}
@@ -208,6 +211,19 @@ def test_speed_is_written_as_a_table_beside_the_model(bert, tmp_path):
     rows = list(csv.DictReader(text.splitlines(), delimiter="\t"))
     assert {row["use_io_binding"] for row in rows} == {"True", "False"}
     assert {row["graph_optimization_level"] for row in rows} == {"ENABLE_ALL"}
+
+
+def test_the_command_line_tests_each_batch_size(bert, tmp_path):
+    path = tmp_path / "bert.onnx"
+    path.write_bytes(bert.read_bytes())  # with 20 words: ids are drawn below that
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "ort_core.dropin", "-m", "onnxruntime.transformers.bert_perf_test",
+         "--model", str(path), "-b", "1", "2", "-s", "4", "--samples", "1", "-t", "2", "-n", "1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (table,) = tmp_path.glob("perf_results_CPU_B1-2_S4_*.txt")
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 3
 
 
 def test_a_model_is_profiled_and_its_nodes_are_told(bert, tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ import argparse
 import csv
 import json
 import logging
-import multiprocessing
 import os
 import random
 import time
@@ -22,9 +21,9 @@ from typing import Any
 import numpy as np
 
 import ort_core
-from ort_core.errors import Fail, ProviderUnavailable
+from ort_core.errors import ProviderUnavailable
 from ort_transformers.benchmark_helper import gpu_providers
-from ort_transformers.bert_test_data import add_input_arguments, generate_test_data, get_bert_inputs
+from ort_transformers.bert_test_data import add_input_arguments, generate_test_data, get_bert_inputs, known_words
 
 log = logging.getLogger("ort_transformers.bert_perf_test")  # not __name__, which is __main__ of a command line
 
@@ -197,26 +196,6 @@ def _write_tuning(session: ort_core.InferenceSession, path: Path) -> None:
     path.write_text(json.dumps(session.get_tuning_results()), encoding="utf-8")
 
 
-def launch_test(
-    model_setting: ModelSetting,
-    test_setting: TestSetting,
-    perf_results: Results,
-    all_inputs: Feeds,
-    intra_op_num_threads: int | None,
-) -> None:
-    """Do a test in a process of its own, so that none inherits memory or threads of another.
-
-    Raises:
-        Fail: the process ended with an error, which it has shown.
-    """
-    test = (model_setting, test_setting, perf_results, all_inputs, intra_op_num_threads)
-    process = multiprocessing.get_context("spawn").Process(target=run_one_test, args=test)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise Fail(f"the test of {model_setting.model_path} ended with {process.exitcode}, see above")
-
-
 def run_perf_tests(
     model_setting: ModelSetting, test_setting: TestSetting, perf_results: Results, all_inputs: Feeds
 ) -> None:
@@ -225,7 +204,7 @@ def run_perf_tests(
     most = os.cpu_count() or 1
     tried = [asked] if asked is not None else sorted({most, *range(1, min(_MOST_THREADS, most))}, reverse=True)
     for num_threads in tried:
-        launch_test(model_setting, test_setting, perf_results, all_inputs, num_threads)
+        run_one_test(model_setting, test_setting, perf_results, all_inputs, num_threads)
 
 
 def run_performance(model_setting: ModelSetting, test_setting: TestSetting, perf_results: Results) -> None:
@@ -238,6 +217,7 @@ def run_performance(model_setting: ModelSetting, test_setting: TestSetting, perf
         test_setting.batch_size, test_setting.sequence_length, test_setting.test_cases, test_setting.seed,
         test_setting.verbose, *found, test_setting.average_sequence_length, test_setting.random_sequence_length,
         mask_type=model_setting.mask_type,
+        dictionary_size=known_words(model_setting.model_path, found[0]),
     )  # fmt: skip
     run_perf_tests(model_setting, test_setting, perf_results, feeds)
 
@@ -290,18 +270,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         asked.input_tuning_results, asked.output_tuning_results, asked.mask_type,
     )  # fmt: skip
     sizes = sorted(set(asked.batch_size))
-    with multiprocessing.get_context("spawn").Manager() as manager:
-        results: Any = manager.dict()
-        for batch_size in sizes:
-            run_performance(model_setting, TestSetting(
-                batch_size, asked.sequence_length, asked.samples, asked.test_times, asked.use_gpu,
-                asked.use_io_binding, asked.provider, asked.intra_op_num_threads, asked.seed, asked.verbose,
-                asked.log_severity, asked.average_sequence_length, asked.random_sequence_length,
-            ), results)  # fmt: skip
-        device, now = "GPU" if asked.use_gpu else "CPU", datetime.now().strftime("%Y%m%d-%H%M%S")
-        name = f"perf_results_{device}_B{'-'.join(map(str, sizes))}_S{asked.sequence_length}_{now}.txt"
-        path = Path(asked.model).parent / name
-        write_summary(path, dict(results))
+    results: dict[str, tuple[float, ...]] = {}
+    for batch_size in sizes:
+        run_performance(model_setting, TestSetting(
+            batch_size, asked.sequence_length, asked.samples, asked.test_times, asked.use_gpu,
+            asked.use_io_binding, asked.provider, asked.intra_op_num_threads, asked.seed, asked.verbose,
+            asked.log_severity, asked.average_sequence_length, asked.random_sequence_length,
+        ), results)  # fmt: skip
+    device, now = "GPU" if asked.use_gpu else "CPU", datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = f"perf_results_{device}_B{'-'.join(map(str, sizes))}_S{asked.sequence_length}_{now}.txt"
+    path = Path(asked.model).parent / name
+    write_summary(path, results)
     log.info("a summary is in %s", path)
 
 

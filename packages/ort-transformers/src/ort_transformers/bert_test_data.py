@@ -21,6 +21,7 @@ from ort_transformers.onnx_model_bert import BertOnnxModel
 
 log = logging.getLogger("ort_transformers.bert_test_data")  # not __name__, which is __main__ of a command line
 
+_MOST_WORDS = 10000
 BertInputs = tuple[ValueInfoProto | None, ValueInfoProto | None, ValueInfoProto | None]
 _DTYPES: dict[int, type[np.generic]] = {
     TensorProto.FLOAT: np.float32,
@@ -165,7 +166,7 @@ def generate_test_data(
     average_sequence_length: int,
     random_sequence_length: bool,
     mask_type: int,
-    dictionary_size: int = 10000,
+    dictionary_size: int = _MOST_WORDS,
 ) -> list[dict[str, np.ndarray]]:
     """Return as many feeds as test cases; arguments are those of ``fake_test_data``."""
     return fake_test_data(
@@ -254,6 +255,23 @@ def get_bert_inputs(
     return find_bert_inputs(BertOnnxModel(model), input_ids_name, segment_ids_name, input_mask_name)
 
 
+def known_words(onnx_file: str, input_ids: ValueInfoProto | None, most: int = _MOST_WORDS) -> int:
+    """Return how many token ids the tables of a model have that are read with them; ``most`` where none tells."""
+    model = OnnxModel(onnx.load(onnx_file, load_external_data=False))
+    readers, sizes = model.input_name_to_nodes(), [most]
+    waiting = [] if input_ids is None else [input_ids.name]
+    while waiting:
+        name = waiting.pop()
+        for node in readers.get(name, []):
+            if node.op_type in ("Cast", "Identity"):
+                waiting.extend(node.output)
+            place = {"Gather": (1, 0), "EmbedLayerNormalization": (0, 2)}.get(node.op_type)
+            if place is not None and node.input[place[0]] == name:
+                table = model.get_initializer(node.input[place[1]])
+                sizes += [] if table is None or not table.dims else [table.dims[0]]
+    return min(sizes)
+
+
 def create_and_save_test_data(
     model: str,
     output_dir: str,
@@ -274,7 +292,7 @@ def create_and_save_test_data(
     found = get_bert_inputs(model, input_ids_name, segment_ids_name, input_mask_name)
     cases = generate_test_data(
         batch_size, sequence_length, test_cases, seed, verbose, *found, average_sequence_length,
-        random_sequence_length, mask_type,
+        random_sequence_length, mask_type, known_words(model, found[0]),
     )  # fmt: skip
     folders = [Path(output_dir, f"test_data_set_{place}") for place in range(len(cases))]
     for folder, feeds in zip(folders, cases, strict=True):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import ort_core
-from ort_transformers.bert_test_data import generate_test_data, get_bert_inputs, output_test_data
+from ort_transformers.bert_test_data import generate_test_data, get_bert_inputs, known_words, output_test_data
 
 log = logging.getLogger("ort_transformers.compare_bert_results")  # not __name__, which is __main__ of a command line
 
@@ -99,7 +99,7 @@ def run_test(
     found = get_bert_inputs(baseline_model, input_ids_name, segment_ids_name, input_mask_name)
     cases = generate_test_data(
         batch_size, sequence_length, test_cases, seed, verbose, *found, sequence_length, True, mask_type,
-        dictionary_size,
+        known_words(baseline_model, found[0], dictionary_size),
     )  # fmt: skip
     expected, before, names = run_model(baseline_model, cases, use_gpu, disable_optimization=True)
     for place, feeds in enumerate(cases if output_dir else ()):
