@@ -65,16 +65,21 @@ def fifty(model):
 
 @pytest.fixture(scope="module")
 def answers(folder, source):
-    """What transformers takes greedily behind each of the fifty prompts."""
+    """What transformers takes greedily behind each of the fifty prompts.
+
+    It reads a prompt with the tokens that were taken here behind it, in one run: where it would have taken each of them
+    behind those before, they are what it takes alone.
+    """
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (`nox -s genai`)")
     torch = pytest.importorskip("torch", reason="torch is not installed (`nox -s genai`)")
     judge = transformers.AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-    found = []
-    for tokens in fifty(og.Model(folder)):
-        given = torch.tensor([tokens])
-        mask = torch.ones_like(given)
-        chosen = judge.generate(given, max_new_tokens=NEW, do_sample=False, attention_mask=mask, pad_token_id=2)
-        found.append(chosen[0, len(tokens) :].tolist())
+    model, found = og.Model(folder), []
+    for tokens in fifty(model):
+        taken = generated(og, model, tokens, NEW)
+        with torch.no_grad():
+            logits = judge(torch.tensor([tokens + taken[:-1]])).logits[0, len(tokens) - 1 :]
+        assert taken == logits.argmax(-1).tolist(), f"a prompt of {len(tokens)} tokens"
+        found.append(taken)
     return found
 
 
