@@ -14,6 +14,7 @@ import pytest
 from ort_core import stages
 from ort_core.cli.graph_facts import MAX_ATTRIBUTE, MIN_BLOCK, Repeat, attribute_text, find_repeats, graph_facts
 from ort_core.cli.graph_page import graph_page, region_times_ms
+from ort_core.cli.page_parts import TABLE_STYLE
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.providers.discovery import entry_point_sources
 from ort_core.testing.fake_providers import echo_of, environment_of, plugin_of
@@ -172,12 +173,13 @@ def browser() -> str:
     return found
 
 
-def rendered(browser: str, page: str, folder: Path, fragment: str = "") -> str:
+def rendered(browser: str, page: str, folder: Path, fragment: str = "", width: int = 1200) -> str:
     """Return the document after its script ran."""
     path = folder / "page.html"
     path.write_text(page, encoding="utf-8")
     flags = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-             "--disable-component-update --disable-sync --virtual-time-budget=4000 --window-size=1200,800")  # fmt: skip
+             f"--disable-component-update --disable-sync --virtual-time-budget=4000 --window-size={width},800"
+    )  # fmt: skip
     command = [browser, *flags.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri() + fragment]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -267,3 +269,13 @@ def test_browser_shows_the_attributes_of_the_chosen_node(browser, tmp_path):
     aside = rendered(browser, graph_page("m", facts), tmp_path, "#node=turn").split("<aside", 1)[1].split("</aside>")[0]
     assert "perm = [1, 0]" in aside
     assert "alpha" not in aside
+
+
+def test_browser_gives_names_in_tables_of_reports_their_room_on_a_narrow_screen(browser, tmp_path):
+    cells = "".join(f'<td class="n">{"9" * 12}</td>' for _ in range(6))
+    table = f'<table><tbody><tr><td id="name">a_long_name_of_a_value</td>{cells}</tr></tbody></table>'
+    script = "<script>document.body.dataset.width = document.getElementById('name').offsetWidth;</script>"
+    page = f"<!DOCTYPE html><style>{TABLE_STYLE}</style><body>{table}{script}"
+    width = re.search(r'data-width="(\d+)"', rendered(browser, page, tmp_path, width=520))
+    assert width
+    assert int(width[1]) > 90

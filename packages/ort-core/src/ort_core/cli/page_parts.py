@@ -19,6 +19,10 @@ svg text.size { font-size: 9px; }
 th { position: sticky; top: 0; background: #fff; } td.n, th.n { text-align: right; white-space: nowrap; }
 tr.chosen { background: #fff3c4; } input { font: inherit; padding: .3rem .5rem; width: 18rem; margin: .4rem 0; }
 [data-row] { cursor: pointer; }
+@media (max-width: 900px) {
+  table { display: block; overflow-x: auto; } th { position: static; }
+  th:first-child, td:first-child { min-width: 8em; }
+}
 """
 """CSS of a page with charts as SVG and tables."""
 
