@@ -237,7 +237,7 @@ def test_a_metric_is_kept_within_the_loss_that_is_allowed(tmp_path):
 
 def test_the_same_measurements_lead_to_the_same_model(tmp_path):
     samples = samples_of()
-    first = quantize_to_target(network(), tmp_path / "a.onnx", samples, min_decibels=30)
+    first = quantize_to_target(network(), tmp_path / "a.onnx", samples, min_decibels=30, budget_s=3600)
 
     def never(paths, sample):
         raise AssertionError(f"measured again: {list(paths)}")

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Adapters", "Config", "Embedder", "Engine", "EngineOptions", "FinishReason", "GenerationOptions", "Generator",
     "GeneratorParams", "Model", "ModelDrafter", "NamedTensors", "NgramDrafter", "Piece", "Pooling", "Request", "Tensor",
-    "Tokenizer", "TokenizerStream",
-    "__version__",
+    "Tokenizer", "TokenizerStream", "__version__",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # a program that builds a model does not import what runs one

@@ -14,7 +14,7 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Dim, Node
 from ort_core.plugin.ir import Shape as ValueShape
-from ort_core.plugin.loops import Scalar, binary, cast, lift, masked_softmax, row_max, select, tanh, unary
+from ort_core.plugin.loops import Scalar, binary, cast, lift, masked_softmax, row_max, select, softmax, tanh, unary
 from ort_core.plugin.ops import AttentionFeature, HeadSource, Layout, node_attention
 from ort_ep_cuda.lowering.anchors import NOWHERE
 from ort_ep_cuda.lowering.builder import element_type
@@ -79,6 +79,7 @@ class AttentionForm:
     """An attention over queries ``[batch, heads, rows, size]``, keys and values ``[batch, shared, columns, size]``.
 
     ``mask`` broadcasts to the scores; it is added, or says which count. ``cap`` bounds scores by ``tanh`` (0: not).
+    ``is_hidden_nan``: a query whose scores are all minus infinity has no number as result; else zeros.
     """
 
     q: TensorView
@@ -88,6 +89,7 @@ class AttentionForm:
     mask: LazyTensor | None = None
     is_causal: bool = False
     cap: float = 0.0
+    is_hidden_nan: bool = False
 
     @property
     def scores(self) -> Shape:
@@ -104,7 +106,9 @@ def lower_attention(facts: LoweredNode) -> None:
         pasts = (record.cache.key, record.cache.value)
         k, v = (_behind_cache(facts, 1 + n, past, new) for n, (past, new) in enumerate(zip(pasts, (k, v), strict=True)))
     mask = None if record.mask is None else facts.tensor(record.mask)
-    form = AttentionForm(q, k, v, record.factor(q.shape[3]), mask, record.is_causal, record.softcap)
+    form = AttentionForm(
+        q, k, v, record.factor(q.shape[3]), mask, record.is_causal, record.softcap, record.is_hidden_nan
+    )
     attend(facts, form, is_merged=record.is_merged)
     for value, view in zip(node.outputs[1:3], (k, v), strict=False):
         if value is not None and not record.has_past:
@@ -141,7 +145,7 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
     if step is not None:
         facts.builder.add(step.placed(out))
         if form.mask is not None:
-            _clear_masked_rows(facts, form, out)
+            _replace_masked_rows(facts, form, out)
         return
     weights = _weights(facts, form, _scores(facts, form))
     target = facts.builder.temporary(out.dtype, out.shape) if is_merged else out
@@ -155,7 +159,7 @@ def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> Sc
     """Return the attention as one call of the library, if that computes the same and the library takes it.
 
     A row of which all is masked is zero; the library makes no such promise: there what is masked gets a large finite
-    addend, and rows without any key are cleared behind the call. Masks of more digits than the queries stay with the
+    addend, and rows without any key are replaced behind the call. Masks of more digits than the queries stay with the
     kernels, which add them in float32.
     """
     libraries, read = facts.builder.libraries, (form.q, form.k, form.v)
@@ -205,8 +209,9 @@ def _mask_shape(form: AttentionForm) -> Shape:
     return (*lifted[:2], *form.scores[2:])
 
 
-def _clear_masked_rows(facts: LoweredNode, form: AttentionForm, out: TensorView) -> None:
-    """Store zeros in the rows that may read no key."""
+def _replace_masked_rows(facts: LoweredNode, form: AttentionForm, out: TensorView) -> None:
+    """Store zeros, or no numbers, in the rows that may read no key."""
+    hidden = math.nan if form.is_hidden_nan else 0.0
     shape = _mask_shape(form)
     roots, operands = join(_masks(facts, form, shape))
     dtype = next((root.dtype for root in roots if root.dtype is not DataType.BOOL), DataType.FLOAT)
@@ -216,7 +221,7 @@ def _clear_masked_rows(facts: LoweredNode, form: AttentionForm, out: TensorView)
     flags = LazyTensor.of(rows.regrouped((*shape[:3], 1))).broadcast_to(out.shape)
 
     def meaning(roots: Sequence[Scalar]) -> Scalar:
-        return select(roots[1], lift(0.0, roots[0].dtype), roots[0])
+        return select(roots[1], lift(hidden, roots[0].dtype), roots[0])
 
     facts.builder.stored(combine([LazyTensor.of(out), flags], meaning, out.dtype), out)
 
@@ -256,13 +261,14 @@ def _scores(facts: LoweredNode, form: AttentionForm) -> TensorView:
 
 
 def _weights(facts: LoweredNode, form: AttentionForm, scores: TensorView) -> TensorView:
-    """Store the softmax of the scores, capped and masked; a row that is masked whole is zero."""
+    """Store the softmax of the scores, capped and masked; a row that is masked whole is zero, or no number."""
     tensors = [LazyTensor.of(scores), *_masks(facts, form, form.scores)]
     roots, operands = join(tensors)
     x = _masked(_capped(roots[0], form.cap), roots[1:])
     out = facts.builder.temporary(scores.dtype, scores.shape)
     if out.size:
-        facts.builder.add(launch_rows([masked_softmax(x, ROW_FUNCTIONS)], operands, [out], 3))
+        function = softmax if form.is_hidden_nan else masked_softmax
+        facts.builder.add(launch_rows([function(x, ROW_FUNCTIONS)], operands, [out], 3))
     return out
 
 
