@@ -10,6 +10,7 @@ import ort_core
 from ort_core.cpu.program import program
 
 
+@pytest.mark.unguarded
 def test_runs_in_turn_share_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     make = program._ProgramRunState.__init__

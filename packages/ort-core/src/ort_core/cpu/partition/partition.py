@@ -138,6 +138,8 @@ HEAVY = frozenset(
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
 DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
+NO_HALVES = "the processor does not convert float16"  # the reason of a node that reads or gives them
+
 
 class CpuPartition(EagerPartition):
     """A partition compiled for the CPU; its native programs plan for each signature of sizes themselves."""
@@ -463,7 +465,7 @@ def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str 
         if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
             return f"{value.type.dtype.text} is not generated"
         if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
-            return "the processor does not convert float16"
+            return NO_HALVES
         shape = value.type.shape or ()
         is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
         if 0 in shape and not takes_empty and not is_list:
