@@ -14,7 +14,8 @@ from growing_cases import STEPS, growing_cases, sessions_of
 import ort_core as ort
 from ort_core.plugin import InvalidArgument
 from ort_core.testing.cuda_emulation import find_compiler
-from ort_ep_cuda import growing_plans
+from ort_ep_cuda import compiled, growing_plans
+from ort_ep_cuda.lowering.growing import grows
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler to emulate kernels with")
 
@@ -156,6 +157,20 @@ def test_a_growing_program_that_finds_no_memory_is_left_for_one_of_the_sizes_ask
     device._limit = 1 << 16
     decode(session_of(DECODER), 4, 5, rng)
     assert device.captures == 0
+
+
+def test_a_lowering_that_a_size_confuses_is_told_and_done_without(device, rng, monkeypatch, caplog):
+    lower = compiled.lower_partition
+
+    def confused(graph, context, shapes, *rest):
+        if any(grows(size) for shape in shapes for size in shape):
+            raise AttributeError("a size has no such thing")
+        return lower(graph, context, shapes, *rest)
+
+    monkeypatch.setattr(compiled, "lower_partition", confused)
+    decode(session_of(DECODER), 3, 5, rng)
+    assert device.captures == 0
+    assert caplog.text.count("lowered for each size: AttributeError: a size has no such thing") == 1
 
 
 def test_products_of_many_rows_stay_with_the_library(device, rng):

@@ -23,7 +23,7 @@ from ort_core.plugin.devices import Device, DeviceArray
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
-from ort_ep_cuda.growing_plans import GrowingPlans
+from ort_ep_cuda.growing_plans import MAXIMUM_PROGRAMS, GrowingPlans
 from ort_ep_cuda.lowering.decomposition import in_parts
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, Program
@@ -69,7 +69,9 @@ class CudaPartition(CompiledPartition):
         self._lock = threading.Lock()
         self._tickets = 0
         given = request.seed
-        self._shared: dict[int, CudaPlan] = {}  # of growing programs, by their identity, which the plan keeps
+        self._shared: OrderedDict[int, CudaPlan] = (
+            OrderedDict()
+        )  # of growing programs, by their identity, which the plan keeps
         self._growing = GrowingPlans(self._lowered)
         self._seed = secrets.randbits(63) if given is None else given
         self._draws = itertools.count()
@@ -86,15 +88,25 @@ class CudaPartition(CompiledPartition):
         bound = self._growing.bind(sizes, known_values)
         if bound is None:
             return self._alone(sizes, known_values)
-        plan = self._shared.get(id(bound.program))
-        if plan is None:
-            plan = self._shared[id(bound.program)] = self._prepared(bound.program)
+        plan = self._shared_plan(bound.program)
         facts = zip(plan.outputs, bound.shapes, strict=True)
         outputs = tuple(OutputPlan(output.dtype, shape) for output, shape in facts)
         return replace(plan, outputs=outputs, sizes=bound.words, alone=lambda: self._alone(sizes, known_values))
 
     def _alone(self, sizes: Sequence[Shape], known_values: Mapping[int, np.ndarray]) -> CudaPlan:
         return self._prepared(self._lowered(sizes, known_values))
+
+    def _shared_plan(self, program: Program) -> CudaPlan:
+        """Return the plan that all sizes of a growing program begin with; those of programs long left are dropped."""
+        with self._lock:
+            plan = self._shared.get(id(program))
+        if plan is None:
+            plan = self._prepared(program)
+            with self._lock:
+                self._shared[id(program)] = plan
+                if len(self._shared) > MAXIMUM_PROGRAMS:
+                    self._shared.popitem(last=False)
+        return plan
 
     def _prepared(self, program: Program) -> CudaPlan:
         """Return a program with its kernels loaded and its constants on the device."""

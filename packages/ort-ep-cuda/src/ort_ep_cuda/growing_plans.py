@@ -168,9 +168,12 @@ class GrowingPlans:
                 raise CannotGrow("it holds for these sizes only")
         except (CannotGrow, OrtError) as error:
             log.debug("this partition is lowered for each size: %s", error)
-            self._refused.add((signature.form, moved))
-            return None
-        return found
+        except Exception as error:  # noqa: BLE001 - a lowering that a size confuses: one of one size does without
+            log.warning("this partition is lowered for each size: %s: %s", type(error).__name__, error)
+        else:
+            return found
+        self._refused.add((signature.form, moved))
+        return None
 
 
 def _room(size: int) -> int:

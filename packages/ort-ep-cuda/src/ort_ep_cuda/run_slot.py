@@ -137,6 +137,8 @@ class RunSlotState:
         A result that lies where something else is read or written is computed elsewhere and copied.
         """
         found: dict[int, int] = {}
+        if not self._program.starts:
+            return found
         lying = [value for value in (*inputs, *places.values()) if isinstance(value, DeviceArray)]
         for number in self._program.starts:
             buffer = self._program.buffers[number]

@@ -25,9 +25,7 @@ _PLAIN_KINDS = frozenset(
         AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS,
     }
 )  # fmt: skip
-MAX_CONTENT_NBYTES = (
-    1024  # of a constant that is compared by its contents; larger ones are one where they are one object
-)
+MAX_CONTENT_NBYTES = 1024  # of a constant that is compared by its contents; a larger one by being the same object
 
 
 class SharedPrograms:
