@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "packages/ort-core/src/ort_core"
+EXAMPLES = ROOT / "examples"
 MAXIMUM_LINES = 800  # most files have 150 to 300; one near 800 wants a redesign
 EP_NAME = re.compile(
     r"\b(\w*cuda\w*|\w*tensorrt\w*|\w*openvino\w*|\w*coreml\w*|\w*directml\w*|\w*rocm\w*|\w*webgpu\w*"
@@ -101,6 +102,12 @@ def test_no_module_is_named_after_nothing_in_particular() -> None:
         if p.suffix == ".py" and vague & {p.stem, p.parent.name}
     ]
     assert not found, f"name the thing or the action instead: {found}"
+
+
+def test_no_binary_file_is_committed_but_the_examples() -> None:
+    listed = (path for path in committed_files() if EXAMPLES not in path.parents)
+    binary = [path.relative_to(ROOT).as_posix() for path in listed if b"\0" in path.read_bytes()]
+    assert not binary, f"models, arrays and what tools leave behind are made by tests, not kept: {binary}"
 
 
 def test_every_hook_is_documented() -> None:
