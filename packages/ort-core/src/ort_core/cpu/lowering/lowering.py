@@ -97,7 +97,7 @@ class Lowering:
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
         self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
-        self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
+        self.equal: dict[tuple[KnownDim, KnownDim], Node | None] = {}  # sizes that a run needs equal: for whom
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self.concatenations = Concatenations(self)
         self.operands = Operands(self)
@@ -275,7 +275,7 @@ class Lowering:
         if isinstance(left, int) and isinstance(right, int) and left != right:
             raise NotLowered(f"sizes {left} and {right} differ")
         if left != right:
-            self.equal.append((left, right))
+            self.equal.setdefault((left, right), self.node)
 
     def _require_count(self, inferred: Sequence[KnownDim], written: Sequence[KnownDim]) -> None:
         """Require what a kernel writes into an output to fill it; a size below 0, as slices have, writes nothing."""
@@ -333,19 +333,28 @@ class Lowering:
 
     def _store_outputs(self) -> None:
         for value in self.outputs:
-            view = self.view(value)
-            index = self._output_index[value]
-            if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
-                continue
-            dtype, shape = stored_type(value)
-            self._require_count(shape, view.shape)
-            target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
-            if ((view.order and is_channels_last(view)) or lies_among_channels(view)) and view.dtype is dtype:
-                emit_channels_first(self, view, target)
-                continue
-            if view.dtype is not dtype:
-                view = self.contiguous(value)
-            self.stores.store_elementwise(self.stores.converted(view, dtype), target)
+            self.node = value.producer
+            try:
+                self._store_output(value)
+            except NotLowered as refusal:
+                refusal.node = refusal.node or value.producer
+                raise
+        self.node = None
+
+    def _store_output(self, value: Value) -> None:
+        view = self.view(value)
+        index = self._output_index[value]
+        if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
+            return
+        dtype, shape = stored_type(value)
+        self._require_count(shape, view.shape)
+        target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
+        if ((view.order and is_channels_last(view)) or lies_among_channels(view)) and view.dtype is dtype:
+            emit_channels_first(self, view, target)
+            return
+        if view.dtype is not dtype:
+            view = self.contiguous(value)
+        self.stores.store_elementwise(self.stores.converted(view, dtype), target)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)

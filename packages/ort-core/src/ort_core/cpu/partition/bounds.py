@@ -28,7 +28,7 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
         sizes = _sizes_of(lowering)
     for size, node in sizes.items():
         if not is_bound(size, known):
-            raise NotLowered(f"the size {size} is not a size of an input", node)
+            raise NotLowered(f"the size {size} cannot be told from the sizes of inputs", node)
 
 
 def _check_magnitudes(lowering: Lowering) -> None:
@@ -61,8 +61,10 @@ def _sizes_of(lowering: Lowering) -> dict[SymbolicDim, Node | None]:
         for size in tensor_type(value)[1]:
             if isinstance(size, SymbolicDim):
                 found.setdefault(size, value.producer)
-    for pair in lowering.equal:
-        found.update((size, None) for size in pair if isinstance(size, SymbolicDim) and size not in found)
+    for pair, node in lowering.equal.items():
+        for size in pair:
+            if isinstance(size, SymbolicDim):
+                found.setdefault(size, node)
     return found
 
 
