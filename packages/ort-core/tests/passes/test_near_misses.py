@@ -67,3 +67,13 @@ def test_passes_that_the_level_leaves_out_miss_nothing(level: str) -> None:
     assert misses is not None
     assert not [each for each in misses if each.partition], "extended passes run at no lower level"
     assert bool(misses) == (level == "ORT_ENABLE_BASIC")
+
+
+def test_what_stands_in_the_way_of_an_edit_is_told_and_a_node_without_a_name_by_what_it_computes() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y, float[2] z) {
+        y = Relu (x)
+        z = Identity (y)
+    }"""
+    (missed,) = _misses(text)
+    assert missed.reason == "the graph returns 'z', whose replacement cannot take that name"
+    assert missed.node == "node '' (ai.onnx::Identity) that computes 'z'"

@@ -197,8 +197,9 @@ class Node:
         return f"{self.domain or 'ai.onnx'}::{self.op_type}"
 
     def describe(self) -> str:
-        """Return the words by which messages speak of this node."""
-        return f"node {self.name!r} ({self.qualified_name})"
+        """Return the words by which messages speak of this node; one without a name is known by what it computes."""
+        output = next(self.present_outputs(), None) if not self.name else None
+        return f"node {self.name!r} ({self.qualified_name})" + (f" that computes {output.name!r}" if output else "")
 
     def _check_editable(self) -> None:
         if self.graph is not None and self.graph.is_frozen:

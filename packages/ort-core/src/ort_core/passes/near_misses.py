@@ -78,6 +78,7 @@ def _refusal(rule: RewriteRule[Any], context: PassContext, node: Node) -> Reject
         return bindings
     patch = rule.rewrite(match, bindings)
     try:
-        return patch.find_objection() or Rejection("it fits: more rounds of passes would apply it", node)
+        objection = patch.find_objection()  # a rejection is falsy
+        return Rejection("it fits: more rounds of passes would apply it", node) if objection is None else objection
     finally:
         patch.discard()
