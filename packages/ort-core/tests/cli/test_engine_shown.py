@@ -1,6 +1,8 @@
 """Commands that show the engine: steps, near misses, graphs behind passes, code."""
 
+import numpy as np
 import onnx
+from onnx import helper
 
 from ort_core.ir.printer import format_model
 from ort_core.onnx_io.load import load_model
@@ -107,6 +109,46 @@ def test_steps_name_what_they_leave_and_a_profile_gives_the_output_of_fused_step
     rows = ort("profile", path, "-n", "1", "--json").data["nodes"]
     (fused,) = (row for row in rows if "Mul+Exp" in row["operator"])
     assert fused["output"] == "float[4, 32]"
+
+
+OPERATOR = '''"""An operator."""
+import numpy as np
+from numpy.typing import NDArray
+import ort_core as ort
+
+
+@ort.custom_op("my", "Twice")
+def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return twice x."""
+    return 2 * x
+'''
+
+
+def test_steps_and_code_are_shown_of_models_with_operators_of_the_user(ort, tmp_path):
+    (tmp_path / "mine.py").write_text(OPERATOR)
+    text = """<ir_version: 8, opset_import: ["" : 18, "my" : 1]> g (float[4, 8] x) => (float[4, 8] y, float[4, 8] t) {
+        t = my.Twice (x)
+        y = Softmax <axis = 1> (x)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    own = ("--ops", str(tmp_path / "mine.py"))
+    (partition,) = ort("inspect", tmp_path / "m.onnx", "--steps", *own, "--json").data["partitions"]
+    assert {step["operators"] for step in partition["steps"]} == {"Softmax", "Twice"}
+    assert "define" in ort("compile", tmp_path / "m.onnx", "--emit", "llvm", *own).out
+
+
+def test_steps_of_winograds_algorithm_are_told_apart_and_by_the_convolution(ort, tmp_path):
+    weights = helper.make_tensor("w", 1, (64, 64, 3, 3), np.ones(64 * 64 * 9, np.float32).tobytes(), raw=True)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "wide", pads=[1] * 4)
+    ends = [[helper.make_tensor_value_info(name, 1, (1, 64, 40, 40))] for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", *ends, [weights]), ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    (partition,) = ort("inspect", tmp_path / "m.onnx", "--steps", "--json").data["partitions"]
+    told = {step["operators"]: step["result"] for step in partition["steps"]}
+    assert told["Conv+WinogradTiles"] == told["Conv+WinogradProduct"] == "part of y float[1, 64, 40, 40]"
+    assert told["Conv+WinogradImages"] == "y float[1, 64, 40, 40]"
+    rows = ort("profile", tmp_path / "m.onnx", "-n", "1", "--json").data["nodes"]
+    assert {row["name"].removesuffix("+…") for row in rows if "Winograd" in row["operator"]} == {"wide"}
 
 
 def test_small_constants_are_shown_in_texts_of_graphs():

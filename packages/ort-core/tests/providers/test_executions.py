@@ -53,6 +53,40 @@ def test_a_report_names_the_step_of_native_nodes_and_the_reason_of_the_others() 
     assert report.executions() == {"CPUExecutionProvider": {"native": 4, "numpy": 1}}
 
 
+def test_a_size_that_only_a_run_knows_is_told_of_the_node_that_needs_it_and_of_no_other() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N] x, int64[2] shape, float[M, 8] v, float[8, 8] w)
+        => (float[A, B] e, float[M, 8] y) {
+        [grown] e = Expand (x, shape)
+        [product] p = MatMul (v, w)
+        [last] y = Softmax (p)
+    }"""
+    told = _told(_report(text))
+    assert told.pop("grown") == "numpy: the size ?e_0 cannot be told from the sizes of inputs"
+    assert all(how.startswith("native") for how in told.values()), told
+
+
+def test_control_flow_of_which_nothing_is_compiled_is_told_as_that() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool c) => (float[2] z) {
+        [kept] k = Compress (x, m)
+        [choice] y = If (c) <
+            then_branch = t () => (float[2] a) { [then1] a = Neg (x) },
+            else_branch = e () => (float[2] a) { [else1] a = Relu (x) }
+        >
+        [last] z = Add (y, k)
+    }"""
+    text = text.replace("bool c)", "bool c, bool[2] m)")
+    told = _told(_report(text))
+    assert told["choice"] == "numpy: control flow is followed step by step; nothing in its bodies is compiled"
+    assert told["then1"] == "numpy: it could be compiled, but with too few nodes beside it to be worth a native program"
+
+
+def test_a_type_that_is_not_compiled_is_told_with_its_operator() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 4]> g (string[N] x) => (int64[N] y) {
+        [coded] y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_int64s = [1]> (x)
+    }"""
+    assert "LabelEncoder of string is not generated" in _told(_report(text))["coded"]
+
+
 def test_a_node_that_was_fused_is_told_by_the_node_that_carries_it() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x, float[8, 8] w) => (float[N, 8] y) {
         [half] h = Sigmoid (x)

@@ -36,13 +36,14 @@ MAX_INLINE_NBYTES = 1 << 30  # of weights inside a file; protobuf ends at 2 GiB 
 
 @dataclass(frozen=True, slots=True)
 class PassRow:
-    """What one pass did over all rounds."""
+    """What one pass did over all rounds; ``node_change`` is how many nodes there are more for it, below 0: fewer."""
 
     name: str
     level: str
     num_rewrites: int
     nodes_before: int
     nodes_after: int
+    node_change: int
     duration_ns: int
     counts: dict[str, int]
 
@@ -51,7 +52,8 @@ class PassRow:
 class OptimizationReport:
     """What all passes did, in the order of their first run.
 
-    ``num_passes`` counts every round of each; ``dumped`` are the names of the files with the graph behind passes.
+    ``num_constants`` counts the Constant nodes that became initializers before, ``num_passes`` every round of each
+    pass; ``dumped`` are the names of the files with the graph behind passes.
     """
 
     rows: tuple[PassRow, ...]
@@ -61,6 +63,7 @@ class OptimizationReport:
     near_misses: tuple[NearMiss, ...] | None = None
     num_passes: int = 0
     dumped: tuple[str, ...] = ()
+    num_constants: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
@@ -118,7 +121,7 @@ def optimize_model(
     environment = environment or default_environment()
     environment.operators.adopt(model)
     infer_types(model, environment.schemas, environment.inference_rules)
-    nodes_before = count_nodes(model)
+    nodes_before, num_constants = count_nodes(model), 0
     rows: list[PassRow] = []
     misses: list[NearMiss] = []
     duration = 0
@@ -127,6 +130,7 @@ def optimize_model(
         if dump.is_over:
             break
         context = stages.pass_context(model, environment, stages.PrepareSettings())
+        num_constants = num_constants or nodes_before - count_nodes(model)
         report = run_pipeline(passes, context, equivalence=equivalence, goes_on=dump.goes_on)
         rows.extend(_rows(report, level))
         duration += report.duration_ns
@@ -134,7 +138,7 @@ def optimize_model(
             misses += find_near_misses(passes, context)
     told = tuple(misses) if explains_fusions else None
     return OptimizationReport(
-        tuple(rows), nodes_before, count_nodes(model), duration, told, dump.count, tuple(dump.files)
+        tuple(rows), nodes_before, count_nodes(model), duration, told, dump.count, tuple(dump.files), num_constants
     )
 
 
@@ -150,6 +154,7 @@ def _rows(report: PipelineReport, level: Level) -> list[PassRow]:
             each.name, level.name.lower(), sum(counts.values()),
             known.nodes_before if known is not None and changed_before else each.nodes_before,
             each.nodes_after if each.has_changed or not changed_before or known is None else known.nodes_after,
+            each.nodes_after - each.nodes_before + (known.node_change if known else 0),
             each.duration_ns + (known.duration_ns if known else 0), counts,
         )  # fmt: skip
     return list(rows.values())

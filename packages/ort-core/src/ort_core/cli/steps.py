@@ -14,6 +14,7 @@ from ort_core import stages
 from ort_core.cli.console import output_console
 from ort_core.cli.parameters import parse_providers
 from ort_core.cli.sessions import SessionRequest
+from ort_core.environment import default_environment
 from ort_core.ir.rejection import Rejection
 from ort_core.onnx_io.load import load_model
 from ort_core.partitioning.partition import Partition
@@ -57,7 +58,7 @@ def list_code(path: Path, request: SessionRequest, form: str, kernel: str | None
 @contextmanager
 def _compiled(path: Path, request: SessionRequest) -> Iterator[list[tuple[Partition, PartitionStep]]]:
     prepared = stages.prepare(
-        load_model(path), request.options(), request.environment(), parse_providers(request.providers),
+        load_model(path), request.options(), default_environment(), parse_providers(request.providers),
         folder=path.parent, takes_defaults=True,
     )  # fmt: skip
     assert prepared.partitioned is not None
@@ -81,7 +82,8 @@ def show_steps(partitions: Sequence[Listing], sizes: Mapping[str, int]) -> None:
         for step in each["steps"]:
             if step.path != path:
                 path = step.path
-                _print(console, f"body {' / '.join(path)}")
+                inside = (each.rpartition(".") for each in reversed(path))
+                _print(console, " in ".join(f"{attribute} of {value}" for value, _, attribute in inside))
             for line in step.lines():
                 _print(console, f"  {line}")
 

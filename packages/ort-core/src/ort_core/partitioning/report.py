@@ -128,13 +128,13 @@ class PlacementReport:
     def __str__(self) -> str:
         origin = ", optimized model from the cache" if self.is_optimized_model_cached else ""
         what = "Placement as it would be" if self.is_foreseen else "Placement"
-        lines = [f"{what}: {len(self.nodes)} nodes on {', '.join(self.providers)}{origin}"]
+        lines = [f"{what}: {_nodes_text(len(self.nodes))} on {', '.join(self.providers)}{origin}"]
         lines.extend(f"  not available: {name}: {reason}" for name, reason in self.unavailable)
         for name, nodes in self.partitions().items():
             operators = Counter(node.op_type for node in nodes)
             listed = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in operators.most_common(8))
-            more = f", and {len(operators) - 8} more kinds" if len(operators) > 8 else ""
-            lines.append(f"  {name}: {len(nodes)} nodes on {nodes[0].provider}: {listed}{more}")
+            more = f", and {len(operators) - 8} more" if len(operators) > 8 else ""
+            lines.append(f"  {name}: {_nodes_text(len(nodes))} on {nodes[0].provider}: {listed}{more}")
         for name, ways in self.executions().items():
             lines.append(f"  on {name}: {', '.join(f'{count} {how}' for how, count in ways.most_common())}")
         for (how, op_type, reason), count in self.reasons().most_common():
@@ -173,3 +173,7 @@ def _as_dict(node: NodePlacement) -> dict[str, object]:
         "partition": node.partition, "path": list(node.path),
         "refusals": {refusal.provider: refusal.reason for refusal in node.refusals}, "execution": execution,
     }  # fmt: skip
+
+
+def _nodes_text(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

@@ -149,11 +149,11 @@ def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:
     """Return the most frequent operators of some nodes."""
     counts = Counter(node.op_type for node in nodes)
     listed = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.most_common(limit))
-    return listed + (f", {len(counts) - limit} more kinds" if len(counts) > limit else "")
+    return listed + (f" and {len(counts) - limit} more" if len(counts) > limit else "")
 
 
 def _show(report: PlacementReport) -> None:
-    from ort_core.cli.console import output_console
+    from ort_core.cli.console import count_text, output_console
     from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
@@ -162,7 +162,8 @@ def _show(report: PlacementReport) -> None:
         console.print("Nothing was compiled: this is where nodes would run if every provider named could run here.")
         for name, reason in report.unavailable:
             console.print(f"{name} cannot run here: {reason}", soft_wrap=True)
-    console.print(f"{len(report.nodes)} nodes: {counts or 'none'} (asked in this order: {', '.join(report.providers)})")
+    asked = f"(asked in this order: {', '.join(report.providers)})"
+    console.print(f"{count_text(len(report.nodes), 'node')}: {counts or 'none'} {asked}")
     table = new_table(("partition", "provider", "nodes", "operators"), numbers=("nodes",))
     for name, placed in report.partitions().items():
         table.add_row(name, placed[0].provider, str(len(placed)), operators_text(placed))

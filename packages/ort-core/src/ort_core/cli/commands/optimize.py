@@ -199,21 +199,24 @@ def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> N
     console = output_console()
     shown = [row for row in report.rows if show_all or row.num_rewrites]
     if shown:
-        table = new_table(("pass", "level", "changes", "nodes", "time"), numbers=("changes", "time"))
+        table = new_table(("pass", "level", "changes", "nodes", "time"), numbers=("changes", "nodes", "time"))
         for row in shown:
-            nodes = f"{row.nodes_before} → {row.nodes_after}" if row.num_rewrites else ""
+            nodes = f"{row.node_change:+}" if row.node_change else ""
             table.add_row(row.name, row.level, str(row.num_rewrites), nodes, time_text(row.duration_ns))
         show_table(console, table)
     else:
         console.print("no pass changed anything")
     checked = ", each checked on the same inputs" if data["checked"] else ""
+    lifted = count_text(report.num_constants, "Constant node")
+    constants = f" ({lifted} became initializers)" if report.num_constants else ""
     console.print(
-        f"{report.nodes_before} → {report.nodes_after} nodes by {sum(row.num_rewrites for row in report.rows)} changes "
+        f"{report.nodes_before} → {report.nodes_after} nodes{constants} by "
+        f"{count_text(sum(row.num_rewrites for row in report.rows), 'change')} "
         f"in {time_text(report.duration_ns)} ({len(report.rows)} passes{checked})"
     )
     if data["dump"] is not None:
         files = count_text(len(report.dumped), "graph")
-        console.print(f"{files} written to {data['dump']}, behind {report.num_passes} passes")
+        console.print(f"{files} written to {data['dump']}, behind {count_text(report.num_passes, 'run')} of passes")
     if report.near_misses is not None:
         from ort_core.cli.near_misses import show_near_misses
 

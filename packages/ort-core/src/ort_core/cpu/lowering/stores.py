@@ -150,7 +150,7 @@ class Stores:
         cost = 1 + num_operations // 16
         self._lowering.emit(
             kernel, arguments, [v.buffer for v in pending.inputs], [target.buffer],
-            count * cost, pending.operators, count * max(1, num_operations - len(pending.inputs)),
+            count * cost, pending.operators, count * max(0, num_operations - len(pending.inputs)),
             moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
         return target

@@ -463,7 +463,7 @@ def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str 
             return f"{value.name!r} is no tensor of known type"
         dtype = value.type.dtype
         if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
-            return f"{value.type.dtype.text} is not generated"
+            return f"{node.op_type} of {value.type.dtype.text} is not generated"
         if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
             return NO_HALVES
         shape = value.type.shape or ()

@@ -78,14 +78,16 @@ def emit_winograd(
         v.strides[0],
     ]  # fmt: skip
     work = count_of(v.shape)
-    lowering.emit(make_input, words, [x.buffer], [v.buffer], work, ("Winograd",), 2 * work, moved_nbytes([x, v]))
+    lowering.emit(
+        make_input, words, [x.buffer], [v.buffer], work, (*operators, "WinogradTiles"), 2 * work, moved_nbytes([x, v])
+    )
     panel = tile_shape(machine).columns
     packed = lowering.weights.packed(
         weights, f"winograd panels {panel}",
         lambda: aligned_empty(panels_shape((PLACES, inputs, outputs), panel)),
         lambda out: pack_panels(transformed_weights(weights), panel, out),
     )  # fmt: skip
-    emit_batched_product(lowering, v, packed, m, operators)
+    emit_batched_product(lowering, v, packed, m, (*operators, "WinogradProduct"))
     is_whole = height % TILE == 0 and width % TILE == 0
     facts = f"{outputs} {is_whole} {y_pixel} {epilogue.structure if epilogue else ''}"
     make_output = kernel_text(
@@ -102,7 +104,7 @@ def emit_winograd(
     reads = [m.buffer, *(view.buffer for view in operands)]
     work = count_of(m.shape)
     moved = moved_nbytes([m, y, *operands])
-    lowering.emit(make_output, words, reads, [y.buffer], work, ("Winograd",), 2 * work, moved)
+    lowering.emit(make_output, words, reads, [y.buffer], work, (*operators, "WinogradImages"), 2 * work, moved)
 
 
 def _transformed_view(tiles: KnownDim, channels: int) -> View:
