@@ -53,6 +53,15 @@ def places(paths: list[Path], pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
+def test_the_root_holds_what_a_newcomer_looks_for_and_nothing_that_a_tool_left() -> None:
+    at_root = {path.name for path in committed_files() if path.parent == ROOT}
+    known = {
+        "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "conftest.py", "mkdocs.yml",
+        "noxfile.py", "pyproject.toml",
+    }  # fmt: skip
+    assert not {name for name in at_root - known if not name.startswith(".")}
+
+
 def test_no_file_but_the_ci_script_names_the_folder_of_external_data() -> None:
     elsewhere = [path for path in committed_files() if path != ROOT / ".ci/run"]
     found = places(elsewhere, re.compile(r"\.\./" + "shared"))
