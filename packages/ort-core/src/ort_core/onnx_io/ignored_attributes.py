@@ -1,7 +1,9 @@
 """Attributes that no version of an operator knows, of operators that take any: dropped when a model is loaded.
 
 onnxruntime registered its experimental operators and its layer normalization so, and exporters of that time relied on
-it. ai.onnx before version 7 stands for the same age: nobody validated attributes then.
+it. ai.onnx before version 7 stands for the same age: nobody validated attributes then. Names that begin with two
+underscores are a tool's own notes on a node: ONNX lets every operator carry them. A domain of users keeps them, since
+its operators may declare such a name.
 """
 
 from __future__ import annotations
@@ -22,12 +24,17 @@ TAKES_ANY = frozenset({
     "ParametricSoftplus", "Scale", "ScaledTanh", "SimplifiedLayerNormalization",
 })  # fmt: skip
 VALIDATED_SINCE = 7  # the first version of ai.onnx that onnxruntime supports
+NOTE_PREFIX = "__"  # ONNX's prefix of internal names
+STANDARD_DOMAINS = ("ai.onnx", "com.microsoft")
 
 
 def drop_ignored_attributes(graph: Graph, imports: Mapping[str, int]) -> None:
-    """Drop unknown attributes of the operators that take any, with a warning for each node."""
+    """Drop tools' notes, and unknown attributes of the operators that take any with a warning for each node."""
     version = imports.get("", 1)
     for node in walk(graph):
+        if not node.domain or node.domain.startswith(STANDARD_DOMAINS):
+            for name in [each for each in node.attributes if each.startswith(NOTE_PREFIX)]:
+                del node.attributes[name]
         if node.domain or not node.attributes or not (node.op_type in TAKES_ANY or version < VALIDATED_SINCE):
             continue
         known = _known_attributes(node, version)

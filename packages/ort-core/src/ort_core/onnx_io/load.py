@@ -126,6 +126,8 @@ def model_from_proto(
         functions = without_shadowed(functions, imports)
     graph = loader.graph(proto.graph, {}, 0)
     drop_ignored_attributes(graph, imports)
+    for function in functions.values():
+        drop_ignored_attributes(function.graph, {**imports, **function.opset_imports})
     notes = []
     if BLOCKED_DOMAIN in loader.domains:
         from ort_core.onnx_io.plain_layout import restore_plain_layout  # few files need it

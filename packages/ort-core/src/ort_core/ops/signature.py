@@ -83,9 +83,8 @@ class Signature:
                     f"{node_text(node)} : Mismatched attribute type in '{node.name} : {name}'. "
                     f"Expected: '{declared[name].kind.name}', actual: '{attribute.kind.name}'"
                 )
-        if not self.schema.domain.startswith("com.microsoft"):  # onnxruntime checks those loosely, its exporters too
-            for name in node.attributes.keys() - declared.keys():
-                yield f"{node_text(node)} : Unrecognized attribute: {name} for operator {node.op_type}"
+        for name in node.attributes.keys() - declared.keys():
+            yield f"{node_text(node)} : Unrecognized attribute: {name} for operator {node.op_type}"
         for name, known in declared.items():
             if known.is_required and name not in node.attributes:
                 yield f"{node_text(node)} : Required attribute '{name}' is missing."
