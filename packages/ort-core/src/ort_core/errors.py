@@ -210,6 +210,10 @@ class InvalidChoice(InvalidType, ValueError):
     """A value is no member of an enumeration (onnxruntime raises ``TypeError``, Python ``ValueError``)."""
 
 
+class ForeignBinding(InvalidType, ValueError):
+    """Bindings of one session were given to another (onnxruntime raises ``ValueError`` here)."""
+
+
 class BoundInputMissing(MissingInput, RuntimeError):
     """A run over bindings lacks an input (onnxruntime raises ``RuntimeError`` here)."""
 

@@ -118,3 +118,13 @@ def test_memory_that_does_not_fit_the_output_is_refused(session, bound):
 def test_a_place_that_cannot_be_bound_is_refused(bound, arguments, message):
     with pytest.raises(InvalidArgument, match=message):
         bound.bind_output(*arguments)
+
+
+def test_bindings_of_another_session_are_refused_as_onnxruntime_refuses_them(session, bound, session_of):
+    other = session_of("two_inputs")
+    bound.bind_output("total")
+    for _ in range(2):  # the second time a direct call is known
+        with pytest.raises(ValueError, match="IOBinding must be used with the session that created it"):
+            other.run_with_iobinding(bound)
+        session.run_with_iobinding(bound)
+    np.testing.assert_array_equal(bound.copy_outputs_to_cpu()[0], X + X)

@@ -90,9 +90,10 @@ class _DirectBinding:
 
 
 class IOBinding:
-    """Bindings of one session's inputs and outputs."""
+    """Bindings of one session's inputs and outputs, for runs of that session alone."""
 
     def __init__(self, session: BindableSession) -> None:
+        self.session = session
         arguments = [*session.get_inputs(), *session.get_overridable_initializers()]
         self._inputs = {argument.name: argument for argument in arguments}
         self._outputs = {argument.name: argument for argument in session.get_outputs()}

@@ -16,6 +16,7 @@ from ort_core.errors import (
     BoundRunFailed,
     EmptyFeed,
     EPFail,
+    ForeignBinding,
     InvalidArgument,
     InvalidMapping,
     InvalidType,
@@ -184,6 +185,8 @@ class SessionRuns(SessionFacts):
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
         if not isinstance(iobinding, IOBinding):
             raise WrongObject(f"iobinding is a {type(iobinding).__name__}, expected what session.io_binding() returns")
+        if iobinding.session is not self:
+            raise ForeignBinding("IOBinding must be used with the session that created it. Call io_binding() of this.")
         direct = self._loaded.direct
         if run_options is None and iobinding.run_directly(direct):
             return
