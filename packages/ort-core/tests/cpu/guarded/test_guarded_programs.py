@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,20 @@ def test_a_sound_program_gives_its_results(mode: str) -> None:
     for _ in range(2):
         assert np.array_equal(made.run([GIVEN])[0], GIVEN)
     assert made.bind(((COUNT,),)) is None, "a direct call would not be guarded"
+
+
+def test_a_run_keeps_the_constants_that_it_reads_when_another_thread_makes_them_anew(mode: str) -> None:
+    made = program(FAULTS["none"], ThreadPool(1))
+    assert isinstance(made, GuardedProgram)
+    kept = weakref.ref(made.constants)
+    seen: list[bool] = []
+
+    def observe(step: int, begin: int, sizes: object) -> None:
+        made._constants = None  # as the slower of two threads that both run a program first leaves it
+        seen.append(kept() is not None)
+
+    made.run([GIVEN], observe=observe)
+    assert seen == [True, True]
 
 
 def test_a_program_whose_values_are_all_looks_at_others_has_no_steps_and_runs(mode: str) -> None:

@@ -120,6 +120,7 @@ class _GuardedRun:
         self, program: GuardedProgram, plan: ProgramPlan, inputs: Sequence[np.ndarray], pattern: int, *, backwards: bool
     ) -> None:
         self._program, self._plan, self._backwards = program, plan, backwards
+        self._constants = program.constants  # kept: two first runs at once make them twice, and one pair stays
         record = program.record
         self._threads = 1 if plan._wanted == ALONE else program.pool.num_threads
         words = record.sizes.table(plan.sizes)
@@ -163,7 +164,7 @@ class _GuardedRun:
         """Return the argument table, in which scratch memory is where this thread finds its own."""
         relocations, table = self._program.record.relocations, self._table.copy()
         addresses = self._region.addresses
-        constants = np.array(self._program.constants.addresses, np.int64)
+        constants = np.array(self._constants.addresses, np.int64)
         table[relocations.constants] += constants[relocations.constant_numbers]
         for number, positions in enumerate(relocations.inputs):
             table[positions] += addresses[number]
