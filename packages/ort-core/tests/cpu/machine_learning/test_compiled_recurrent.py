@@ -170,6 +170,10 @@ def test_gate_function_is_within_its_stated_error(name: str, truth: Callable[[np
     expected = truth(wide) if truth else 0.5 + 0.5 * np.tanh(wide / 2)
     assert np.abs(found - expected).max() <= gate_functions.MAX_ERROR
     assert np.isnan(applied(getattr(gate_functions, name), np.full(3, np.nan, np.float32))).all()
+    far = np.array([20.0, 1e30, np.inf], np.float32)
+    least = -1.0 if truth else 0.0
+    np.testing.assert_array_equal(applied(getattr(gate_functions, name), far), [1.0] * 3)
+    np.testing.assert_array_equal(applied(getattr(gate_functions, name), -far), [least] * 3)
 
 
 def applied(function: Callable[[Scalar], Scalar], x: np.ndarray) -> np.ndarray:

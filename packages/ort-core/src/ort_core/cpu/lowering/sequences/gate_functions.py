@@ -2,7 +2,8 @@
 
 A gate's result multiplies states of size 1, so its absolute error is what counts; the functions of ``plugin.loops``
 cost three times as much to keep the relative one. ``tanh(x) = x P(x**2) / Q(x**2)`` up to 8, where it is 1 - 2**-22;
-P and Q of degree 4 are a minimax fit of the relative error made for this project (6e-9 before rounding).
+P and Q of degree 4 are a minimax fit of the relative error made for this project (6e-9 before rounding). From there on
+it is 1: a gate that is closed lets nothing of a large state through, and makes NaN of an infinite one.
 ``sigmoid(x) = (1 + tanh(x / 2)) / 2``.
 """
 
@@ -18,9 +19,10 @@ _Q = (8.522437892886402e-07, 0.0003411290535310182, 0.026164439537131875, 0.4677
 
 def gate_tanh(x: Scalar) -> Scalar:
     """Hyperbolic tangent; NaN stays."""
-    x = select(binary("gt", x, _LIMIT), _LIMIT, select(binary("lt", x, -_LIMIT), -_LIMIT, x))
+    is_above, is_below = binary("ge", x, _LIMIT), binary("le", x, -_LIMIT)
+    x = select(is_above, _LIMIT, select(is_below, -_LIMIT, x))  # no infinite squares
     z = x * x
-    return x * _horner(z, _P) / _horner(z, _Q)
+    return select(is_above, 1.0, select(is_below, -1.0, x * _horner(z, _P) / _horner(z, _Q)))
 
 
 def gate_sigmoid(x: Scalar) -> Scalar:
