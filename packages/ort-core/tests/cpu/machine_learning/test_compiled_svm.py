@@ -96,6 +96,16 @@ def test_row_with_nan_has_the_last_class_and_no_scores(check: Check, kernel: str
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS))
+@pytest.mark.parametrize("counts", [(4, 3), (4, 5, 6), (2, 0, 3, 1)], ids=["two", "three", "four"])
+def test_infinite_features_reach_the_decisions_of_their_own_classes_alone(
+    check: Check, kernel: str, counts: tuple[int, ...]
+) -> None:
+    x = numbers(2, 40, COLUMNS)
+    x[::3, 2], x[1::3, 4] = np.inf, -np.inf
+    check(classifier(kernel, counts), [{"x": x}])
+
+
+@pytest.mark.parametrize("kernel", list(KERNELS))
 @pytest.mark.parametrize("kind", [FLOAT, INT64], ids=["float32", "int64"])
 @pytest.mark.parametrize("one_class", [0, 1])
 def test_regression_is_the_references(check: Check, kernel: str, kind: int, one_class: int) -> None:

@@ -19,6 +19,7 @@ from ort_core.kernels.reference.ml_scores import (
 )
 
 
+@np.errstate(all="ignore")  # infinite features
 def kernel_matrix(left: np.ndarray, right: np.ndarray, kind: str, parameters: Sequence[float]) -> np.ndarray:
     """Return k(left[i], right[j]) for the kernel ``kind`` with parameters gamma, coef0 and degree."""
     gamma, coef0, degree = (*parameters, 0.0, 0.0, 0.0)[:3]
@@ -38,6 +39,7 @@ def kernel_matrix(left: np.ndarray, right: np.ndarray, kind: str, parameters: Se
 
 
 @kernel("SVMRegressor", domain="ai.onnx.ml")
+@np.errstate(all="ignore")  # infinite features
 def svm_regressor(
     data: np.ndarray,
     *,
@@ -81,6 +83,7 @@ def _support_vectors(values: Sequence[float], count: int, features: int, op_type
 
 
 @kernel("SVMClassifier", domain="ai.onnx.ml")
+@np.errstate(all="ignore")  # infinite features
 def svm_classifier(
     data: np.ndarray,
     *,

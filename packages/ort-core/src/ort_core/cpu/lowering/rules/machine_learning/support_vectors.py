@@ -28,6 +28,7 @@ from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, element, exp, select, tanh
 
 F32 = DataType.FLOAT
+BOUNDED_KERNELS = frozenset(["RBF", "SIGMOID"])  # finite for every x that is no NaN
 MAX_DEGREE = 16  # of a polynomial kernel that is multiplied out
 SWEEPS = 30  # of a row until its probabilities are close, for the estimate of its work: 3 classes take 5, 10 take 50
 
@@ -58,7 +59,8 @@ def svm_classifier(lowering: Lowering, node: Node) -> None:
     if len(labels) < 2 or len(counts) != len(labels) or min(counts) < 0:
         raise NotLowered(f"{len(labels)} labels for vectors of {len(counts)} classes")
     kernels = _kernels(lowering, node, features, width, sum(counts))
-    scores = _decisions(lowering, node, kernels, counts)
+    is_bounded = node.string_attribute("kernel_type", "LINEAR") in BOUNDED_KERNELS
+    scores = (_decisions if is_bounded else _decisions_by_class)(lowering, node, kernels, counts)
     votes = _votes(lowering, node, scores, len(labels))
     if node.outputs[0] is not None:
         place = Labels(labels, lowering.result_view(node.outputs[0]))
@@ -127,20 +129,64 @@ def _product(
 
 
 def _decisions(lowering: Lowering, node: Node, kernels: View, counts: Sequence[int]) -> View:
-    """Return the decision of each pair of classes; positive: the first of the two."""
-    coefficients, rho, classes = float_list(node, "coefficients"), float_list(node, "rho"), len(counts)
-    pairs = list(itertools.combinations(range(classes), 2))
-    total = sum(counts)
-    if len(coefficients) < (classes - 1) * total or len(rho) < len(pairs):
-        raise NotLowered(f"{len(coefficients)} coefficients and {len(rho)} rho for {classes} classes")
-    table = np.array(coefficients[: (classes - 1) * total], np.float32).reshape(classes - 1, total)
-    parts = [slice(start, stop) for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
-    weights = np.zeros((total, len(pairs)), np.float32)
+    """Return the decision of each pair of classes; positive: the first of the two.
+
+    One product, in which vectors of other classes have the weight 0.
+    """
+    table, rho, parts = _weights(node, counts)
+    pairs = list(itertools.combinations(range(len(counts)), 2))
+    weights = np.zeros((sum(counts), len(pairs)), np.float32)
     for column, (i, j) in enumerate(pairs):
         weights[parts[i], column] = table[j - 1, parts[i]]
         weights[parts[j], column] = table[i, parts[j]]
-    bias = lowering.constant_view(np.array(rho[: len(pairs)], np.float32), F32)
+    bias = lowering.constant_view(rho, F32)
     return _product(lowering, node, kernels, weights, element(0, F32) + element(1, F32), (bias,))
+
+
+def _decisions_by_class(lowering: Lowering, node: Node, kernels: View, counts: Sequence[int]) -> View:
+    """Return what ``_decisions`` does, of kernels that may be infinite: a product for each class's own vectors.
+
+    The part of class ``i`` holds a column for each other class ``j``, ``j - 1`` where it comes later.
+    """
+    table, rho, parts = _weights(node, counts)
+    rows, classes = kernels.shape[0], len(counts)
+    others = classes - 1
+    width = classes * others
+    sums = lowering.new_view(F32, (rows, width))
+    nothing = lowering.constant_view(np.zeros(1, np.float32), F32)
+    for i, part in enumerate(parts):
+        place = View(sums.buffer, (rows, others), (width, 1), i * others)
+        if not counts[i]:
+            none = View(nothing.buffer, (rows, others), (0, 0), nothing.offset)
+            lowering.stores.store(element(0, F32), (none,), place, (node,))
+            continue
+        own = View(kernels.buffer, (rows, counts[i]), kernels.strides, kernels.offset + part.start)
+        product = constant_product(lowering, own, np.ascontiguousarray(table[:, part].T), node.op_type)
+        pending = PendingAnchor(product, element(0, F32), (), (rows, others), (node,))
+        product.store(lowering, pending, place)
+    count = len(rho)
+    decisions, bias, done = lowering.new_view(F32, (rows, count)), lowering.constant_view(rho, F32), 0
+    for i in range(others):
+        shape = (rows, others - i)
+        first = View(sums.buffer, shape, (width, 1), i * others + i)
+        second = View(sums.buffer, shape, (width, others), (i + 1) * others + i)
+        added = View(bias.buffer, shape, (0, 1), bias.offset + done)
+        value = element(0, F32) + element(1, F32) + element(2, F32)
+        target = View(decisions.buffer, shape, (count, 1), done)
+        lowering.stores.store(value, (first, second, added), target, (node,))
+        done += others - i
+    return decisions
+
+
+def _weights(node: Node, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray, list[slice]]:
+    """Return coefficients [classes - 1, vectors], the bias of each pair, and which vectors are of each class."""
+    coefficients, rho, classes = float_list(node, "coefficients"), float_list(node, "rho"), len(counts)
+    pairs, total = classes * (classes - 1) // 2, sum(counts)
+    if len(coefficients) < (classes - 1) * total or len(rho) < pairs:
+        raise NotLowered(f"{len(coefficients)} coefficients and {len(rho)} rho for {classes} classes")
+    table = np.array(coefficients[: (classes - 1) * total], np.float32).reshape(classes - 1, total)
+    parts = [slice(start, stop) for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
+    return table, np.array(rho[:pairs], np.float32), parts
 
 
 def _votes(lowering: Lowering, node: Node, scores: View, classes: int) -> View:
