@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,31 @@ def test_shapes_of_col2im_that_are_no_vectors_are_refused_by_name() -> None:
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
     with pytest.raises(ort_core.errors.OrtError, match="block_shape"):
         _load(ort_core, content).run(None, {"x": np.zeros((1, 4, 16), np.float32)})
+
+
+def _attention_that_shows(mode: int, outputs: Sequence[str]) -> bytes:
+    node = helper.make_node("Attention", ["q", "k", "v"], outputs, "the_node", qk_matmul_output_mode=mode)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info(name, F, [1, 2, 3, 4]) for name in "qkv"],
+        [onnx.ValueInfoProto(name=name) for name in outputs if name],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("mode", [4, 2**31])
+def test_a_stage_of_scores_that_is_not_there_is_refused_where_scores_are_an_output(mode: int) -> None:
+    _assert_refused(_attention_that_shows(mode, ["y", "", "", "scores"]), "Attention")
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("mode", [-1, 4, 2**31])
+def test_a_stage_of_scores_that_nobody_reads_is_none_of_ours(mode: int, provider: str) -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 3, 4)).astype(np.float32)
+    content, feeds = _attention_that_shows(mode, ["y"]), {"q": q, "k": k, "v": v}
+    [expected] = _load(onnxruntime, content).run(None, feeds)
+    [found] = ort_core.InferenceSession(content, providers=[provider]).run(None, feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mask_rows", [1, 2, 3])

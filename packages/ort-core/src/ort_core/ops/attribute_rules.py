@@ -67,6 +67,8 @@ def _attention(node: Node, since_version: int) -> str | None:
     scale = node.attribute("scale")
     if isinstance(scale, float) and scale <= 0:
         return f"attribute scale must be greater than 0, found {scale}"
+    if len(node.outputs) > 3 and node.outputs[3] is not None:
+        return in_range("qk_matmul_output_mode", 0, 3)(node, since_version)
     return None
 
 

