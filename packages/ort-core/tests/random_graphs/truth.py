@@ -131,6 +131,11 @@ ASKS_FOR_FLOAT32 = frozenset(["QLinearConcat", "GatherBlockQuantized"])
 """Operators whose kernels take scales of float32 only: what they multiply is rounded once."""
 CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu"])
 """Operators that multiply by one and a number close to minus one, as their texts say."""
+CENTERED = frozenset([
+    "GroupNormalization", "GroupNorm", "InstanceNormalization", "LayerNormalization", "SkipLayerNormalization",
+    "SkipGroupNorm", "EmbedLayerNormalization",
+])  # fmt: skip
+"""Operators that take a mean away from what is near it: of equal numbers an engine leaves a rounding of the mean."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_type")
 LARGEST = {"f16": 500.0}
 LARGEST_OF_OTHERS = 1e5
@@ -220,6 +225,9 @@ class Interpreter:
         for side in (1, -1):
             given = [None if v is None else _side(v, side, rounds) for v in inputs]
             twins.append(self._plain(node, given))
+        if node.op_type in CENTERED:
+            moved = self._plain(node, [None if v is None else _moved(v) for v in inputs])
+            twins = [[_wider(*each) for each in zip(truths, twin, moved, strict=True)] for twin in twins]
         self._check_last_scale(node, inputs, truths)
         return [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
 
@@ -379,6 +387,20 @@ def _side(value: Triple, side: int, rounds: bool) -> Any:
     if not (rounds and value.is_exact and value.is_tensor and value.dtype is not None and value.dtype.is_float):
         return chosen
     return _disturbed(value.truth, value.truth, value.dtype.window, side)
+
+
+def _moved(value: Triple) -> Any:
+    """Return the truth of an input, its floats disturbed each by itself even where its twins have moved as one."""
+    if not (value.is_tensor and value.dtype is not None and value.dtype.is_float):
+        return value.truth
+    return _disturbed(value.truth, value.truth, F32.window / 8, 1)
+
+
+def _wider(truth: np.ndarray, twin: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Return a twin that lies at least as far from the truth as another disturbance does."""
+    with np.errstate(all="ignore"):
+        far = np.abs(moved - truth)
+        return np.where(np.abs(twin - truth) < far, truth + np.where(twin < truth, -far, far), twin)
 
 
 def _disturbed(array: np.ndarray, size: np.ndarray, window: float, side: int) -> np.ndarray:
