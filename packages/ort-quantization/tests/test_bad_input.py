@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from static_models import STATIC
 
 from ort_core.errors import OrtError
-from ort_quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
+from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 
 FORMATS = pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
@@ -198,3 +198,41 @@ def test_an_operator_of_ones_own_is_refused_with_its_name(tmp_path, quant_format
     model.opset_import.append(helper.make_opsetid("my.own", 1))
     with pytest.raises(OrtError, match=r"my[.]own::Mine"):
         quantized(tmp_path, model, None, quant_format)
+
+
+def test_a_bias_stays_in_reals_where_what_its_node_multiplies_has_no_scale(tmp_path, caplog):
+    b = Builder()
+    hidden = b.node("BiasGelu", ["x", b.weight("g", 8)], "h", domain="com.microsoft")  # of no type to ONNX
+    b.node("Gemm", [hidden, b.weight("w", 8, 4), b.weight("c", 4)], "y")
+    model = b.model({"x": (2, 8)}, ["y"])
+    with caplog.at_level(logging.WARNING, "ort_quantization"):
+        source, target = quantized(tmp_path, model)
+    assert "the bias 'c' of node 'Gemm_1' stays in reals: 'h' has no scale" in caplog.text
+    feeds = feeds_of(model, 0)
+    assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.03
+
+
+@pytest.mark.parametrize("method", list(CalibrationMethod), ids=str)
+def test_a_model_without_a_value_to_calibrate_stays_as_it_is(tmp_path, caplog, method):
+    b = Builder()
+    b.node("Neg", ["x"], "y")
+    with caplog.at_level(logging.WARNING, "ort_quantization"):
+        _, target = quantized(tmp_path, b.model({"x": (4,)}, ["y"]), calibrate_method=method)
+    assert [node.op_type for node in onnx.load(target).graph.node] == ["Neg"]
+    assert "nothing" in caplog.text
+
+
+@FORMATS
+@pytest.mark.parametrize("method", [CalibrationMethod.MinMax, CalibrationMethod.Percentile], ids=str)
+def test_values_that_are_empty_in_all_samples_stay_in_reals(tmp_path, caplog, method, quant_format):
+    b = Builder()
+    new = b.node("MatMul", ["x", b.weight("w", 8, 8)], "n")
+    b.node("MatMul", [b.node("Concat", ["past", new], "c", axis=0), b.weight("v", 8, 4)], "y")
+    model = b.model({"x": ("n", 8), "past": ("p", 8)}, ["y"])
+    random = np.random.default_rng(0)
+    samples = [{"x": random.normal(size=(3, 8)).astype("f"), "past": np.zeros((0, 8), "f")} for _ in range(3)]
+    with caplog.at_level(logging.WARNING, "ort_quantization"):
+        source, target = quantized(tmp_path, model, Reader(samples), quant_format, calibrate_method=method)
+    assert "held no number in any sample stay in reals: past" in caplog.text
+    feeds = {"x": samples[0]["x"], "past": samples[1]["x"]}  # they may hold numbers later
+    assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.05

@@ -78,7 +78,16 @@ class BaseQuantizer:
         if tensors_range is not None and not all(isinstance(each, TensorData) for each in tensors_range.values()):
             raise TypeError("tensors_range must map names to TensorData")
         self.tensors_range = tensors_range
-        self.values_in_reals = self._fragile_values()
+        self.values_in_reals = {**self._fragile_values(), **self._empty_values()}
+
+    def _empty_values(self) -> dict[str, str]:
+        """Return the values that held no number in any sample, with the reason why they stay in reals; say which."""
+        ranges = {} if self.tensors_range is None else dict(self.tensors_range.items())
+        found = [name for name, data in ranges.items() if data.is_of_nothing]
+        if found:
+            more = f", and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+            log.warning("values that held no number in any sample stay in reals: %s%s", ", ".join(found[:_TOLD]), more)
+        return dict.fromkeys(found, "no sample has a number of it")
 
     def _fragile_values(self) -> dict[str, str]:
         """Return the values that stay in reals since a few bits would ruin them, with reasons; say which."""
@@ -286,7 +295,10 @@ class BaseQuantizer:
         try:
             scale, zero_point = scale_and_zero_point(ends[0], ends[1], integers, is_symmetric, self.min_real_range)
         except InvalidQuantization as error:
-            raise InvalidQuantization(f"calibrated range of {name!r}: {error}") from error
+            raise InvalidQuantization(
+                f"calibrated range of {name!r}: {error}. Exclude the nodes that read and give it, or let "
+                "extra_options['KeepFragileValues'] keep them in reals"
+            ) from error
         if self.is_activation_restricted_asymmetric and kind == TensorProto.UINT8 and not is_symmetric:
             reals = ends[0].item(), ends[1].item()
             scale, zero_point = snapped_scale_and_zero_point(*reals, integers, self.min_real_range)
@@ -326,12 +338,17 @@ class BaseQuantizer:
     def is_clipped_by_range(self, node: NodeProto) -> bool:
         """Return whether a Relu or Clip is needless where its input is quantized by the range of its result.
 
-        Nothing else may read that input, and its limits must hold zero: every quantized range does.
+        Nothing else may read that input, its limits must hold zero, as every quantized range does, and nobody may
+        have chosen another range.
         """
-        if not self.is_only_reader(node):
+        if not self.is_only_reader(node) or any(self._has_own_range(name) for name in (node.input[0], node.output[0])):
             return False
         limits = (0.0, np.inf) if node.op_type == "Relu" else self._limits_of(node)
         return limits is not None and limits[0] <= 0 <= limits[1]
+
+    def _has_own_range(self, name: str) -> bool:
+        chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
+        return not {"scale", "zero_point", "rmin", "rmax", "symmetric"}.isdisjoint(chosen)
 
     def _limits_of(self, node: NodeProto) -> tuple[float, float] | None:
         """Return the limits of a Clip, ``None`` where they are computed."""

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 def _refuse_without_numbers(name: str) -> None:
     raise InvalidCalibration(
-        f"value {name!r} had no finite number in any calibration sample: only NaN, infinities, or nothing. Look for "
+        f"value {name!r} had no finite number in any calibration sample: only NaN or infinities. Look for "
         "overflows in the float model, or exclude the nodes that read and give it from quantization"
     )
 
@@ -74,6 +74,7 @@ class MinMaxCalibrater(CalibraterBase):
         self._ends: dict[str, list[np.ndarray]] = {}
         self._counts: dict[str, int] = {}
         self._masked: dict[str, list[np.ndarray]] = {}  # ends of values with infinities of one sign
+        self._numbers: dict[str, bool] = {}  # of values without finite ends: whether a sample had numbers
         self._has_skipped = False
 
     def augment_graph(self) -> None:
@@ -126,6 +127,10 @@ class MinMaxCalibrater(CalibraterBase):
 
     def _take_ends(self, name: str, ends: list[np.ndarray]) -> None:
         if not all(np.isfinite(end).all() for end in ends):
+            is_empty = bool((ends[0] == np.inf).all() and (ends[1] == -np.inf).all())
+            self._numbers[name] = self._numbers.get(name, False) or not is_empty
+            if is_empty:
+                return
             if _is_masked(*ends):
                 least, most = self._masked.get(name, ends)
                 self._masked[name] = [np.minimum(least, ends[0]), np.maximum(most, ends[1])]
@@ -184,7 +189,7 @@ class MinMaxCalibrater(CalibraterBase):
 
     def _skip(self, name: str) -> None:
         if not self._has_skipped:
-            log.warning("value %r has NaN or infinities, or is empty, in a calibration sample, which is left out", name)
+            log.warning("value %r has NaN or infinities in a calibration sample, which is left out", name)
         self._has_skipped = True
 
     def end(self) -> None:
@@ -220,10 +225,14 @@ class MinMaxCalibrater(CalibraterBase):
         """Return the ranges; see the base class."""
         if self.calibrate_tensors_range is None:
             raise InvalidCalibration("No data is collected. Call collect_data with a calibration data reader first")
-        for name in self._tensors:
-            if name not in self.calibrate_tensors_range:
+        missing = [name for name in self._tensors if name not in self.calibrate_tensors_range]
+        for name in missing:
+            if self._numbers.get(name, True):
                 _refuse_without_numbers(name)
-        return self.calibrate_tensors_range
+        if not missing:
+            return self.calibrate_tensors_range
+        found = {**self.calibrate_tensors_range.data, **dict.fromkeys(missing, TensorData.of_nothing())}
+        return TensorsData(CalibrationMethod.MinMax, found)
 
 
 def _is_masked(least: np.ndarray, most: np.ndarray) -> bool:
@@ -262,6 +271,7 @@ class HistogramCalibrater(CalibraterBase):
         self.percentile, self.scenario = percentile, scenario
         self.tensors_to_calibrate: list[str] = []
         self._histograms: dict[str, Histogram] = {}
+        self._has_samples = False
 
     def augment_graph(self) -> None:
         """Let the model give its inner values."""
@@ -281,6 +291,10 @@ class HistogramCalibrater(CalibraterBase):
             numbers = self.tapped(values, name)
             if numbers.size:
                 self._count(name, numbers)
+
+    def end(self) -> None:
+        """Note that there were samples: a model may have no value to look at."""
+        self._has_samples = True
 
     def _count(self, name: str, numbers: np.ndarray) -> None:
         if name not in self._histograms:
@@ -311,7 +325,7 @@ class HistogramCalibrater(CalibraterBase):
 
     def compute_data(self) -> TensorsData:
         """Return the ranges; see the base class."""
-        if not self._histograms:
+        if not self._has_samples:
             raise InvalidCalibration("No data is collected. Call collect_data with a calibration data reader first")
         skipped = [name for name, each in self._histograms.items() if each.skipped and not each.is_masked]
         if skipped:
@@ -319,6 +333,8 @@ class HistogramCalibrater(CalibraterBase):
         return TensorsData(self.calibration_method, {n: self._range(n, h) for n, h in self._histograms.items()})
 
     def _range(self, name: str, histogram: Histogram) -> TensorData:
+        if histogram.is_empty and not histogram.skipped:
+            return TensorData.of_nothing()
         if histogram.is_empty:
             _refuse_without_numbers(name)
         if histogram.is_masked and self.method != "distribution":  # nothing finite stands for what is masked

@@ -143,17 +143,17 @@ class QDQQuantizer(BaseQuantizer):
     # ------------------------------------------------------------------ what operators mark
     def quantize_activation_tensor(self, tensor_name: str) -> None:
         """Quantize a value by its own parameters, unless it is marked already."""
-        if self._is_quantizable(tensor_name):
+        if self.is_quantizable(tensor_name):
             self.tensors_to_quantize.setdefault(tensor_name, _Mark())
 
     def quantize_output_same_as_input(self, output_name: str, input_name: str, node_name: str) -> None:
         """Quantize a result by the parameters that its node's input has."""
-        if self._is_quantizable(output_name):
+        if self.is_quantizable(output_name):
             self.tensors_to_quantize[output_name] = _Mark(provider=(input_name, node_name))
 
     def quantize_weight_tensor(self, tensor_name: str) -> None:
         """Quantize a weight with one scale, unless it is marked already."""
-        if self._is_quantizable(tensor_name):
+        if self.is_quantizable(tensor_name):
             self.tensors_to_quantize.setdefault(tensor_name, _Mark(is_weight=True))
 
     def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int | None) -> None:
@@ -165,7 +165,7 @@ class QDQQuantizer(BaseQuantizer):
                     tensor_name
                 )  # operators of different layouts share it: an axis suits one of them
             axis = None if tensor_name in self._without_axis else axis
-            if self._is_quantizable(tensor_name):
+            if self.is_quantizable(tensor_name):
                 self.tensors_to_quantize[tensor_name] = _Mark(is_weight=True, axis=axis)
         else:
             log.warning("%r is no initializer: it is not quantized per channel", tensor_name)
@@ -261,7 +261,7 @@ class QDQQuantizer(BaseQuantizer):
         """Leave a node out."""
         self._removed.add(next(place for place, each in enumerate(self._nodes) if each is node))
 
-    def _is_quantizable(self, name: str) -> bool:
+    def is_quantizable(self, name: str) -> bool:
         """Return whether a value holds floats that can be rounded, and the model does not quantize it already."""
         is_free = name not in self._quantized_before and name not in self.values_in_reals
         return bool(name) and is_free and self.is_float_tensor(name)
@@ -538,21 +538,22 @@ class QDQQuantizer(BaseQuantizer):
                     self._write_conversion(name, names, self._store(name, found.converted, "_convert"), found.readers)
 
     # ------------------------------------------------------------------ biases
-    def _scale_of(self, name: str, node_name: str, bias_name: str) -> np.ndarray:
+    def _scale_of(self, name: str, node_name: str) -> np.ndarray | None:
+        """Return the scale of what a node reads, ``None`` for what stays in reals or finds its scale at run time."""
         if name in self.quantized_value_map:
             return self.array_of(self.quantized_value_map[name].of(node_name)[0])
-        if name in self._dequantized:
-            return self.array_of(self._dequantized[name].input[1])
-        raise InvalidQuantization(
-            f"the bias {bias_name!r} of node {node_name!r} cannot be quantized: {name!r} has no scale. Exclude the "
-            "node, or set extra_options['QuantizeBias'] to False"
-        )
+        scale = self._dequantized[name].input[1] if name in self._dequantized else ""
+        return self.array_of(scale) if self.is_input_a_initializer(scale) else None
 
     def _write_bias(self, name: str, bias: _Bias) -> None:
         if name in self.quantized_value_map:
             return
-        weight_scale = self._scale_of(bias.weight_name, bias.node_name, name)
-        input_scale = self._scale_of(bias.input_name, bias.node_name, name)
+        weight_scale = self._scale_of(bias.weight_name, bias.node_name)
+        input_scale = self._scale_of(bias.input_name, bias.node_name)
+        if weight_scale is None or input_scale is None:
+            other = bias.weight_name if weight_scale is None else bias.input_name
+            log.warning("the bias %r of node %r stays in reals: %r has no scale", name, bias.node_name, other)
+            return
         values = self.array_of(name)
         is_wide = values.dtype == np.float16 and self._needs_float32(values, input_scale, weight_scale, bias.factors)
         if is_wide:

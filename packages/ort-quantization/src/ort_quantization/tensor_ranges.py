@@ -61,6 +61,16 @@ class TensorData:
                 raise InvalidQuantization(f"{name!r} must be float32 or float16; found {found}")
             setattr(self, name, value)
 
+    @classmethod
+    def of_nothing(cls) -> TensorData:
+        """Return the range of a value that held no number in any sample, as a cache that begins empty."""
+        return cls(lowest=np.float32(np.inf), highest=np.float32(-np.inf))
+
+    @property
+    def is_of_nothing(self) -> bool:
+        """Whether there was no number."""
+        return hasattr(self, "lowest") and bool(np.all(np.asarray(self.lowest) > np.asarray(self.highest)))
+
     @property
     def range_value(self) -> tuple[np.ndarray, np.ndarray]:
         """The range."""

@@ -80,12 +80,13 @@ def mark_normalization(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_removable(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Leave out a Relu or Clip whose producer's range ends where its own does; else quantize it."""
+    """Leave out a Relu or Clip whose result is quantized by a range that ends where its own does; else quantize it."""
     name = node.input[0]
     if not quantizer.is_tensor_quantized(name):
         return
     is_kept = quantizer.is_activation_symmetric or quantizer.qdq_keep_removable_activations
-    is_removable = not is_kept and quantizer.is_clipped_by_range(node)
+    is_rounded = _marks_results(quantizer, node) and quantizer.is_quantizable(node.output[0])
+    is_removable = is_rounded and not is_kept and quantizer.is_clipped_by_range(node)
     if is_removable and quantizer.try_replacing_upstream_output(name, node.output[0]):
         quantizer.remove_node(node)
     else:
