@@ -262,3 +262,15 @@ def test_real_zero_points_come_closer_than_the_range() -> None:
         got = run(quantizer.model.model, x=np.eye(256, dtype=np.float32))[0]
         found[name] = float((np.abs(got - matrix) ** 0.7).mean())
     assert found["hqq"] < found["rtn"]
+
+
+def test_weights_on_a_grid_with_real_least_values_keep_theirs() -> None:
+    random = np.random.default_rng(7)
+    numbers = random.integers(0, 16, (4, 64, 16))
+    numbers[:, :2] = np.array([0, 15])[:, None]
+    scale, least = random.uniform(0.01, 0.02, (4, 1, 16)), random.uniform(-0.2, 0.05, (4, 1, 16))
+    matrix = (numbers * scale + least).astype(np.float32).reshape(256, 16)
+    model = model_of("g (float[n, 256] x) => (float[n, 16] y) { y = MatMul(x, w) }", w=matrix)
+    quantizer = MatMulNBitsQuantizer(model, block_size=64, algo_config=HQQWeightOnlyQuantConfig(64))
+    quantizer.process()
+    np.testing.assert_allclose(run(quantizer.model.model, x=np.eye(256, dtype=np.float32))[0], matrix, atol=1e-6)

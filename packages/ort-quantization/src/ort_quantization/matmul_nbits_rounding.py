@@ -144,7 +144,11 @@ def _least_squares(values: Array, weights: Array, numbers: Array, sums: tuple[Ar
 
 
 def half_quadratic(weight: Array, bits: int, block_size: int) -> Numbers:
-    """Return numbers with real zero points, moved from the range's own towards an error with few large values."""
+    """Return numbers with real zero points, moved from the range's own towards an error with few large values.
+
+    The range's own stays where nothing that the iteration visits loses less: weights that lie on such a grid already
+    keep their values.
+    """
     top = (1 << bits) - 1
 
     def method(blocks: Array) -> tuple[Array, Array, Array | None]:
@@ -152,7 +156,7 @@ def half_quadratic(weight: Array, bits: int, block_size: int) -> Numbers:
         least, most = values.min(axis=-1, keepdims=True), values.max(axis=-1, keepdims=True)
         spread = np.where(most > least, most - least, np.float32(top))
         inverse = np.minimum(np.float32(top) / spread, np.float32(_steepest(weight.dtype)))
-        point = _moved(values, inverse, np.round(-least * inverse), top)
+        point = _moved(values, inverse, -least * inverse, top)
         return np.clip(np.round(values * inverse + point), 0, top).astype(np.uint8), 1 / inverse, point
 
     return _by_groups(weight, bits, block_size, method)
@@ -163,13 +167,13 @@ def _steepest(dtype: np.dtype) -> float:
     return 2e4 if dtype == np.float16 else 1e30
 
 
-def _moved(values: Array, inverse: Array, point: Array, top: int) -> Array:
-    """Return the zero points with the least mean error among those that the iteration visits."""
+def _moved(values: Array, inverse: Array, start: Array, top: int) -> Array:
+    """Return the zero points with the least mean error among a start and those that the iteration visits."""
+    point = np.round(start)
     best_error, best = np.full(point.shape, np.inf, np.float32), point
     beta = _BETA
     for _ in range(_ITERATIONS):
-        numbers = np.clip(np.round(values * inverse + point), 0, top)
-        left = values - (numbers - point) / inverse
+        numbers, left = _numbers_and_loss(values, inverse, point, top)
         size = np.abs(left)
         error = size.mean(axis=-1, keepdims=True)
         best = np.where(error < best_error, point, best)
@@ -179,7 +183,13 @@ def _moved(values: Array, inverse: Array, point: Array, top: int) -> Array:
         sparse = np.sign(left) * np.maximum(size - (size + np.float32(1e-8)) ** (_NORM - 1) / np.float32(beta), 0)
         point = np.mean(numbers - (values - sparse) * inverse, axis=-1, keepdims=True)
         beta *= _GROWTH
-    return best
+    own_error = np.abs(_numbers_and_loss(values, inverse, start, top)[1]).mean(axis=-1, keepdims=True)
+    return np.where(own_error < best_error, start, best)
+
+
+def _numbers_and_loss(values: Array, inverse: Array, point: Array, top: int) -> tuple[Array, Array]:
+    numbers = np.clip(np.round(values * inverse + point), 0, top)
+    return numbers, values - (numbers - point) / inverse
 
 
 def _range(blocks: Array) -> tuple[Array, Array]:
