@@ -102,6 +102,93 @@ METHODS: dict[str, Callable[[Reader], WeightOnlyQuantConfig]] = {
 }
 
 
+def branching() -> ModelProto:
+    """Return a model with products in a branch, one of a value of the branch, one of a value around."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (bool c, float[n, 64] x) => (float[n, 64] y) {
+            t = Relu(x)
+            y = If(c) <then_branch = then () => (float[n, 64] p) {
+                          a = Mul(t, sizes) [inside] b = MatMul(a, w) d = MatMul(t, w) p = Add(b, d) },
+                       else_branch = other () => (float[n, 64] q) { a = Neg(t) q = MatMul(a, w) }>
+        }""")
+    random = np.random.default_rng(9)
+    weight = (random.normal(size=(64, 64)) / 8).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    sizes = np.exp(random.normal(size=64) * 1.5).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(sizes, "sizes"))
+    return proto
+
+
+def turning() -> ModelProto:
+    """Return a model whose products lie in a Loop, and in a Scan: each turn multiplies what the one before gave."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (int64 turns, float[n, 64] x) => (float[n, 64] y, float[k, 64] z) {
+            y = Loop(turns, , x) <body = turn (int64 i, bool go, float[n, 64] s) => (bool on, float[n, 64] e) {
+                on = Identity(go) a = Mul(s, sizes) m = MatMul(a, w) e = Tanh(m) }>
+            start = ReduceMean <keepdims = 0> (x, axes)
+            last, z = Scan <num_scan_inputs = 1, body = step (float[64] h, float[64] r) => (float[64] g, float[64] o) {
+                f = Add(h, r) j = Unsqueeze(f, axes) u = Mul(j, sizes) v = MatMul(u, w) o = Squeeze(v, axes)
+                g = Tanh(o) }> (start, x)
+        }""")
+    proto.graph.initializer.extend(branching().graph.initializer)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([0]), "axes"))
+    return proto
+
+
+@pytest.mark.parametrize("kind", ["If", "Loop and Scan"])
+@pytest.mark.parametrize("method", ["gptq", "awq both"])
+def test_operands_inside_bodies_are_seen(kind: str, method: str, caplog: pytest.LogCaptureFixture) -> None:
+    proto = branching() if kind == "If" else turning()
+    more = [{"c": np.array(place % 2 == 0)} if kind == "If" else {"turns": np.array(2)} for place in range(12)]
+    data = [{**first, **each} for first, each in zip(more, samples(12), strict=True)]
+    before = proto.SerializeToString()
+    errors = {}
+    for config in (RTNWeightOnlyQuantConfig(), METHODS[method](Reader(data[:6]))):
+        quantizer = MatMulNBitsQuantizer(ModelProto.FromString(before), block_size=32, algo_config=config)
+        quantizer.process()
+        small = quantizer.model.model
+        onnx.checker.check_model(small)
+        pairs = [
+            (got, want) for each in data[6:8] for got, want in zip(run(small, each), run(proto, each), strict=True)
+        ]
+        errors[config.algorithm] = sum(float(((got - want) ** 2).sum()) for got, want in pairs)
+        for mine, other in zip(
+            ort_core.InferenceSession(small.SerializeToString()).run(None, data[6]), run(small, data[6])
+        ):
+            np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
+    assert "rounded to nearest" not in caplog.text
+    assert errors.pop("RTN") > 1.2 * max(errors.values())
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq scales"])
+def test_a_weight_that_two_products_multiply_with_one_value_is_quantized_once(method: str) -> None:
+    proto = model()
+    proto.graph.node[2].input[1] = "w"  # k = MatMul(a, w), as q is
+    want = run(proto, samples()[0])
+    quantizer = MatMulNBitsQuantizer(proto, block_size=32, algo_config=METHODS[method](Reader(samples())))
+    quantizer.process()
+    names = [each.name for each in quantizer.model.model.graph.initializer]
+    assert len([name for name in names if name.startswith("w_Q4")]) == 1
+    for got, exact in zip(run(quantizer.model.model, samples()[0]), want, strict=True):
+        assert np.linalg.norm(got - exact) < 0.1 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq scales"])
+def test_nodes_with_settings_of_their_own_share_an_operand(method: str) -> None:
+    proto = model()
+    proto.graph.node[2].input[1] = "w"
+    proto.graph.node[1].name, proto.graph.node[2].name = "first", "second"
+    want = run(proto, samples()[0])
+    config = METHODS[method](Reader(samples()))
+    config.customized_weight_config = {"second": {"bits": 8}}
+    quantizer = MatMulNBitsQuantizer(proto, block_size=32, algo_config=config)
+    quantizer.process()
+    bits = [each.i for node in quantizer.model.model.graph.node for each in node.attribute if each.name == "bits"]
+    assert sorted(bits) == [4, 4, 8]
+    for got, exact in zip(run(quantizer.model.model, samples()[0]), want, strict=True):
+        assert np.linalg.norm(got - exact) < 0.1 * np.linalg.norm(exact)
+
+
 @pytest.fixture(scope="module")
 def rounded() -> float:
     """The error of rounding to nearest."""
@@ -221,19 +308,12 @@ def test_a_model_in_files_is_captured_where_it_lies(tmp_path: Path) -> None:
 
 
 def test_products_that_no_run_shows_are_rounded(caplog: pytest.LogCaptureFixture) -> None:
-    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
-        g (bool c, float[n, 64] x) => (float[n, 64] y) {
-            t = MatMul(x, w)
-            y = If(c) <then_branch = a () => (float[n, 64] p) { p = MatMul(t, w) },
-                       else_branch = b () => (float[n, 64] q) { q = Neg(t) }>
-        }""")
-    weight = (np.random.default_rng(9).normal(size=(64, 64)) / 8).astype(np.float32)
-    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    data = [{"c": np.array(True), **each} for each in samples()]
+    proto = branching()
+    data = [{"c": np.array(False), **each} for each in samples()]
     quantizer = MatMulNBitsQuantizer(proto, block_size=32, algo_config=METHODS["gptq"](Reader(data)))
     quantizer.process()
-    assert "rounded to nearest" in caplog.text
-    run(quantizer.model.model, data[0])
+    assert "no run shows the operand 'a' of node 'inside'" in caplog.text
+    assert run(quantizer.model.model, data[0])[0].shape == data[0]["x"].shape
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,14 @@ class SubgraphOutputsState:
         is_chosen: whether the values around a node are wanted.
         extremes_only: an output is the least and the greatest number, not all of them.
         opset: of the model.
+        names: the values that are wanted; all around such nodes by default.
     """
 
     is_chosen: Callable[[NodeProto], bool]
     extremes_only: bool
     opset: int
     numbers: itertools.count[int] = field(default_factory=itertools.count)
+    names: frozenset[str] | None = None
 
     def new_name(self, tensor: str) -> str:
         """Return a name that no value has."""
@@ -89,6 +91,7 @@ def _outputs_inside(
         for node in body.node
         if state.is_chosen(node)
         for name in (*node.input, *node.output)
+        if state.names is None or name in state.names
         if name in inside and name not in constant and inside[name].type.tensor_type.elem_type in _FLOATS
     ]
     added = add_subgraph_outputs(body, known, state) if is_nested else []

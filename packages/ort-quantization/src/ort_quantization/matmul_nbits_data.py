@@ -1,7 +1,7 @@
 """Methods that use data: weights are quantized by what runs of the model show of their operands.
 
 Products that read one value share its statistics; as many values are looked at in one pass over the data as a limit of
-memory allows. Where an operand cannot be seen, inside graphs of control flow, weights are rounded to nearest.
+memory allows. Where no run shows an operand, in a branch that no sample takes, weights are rounded to nearest.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto
 
 from ort_quantization.activation_capture import Providers, Samples
+from ort_quantization.body_capture import Operand
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.matmul_nbits_awq import channel_scales, with_cut_ranges
 from ort_quantization.matmul_nbits_blocks import Array, Numbers
@@ -25,13 +26,14 @@ from ort_quantization.matmul_nbits_configs import (
 from ort_quantization.matmul_nbits_gptq import GptqSettings, gptq
 from ort_quantization.matmul_nbits_nodes import weight_array
 from ort_quantization.matmul_nbits_rounding import round_to_nearest
+from ort_quantization.matmul_nbits_settings import Settings
 from ort_quantization.matmul_nbits_sites import Site
 from ort_quantization.matmul_nbits_statistics import OperandState, operand_states, passes
 from ort_quantization.model_files import read_tensor
 
 log = logging.getLogger(__name__)
 
-Key = tuple[int, str, str]  # graph of the weight, its name, its operand
+Key = tuple[int, str, Operand, Settings]  # graph of the weight, its name, its operand, how it is quantized
 
 
 @dataclass(slots=True)
@@ -40,16 +42,21 @@ class FoundState:
 
     Attributes:
         numbers: quantized weights.
-        divisors: factors (K,) that operands are divided by, by their names.
+        divisors: factors (K,) that operands are divided by.
     """
 
     numbers: dict[Key, Numbers]
-    divisors: dict[str, Array]
+    divisors: dict[Operand, Array]
 
 
 def key_of(site: Site) -> Key:
-    """Return what a weight and its operand are known by."""
-    return id(site.owner), site.tensor.name, site.operand
+    """Return what a weight, its operand and its settings are known by."""
+    return id(site.owner), site.tensor.name, operand_of(site), site.settings
+
+
+def operand_of(site: Site) -> Operand:
+    """Return what the operand of a product is known by."""
+    return id(site.source), site.operand
 
 
 def quantized_by_data(
@@ -82,21 +89,26 @@ def quantized_by_data(
         for part in passes(channels, limit_nbytes):
             states = operand_states(model, folder, part, samples, providers)
             for operand in part:
-                _quantize_group(groups[operand], states.pop(operand), folder, config, found)
+                if operand in states:
+                    _quantize_group(groups[operand], states.pop(operand), folder, config, found)
+                else:
+                    _tell_of_unseen(groups[operand])
     return found
 
 
-def _by_operand(sites: list[Site]) -> dict[str, list[Site]]:
-    groups: dict[str, list[Site]] = {}
+def _by_operand(sites: list[Site]) -> dict[Operand, list[Site]]:
+    groups: dict[Operand, list[Site]] = {}
     for site in sites:
-        if site.is_main:
-            groups.setdefault(site.operand, []).append(site)
-        else:
-            log.warning(
-                "the operand of node %r lies inside a graph of control flow, where no run shows it: its weight is "
-                "rounded to nearest", site.node.name,
-            )  # fmt: skip
+        groups.setdefault(operand_of(site), []).append(site)
     return groups
+
+
+def _tell_of_unseen(group: list[Site]) -> None:
+    for site in group:
+        log.warning(
+            "no run shows the operand %r of node %r, which lies inside a graph of control flow: its weight is rounded "
+            "to nearest", site.operand, site.node.name,
+        )  # fmt: skip
 
 
 def _quantize_group(
@@ -118,7 +130,7 @@ def _quantize_group(
     if config.calibration_method != "awq_clip":
         scales = channel_scales([weight for _, weight in _weights(group, folder)], state, group[0].settings)
     if scales is not None:
-        found.divisors[group[0].operand] = scales
+        found.divisors[operand_of(group[0])] = scales
         state = _divided(state, scales)
     for site, weight in _weights(group, folder):
         scaled = weight if scales is None else weight.astype(np.float32) * scales[:, None]

@@ -7,6 +7,7 @@ is goes from file to file when the model is saved. As a command: ``python -m ort
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from ort_quantization.activation_capture import Providers
+from ort_quantization.body_capture import Operand
 from ort_quantization.matmul_nbits_blocks import LinearBlocks, Numbers, PackedBlocks, linear_blocks, packed_blocks
 from ort_quantization.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
@@ -26,7 +28,7 @@ from ort_quantization.matmul_nbits_configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_data import FoundState, key_of, matrix_of, nearest, quantized_by_data
+from ort_quantization.matmul_nbits_data import FoundState, key_of, matrix_of, nearest, operand_of, quantized_by_data
 from ort_quantization.matmul_nbits_gather import quantized_rows
 from ort_quantization.matmul_nbits_nodes import (
     StoredWeight,
@@ -169,17 +171,15 @@ class _Replacement:
 
     def __init__(self, model: ModelProto, folder: str, config: WeightOnlyQuantConfig, found: FoundState) -> None:
         self._model, self._folder, self._config, self._found = model, folder, config, found
+        self._by_data = frozenset(found.numbers)  # these are let go one by one
         self._names = TakenNames(model)
         self._smoothing = Smoothing(model, folder, self._names)
         self._stored: dict[tuple[object, ...], StoredWeight | tuple[str, ...]] = {}
-        self._smoothed: dict[str, str] = {}
+        self._smoothed: dict[tuple[object, ...], str] = {}
 
     def nodes(self, sites: list[Site]) -> dict[int, list[NodeProto]]:
         """Return what stands for each site's node, by the node's number (``id``)."""
-        readers: dict[str, int] = {}
-        for site in sites:
-            if key_of(site) in self._found.numbers:
-                readers[site.operand] = readers.get(site.operand, 0) + 1
+        readers = Counter(operand_of(site) for site in sites if key_of(site) in self._by_data)
         replaced = {}
         for site in sites:
             if site.node.op_type == "Gather":
@@ -190,22 +190,26 @@ class _Replacement:
                 replaced[id(site.node)] = before + product_nodes(site.node, stored, site.added_axes, self._names)
         return replaced
 
-    def _smooth(self, site: Site, readers: dict[str, int]) -> list[NodeProto]:
-        """Let a node read its operand divided; return the node that divides it, in front of its first reader."""
-        operand = site.operand
+    def _smooth(self, site: Site, readers: Counter[Operand]) -> list[NodeProto]:
+        """Let a node read its operand divided; return the node that divides it, before its graph's first reader."""
+        operand = operand_of(site)
         divisors = self._found.divisors.get(operand)
-        if divisors is None or key_of(site) not in self._found.numbers:
+        if divisors is None or key_of(site) not in self._by_data:
             return []
         before: list[NodeProto] = []
-        if operand not in self._smoothed:
-            self._smoothed[operand], made = self._smoothing.divide(operand, readers[operand], divisors)
+        in_graph = *operand, id(site.graph)  # a node inside a branch divides for that branch alone
+        if operand not in self._smoothed and in_graph not in self._smoothed:
+            is_main = site.source is self._model.graph
+            count = readers[operand] if is_main else 0
+            name, made = self._smoothing.divide(site.operand, count, divisors, site.tensor.data_type)
+            self._smoothed[operand if made is None else in_graph] = name
             before = [made] if made is not None else []
-        site.node.input[0] = self._smoothed[operand]
+        site.node.input[0] = self._smoothed.get(in_graph, self._smoothed.get(operand, ""))
         return before
 
     def _product(self, site: Site) -> StoredWeight:
-        is_own = key_of(site) in self._found.numbers
-        key = (*key_of(site)[:2], site.settings, site.operand if is_own else None)
+        is_own = key_of(site) in self._by_data
+        key = key_of(site) if is_own else (*key_of(site)[:2], None, site.settings)
         if key not in self._stored:
             blocks = self._blocks(site)
             where = site.owner, site.tensor.name

@@ -24,7 +24,8 @@ class Site:
         node: in the model.
         tensor: its weight.
         owner: the graph that holds the weight.
-        is_main: whether the node stands in the model's main graph, where runs can show its operand.
+        graph: that the node stands in.
+        source: the graph that gives its operand.
         added_axes: rank that the result has at least, because of leading axes of the weight; 0: none.
         settings: how the weight is quantized.
         operand: what the weight of a MatMul meets, before the model is changed.
@@ -33,7 +34,8 @@ class Site:
     node: NodeProto
     tensor: TensorProto
     owner: GraphProto
-    is_main: bool
+    graph: GraphProto
+    source: GraphProto
     added_axes: int
     settings: Settings
     operand: str
@@ -58,6 +60,7 @@ class Scope:
         values = [*graph.input, *graph.value_info, *graph.output]
         self._ranks = {each.name: _rank(each) for each in reversed(values)}
         self._made = {name for node in graph.node for name in node.output}
+        self._given = {each.name for each in graph.input}
 
     def find(self, name: str) -> tuple[TensorProto, GraphProto] | None:
         """Return a tensor and the graph that holds it, ``None`` for what is no constant."""
@@ -66,6 +69,11 @@ class Scope:
         if self.outer is None or name in self._made:
             return None
         return self.outer.find(name)
+
+    def source(self, name: str) -> GraphProto:
+        """Return the graph that gives a value: the innermost that makes or takes it."""
+        is_own = name in self._made or name in self._given or name in self._tensors
+        return self.graph if is_own or self.outer is None else self.outer.source(name)
 
     def rank(self, name: str) -> int | None:
         """Return the rank of a value where it is stated."""
@@ -119,9 +127,10 @@ def _site(node: NodeProto, scope: Scope, settings: Settings, opset: int) -> Site
         return "its weight is neither float32 nor float16 nor bfloat16"
     if 0 in tensor.dims:
         return "its weight is empty"
-    is_main = scope.outer is None
+    source = scope.source(node.input[1 - place])
     if node.op_type == "Gather":
-        return Site(node, tensor, owner, is_main, 0, settings, "") if settings.bits != 2 else "Gather has 4 or 8 bits"
+        found = Site(node, tensor, owner, scope.graph, source, 0, settings, "")
+        return found if settings.bits != 2 else "Gather has 4 or 8 bits"
     rank, operand_rank = len(tensor.dims), scope.rank(node.input[0])
     if rank < 2 or any(each != 1 for each in tensor.dims[:-2]):
         return f"its weight of shape {list(tensor.dims)} is not one matrix"
@@ -130,7 +139,7 @@ def _site(node: NodeProto, scope: Scope, settings: Settings, opset: int) -> Site
     added = rank if rank > 2 and (operand_rank is None or operand_rank < rank) else 0
     if added and opset < 8:
         return "Expand, which gives the result its leading axes, came with opset 8"
-    return Site(node, tensor, owner, is_main, added, settings, node.input[0])
+    return Site(node, tensor, owner, scope.graph, source, added, settings, node.input[0])
 
 
 def _rank(value: ValueInfoProto) -> int | None:

@@ -33,13 +33,14 @@ class Smoothing:
         self._tensors = {each.name: each for each in model.graph.initializer}
         self._maker = {name: node for node in model.graph.node for name in node.output[:1]}
 
-    def divide(self, operand: str, readers: int, factors: np.ndarray) -> tuple[str, NodeProto | None]:
+    def divide(self, operand: str, readers: int, factors: np.ndarray, kind: int) -> tuple[str, NodeProto | None]:
         """Divide a value for some of its readers.
 
         Args:
             operand: the value.
             readers: how many nodes read it so.
             factors: positive (K,).
+            kind: element type of the value.
 
         Returns:
             The name that these read from now on, and the node that makes it, ``None`` where none is needed.
@@ -49,7 +50,6 @@ class Smoothing:
             return operand, None
         name = self._names.new(operand + "_smoothed")
         factor = self._names.new(operand + "_smoothing")
-        kind = self._kind_of(operand)
         self._graph.initializer.append(_tensor(1 / factors, kind, factor))
         return name, helper.make_node("Mul", [operand, factor], [name])
 
@@ -75,15 +75,6 @@ class Smoothing:
         if any(each.name == "axis" and each.i != -1 for each in maker.attribute):
             return []
         return [place for place in _GAINS.get(maker.op_type, ()) if place < len(maker.input) and maker.input[place]]
-
-    def _kind_of(self, operand: str) -> int:
-        """Return the element type of a value: that of the float weights it meets."""
-        for node in self._graph.node:
-            if operand in node.input:
-                for name in node.input:
-                    if name in self._tensors and self._tensors[name].data_type != TensorProto.INT64:
-                        return self._tensors[name].data_type
-        return TensorProto.FLOAT
 
 
 def _is_gain(tensor: TensorProto, channels: int) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import ModelProto
 
-from ort_quantization.activation_capture import Providers, Samples, captured
+from ort_quantization.activation_capture import Providers, Samples
+from ort_quantization.body_capture import Operand, captured_anywhere
 from ort_quantization.errors import InvalidCalibration
 
 _PIECE = 1 << 14  # rows of an operand that are multiplied at once
@@ -66,34 +67,34 @@ class OperandState:
         return self.sizes / max(self.count, 1)
 
 
-def passes(channels: Mapping[str, int], limit_nbytes: int) -> Iterator[dict[str, int]]:
-    """Yield groups of operands (channels by name) whose sums fit a limit; one always fits."""
-    group: dict[str, int] = {}
+def passes(channels: Mapping[Operand, int], limit_nbytes: int) -> Iterator[dict[Operand, int]]:
+    """Yield groups of operands (channels of each) whose sums fit a limit; one always fits."""
+    group: dict[Operand, int] = {}
     nbytes = 0
-    for name, count in channels.items():
+    for operand, count in channels.items():
         needed = 8 * count * count
         if group and nbytes + needed > limit_nbytes:
             yield group
             group, nbytes = {}, 0
-        group[name] = count
+        group[operand] = count
         nbytes += needed
     if group:
         yield group
 
 
 def operand_states(
-    model: ModelProto, folder: str, channels: Mapping[str, int], samples: Samples, providers: Providers | None
-) -> dict[str, OperandState]:
-    """Return the sums of operands over all samples.
+    model: ModelProto, folder: str, channels: Mapping[Operand, int], samples: Samples, providers: Providers | None
+) -> dict[Operand, OperandState]:
+    """Return the sums of operands over all samples; those in bodies that no sample reaches have none.
 
     Raises:
         InvalidCalibration: there are no samples, or values that nothing follows from.
     """
-    states = {name: OperandState.of_channels(count) for name, count in channels.items()}
-    for values in captured(model, folder, list(channels), iter(samples), providers):
-        for name, value in values.items():
-            states[name].add(name, value)
-    empty = [name for name, state in states.items() if not state.count]
+    states = {operand: OperandState.of_channels(count) for operand, count in channels.items()}
+    for values in captured_anywhere(model, folder, channels, samples, providers):
+        for operand, value in values.items():
+            states[operand].add(operand[1], value)
+    empty = [name for (graph, name), state in states.items() if not state.count and graph == id(model.graph)]
     if empty:
         raise InvalidCalibration(f"no sample shows a row of {', '.join(map(repr, empty))}")
-    return states
+    return {operand: state for operand, state in states.items() if state.count}

@@ -106,7 +106,8 @@ def smooth(
     added = []
     for operand, products in groups.items():
         factors = _factors(peaks[operand], [_rows(each, folder) for each in products], alpha)
-        name, node = smoothing.divide(operand, len(products) if is_folded else -1, factors)
+        kind = products[0].weight.data_type
+        name, node = smoothing.divide(operand, len(products) if is_folded else -1, factors, kind)
         for product in products:
             _scale_weight(model, product, folder, factors, names)
             product.node.input[0] = name
