@@ -319,14 +319,14 @@ class BaseQuantizer:
                     and self.model.is_graph_output(node.output[0])
                     and node.output[0] in ranges
                 ):
-                    ranges[node.output[0]] = TensorData(lowest=np.float32(0), highest=np.float32(1))
+                    ranges[node.output[0]] = _shares(ranges[node.output[0]])
         for node in self.model.nodes():
             if node.op_type not in ("Clip", "Relu", "Softmax") or not self.should_quantize_node(node):
                 continue
             given = node.output[0]
             if node.op_type == "Softmax":
                 if given in ranges:
-                    ranges[given] = TensorData(lowest=np.float32(0), highest=np.float32(1))
+                    ranges[given] = _shares(ranges[given])
             elif self.is_only_reader(node) and node.input[0] in ranges and given in ranges:
                 ranges[node.input[0]] = ranges[given]
 
@@ -400,6 +400,12 @@ class BaseQuantizer:
         axis = len(shape) - 1 if stored.size > 1 else None  # channels are the last axis: a bias may be (1, N)
         found = Parameters(stored, zero_point, TensorProto.INT32, axis)
         return found, numpy_helper.from_array(whole.reshape(shape), name + "_quantized")
+
+
+def _shares(found: TensorData) -> TensorData:
+    """Return the range from 0 to 1 in the type of another one, that of the value: its scale has that type, too."""
+    dtype = np.asarray(found.range_value[0]).dtype.type
+    return TensorData(lowest=dtype(0), highest=dtype(1))
 
 
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:

@@ -133,6 +133,8 @@ class Histogram:
     def _exact(self, low: float, high: float, num_bins: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if low == high:  # one number only
             low, high = low - 0.5, high + 0.5
+        if (high - low) / num_bins <= 2 * np.spacing(values.dtype.type(max(abs(low), abs(high)))):
+            values = values.astype(np.float64)  # its own type has no numbers between the ends of bins so small
         counts, edges = np.histogram(values, num_bins, (low, high))
         return counts, edges.astype(self.dtype)
 

@@ -98,7 +98,8 @@ def by_distribution(histogram: Histogram, num_bins: int, scenario: str) -> Tenso
         scenario: ``same``: of the numbers; ``p3``: of their cube roots.
     """
     counts, edges = histogram.between(-histogram.reach, histogram.reach, num_bins)
-    middles = (edges[:-1] + edges[1:]) * 0.5
+    wide = edges.astype(np.promote_types(edges.dtype, np.float32))  # squares of float16 overflow from 256 on
+    middles = (wide[:-1] + wide[1:]) * 0.5
     if scenario == "p3":
         middles = np.cbrt(middles)
     total = counts.sum()
