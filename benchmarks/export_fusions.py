@@ -39,7 +39,10 @@ MODEL_TYPES = {  # onnxruntime's type for each architecture; others are of BERT'
 ATTENTION_HEADS, HIDDEN_SIZE = 4, 32  # of all the small configurations
 ROTATIONS = frozenset({"RotaryEmbedding"})
 ACTIVATIONS = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu"})
-KINDS = {"attentions": ATTENTIONS, "norms": NORMS, "rotations": ROTATIONS, "activations": ACTIVATIONS}
+EXPERTS = frozenset({"MoE", "QMoE"})
+KINDS = {
+    "attentions": ATTENTIONS, "norms": NORMS, "rotations": ROTATIONS, "activations": ACTIVATIONS, "experts": EXPERTS,
+}  # fmt: skip
 TURNS, RUNS = 15, 10
 EQUAL = 2e-3  # of the largest result: random weights let errors of float32 grow to a few parts in ten thousand
 
@@ -131,6 +134,7 @@ def pieces_of(path: Path) -> dict[str, int]:
         "norms": report.num_norms + len(report.unfused_of("norm")),
         "rotations": sum(whole.fused.get(each, 0) for each in ROTATIONS) + len(whole.unfused_of("rotation")),
         "activations": sum(whole.fused.get(each, 0) for each in ACTIVATIONS) + left.count("Erf"),
+        "experts": sum(whole.fused.get(each, 0) for each in EXPERTS) + len(whole.unfused_of("experts")),
         "nodes": report.nodes_before,
     }
 

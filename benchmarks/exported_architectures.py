@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from further_architectures import FURTHER
 from more_architectures import ROWS
 
 STYLES = tuple((attention, exporter) for attention in ("eager", "sdpa") for exporter in ("torchscript", "dynamo"))
@@ -35,7 +36,7 @@ class Architecture:
 
     model: str
     config: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] | Callable[[], Mapping[str, Any]]  # a call where a part has its own class
     inputs: Callable[[], dict[str, torch.Tensor]]
     output: str = "last_hidden_state"
     seals: tuple[str, ...] = ()  # axes that must keep their size
@@ -160,7 +161,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
 }  # fmt: skip
 
-MORE = {name: Architecture(*row) for name, row in ROWS.items()}
+MORE = {name: Architecture(*row) for name, row in (ROWS | FURTHER).items()}
 
 
 class OneOutput(torch.nn.Module):
@@ -178,8 +179,9 @@ class OneOutput(torch.nn.Module):
 def build(architecture: Architecture, attention: str) -> torch.nn.Module:
     """Return the model with random weights; norms and biases are drawn, too, so that none of them is one or zero."""
     torch.manual_seed(1)
-    config = getattr(transformers, architecture.config)(**architecture.settings)
-    experts = {"experts_implementation": "batched_mm"} if "num_experts_per_tok" in architecture.settings else {}
+    settings = architecture.settings() if callable(architecture.settings) else architecture.settings
+    config = getattr(transformers, architecture.config)(**settings)
+    experts = {"experts_implementation": "batched_mm"} if "num_experts_per_tok" in settings else {}
     made = getattr(transformers, architecture.model)
     model = made._from_config(config, attn_implementation=attention, **experts).eval()  # loops over experts are data
     for parameter in model.parameters():
@@ -226,17 +228,18 @@ def main() -> None:
     """Export what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(ARCHITECTURES))
-    parser.add_argument("--more", action="store_true", help="the architectures of more_architectures.py")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--more", action="store_true", help="the architectures that no fusion was written for")
+    parser.add_argument("--styles", nargs="*", default=["_".join(each) for each in STYLES])
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     failed_file = asked.folder / "FAILED.json"
     failed = json.loads(failed_file.read_text()) if failed_file.exists() else {}
     known = MORE if asked.more else ARCHITECTURES
-    for name in known if asked.more else asked.only:
-        for attention, exporter in STYLES:
-            style = f"{attention}_{exporter}"
+    for name in asked.only or known:
+        for style in asked.styles:
+            attention, exporter = style.split("_")
             path = asked.folder / f"{name}.{style}.onnx"
             try:
                 export(known[name], attention, exporter, path)

@@ -55,6 +55,7 @@ class FusionOptions:
         self.group_norm_channels_last = True
         self.attention_mask_format = AttentionMaskFormat.AttentionMask
         self.attention_op_type: AttentionOpType | None = None
+        self.enable_experts = True  # not onnxruntime's
         self.use_standard_operators = False  # not onnxruntime's: write ai.onnx's operators, at opset 23 or later
         if model_type == "bert":
             self.attention_mask_format = AttentionMaskFormat.MaskIndexEnd
@@ -120,7 +121,7 @@ _SWITCHED_OFF = {
     "disable_rotary_embeddings": "enable_rotary_embeddings", "disable_attention": "enable_attention",
     "disable_skip_layer_norm": "enable_skip_layer_norm", "disable_embed_layer_norm": "enable_embed_layer_norm",
     "disable_bias_skip_layer_norm": "enable_bias_skip_layer_norm", "disable_bias_gelu": "enable_bias_gelu",
-    "disable_shape_inference": "enable_shape_inference",
+    "disable_shape_inference": "enable_shape_inference", "disable_experts": "enable_experts",
 }  # fmt: skip
 _SWITCHED_ON = {
     "enable_gelu_approximation": "enable_gelu_approximation", "enable_gemm_fast_gelu": "enable_gemm_fast_gelu",
@@ -139,6 +140,7 @@ _FLAGS = {
     "disable_embed_layer_norm": "leave embeddings as they are",
     "disable_bias_skip_layer_norm": "leave biases in front of skips as they are",
     "disable_bias_gelu": "leave biases in front of GELUs as they are",
+    "disable_experts": "leave mixtures of experts as they are",
     "disable_layer_norm": "leave norms as they are",
     "disable_gelu": "leave GELUs as they are",
     "enable_gelu_approximation": "compute GELUs by tanh",

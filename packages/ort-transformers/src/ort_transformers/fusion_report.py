@@ -22,6 +22,7 @@ NORMS = frozenset(
 )  # fmt: skip
 _STEPS_TO_VALUES = frozenset({"Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul"})
 _STEPS_TO_ROOT = frozenset({"Add", "Cast"})
+_WIDTH = 60  # nodes between the matrices of an expert and the sum over experts, of the exports looked at, and more
 _DEPTH = 6  # nodes between a softmax and the product with values, of the exports that were looked at, and some more
 
 
@@ -72,11 +73,12 @@ def report_of(done: OptimizedProto) -> FusionReport:
     fused = {name: count for name, count in statistics.items() if name in ATTENTIONS | NORMS | _OTHERS}
     unfused = (
         *_attentions(model, done.misses), *_norms(model, done.misses), *_rotations(model, done.misses),
+        *_experts(model, done.misses),
     )  # fmt: skip
     return FusionReport(fused, unfused, dict(done.counts), done.nodes_before, done.nodes_after)
 
 
-_OTHERS = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"})
+_OTHERS = frozenset({"MoE", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"})
 
 
 def _attentions(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
@@ -139,6 +141,31 @@ def _rotations(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfus
         turned = (makers.get(name) for each in products for name in each.input)
         if len(products) == 2 and any(each is not None and _is_quarter_turn(each, makers) for each in turned):
             yield Unfused("rotation", node.name, _reason(misses, (node.name,), ("RotaryEmbedding",)))
+
+
+def _experts(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
+    """Find sums behind products with gathered matrices: those of experts in pieces."""
+    readers = model.input_name_to_nodes()
+    tables = {each.name for each in model.model.graph.initializer if len(each.dims) == 3}
+    sums: dict[str, None] = {}
+    for node in model.nodes():
+        is_gathered = node.op_type in ("Gather", "GatherND") and node.input[0] in tables
+        if is_gathered and any(each.op_type == "MatMul" for each in readers.get(node.output[0], [])):
+            sums |= dict.fromkeys(_sum_behind(node, readers))
+    yield from (Unfused("experts", name, _reason(misses, (name,), ("Expert",))) for name in sums)
+
+
+def _sum_behind(node: onnx.NodeProto, readers: Readers) -> Iterable[str]:
+    """Return the name of the nearest sum behind a node, if there is one."""
+    waiting, seen = [node], {node.name}
+    while waiting and len(seen) < _WIDTH:
+        current = waiting.pop(0)
+        if current.op_type == "ReduceSum":
+            yield current.name
+            return
+        children = [each for name in current.output for each in readers.get(name, []) if each.name not in seen]
+        seen.update(each.name for each in children)
+        waiting += children
 
 
 def _is_quarter_turn(node: onnx.NodeProto, makers: Makers) -> bool:

@@ -18,6 +18,7 @@ from ort_core.plugin.passes import (
     EXTENDED_PASSES,
     AttentionFusion,
     AttentionTarget,
+    ExpertFusion,
     Level,
     Pass,
     RotaryEmbeddingFusion,
@@ -30,6 +31,7 @@ from ort_transformers.fusion_report import FusionReport, report_of
 MICROSOFT = "com.microsoft"
 ATTENTION = "AttentionFusion"
 _SWITCHES = {  # the passes of each option; those without one always run
+    "enable_experts": ("ExpertFusion",),
     "enable_gelu": ("GeluFusionL2", "FastGeluFusion", "QuickGeluFusion"),
     "enable_layer_norm": ("LayerNormFusionL2", "SimplifiedLayerNormFusion"),
     "enable_rotary_embeddings": ("RotaryEmbeddingFusion",),
@@ -43,6 +45,7 @@ _SWITCHES = {  # the passes of each option; those without one always run
 _BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("LayerNormFusionL1",)}
 
 
+EXPERTS = RulePass("ExpertFusion", [ExpertFusion()], Level.EXTENDED)  # before activations become operators of their own
 STANDARD_OPSET = 23
 STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
     *(each for each in EXTENDED_PASSES if each.name == "SimplifiedLayerNormFusion"),
@@ -112,7 +115,7 @@ def fusion_passes(options: FusionOptions) -> Sequence[Pass]:
     if options.use_standard_operators:
         return [each for each in STANDARD_PASSES if each.name in wanted]
     chosen = {ATTENTION: RulePass(ATTENTION, [AttentionFusion(targets=attention_targets(options))], Level.EXTENDED)}
-    return [chosen.get(each.name, each) for each in EXTENDED_PASSES if each.name in wanted]
+    return [chosen.get(each.name, each) for each in (EXPERTS, *EXTENDED_PASSES) if each.name in wanted]
 
 
 def attention_targets(options: FusionOptions) -> frozenset[AttentionTarget]:

@@ -135,3 +135,11 @@ def test_what_the_standards_operator_cannot_say_stays_where_it_alone_is_asked_fo
 def test_the_standards_operator_is_not_written_below_its_opset() -> None:
     model = fires(_rule(MULTI_HEAD, STANDARD), _model(f"{HEADS} {REPEATS} {SCORES}"), sizes=SIZES, opset=18)
     assert "MultiHeadAttention" in ops_of(model)
+
+
+def test_heads_of_four_axes_may_have_values_of_another_size_than_keys() -> None:
+    body = "g (float[B,3,32] q, float[B,4,3,8] kh, float[B,4,3,4] vh) => (float[B,3,16] y) \
+<int64[4] four = {0,0,4,8}, int64[3] merge = {0,0,16}> { qs = Reshape(q, four) qh = Transpose <perm = [0,2,1,3]> (qs) \
+kt = Transpose <perm = [0,1,3,2]> (kh) m = MatMul(qh, kt) p = Softmax <axis = 3> (m) o = MatMul(p, vh) \
+t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge) }"
+    assert "MultiHeadAttention" in ops_of(fires(_rule(MULTI_HEAD), body, sizes=SIZES))

@@ -177,7 +177,8 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | Non
     facts = parts.facts
     width, value_width = facts.num_heads * facts.head_size, facts.num_heads * facts.value_size
     query = parts.query.as_flat(patch, width)
-    if parts.uses_past or parts.key.four is None or parts.key.split is not None or parts.value.four is None:
+    is_four = parts.key.four is not None and parts.value.four is not None and parts.key.split is None
+    if parts.uses_past or not is_four or facts.head_size != facts.value_size:  # onnxruntime wants four of one shape
         key, value = parts.key.as_flat(patch, width), parts.value.as_flat(patch, value_width)
     else:
         assert parts.key.four is not None
