@@ -151,6 +151,19 @@ def test_steps_of_winograds_algorithm_are_told_apart_and_by_the_convolution(ort,
     assert {row["name"].removesuffix("+…") for row in rows if "Winograd" in row["operator"]} == {"wide"}
 
 
+def test_steps_say_where_reals_lie_as_integers(ort, tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (uint8[1, 32, 8, 8] x) => (uint8[1, 32, 4, 4] y)
+        <float s = {0.5}, uint8 z = {3}> {
+        d = DequantizeLinear (x, s, z)
+        m = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (d)
+        y = QuantizeLinear (m, s, z)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    (partition,) = ort("inspect", tmp_path / "m.onnx", "--steps", "--json").data["partitions"]
+    (pooled,) = (step for step in partition["steps"] if step["operators"] == "MaxPool")
+    assert pooled["result"] == "m float[1, 32, 4, 4] as uint8"
+
+
 def test_small_constants_are_shown_in_texts_of_graphs():
     text = format_model(load_model(onnx.parser.parse_model(MOVED_AND_IN_PARTS)))
     assert "const half: float[] = 0.5" in text

@@ -121,7 +121,7 @@ def optimize_model(
     environment = environment or default_environment()
     environment.operators.adopt(model)
     infer_types(model, environment.schemas, environment.inference_rules)
-    nodes_before, num_constants = count_nodes(model), 0
+    nodes_before, num_constants = count_nodes(model), None
     rows: list[PassRow] = []
     misses: list[NearMiss] = []
     duration = 0
@@ -130,7 +130,8 @@ def optimize_model(
         if dump.is_over:
             break
         context = stages.pass_context(model, environment, stages.PrepareSettings())
-        num_constants = num_constants or nodes_before - count_nodes(model)
+        if num_constants is None:
+            num_constants = nodes_before - count_nodes(model)
         report = run_pipeline(passes, context, equivalence=equivalence, goes_on=dump.goes_on)
         rows.extend(_rows(report, level))
         duration += report.duration_ns
@@ -138,7 +139,7 @@ def optimize_model(
             misses += find_near_misses(passes, context)
     told = tuple(misses) if explains_fusions else None
     return OptimizationReport(
-        tuple(rows), nodes_before, count_nodes(model), duration, told, dump.count, tuple(dump.files), num_constants
+        tuple(rows), nodes_before, count_nodes(model), duration, told, dump.count, tuple(dump.files), num_constants or 0
     )
 
 

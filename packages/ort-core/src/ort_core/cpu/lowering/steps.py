@@ -121,10 +121,14 @@ def last_outputs(step: Step) -> tuple[Value | None, ...]:
 
 
 def step_node(step: Step, name: str) -> Node:
-    """Return the node that a step is reported as: its own if it computes one, else one named for all of them."""
+    """Return the node that a step is reported as: its own if it computes one, else one named for all of them.
+
+    One that computes none, such as a border around images, is named for the node at whose lowering it was written.
+    """
     nodes = [each for each in step.operators if isinstance(each, Node)]
     if len(nodes) == 1 == len(step.operators):
         return nodes[0]
     words = [each.op_type if isinstance(each, Node) else each for each in step.operators]
-    title = "+".join(each.name or each.op_type for each in nodes) or name
+    served = step.node.name if step.node is not None else ""
+    title = "+".join(each.name or each.op_type for each in nodes) or served or name
     return Node("+".join(words) or "Copy", (), 0, name=title, domain="ort_core.cpu")

@@ -16,7 +16,7 @@ from ort_core.cpu.program.sizes import arena_offsets, evaluate
 from ort_core.cpu.program.slots import Slots
 from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
 from ort_core.plugin import MemoryFacts, StepFacts
-from ort_core.plugin.ir import KnownDim, Node, TensorType
+from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType
 
 if TYPE_CHECKING:
     from ort_core.cpu.program.program import NativeProgram
@@ -32,12 +32,13 @@ def facts_of_program(program: NativeProgram, part: int, sizes: Mapping[str, int]
     nodes = [[each for each in step.operators if isinstance(each, Node)] for step in program.steps]
     last = {own[-1]: number for number, own in enumerate(nodes) if own}
     for number, (step, own) in enumerate(zip(program.steps, nodes, strict=True)):
-        result = result_text(own, sizes) or _given_text(program, step, sizes)
+        is_part = bool(own) and last[own[-1]] != number
+        result = result_text(own, sizes, None if is_part else _written_type(step)) or _given_text(program, step, sizes)
         yield StepFacts(
             f"{part}.{number}",
             NATIVE,
             operators_text(step.operators),
-            f"part of {result}" if result and own and last[own[-1]] != number else result,
+            f"part of {result}" if result and is_part else result,
             step.kernel,
             tuple(memory.facts(buffer) for buffer in dict.fromkeys(step.reads)),
             tuple(memory.facts(buffer) for buffer in dict.fromkeys(step.writes)),
@@ -131,12 +132,19 @@ def _threads(flags: int, count: int) -> str:
     return f"all {count}" + (f" by {pieces} pieces each" if pieces else "")
 
 
-def result_text(nodes: Sequence[Node], sizes: Mapping[str, int]) -> str:
-    """Return the first value that the last of some nodes computes, with its type."""
+def _written_type(step: Step) -> DataType | None:
+    """Return the element type of what a step leaves, where it leaves one thing."""
+    left = [each for each in step.writes if each.place in (Place.ARENA, Place.OUTPUT)]
+    return left[0].dtype if len(left) == 1 else None
+
+
+def result_text(nodes: Sequence[Node], sizes: Mapping[str, int], written: DataType | None = None) -> str:
+    """Return the first value that the last of some nodes computes, with its type, and how it is ``written``."""
     value = next(iter(nodes[-1].present_outputs()), None) if nodes else None
     if value is None:
         return ""
     if not isinstance(value.type, TensorType) or value.type.shape is None or None in value.type.shape:
         return f"{value.name} {value.type or '?'}"
     dtype, shape = stored_type(value)
-    return f"{value.name} {dtype.text}[{', '.join(str(amount(size, sizes)) for size in shape)}]"
+    lies = f" as {written.text}" if written is not None and written is not dtype else ""
+    return f"{value.name} {dtype.text}[{', '.join(str(amount(size, sizes)) for size in shape)}]{lies}"
