@@ -77,7 +77,7 @@ def test_control_flow_of_which_nothing_is_compiled_is_told_as_that() -> None:
     text = text.replace("bool c)", "bool c, bool[2] m)")
     told = _told(_report(text))
     assert told["choice"] == "numpy: control flow is followed step by step; nothing in its bodies is compiled"
-    assert told["then1"] == "numpy: it could be compiled, but with too few nodes beside it to be worth a native program"
+    assert told["then1"] == "numpy: alone, or with the few nodes beside it, it is not worth a native program"
 
 
 def test_a_type_that_is_not_compiled_is_told_with_its_operator() -> None:

@@ -50,7 +50,7 @@ def _simple(function: Callable[..., Scalar]) -> ElementMeaning:
 def _only_float(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
     def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
         if inputs[0].dtype is not F32:
-            return Rejection(f"no polynomial for {inputs[0].dtype.text}")
+            return Rejection(f"it is approximated for float32 only, not for {inputs[0].dtype.text}")
         return function(inputs[0])
 
     return meaning

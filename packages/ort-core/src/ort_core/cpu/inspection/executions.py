@@ -25,7 +25,7 @@ TAKEN_IN = "no step of its own: taken in by what reads it"  # as a place in memo
 KNOWN = "its result follows from sizes"
 INTERPRETED = "interpreted"
 BODIES = "control flow is followed step by step; its bodies are compiled by themselves"
-TOO_FEW = "it could be compiled, but with too few nodes beside it to be worth a native program"
+TOO_FEW = "alone, or with the few nodes beside it, it is not worth a native program"
 PLAIN_BODIES = "control flow is followed step by step; nothing in its bodies is compiled"
 TOO_DEEP = "bodies are nested too deeply to be compiled"
 
@@ -67,7 +67,7 @@ def executions_of(
             found.append(NodeExecution.of(node, NATIVE, f"{number} {node.op_type}, a native call"))
         elif any(body_path(body) in compiled for body in node.subgraphs()):
             found.append(NodeExecution.of(node, INTERPRETED, reason=BODIES))
-        elif any(node.subgraphs()):
+        elif next(iter(node.subgraphs()), None) is not None:  # a graph without nodes is falsy
             found.append(_plain(node, PLAIN_BODIES))
         else:
             found.append(_plain(node, refusals.get(node) or (f"{KNOWN}; {TOO_FEW}" if is_known(node) else TOO_FEW)))

@@ -273,7 +273,7 @@ class Lowering:
             NotLowered: they differ always.
         """
         if isinstance(left, int) and isinstance(right, int) and left != right:
-            raise NotLowered(f"sizes {left} and {right} differ")
+            raise NotLowered(f"two sizes that compiled code needs equal are {left} and {right}")
         if left != right:
             self.equal.setdefault((left, right), self.node)
 

@@ -140,7 +140,7 @@ class FusionState:
             if known == view:
                 return element(index + shift, view.dtype)
         if len(self.inputs) >= MAX_INPUTS:
-            raise NotLowered(f"more than {MAX_INPUTS} operands in one expression")
+            raise NotLowered(f"more than {MAX_INPUTS} operands in one expression are not generated")
         self.inputs.append(view)
         return element(len(self.inputs) - 1 + shift, view.dtype)
 

@@ -46,7 +46,7 @@ def _check_magnitudes(lowering: Lowering) -> None:
 
 def _check_magnitude(size: KnownDim, step: Step) -> None:
     if isinstance(size, int) and not -LARGEST_SIZE < size < LARGEST_SIZE:
-        raise NotLowered(f"a size of {size} elements or bytes", step.node)
+        raise NotLowered(f"a size of {size} elements or bytes is more than any memory has", step.node)
 
 
 def _sizes_of(lowering: Lowering) -> dict[SymbolicDim, Node | None]:

@@ -103,7 +103,7 @@ def _by_channel(lowering: Lowering, view: View, groups: int, channels: int) -> V
     """Return one number a channel, contiguous, of numbers of channels or of groups."""
     size = count_of(view.shape)
     if view.dtype is not F32 or size not in (channels, groups):
-        raise NotLowered(f"{size} numbers for {channels} channels in {groups} groups")
+        raise NotLowered(f"it has {size} numbers for {channels} channels in {groups} groups")
     if size == channels:
         return view.reshaped((channels,))
     repeated = View(view.buffer, (groups, channels // groups), (1, 0), view.offset)

@@ -45,7 +45,7 @@ def rows_of(a: View, target: View, inputs: Sequence[View], shape: Sequence[Known
         operands.append(strides[:-1])
     sizes, found = collapse(shape[:-1], operands)
     if len(sizes) - 1 > BATCH_DIMS:
-        raise NotLowered(f"more than {BATCH_DIMS} batch dimensions")
+        raise NotLowered(f"more than {BATCH_DIMS} batch dimensions are not generated")
     return ProductRows(tuple(sizes), tuple(tuple(each) for each in found))
 
 

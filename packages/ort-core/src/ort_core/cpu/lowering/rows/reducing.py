@@ -96,7 +96,7 @@ def reduce_operand(
     ``target`` is a contiguous place for it, of any shape with as many elements.
     """
     if any(axis not in range(len(operand.shape)) for axis in axes):
-        raise NotLowered(f"axes {list(axes)} of a tensor of rank {len(operand.shape)}")
+        raise NotLowered(f"axes {list(axes)} are not those of a tensor of rank {len(operand.shape)}")
     final = kept_shape(operand.shape, axes)
     operand, axes = _in_memory_order(operand, axes)
     made = _reduced(lowering, operand, axes, kind, after, target, operators)

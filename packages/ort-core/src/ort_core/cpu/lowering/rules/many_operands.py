@@ -29,7 +29,7 @@ def many_operands(lowering: Lowering, node: Node) -> None:
     """Store what the operands but the last ones give, part by part, and describe the rest as an expression."""
     dtype, shape = tensor_type(node.output)
     if node.op_type == "Mean" and not dtype.is_float:
-        raise NotLowered(f"a mean of {dtype.text}")
+        raise NotLowered(f"a mean of {dtype.text} is not generated")
     fold, inputs = FOLDS[node.op_type], list(node.present_inputs())
     state, total, count = FusionState(), None, 0
     for value in inputs:

@@ -92,7 +92,7 @@ class Product:
                 sizes, strides_of = [], [[] for _ in operands]
             sizes, strides_of = [*sizes, shape[-2]], [[*s, o[-1]] for s, o in zip(strides_of, operands)]
         if len(sizes) - 1 > BATCH_DIMS:
-            raise NotLowered(f"more than {BATCH_DIMS} batch dimensions")
+            raise NotLowered(f"more than {BATCH_DIMS} batch dimensions are not generated")
         self._emit(lowering, pending, target, sizes, strides_of)
 
     def _emit(
@@ -150,10 +150,10 @@ def matmul(lowering: Lowering, node: Node) -> None:
     left, right = lowering.view(a), _right(lowering, b)
     if node.op_type == "FusedMatMul":
         if node.int_attribute("transBatchA", 0) or node.int_attribute("transBatchB", 0):
-            raise NotLowered("transposed batches")
+            raise NotLowered("transposed batches are not generated")
         left = _swapped(left) if node.int_attribute("transA", 0) else left
     if len(left.shape) < 2 or len(right[0].shape) < 2 or left.dtype is not F32 or right[0].dtype is not F32:
-        raise NotLowered("only float32 matrices of rank 2 and more")
+        raise NotLowered("only float32 matrices of rank 2 and more are multiplied natively")
     transposed = node.op_type == "FusedMatMul" and node.int_attribute("transB", 0) != 0
     product = _product(lowering, left, *right, node.op_type, transposed)
     value: Scalar = element(0, F32)
@@ -170,7 +170,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
-        raise NotLowered("only float32")
+        raise NotLowered("only float32 is multiplied natively")
     if len(shape) != 2 or len(left.shape) != 2:
         raise NotLowered("Gemm takes matrices")
     if node.int_attribute("transA", 0):

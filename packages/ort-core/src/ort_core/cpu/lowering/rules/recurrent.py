@@ -111,7 +111,7 @@ def _layer(lowering: Lowering, node: Node) -> _Layer:
     if w.ndim != 3 or w.shape[:2] != (directions, gates * hidden) or r.shape != (directions, gates * hidden, hidden):
         raise NotLowered(f"the weights' shapes {w.shape} and {r.shape} do not fit")
     if hidden == 0 or w.shape[2] == 0:
-        raise NotLowered("a layer of no units")
+        raise NotLowered("a layer of no units is not generated")
     b = _constant(lowering, _present(node, 3), (directions, 2 * gates * hidden), "biases")
     b = np.zeros((directions, 2 * gates * hidden), np.float32) if b is None else b
     has_peepholes = node.op_type == "LSTM" and _present(node, 7) is not None
@@ -141,7 +141,7 @@ def _input(lowering: Lowering, layer: _Layer) -> tuple[View, KnownDim, KnownDim]
     """Return X in its own order of axes, whichever of time and batch comes first in memory, and both sizes."""
     view = lowering.view(layer.node.input(0))
     if len(view.shape) != 3 or view.dtype is not F32:
-        raise NotLowered("X is no float32 of rank 3")
+        raise NotLowered("X is not float32 of rank 3")
     lowering.require_equal(view.shape[2], layer.w.shape[3])
     steps, batch = (view.shape[1], view.shape[0]) if layer.is_batch_first else view.shape[:2]
     if not view.is_contiguous and not view.transposed((1, 0, 2)).is_contiguous:
@@ -205,13 +205,13 @@ def _initial(lowering: Lowering, layer: _Layer, value: Value | None, batch: Know
     view = lowering.contiguous(value)
     _check_state(lowering, layer, view.shape, batch)
     if view.dtype is not F32:
-        raise NotLowered("an initial state that is not float32")
+        raise NotLowered("an initial state that is not float32 is not generated")
     return view
 
 
 def _check_state(lowering: Lowering, layer: _Layer, shape: tuple[KnownDim, ...], batch: KnownDim) -> None:
     if len(shape) != 3:
-        raise NotLowered("a state that is not of rank 3")
+        raise NotLowered("a state that is not of rank 3 is not generated")
     for found, wanted in zip(shape, _state_shape(layer, batch), strict=True):
         lowering.require_equal(found, wanted)
 

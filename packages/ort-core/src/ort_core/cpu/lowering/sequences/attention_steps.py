@@ -80,7 +80,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         raise NotLowered(f"{key_heads} key heads do not divide {query_heads} query heads")
     for view in (heads.query, heads.key, heads.value):
         if view.dtype is not DataType.FLOAT:
-            raise NotLowered(f"attention of {view.dtype.text}")
+            raise NotLowered(f"attention of {view.dtype.text} is not generated")
     agreed = (
         (heads.key.shape, (batch, key_heads, keys, depth)),
         (heads.value.shape, (batch, key_heads, keys, width)),
@@ -128,9 +128,9 @@ def _mask(lowering: Lowering, view: View | None, shape: Sequence[KnownDim], fact
         return _Mask(facts, None, None, (0, 0, 0, 0))
     kinds = {DataType.FLOAT: ScoreMask.ADDED, DataType.BOOL: ScoreMask.ALLOWED}
     if view.dtype not in kinds:
-        raise NotLowered(f"a mask of {view.dtype.text}")
+        raise NotLowered(f"a mask of {view.dtype.text} is not generated")
     if len(view.shape) > len(shape):
-        raise NotLowered(f"a mask of {len(view.shape)} axes")
+        raise NotLowered(f"a mask of {len(view.shape)} axes is not generated")
     missing = len(shape) - len(view.shape)
     if view.shape and view.shape[-1] != 1 and view.strides[-1] not in (0, 1):
         view = lowering.copied(view)  # moved about, or expanded along the keys by a size that only run time knows

@@ -31,7 +31,7 @@ def attention(lowering: Lowering, node: Node) -> None:
     lengths = _lengths(lowering, node, record, query)
     if record.cache is not None and record.cache.growth is Growth.FILLED:
         if lengths is None:
-            raise NotLowered("a cache without lengths")
+            raise NotLowered("a cache without lengths is not generated")
         query, key, value = filled(lowering, node, record, (query, key, value), lengths)
         before: KnownDim = 0
     else:
@@ -51,11 +51,11 @@ def _refuse(node: Node, record: AttentionRecord) -> None:
     """Raise where the record asks for what is not generated."""
     what = record.beyond(*_GENERATED)
     if what is not None:
-        raise NotLowered(f"{node.op_type} with {what}")
+        raise NotLowered(f"{node.op_type} with {what} is not generated")
     if record.left is not None and (record.left < 0 or record.ahead != 0):
-        raise NotLowered("a window of no keys, or one that is not causal")
+        raise NotLowered("a window of no keys, or one that is not causal, is not generated")
     if record.ahead not in (None, 0):
-        raise NotLowered("a window that is not causal")
+        raise NotLowered("a window that is not causal is not generated")
 
 
 def _facts(record: AttentionRecord, query: View, lengths: View | None) -> AttentionFacts:
@@ -78,8 +78,8 @@ def _lengths(lowering: Lowering, node: Node, record: AttentionRecord, query: Vie
         return None
     lengths = lowering.contiguous(node.input(record.lengths.input))
     if lengths.dtype not in (DataType.INT32, DataType.INT64):
-        raise NotLowered(f"lengths of type {lengths.dtype.text}")
+        raise NotLowered(f"lengths of type {lengths.dtype.text} are not generated")
     if len(lengths.shape) > 2 or (len(lengths.shape) == 2 and 1 not in lengths.shape):
-        raise NotLowered(f"lengths of shape {lengths.shape}")
+        raise NotLowered(f"lengths of shape {lengths.shape} are not generated")
     lowering.require_equal(count_of(lengths.shape), query.shape[0])
     return lengths.reshaped((query.shape[0],))

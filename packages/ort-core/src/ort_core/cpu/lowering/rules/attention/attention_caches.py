@@ -38,7 +38,7 @@ def presents(
             joined.append(new)
             continue
         if len(past.shape) != 4:
-            raise NotLowered(f"a past of {len(past.shape)} axes")
+            raise NotLowered(f"a past of {len(past.shape)} axes is not generated")
         shape = (new.shape[0], new.shape[1], past.shape[2] + new.shape[2], new.shape[3])
         target = lowering.new_view(new.dtype, shape) if present is None else lowering.result_view(present)
         lowering.set(present, target)
@@ -55,7 +55,7 @@ def _in_one_tensor(lowering: Lowering, node: Node, cache: Cache, new: tuple[View
     present = _output(node, 1)
     before = None if cache.key is None else lowering.view(node.input(cache.key))
     if before is not None and len(before.shape) != 5:
-        raise NotLowered(f"a past of {len(before.shape)} axes")
+        raise NotLowered(f"a past of {len(before.shape)} axes is not generated")
     length: KnownDim = 0 if before is None else before.shape[3]
     shape = (key.shape[0], key.shape[1], length + key.shape[2], key.shape[3])
     joined = (
@@ -82,7 +82,7 @@ def filled(
     """
     query, key, value = heads
     if lengths.dtype is not DataType.INT32:
-        raise NotLowered(f"lengths of type {lengths.dtype.text}")
+        raise NotLowered(f"lengths of type {lengths.dtype.text} are not generated")
     if record.rotary is not None:
         rotation = _rotation(lowering, node, record.rotary, query, lengths)
         query, key = (_rotated(lowering, each, rotation, node) for each in (query, key))
@@ -92,13 +92,13 @@ def filled(
 
 def _rotation(lowering: Lowering, node: Node, rotary: Rotary, query: View, lengths: View) -> Rotation:
     if rotary.cos is None or rotary.sin is None:
-        raise NotLowered(f"{node.op_type} that turns heads without tables of angles")
+        raise NotLowered(f"{node.op_type} that turns heads without tables of angles is not generated")
     cos, sin = (lowering.contiguous(node.input(index)) for index in (rotary.cos, rotary.sin))
     if rotary.positions is None:
         return Rotation(cos, sin, Positions.LENGTHS, lengths, rotary.is_interleaved)
     ids = lowering.contiguous(node.input(rotary.positions))
     if len(ids.shape) != 2 or ids.dtype is not DataType.INT64:
-        raise NotLowered("positions of another form")
+        raise NotLowered("positions of this form are not generated")
     lowering.require_equal(ids.shape[0], query.shape[0])
     lowering.require_equal(ids.shape[1], query.shape[2])
     return Rotation(cos, sin, Positions.IDS, ids, rotary.is_interleaved)
@@ -133,7 +133,7 @@ def _appended(lowering: Lowering, node: Node, record: AttentionRecord, which: in
     total = None if record.lengths.total is None else node.input(record.lengths.total)
     error, longest = lowering.error_buffer(), lowering.contiguous(total)
     if longest.dtype is not DataType.INT32:
-        raise NotLowered(f"a total length of type {longest.dtype.text}")
+        raise NotLowered(f"a total length of type {longest.dtype.text} is not generated")
     lowering.require_equal(count_of(longest.shape), 1)
     kernel = lowering.kernel(
         "cache_append", lambda: text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target))

@@ -21,7 +21,7 @@ def score_mask(lowering: Lowering, node: Node, record: AttentionRecord, key: Vie
     mask = None if record.mask is None else lowering.view(node.input(record.mask))
     if mask is not None and record.is_mask_padded:
         if not mask.shape:
-            raise NotLowered("a mask without axes")
+            raise NotLowered("a mask without axes is not generated")
         lowering.require_equal(mask.shape[-1], keys)  # a shorter one forbids the keys behind it
     elif mask is not None and (len(mask.shape) != 4 or mask.dtype is not DataType.FLOAT):
         raise NotLowered("the addend of the scores is not float32 of four axes")
@@ -37,7 +37,7 @@ def _padded(
 ) -> View:
     """Return the addend with a filter where a padding mask (batch, keys) or (batch, queries, keys) is not positive."""
     if len(padding.shape) not in (2, 3):
-        raise NotLowered(f"a padding mask of {len(padding.shape)} axes")
+        raise NotLowered(f"a padding mask of {len(padding.shape)} axes is not generated")
     lowering.require_equal(padding.shape[-1], keys)
     middle = padding.shape[1:-1] or (1,)
     steps = padding.strides[1:-1] or (0,)

@@ -86,7 +86,7 @@ def gather_rows(lowering: Lowering, node: Node, table: View, indices: View, *, w
     Negative indices count from the end if the table ``wraps``.
     """
     if indices.dtype not in INDICES:
-        raise NotLowered(f"indices of type {indices.dtype.text}")
+        raise NotLowered(f"indices of type {indices.dtype.text} are not generated")
     name, function = gather_kernel(indices.dtype.bits, wraps=wraps)
     target = lowering.new_view(table.dtype, (*indices.shape, *table.shape[1:]))
     row = count_of(table.shape[1:]) * table.buffer.itemsize
@@ -108,7 +108,7 @@ def gather_block_quantized(lowering: Lowering, node: Node) -> None:
     if data.dtype is not DataType.UINT8 or len(data.shape) != 2 or axes[0] != 0 or axes[1] not in (1, -1):
         raise NotLowered("only rows of bytes with blocks along them are gathered natively")
     if bits not in (4, 8) or scales.dtype is not F32 or scales.shape[0] != data.shape[0]:
-        raise NotLowered(f"{bits} bits with scales of {scales.dtype.text}")
+        raise NotLowered(f"{bits} bits with scales of {scales.dtype.text} are not generated")
     width, blocks = data.shape[1], scales.shape[1]
     if not isinstance(width, int) or not isinstance(blocks, int) or width * (8 // bits) != blocks * block:
         raise NotLowered("rows are not whole blocks")

@@ -49,12 +49,12 @@ def rotate(lowering: Lowering, heads: View, out: View, rotation: Rotation, node:
     batch, number, length, size = heads.shape
     cos, sin = rotation.cos, rotation.sin
     if any(view.dtype is not DataType.FLOAT for view in (heads, cos, sin)):
-        raise NotLowered("only float32 is rotated")
+        raise NotLowered("only float32 is rotated natively")
     for left, right in zip(cos.shape, sin.shape, strict=True):
         lowering.require_equal(left, right)
     pairs = cos.shape[-1]
     if not isinstance(size, int) or not isinstance(pairs, int) or pairs * 2 > size:
-        raise NotLowered(f"{pairs} pairs in heads of {size}")
+        raise NotLowered(f"{pairs} pairs do not fit into heads of {size}")
     heads = dense_rows(lowering, heads)
     table: tuple[KnownDim, ...] = (0, cos.strides[0])
     if rotation.kind is Positions.TOKENS:
@@ -95,7 +95,7 @@ def _rotation(lowering: Lowering, cos: View, sin: View, position_ids: Value | No
         raise NotLowered("tables with positions have two axes")
     ids = lowering.contiguous(position_ids)
     if ids.dtype not in (DataType.INT64, DataType.INT32):
-        raise NotLowered(f"positions of type {ids.dtype.text}")
+        raise NotLowered(f"positions of type {ids.dtype.text} are not generated")
     if len(ids.shape) == 2:
         lowering.require_equal(ids.shape[0], heads.shape[0])
         lowering.require_equal(ids.shape[1], heads.shape[2])

@@ -65,12 +65,12 @@ def edge_of(axis: TransposedAxis) -> tuple[int, int]:
     """
     size, whole, result, before, after = axis.size, axis.whole, axis.result, axis.before, axis.after
     if size is None or whole is None or result is None:
-        raise NotLowered("a transposed convolution of unknown size")
+        raise NotLowered("a transposed convolution of unknown size is not generated")
     surplus, kept = whole - result, result - axis.stride * size
     if not (isinstance(before, int) and isinstance(after, int) and isinstance(kept, int) and isinstance(surplus, int)):
-        raise NotLowered("output_shape for images of unknown size")
+        raise NotLowered("output_shape for images of unknown size is not generated")
     if min(before, after) < 0:
-        raise NotLowered("negative pads")
+        raise NotLowered("negative pads are not generated")
     if surplus < 0:
         raise NotLowered("the wanted result is larger than what the windows reach")
     return before, kept

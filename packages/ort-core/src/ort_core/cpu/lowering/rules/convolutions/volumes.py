@@ -70,7 +70,7 @@ def volumes(lowering: Lowering, value: Value | None) -> View:
     assert value is not None
     view = lowering.view(value)
     if len(view.shape) != RANK or not isinstance(view.shape[1], int) or view.dtype is not F32:
-        raise NotLowered("no float32 volumes with a known number of channels")
+        raise NotLowered("only float32 volumes with a known number of channels are generated")
     if not is_channels_last(view):
         view = emit_channels_last(lowering, lowering.contiguous(value))
         lowering.replace(value, view)
@@ -86,7 +86,7 @@ def window_of(node: Node, taps: Sequence[int], sizes: Sequence[KnownDim]) -> Win
 
 def _triple(values: Sequence[int]) -> Triple:
     if len(values) != RANK - 2:
-        raise NotLowered(f"{len(values)} numbers for the axes of a volume")
+        raise NotLowered(f"it has {len(values)} numbers for the axes of a volume")
     return (values[0], values[1], values[2])
 
 
@@ -173,7 +173,7 @@ def volume_convolution(lowering: Lowering, node: Node, weights: np.ndarray) -> N
     x = volumes(lowering, node.input(0))
     groups = node.int_attribute("group", 1)
     if x.shape[1] != weights.shape[1] * groups:
-        raise NotLowered(f"{x.shape[1]} channels for weights of {weights.shape[1]} in each of {groups} groups")
+        raise NotLowered(f"it has {x.shape[1]} channels for weights of {weights.shape[1]} in each of {groups} groups")
     window = window_of(node, weights.shape[2:], x.shape[2:])
     value, inputs = biased(lowering, node, len(weights), weights.ndim)
     _, shape = tensor_type(node.output)

@@ -45,7 +45,7 @@ def images(lowering: Lowering, value: Value | None, channels: int | None = None,
         view = View(dense.buffer, shape, dense_strides(shape), dense.offset)
         return as_images(emit_channels_last(lowering, view))
     if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype is not DataType.FLOAT:
-        raise NotLowered("no images with a known number of channels")
+        raise NotLowered("only float32 images with a known number of channels are generated")
     if lies_among_channels(view):
         view = as_it_lies(view)
         if not as_parts:
@@ -88,9 +88,9 @@ def pads_by_axis(node: Node, window: Sequence[int], sizes: Sequence[KnownDim]) -
     """
     is_automatic = node.string_attribute("auto_pad", "NOTSET") in SAME
     if is_automatic and not all(isinstance(size, int) for size in sizes):
-        raise NotLowered("automatic pads of an axis of unknown size")
+        raise NotLowered("automatic pads of an axis of unknown size are not generated")
     pads = [(axis.before, axis.after) for axis in node_windows(node, sizes, window)]
     known = [(before, after) for before, after in pads if isinstance(before, int) and isinstance(after, int)]
     if len(known) < len(pads) or any(min(each) < 0 for each in known):
-        raise NotLowered("negative pads")
+        raise NotLowered("negative pads are not generated")
     return [before for before, _ in known], [after for _, after in known]

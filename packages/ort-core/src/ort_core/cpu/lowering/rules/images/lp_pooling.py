@@ -32,7 +32,7 @@ def lp_pooling(lowering: Lowering, node: Node) -> None:
 def _order(node: Node) -> float:
     p = node.attribute("p", 2)
     if not isinstance(p, (int, float)) or p <= 0:
-        raise NotLowered(f"the norm p = {p!r}")
+        raise NotLowered(f"the norm p = {p!r} is not generated")
     return float(p)
 
 

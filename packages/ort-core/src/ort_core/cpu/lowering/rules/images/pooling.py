@@ -26,7 +26,7 @@ def pooling(lowering: Lowering, node: Node) -> None:
     if any(value is not None for value in node.outputs[1:]):
         raise NotLowered("the indices of MaxPool are used")
     if node.int_attribute("storage_order", 0):
-        raise NotLowered("storage_order")
+        raise NotLowered("another storage_order than 0 is not generated")
     require_inner_pads(node)
     if not node.int_attribute("ceil_mode", 0) and byte_max_pooling(lowering, node):
         return
@@ -48,7 +48,7 @@ def require_inner_pads(node: Node) -> None:
     for axis in node_windows(node, (None,) * len(taps), taps):
         reach = axis.reach
         if any(isinstance(pad, int) and isinstance(reach, int) and pad >= reach for pad in (axis.before, axis.after)):
-            raise NotLowered("pads that are as large as the window")
+            raise NotLowered("pads that are as large as the window are not generated")
 
 
 def pooled_operand(lowering: Lowering, node: Node) -> View:

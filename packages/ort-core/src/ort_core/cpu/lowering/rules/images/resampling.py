@@ -56,7 +56,7 @@ def coordinates(axis: Resampling, mode: str, *, fractional: bool) -> np.ndarray:
     if mode == "align_corners":
         length = scale * axis.size if fractional else axis.made
         return x * (axis.size - 1) / (length - 1) if length != 1 else np.zeros_like(x)
-    raise NotLowered(f"Resize with {mode} coordinates")
+    raise NotLowered(f"Resize with {mode} coordinates is not generated")
 
 
 def nearest_places(x: np.ndarray, axis: Resampling, rounding: str) -> np.ndarray:
@@ -114,7 +114,7 @@ def planned_axes(
         NotLowered: a size is not known, or other axes are resized.
     """
     if node.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise NotLowered("Resize that keeps the aspect ratio")
+        raise NotLowered("Resize that keeps the aspect ratio is not generated")
     given = scales if scales is not None and scales.size else sizes
     named = [axis % 4 for axis in node.ints_attribute("axes") or range(4)]
     if given is None or given.size != len(named):
@@ -131,14 +131,14 @@ def planned_axes(
         else:
             lowering.require_equal(size, int(number))
     if any(found.get(axis, 1.0) != 1 for axis in (0, 1)):
-        raise NotLowered("Resize of images and channels")
+        raise NotLowered("Resize of channels beside images is not generated")
     return (_axis(x.shape[2], made.get(2), found[2]), _axis(x.shape[3], made.get(3), found[3]))
 
 
 def _axis(size: KnownDim, made: int | None, scale: float) -> Resampling:
     made = made if made is not None else size if isinstance(size, int) else -1
     if not isinstance(size, int) or size <= 0 or made <= 0 or not scale > 0:
-        raise NotLowered("Resize of images of unknown size, or of none")
+        raise NotLowered("Resize of images of unknown size, or of none, is not generated")
     return Resampling(size, made, scale)
 
 
@@ -152,7 +152,7 @@ def _tables(lowering: Lowering, node: Node, axis: Resampling) -> tuple[np.ndarra
         places = nearest_places(x, axis, rounding)
         return places, np.ones(places.shape, np.float32)
     if node.int_attribute("antialias", 0):
-        raise NotLowered("Resize with antialias")
+        raise NotLowered("Resize with antialias is not generated")
     excludes = bool(node.int_attribute("exclude_outside", 0))
     if mode == "cubic":
         a = node.float_attribute("cubic_coeff_a", -0.75)
@@ -160,7 +160,7 @@ def _tables(lowering: Lowering, node: Node, axis: Resampling) -> tuple[np.ndarra
     elif mode in ("linear", "bilinear") and not excludes:
         places, weights = linear_taps(x, axis)
     else:
-        raise NotLowered(f"Resize by {mode}{' that excludes what lies outside' * excludes}")
+        raise NotLowered(f"Resize by {mode}{' that excludes what lies outside' * excludes} is not generated")
     return places, weights.astype(np.float32)
 
 

@@ -101,5 +101,5 @@ def _factors(lowering: Lowering, node: Node, x: View) -> tuple[int, int]:
     else:
         raise NotLowered("the scales are not constant")
     if wanted[:2] != [1.0, 1.0] or any(factor < 1 or factor != int(factor) for factor in wanted):
-        raise NotLowered(f"Resize by factors {wanted}")
+        raise NotLowered(f"Resize by factors {wanted} is not generated")
     return int(wanted[2]), int(wanted[3])

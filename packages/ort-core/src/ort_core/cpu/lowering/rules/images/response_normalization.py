@@ -20,7 +20,7 @@ def local_response_normalization(lowering: Lowering, node: Node) -> None:
     size, beta = node.int_attribute("size", 0), node.float_attribute("beta", 0.75)
     x = lowering.view(value)
     if value is None or x.dtype is not F32 or len(x.shape) < 3 or not 1 <= size <= MAX_WINDOW:
-        raise NotLowered(f"a window of {size} channels, or no float32 images")
+        raise NotLowered(f"only windows of few channels over float32 images are generated, not of {size}")
     squares = _bordered_squares(lowering, node, x, size)
     total: Scalar = element(1, F32)
     for k in range(2, size + 1):

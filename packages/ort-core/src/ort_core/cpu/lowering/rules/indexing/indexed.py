@@ -126,7 +126,7 @@ def top_k(lowering: Lowering, node: Node) -> None:
         raise NotLowered("k is only known at run time")
     k = wanted[0]
     if not isinstance(k, int) or not 0 < k <= MAX_K or source.dtype is DataType.BOOL:
-        raise NotLowered(f"k of {k}")
+        raise NotLowered(f"k = {k} is not generated")
     axis = node.int_attribute("axis", -1) % len(source.shape)
     order = [*(a for a in range(len(source.shape)) if a != axis), axis]
     length = source.shape[axis]
@@ -162,13 +162,13 @@ def _copy_of(lowering: Lowering, node: Node, source: View) -> View:
 def _indices(lowering: Lowering, node: Node) -> View:
     indices = lowering.contiguous(node.input(1))
     if indices.dtype not in (DataType.INT64, DataType.INT32) or not indices.shape:
-        raise NotLowered(f"indices of type {indices.dtype.text}")
+        raise NotLowered(f"indices of type {indices.dtype.text} are not generated")
     return indices
 
 
 def _axis(node: Node, view: View) -> int:
     if not view.shape:
-        raise NotLowered("of a scalar")
+        raise NotLowered(f"{node.op_type} of a scalar is not generated")
     return node.int_attribute("axis", 0) % len(view.shape)
 
 
@@ -186,5 +186,5 @@ def _reduction(node: Node) -> str:
     reduction = attribute if isinstance(attribute, str) else "none"
     output = tensor_type(node.output)[0]
     if reduction not in _REDUCTIONS or (reduction != "none" and output is DataType.BOOL):
-        raise NotLowered(f"the reduction {reduction!r} of {output.text}")
+        raise NotLowered(f"the reduction {reduction!r} of {output.text} is not generated")
     return reduction

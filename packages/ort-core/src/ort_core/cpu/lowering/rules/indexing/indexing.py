@@ -18,7 +18,7 @@ def gather(lowering: Lowering, node: Node) -> None:
     table = lowering.contiguous(node.input(0)) if halves is None else halves
     indices = lowering.contiguous(node.input(1))
     if indices.dtype not in (DataType.INT64, DataType.INT32):
-        raise NotLowered(f"indices of type {indices.dtype.text}")
+        raise NotLowered(f"indices of type {indices.dtype.text} are not generated")
     axis = node.int_attribute("axis", 0) % max(len(table.shape), 1)
     _, shape = tensor_type(node.output)
     target = lowering.result_view(node.output) if halves is None else lowering.new_view(table.dtype, shape)

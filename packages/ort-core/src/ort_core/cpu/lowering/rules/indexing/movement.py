@@ -40,7 +40,7 @@ def arithmetic_range(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     bounds = [lowering.elements_of(node.input(i)) for i in range(3)]
     if dtype is not I64 or any(bound is None or len(bound) != 1 for bound in bounds):
-        raise NotLowered("the bounds are only known at run time")
+        raise NotLowered("its bounds are only known at run time")
     start, limit, step = (bound[0] for bound in bounds if bound is not None)
     if not isinstance(step, int) or step <= 0:
         raise NotLowered("the step is no positive number")
@@ -123,7 +123,7 @@ def pad(lowering: Lowering, node: Node) -> None:
     if mode == "constant":
         _store(lowering, _fill_value(lowering, node, target), target)
     elif mode not in ("edge", "reflect", "wrap"):
-        raise NotLowered(f"the mode {mode!r}")
+        raise NotLowered(f"the mode {mode!r} is not generated")
     inside = target
     for axis, low in enumerate(low_sides):
         inside = _part(inside, axis, low, inner.shape[axis])

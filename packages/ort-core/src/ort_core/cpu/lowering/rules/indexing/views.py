@@ -164,7 +164,7 @@ def _slice_bounds(
         if (axes is None and node.input(3) is not None) or (steps is None and node.input(4) is not None):
             raise NotLowered("axes or steps are only known at run time")
     if starts is None or ends is None:
-        raise NotLowered("the bounds are only known at run time")
+        raise NotLowered("its bounds are only known at run time")
     axes = axes if axes is not None else tuple(range(len(starts)))
     steps = steps if steps is not None else (1,) * len(starts)
     if not all(isinstance(each, int) for each in (*axes, *steps)) or 0 in steps:

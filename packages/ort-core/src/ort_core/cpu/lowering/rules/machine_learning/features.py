@@ -33,7 +33,7 @@ def binarizer(lowering: Lowering, node: Node) -> None:
     """Binarizer: 1 above the threshold, else 0."""
     state, x, _ = _operand(lowering, node)
     if x.dtype is not F32:
-        raise NotLowered("only float32 is compared with the threshold")
+        raise NotLowered("only float32 is compared with the threshold natively")
     is_above = binary("gt", x, node.float_attribute("threshold", 0.0))
     _set(lowering, node, select(is_above, 1.0, 0.0), state)
 
@@ -48,9 +48,9 @@ def imputer(lowering: Lowering, node: Node) -> None:
         values = node.ints_attribute("imputed_value_int64s") or ()
         replaced = node.int_attribute("replaced_value_int64", 0)
     else:
-        raise NotLowered(f"imputing {x.dtype.text}")
+        raise NotLowered(f"imputing {x.dtype.text} is not generated")
     if not values:
-        raise NotLowered("no value to impute")
+        raise NotLowered("there is no value to impute")
     if len(values) != shape[-1]:
         values = values[:1]
     imputed = _per_column(lowering, state, values, shape, "imputed values", x.dtype)
@@ -65,7 +65,7 @@ def one_hot_encoder(lowering: Lowering, node: Node) -> None:
     if not node.int_attribute("zeros", 1):
         raise NotLowered("an unknown category is an error")
     if not categories or len(set(categories)) != len(categories):
-        raise NotLowered("no categories, or the same twice")
+        raise NotLowered("there are no categories, or one stands twice")
     view = lowering.contiguous(node.input(0))
     _, shape = tensor_type(node.output)
     state = FusionState()
@@ -88,9 +88,9 @@ def label_encoder(lowering: Lowering, node: Node) -> None:
     keys, values = (_numbers(node, name) for name in ("keys", "values"))
     dtype, _ = tensor_type(node.output)
     if len(keys) != len(values) or len(keys) > MAX_KEYS:
-        raise NotLowered(f"{len(keys)} keys for {len(values)} values")
+        raise NotLowered(f"it has {len(keys)} keys for {len(values)} values")
     if x.dtype not in (F32, I64) or dtype not in (F32, I64):
-        raise NotLowered("only float32 and int64 are encoded")
+        raise NotLowered("only float32 and int64 are encoded natively")
     found = lift(_default(node, dtype), dtype)
     for key, value in zip(reversed(keys), reversed(values), strict=True):
         equals = unary("is_nan", x) if key != key else binary("eq", x, key)
@@ -101,11 +101,11 @@ def label_encoder(lowering: Lowering, node: Node) -> None:
 def _numbers(node: Node, name: str) -> list[float] | list[int]:
     tensor = node.attribute(f"{name}_tensor")
     if tensor is not None or node.attribute(f"{name}_strings") is not None:
-        raise NotLowered("only lists of numbers are encoded")
+        raise NotLowered("only lists of numbers are encoded natively")
     floats, integers = node.attribute(f"{name}_floats"), node.ints_attribute(f"{name}_int64s")
     found = integers if integers is not None else floats
     if not isinstance(found, tuple):
-        raise NotLowered(f"no {name}")
+        raise NotLowered(f"it has no {name}")
     return [np.float32(v).item() for v in found] if integers is None else list(found)
 
 
@@ -184,7 +184,7 @@ def _per_column(
     if len(values) == 1:
         return lift(np.dtype(dtype.numpy).type(values[0]).item(), dtype)
     if not shape:
-        raise NotLowered(f"{name} of a scalar")
+        raise NotLowered(f"{name} of a scalar is not generated")
     lowering.require_equal(shape[-1], len(values))
     return state.add(lowering.constant_view(np.array(values, dtype.numpy), dtype))
 

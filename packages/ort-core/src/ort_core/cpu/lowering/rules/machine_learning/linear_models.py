@@ -44,7 +44,7 @@ def linear_classifier(lowering: Lowering, node: Node) -> None:
     named = node.ints_attribute("classlabels_ints") or node.attribute("classlabels_strings")
     labels = labels_of(node, "classlabels_ints") if named else np.arange(max(classes, 2))
     if len(labels) < classes or (classes == 1 and len(labels) != 2):
-        raise NotLowered(f"{len(labels)} labels for {classes} classes")
+        raise NotLowered(f"it has {len(labels)} labels for {classes} classes")
     scores = stored_product(lowering, _scores(lowering, node, features, width, classes))
     if classes > 1:
         spec = ClassScores(transform, "largest")
@@ -67,14 +67,14 @@ def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
     """Return the rows as a float32 matrix and their width; a vector is one row."""
     view = lowering.contiguous(node.input(0))
     if view.dtype is DataType.DOUBLE:
-        raise NotLowered("a linear model of float64")
+        raise NotLowered("a linear model of float64 is not generated")
     if view.dtype is not F32:
         view = lowering.computed(cast(element(0, view.dtype), F32), (view,))
     if len(view.shape) == 1:
         view = view.reshaped((1, *view.shape))
     width = view.shape[-1]
     if len(view.shape) != 2 or not isinstance(width, int):
-        raise NotLowered("features that are no matrix of known width")
+        raise NotLowered("features that are no matrix of known width are not generated")
     return view, width
 
 
@@ -100,7 +100,7 @@ def stored_product(lowering: Lowering, pending: PendingAnchor) -> View:
 def _transform(node: Node) -> str:
     transform = node.string_attribute("post_transform", "NONE")
     if transform not in TRANSFORMS:
-        raise NotLowered(f"post transform {transform}")
+        raise NotLowered(f"post transform {transform} is not generated")
     return transform
 
 

@@ -40,7 +40,7 @@ def svm_regressor(lowering: Lowering, node: Node) -> None:
     count = node.int_attribute("n_supports", 0)
     terms = _kernels(lowering, node, features, width, count) if count > 0 else features
     if not rho or len(coefficients) != terms.shape[1] or node.string_attribute("post_transform", "NONE") == "PROBIT":
-        raise NotLowered(f"{len(coefficients)} coefficients for {terms.shape[1]} terms, or no rho")
+        raise NotLowered(f"it has {len(coefficients)} coefficients for {terms.shape[1]} terms, or no rho")
     product = constant_product(lowering, terms, np.array(coefficients, np.float32)[:, None], node.op_type)
     value = element(0, F32) + rho[0]
     if node.int_attribute("one_class", 0):
@@ -55,9 +55,9 @@ def svm_classifier(lowering: Lowering, node: Node) -> None:
     counts = node.ints_attribute("vectors_per_class") or ()
     transform = node.string_attribute("post_transform", "NONE")
     if transform not in TRANSFORMS:
-        raise NotLowered(f"the transform {transform}")
+        raise NotLowered(f"the transform {transform} is not generated")
     if len(labels) < 2 or len(counts) != len(labels) or min(counts) < 0:
-        raise NotLowered(f"{len(labels)} labels for vectors of {len(counts)} classes")
+        raise NotLowered(f"it has {len(labels)} labels for vectors of {len(counts)} classes")
     kernels = _kernels(lowering, node, features, width, sum(counts))
     is_bounded = node.string_attribute("kernel_type", "LINEAR") in BOUNDED_KERNELS
     scores = (_decisions if is_bounded else _decisions_by_class)(lowering, node, kernels, counts)
@@ -84,7 +84,7 @@ def _kernels(lowering: Lowering, node: Node, features: View, width: int, count: 
     """Return k(x, s) for every row x and support vector s."""
     values = float_list(node, "support_vectors")
     if count <= 0 or len(values) != count * width:
-        raise NotLowered(f"{len(values)} numbers for {count} support vectors of {width} features")
+        raise NotLowered(f"it has {len(values)} numbers for {count} support vectors of {width} features")
     vectors = np.array(values, np.float32).astype(np.float64).reshape(count, width)
     gamma, coefficient, degree = (*float_list(node, "kernel_params"), 0.0, 0.0, 0.0)[:3]
     kind = node.string_attribute("kernel_type", "LINEAR")
@@ -96,7 +96,7 @@ def _kernels(lowering: Lowering, node: Node, features: View, width: int, count: 
     elif kind == "SIGMOID":
         product = tanh(product * gamma + coefficient)
     elif kind != "LINEAR":
-        raise NotLowered(f"kernel type {kind}")
+        raise NotLowered(f"kernel type {kind} is not generated")
     return _product(lowering, node, features, vectors.T, product)
 
 
@@ -113,7 +113,7 @@ def _radial(lowering: Lowering, node: Node, features: View, vectors: np.ndarray,
 
 def _power(base: Scalar, degree: float) -> Scalar:
     if degree != int(degree) or not 1 <= degree <= MAX_DEGREE:
-        raise NotLowered(f"a polynomial kernel of degree {degree}")
+        raise NotLowered(f"a polynomial kernel of degree {degree} is not generated")
     return reduce(lambda left, right: left * right, [base] * int(degree))
 
 
@@ -183,7 +183,7 @@ def _weights(node: Node, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray,
     coefficients, rho, classes = float_list(node, "coefficients"), float_list(node, "rho"), len(counts)
     pairs, total = classes * (classes - 1) // 2, sum(counts)
     if len(coefficients) < (classes - 1) * total or len(rho) < pairs:
-        raise NotLowered(f"{len(coefficients)} coefficients and {len(rho)} rho for {classes} classes")
+        raise NotLowered(f"it has {len(coefficients)} coefficients and {len(rho)} rho for {classes} classes")
     table = np.array(coefficients[: (classes - 1) * total], np.float32).reshape(classes - 1, total)
     parts = [slice(start, stop) for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
     return table, np.array(rho[:pairs], np.float32), parts
@@ -208,9 +208,9 @@ def _probabilities(lowering: Lowering, node: Node, scores: View, classes: int) -
     pairs = classes * (classes - 1) // 2
     tables = [float_list(node, name)[:pairs] for name in ("prob_a", "prob_b")]
     if min(map(len, tables)) < pairs:
-        raise NotLowered(f"prob_a and prob_b for fewer than {pairs} pairs")
+        raise NotLowered(f"it has prob_a and prob_b for fewer than {pairs} pairs")
     if classes > MAX_CLASSES:
-        raise NotLowered(f"probabilities of {classes} classes, more than {MAX_CLASSES}")
+        raise NotLowered(f"probabilities of {classes} classes, more than {MAX_CLASSES}, are not generated")
     views = [lowering.constant_view(np.array(table, np.float32), F32) for table in tables]
     chances = lowering.new_view(F32, (scores.shape[0], classes))
     name, function = pairwise_coupling_kernel(classes)

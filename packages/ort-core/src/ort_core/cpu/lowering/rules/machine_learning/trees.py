@@ -36,12 +36,12 @@ def tree_ensemble(lowering: Lowering, node: Node) -> None:
     features = _features(lowering, node.input(0))
     result, shape = tensor_type(node.output)
     if node.op_type == "TreeEnsemble" and features.dtype is not result:
-        raise NotLowered("TreeEnsemble of integers")
+        raise NotLowered("TreeEnsemble of integers is not generated")
     if model.base is not None and len(model.base) != targets:
-        raise NotLowered(f"{len(model.base)} base values for {targets} targets")
+        raise NotLowered(f"it has {len(model.base)} base values for {targets} targets")
     transform = model.post_transform if targets > 1 or model.post_transform == "PROBIT" else "NONE"
     if transform != "NONE" and (transform not in TRANSFORMS or result is not F32):
-        raise NotLowered(f"post transform {transform} of {result.text}")
+        raise NotLowered(f"post transform {transform} of {result.text} is not generated")
     target = lowering.result_view(node.output)
     lowering.require_equal(shape[0], features.shape[0])
     lowering.require_equal(shape[1], targets)
@@ -59,14 +59,14 @@ def tree_classifier(lowering: Lowering, node: Node) -> None:
     features = _features(lowering, node.input(0))
     rows, count = features.shape[0], len(labels)
     if model.post_transform not in TRANSFORMS:
-        raise NotLowered(f"post transform {model.post_transform}")
+        raise NotLowered(f"post transform {model.post_transform} is not generated")
     if count == 1:
-        raise NotLowered("one class")
+        raise NotLowered("a model of one class is not generated")
     if count == 2 and len(model.scored) == 2 and labels.tolist() != [0, 1]:
-        raise NotLowered("labels other than 0 and 1 where the trees score both classes")
+        raise NotLowered("labels other than 0 and 1 are not generated where the trees score both classes")
     ensemble, base, scores = _binary(model) if count == 2 else (model.ensemble, model.base, _largest(model))
     if base is not None and len(base) != ensemble.target_count:
-        raise NotLowered(f"{len(base)} base values for {count} classes")
+        raise NotLowered(f"it has {len(base)} base values for {count} classes")
     results = lowering.result_view(node.outputs[1]) if node.outputs[1:] and node.outputs[1] is not None else None
     in_place = results is not None and scores.scores.transform == "NONE" and not scores.scores.pair
     sums = results if results is not None and in_place else lowering.new_view(F32, (rows, ensemble.target_count))
@@ -102,7 +102,7 @@ def _binary(model: TreeModel) -> tuple[TreeEnsemble, np.ndarray | None, _Scores]
     threshold = 0.5 if model.all_positive else 0.0
     base = model.base
     if base is not None and (len(base) == 2 or model.scored != {0}):
-        raise NotLowered("base values of two classes")
+        raise NotLowered("base values of two classes are not generated")
     if model.scored == {0}:
         single = _with_targets(model.ensemble, 1)
         spec = paired(model.post_transform, ClassScores("", "above", threshold), not model.all_positive)
@@ -129,7 +129,7 @@ def _features(lowering: Lowering, value: Value | None) -> View:
     """Return the rows as a dense matrix of float32 or float64; integers become float32, as in onnxruntime."""
     view = lowering.contiguous(value)
     if len(view.shape) != 2:
-        raise NotLowered("features that are no matrix")
+        raise NotLowered("features that are no matrix are not generated")
     if view.dtype in (F32, F64):
         return view
     return lowering.computed(cast(element(0, view.dtype), F32), (view,))

@@ -73,7 +73,7 @@ def by_blocks(lowering: Lowering, node: Node, value: Value, formula: Formula) ->
         _parameter(lowering, each, shape, axis, block) for each in (node.input(1), node.input(2)) if each is not None
     ]
     if scales[0].dtype is not F32:
-        raise NotLowered("the scale is no float32")
+        raise NotLowered("the scale is not float32")
     state, (read,) = lowering.operands.fuse(node, [value], shape)
     operands = [element(len(state.inputs) + index, view.dtype) for index, view in enumerate(scales)]
     expression = formula(read, operands[0], operands[1] if len(operands) > 1 else None)

@@ -114,7 +114,7 @@ class _WeightInputs:
         if integers is None or zeros is None:
             raise NotLowered("the weights or their zero points are not constant")
         if integers.dtype.itemsize != 1 or integers.dtype.kind not in "iu":
-            raise NotLowered(f"weights of type {integers.dtype}")
+            raise NotLowered(f"weights of type {integers.dtype} are not generated")
         return cls(integers, zeros)
 
 

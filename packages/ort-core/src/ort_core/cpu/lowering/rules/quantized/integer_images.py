@@ -24,7 +24,7 @@ def byte_images(lowering: Lowering, source: Value | View) -> View:
     """Return bytes as channels-last images of rank 4, copied once if they lie otherwise."""
     view = source if isinstance(source, View) else _stored_channels_last(lowering, source)
     if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype not in BYTES:
-        raise NotLowered("no images of bytes with a known number of channels")
+        raise NotLowered("only images of bytes with a known number of channels are generated")
     order = channels_last(len(view.shape))
     if view.strides != ordered_strides(view.shape, order):
         target = lowering.new_view(view.dtype, view.shape, order)

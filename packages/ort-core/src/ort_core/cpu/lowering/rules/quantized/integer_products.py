@@ -156,7 +156,7 @@ def _requantized_product(
     grid = constant_grid(lowering, node.input(left[0]), node.input(left[1]), tensor_type(x)[0])
     scales = lowering.constant_of(node.input(right[0]))
     if grid is None or scales is None or scales.dtype != np.float32:
-        raise NotLowered("scales or zero points are not constant, or are not one for the left side")
+        raise NotLowered("scales or zero points are not constant, or the left side has more than one")
     made = _constant_weights(lowering, w, node.input(right[1]), outputs_first)
     _, shape = tensor_type(node.output)
     anchor = _anchor(lowering, lowering.view(x), made, shape, node.op_type)
@@ -207,7 +207,7 @@ def _constant_weights(
     if integers is None or zeros is None or integers.ndim != 2:
         raise NotLowered("the right side or its zero points are not a constant matrix")
     if integers.dtype.itemsize != 1 or integers.dtype.kind not in "iu":
-        raise NotLowered(f"a right side of type {integers.dtype}")
+        raise NotLowered(f"a right side of type {integers.dtype} is not generated")
     if zeros.size not in (1, integers.shape[0 if outputs_first else 1]):
         raise NotLowered("zero points of the right side are not one, or one for each column")
     return _weights(QuantizedConstant(integers, np.ones(1, np.float32), zeros, 1), outputs_first)
@@ -222,9 +222,9 @@ def _anchor(
     lowering: Lowering, x: View, weights: IntegerWeights, shape: Sequence[KnownDim], operator: str
 ) -> IntegerAnchor:
     if x.dtype not in BYTES:
-        raise NotLowered(f"a left side of type {x.dtype.text}")
+        raise NotLowered(f"a left side of type {x.dtype.text} is not generated")
     if len(x.shape) < 2 or len(x.shape) != len(shape):
-        raise NotLowered("only matrices, or stacks of them on the left, are multiplied")
+        raise NotLowered("only matrices, or stacks of them on the left, are multiplied natively")
     lowering.require_equal(x.shape[-1], weights.bytes.shape[1])
     sizes, _ = collapse(x.shape[:-1], [x.strides[:-1]])
     if x.strides[-1] != 1 or len(sizes) > 3:

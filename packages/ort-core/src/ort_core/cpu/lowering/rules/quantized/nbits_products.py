@@ -116,13 +116,13 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     """MatMulNBits of float32 rows with a constant right side."""
     value = node.input(0)
     if value is None or tensor_type(value)[0] is not F32 or node.input(4) is not None:
-        raise NotLowered("rows of another type than float32, or columns of K in another order")
+        raise NotLowered("only rows of float32 with the columns of K in order are generated")
     weights = _weights(lowering, node)
     _, shape = tensor_type(node.output)
     x = lowering.view(value)
     lowering.require_equal(x.shape[-1], weights.depth)
     if len(x.shape) < 2:
-        raise NotLowered("a single vector")
+        raise NotLowered("a single vector is not generated")
     sizes, _ = collapse(x.shape[:-1], [x.strides[:-1]])
     if x.strides[-1] != 1 or len(sizes) > 3:
         x = lowering.copied(x)
@@ -142,7 +142,7 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
     depth, columns = node.int_attribute("K", 0), node.int_attribute("N", 0)
     packed, scales = lowering.constant_of(node.input(1)), lowering.constant_of(node.input(2))
     if bits not in (4, 8) or block % 8:
-        raise NotLowered(f"weights of {bits} bits in blocks of {block}")
+        raise NotLowered(f"weights of {bits} bits in blocks of {block} are not generated")
     if packed is None or scales is None or packed.dtype != np.uint8:
         raise NotLowered("the weights or their scales are not constant")
     blocks = -(-depth // block)

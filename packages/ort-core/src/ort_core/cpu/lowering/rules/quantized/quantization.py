@@ -47,7 +47,7 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
     ):
         raise NotLowered("only float32 is quantized natively, to 2, 4, 8 and 16 bits")
     if node.int_attribute("precision", F32) not in (0, F32):
-        raise NotLowered("another precision than float32")
+        raise NotLowered("another precision than float32 is not generated")
     saturate = bool(node.int_attribute("saturate", 1))
     if node.int_attribute("block_size", 0):
         _store_if_anchor(lowering, value)
@@ -191,16 +191,16 @@ def _parameters(
         if count_of(view.shape) == 1:
             view = view.reshaped(())
         elif not -len(shape) <= stated < len(shape):
-            raise NotLowered(f"axis {stated} of {len(shape)} axes")
+            raise NotLowered(f"axis {stated} is none of {len(shape)} axes")
         elif len(view.shape) == 1:
             lowering.require_equal(view.shape[0], shape[axis])
             view = view.reshaped((shape[axis], *[1] * (len(shape) - axis - 1)))
         else:
-            raise NotLowered("scales of more than one dimension")
+            raise NotLowered("scales of more than one dimension are not generated")
         found.append(state.add(view))
     scale, zero = found
     if scale is None or scale.dtype is not F32:
-        raise NotLowered("the scale is no float32")
+        raise NotLowered("the scale is not float32")
     return scale, zero
 
 

@@ -18,7 +18,7 @@ from ort_core.plugin.ir import Node
 def quantized_pooling(lowering: Lowering, node: Node) -> None:
     """Pool bytes channels-first or, with ``channels_last``, channels-last."""
     if node.int_attribute("ceil_mode", 0):
-        raise NotLowered("windows that end outside of the images")
+        raise NotLowered("windows that end outside of the images are not generated")
     value = node.input(0)
     if value is None:
         raise NotLowered("the input is missing")

@@ -24,11 +24,11 @@ def batch_normalization(lowering: Lowering, node: Node) -> None:
     value = node.input(0)
     dtype, shape = tensor_type(node.output)
     if value is None or dtype is not DataType.FLOAT or len(shape) < 2:
-        raise NotLowered("only float32 of rank 2 and more")
+        raise NotLowered("only float32 of rank 2 and more is generated")
     if node.int_attribute("training_mode", 0) or any(output is not None for output in node.outputs[1:]):
-        raise NotLowered("training")
+        raise NotLowered("the mode of training is not generated")
     if lowering.opset_of(node) < 9 and not (node.int_attribute("spatial", 1) and lowering.opset_of(node) >= 7):
-        raise NotLowered("statistics for each element, or the forms before opset 7")
+        raise NotLowered("statistics for each element, and the forms before opset 7, are not generated")
     factor, shift = _channels(lowering, node, len(shape))
     state, x = _operand(lowering, node, value, factor, shift)
     expression = x * state.add(factor) + state.add(shift)

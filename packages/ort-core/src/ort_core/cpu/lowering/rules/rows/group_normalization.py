@@ -97,7 +97,7 @@ def skip_group_norm(lowering: Lowering, node: Node) -> None:
 def _channels_last_input(node: Node) -> Value:
     value = node.input(0)
     if value is None or len(tensor_type(value)[1]) != 4:
-        raise NotLowered("no images of rank 4")
+        raise NotLowered("only images of rank 4 are generated")
     if not node.int_attribute("channels_last", 1):
         raise NotLowered("the channels are not last")
     return value

@@ -21,7 +21,7 @@ def arg_extreme(lowering: Lowering, node: Node) -> None:
     value = required(node, 0)
     _, shape = tensor_type(value)
     if not shape:
-        raise NotLowered("of a scalar")
+        raise NotLowered(f"{node.op_type} of a scalar is not generated")
     axis = node.int_attribute("axis", 0) % len(shape)
     lowering.require_equal(minimum(shape[axis], 1), 1)  # nothing has no extreme
     target = lowering.result_view(node.output)
@@ -60,7 +60,7 @@ def cumulative(lowering: Lowering, node: Node) -> None:
     if axes is None or axes.size != 1 or not shape:
         raise NotLowered("the axis is not constant")
     if dtype not in (F32, F64, DataType.INT32, I64):
-        raise NotLowered(f"running sums of {dtype.text}")
+        raise NotLowered(f"running sums of {dtype.text} are not generated")
     axis = int(axes.reshape(-1)[0]) % len(shape)
     source = lowering.contiguous(value)
     target = lowering.result_view(node.output)

@@ -122,7 +122,7 @@ def normalizer(lowering: Lowering, node: Node) -> None:
     value = float_input(node)
     _, shape = tensor_type(value)
     if len(shape) not in (1, 2):
-        raise NotLowered("Normalizer of more than two dimensions")
+        raise NotLowered("Normalizer of more than two dimensions is not generated")
     norm = node.string_attribute("norm", "MAX")
     _along_rows(
         lowering, node, value, len(shape) - 1, lambda x: [loops.normalizer(x, norm)], key=(norm,), work=2
@@ -230,7 +230,7 @@ def _store(
 ) -> None:  # fmt: skip
     outputs = {k: value for k, value in enumerate(node.outputs) if value is not None}
     if any(tensor_type(value)[0] is not F32 for value in outputs.values()):
-        raise NotLowered("results of another type")
+        raise NotLowered("the result has another type than the input")
 
     def made() -> tuple[loops.RowSchedule, list[bool]]:
         roots = formula(*read)
@@ -258,7 +258,7 @@ def _over_axes(
     found = reduced_over(lowering, [roots[k] for k in outputs], views, x.shape, axes, (node,))
     for value, result in zip(outputs.values(), found):
         if result.dtype is not tensor_type(value)[0]:
-            raise NotLowered("results of another type")
+            raise NotLowered("the result has another type than the input")
         _set(lowering, node, value, result)
 
 
