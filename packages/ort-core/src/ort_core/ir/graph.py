@@ -118,6 +118,16 @@ class Graph(Body):
             self._output_set.discard(replaced)
         self._output_set.add(value)
 
+    def replace_output(self, old: Value, new: Value) -> None:
+        """Return ``new`` wherever ``old`` is returned; takes no new list, as there may be thousands."""
+        self._check_editable()
+        if old not in self._output_set:
+            return
+        for _ in range(self._outputs.count(old)):
+            self._outputs[self._outputs.index(old)] = new
+        self._output_set.discard(old)
+        self._output_set.add(new)
+
     def set_inputs(self, inputs: Sequence[Value]) -> None:
         """Replace the list of formal inputs."""
         self._check_editable()

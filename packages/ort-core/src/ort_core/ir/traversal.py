@@ -99,14 +99,22 @@ def is_topologically_sorted(graph: Graph) -> bool:
     return True
 
 
-def ancestors(values: Iterable[Value], graph: Graph) -> set[Node]:
-    """Return the nodes of ``graph`` that ``values`` depend on."""
-    found: set[Node] = set()
-    stack = [v.producer for v in values if v.producer is not None and v.producer.graph is graph]
-    while stack:
-        node = stack.pop()
-        if node is None or node in found:
-            continue
-        found.add(node)
-        stack.extend(predecessors(node))
-    return found
+def depend_on(values: Iterable[Value], nodes: Iterable[Node], behind: Node) -> bool:
+    """Return whether any of ``values`` follows from any of ``nodes``, all of them read, near or far, by ``behind``.
+
+    Walks the graph's order back from ``behind``, no further than the first of ``nodes``: what stands before cannot
+    follow from them, and a graph has many nodes.
+    """
+    graph, left = behind.graph, set(nodes)
+    producers = (value.producer for value in values)
+    wanted = {producer for producer in producers if producer is not None and producer.graph is graph}
+    node: Node | None = behind
+    while node is not None and left and wanted:
+        if node in wanted:
+            if node in left:
+                return True
+            wanted.discard(node)
+            wanted.update(predecessors(node))
+        left.discard(node)
+        node = node._previous
+    return False

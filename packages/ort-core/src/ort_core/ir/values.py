@@ -83,7 +83,7 @@ class Value:
         for node, index in self.uses:
             node.set_input(index, replacement)
         if outputs and self.graph is not None and self.is_graph_output:
-            self.graph.set_outputs([replacement if output is self else output for output in self.graph.outputs])
+            self.graph.replace_output(self, replacement)
 
     def __repr__(self) -> str:
         return f"Value({self.name!r}, {self.type})"

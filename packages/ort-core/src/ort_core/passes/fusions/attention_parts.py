@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.traversal import ancestors
+from ort_core.ir.traversal import depend_on
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts
 from ort_core.passes.fusions.attention_heads import Heads, batch_of, find_heads, find_keys, peel_scale, size_of_heads
@@ -169,7 +169,7 @@ def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...])
     """Return keys and values both with a cache or both without, and both as three axes or both as four."""
     if key.joined is not None and value.joined is not None:
         pair = {key.joined, value.joined}
-        if len(pair) == 2 and not pair & ancestors(read, match.graph):
+        if len(pair) == 2 and not depend_on(read, pair, match.root):
             return key, value
     key, value = _without_cache(key), _without_cache(value)
     is_flat = key.split is not None and value.split is not None
