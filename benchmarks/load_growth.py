@@ -21,10 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "packages/ort-core/tests/load"))
+from exported_kinds import EXPORTED
 from growing_kinds import MORE
 from growing_models import GROWING
 
-KINDS = {**GROWING, **MORE}
+KINDS = {**GROWING, **MORE, **EXPORTED}
 LIMIT_S = 300
 _LOAD = """
 import sys, time

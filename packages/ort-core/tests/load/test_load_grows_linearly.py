@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exported_kinds import EXPORTED
 from growing_kinds import MORE
 from growing_models import GROWING
 
@@ -15,10 +16,11 @@ import ort_core
 SIZES = (80, 160, 320)  # smaller models are not kept in the cache of optimized ones: another way
 LARGER_SIZES = (126, 252, 504)  # where what grows with the square shows beside all the rest
 LARGER = ("transposes",)
-KINDS = {**GROWING, **MORE}
+KINDS = {**GROWING, **MORE, **EXPORTED}
 MAX_CALLS = {  # that one node adds: what is written once for equal nodes, and refused before it is worked on twice
     "transposes": 1100, "additions": 1500, "wide sum": 3700, "split": 1800, "residual": 1400, "ifs": 2600,
     "loops": 2350, "quantized pairs": 2000, "scales": 2000, "independent": 1900, "numbers": 1600, "refusing": 1900,
+    "trees": 2600,
 }  # fmt: skip
 MAX_GROWTH = 2.4  # of what twice as many nodes add: 2 is linear, 4 quadratic
 
