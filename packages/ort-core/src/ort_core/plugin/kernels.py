@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ort_core.kernels.observer import Observer
     from ort_core.kernels.preconditions.conditions import Conditions
     from ort_core.kernels.preconditions.table import find_precondition
-    from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
+    from ort_core.kernels.reference.tree_batches import TreeBatch, tree_models
+    from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble, TreeShares, starts_of
     from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
     from ort_core.kernels.reference_registry import reference_kernels
     from ort_core.kernels.region_work import RegionWork
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundGraph", "BranchMode", "Conditions", "CudaParameter", "CudaSource", "DeviceKernel", "DeviceKernels",
     "EvaluationContext", "KernelContext", "KernelRegistry", "KernelSpec", "Launch", "LaunchRequest", "Observer",
-    "RegionWork", "RunGuard", "RunnableBody", "RuntimeValue", "Scope", "SubgraphRunner", "TreeEnsemble", "TreeModel",
-    "Unguarded", "cuda_parameters", "evaluate_node", "find_precondition", "kernel", "plan_launch",
-    "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",
-    "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits", "reference_kernels", "refuse_pointers", "tree_model",
+    "RegionWork", "RunGuard", "RunnableBody", "RuntimeValue", "Scope", "SubgraphRunner", "TreeBatch",
+    "TreeEnsemble", "TreeModel", "TreeShares", "Unguarded", "cuda_parameters", "evaluate_node", "find_precondition",
+    "kernel", "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits",
+    "quantize_matmul_bnb4", "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits", "reference_kernels",
+    "refuse_pointers", "starts_of", "tree_model", "tree_models",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -50,7 +52,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.kernels.observer": ("Observer",),
         "ort_core.kernels.preconditions.conditions": ("Conditions",),
         "ort_core.kernels.preconditions.table": ("find_precondition",),
-        "ort_core.kernels.reference.tree_ensemble": ("BranchMode", "TreeEnsemble"),
+        "ort_core.kernels.reference.tree_batches": ("TreeBatch", "tree_models"),
+        "ort_core.kernels.reference.tree_ensemble": ("BranchMode", "TreeEnsemble", "TreeShares", "starts_of"),
         "ort_core.kernels.reference.tree_nodes": ("TreeModel", "tree_model"),
         "ort_core.kernels.reference_registry": ("reference_kernels",),
         "ort_core.kernels.region_work": ("RegionWork",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -57,6 +57,8 @@ from ort_core.plugin.loops import (
 )
 from ort_core.plugin.ops import VersionTable
 
+T = TypeVar("T")
+
 
 class Quantized(Protocol):
     """Real values that integers in memory stand for."""
@@ -102,7 +104,9 @@ class Lowering:
         self.concatenations = Concatenations(self)
         self.operands = Operands(self)
         self.stores = Stores(self)
+        self.nodes = tuple(nodes)
         self._made: dict[Hashable, KernelText] = {}
+        self._remembered: dict[Hashable, Any] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
@@ -189,6 +193,13 @@ class Lowering:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
+
+    def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what a rule works out once for all nodes of the group."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        found: T = self._remembered[key]
+        return found
 
     def is_output(self, value: Value) -> bool:
         """Return whether the group returns a value (or a reshape of it that nobody else reads)."""

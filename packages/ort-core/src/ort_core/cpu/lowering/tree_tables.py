@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.plugin.kernels import BranchMode, TreeEnsemble
+from ort_core.plugin.kernels import BranchMode, TreeEnsemble, TreeShares, starts_of
 
 GROUP = 8  # walks that advance together: as many loads in flight hide what a cache takes to answer
 NAN_BIT = np.int64(1) << 31
@@ -65,40 +65,77 @@ def tree_tables(ensemble: TreeEnsemble, dtype: np.dtype) -> TreeTables:
     Raises:
         NotLowered: the trees take more than offsets of 31 bits reach.
     """
-    branches = _branches(ensemble)
-    leaf_count = len(ensemble.leaf_starts) - 1
-    roots = _signed(ensemble.roots, len(ensemble.features))
+    return tables_of(ensemble, TreeShares.whole(ensemble), dtype)[0]
+
+
+def tables_of(joined: TreeEnsemble, shares: TreeShares, dtype: np.dtype) -> list[TreeTables]:
+    """Lay the ensembles out of which a joined one is made; each has offsets and numbers of leaves of its own.
+
+    Raises:
+        NotLowered: the trees of one take more than offsets of 31 bits reach.
+    """
+    branches, kind, count = _branches(joined), record_type(dtype), len(shares.trees)
+    roots = _signed(joined.roots, len(joined.features))
     nodes, tree_of, first_child = _place(branches, roots)
+    owner_of_tree = np.arange(count).repeat(shares.trees)
+    owner = owner_of_tree[tree_of]  # of each record
+    lengths = np.bincount(owner, minlength=count)
+    if (int(lengths.max()) + 1) * kind.itemsize >= 2**31:
+        raise NotLowered(f"{lengths.max()} nodes of trees take more than 2 GiB")
     order = np.argsort(tree_of, kind="stable")
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    kind = record_type(dtype)
-    if (len(nodes) + 1) * kind.itemsize >= 2**31:
-        raise NotLowered(f"{len(nodes)} nodes of trees take more than 2 GiB")
-    records = np.zeros(len(nodes) + 1, kind)
-    is_inner = nodes >= 0
-    inner, at = nodes[is_inner], position[is_inner]
+    position = np.empty(len(order), np.int64)  # among its ensemble's records
+    position[order] = np.arange(len(order)) - starts_of(lengths)[owner[order]]
+    firsts = starts_of(lengths + 1)  # behind the records of each ensemble lies one that scores nothing
+    at, is_inner = position + firsts[owner], nodes >= 0
+    inner = nodes[is_inner]
+    records = np.zeros(int(firsts[-1]), kind)
     records["threshold"] = np.nan
-    records["threshold"][at] = _rounded_down(branches.thresholds[inner], dtype)
+    records["threshold"][at[is_inner]] = _rounded_down(branches.thresholds[inner], dtype)
     nan_bits = branches.nan_is_true[inner].astype(np.int64) * NAN_BIT
-    records["feature"][at] = branches.features[inner] | nan_bits
-    records["child"] = np.arange(len(records)) * kind.itemsize
-    records["child"][at] = position[first_child[is_inner]] * kind.itemsize
-    records["leaf"][position[~is_inner]] = ~nodes[~is_inner]
-    records["leaf"][-1] = leaf_count
-    trees = _tree_rows(branches, roots, position[: len(roots)] * kind.itemsize, len(nodes) * kind.itemsize)
-    columns = int(ensemble.features.max()) + 1 if len(ensemble.features) else 0
-    return TreeTables(records, trees, len(roots), columns, bool(branches.nan_is_true.any()))
+    records["feature"][at[is_inner]] = branches.features[inner] | nan_bits
+    records["child"] = (np.arange(len(records)) - firsts[:-1].repeat(lengths + 1)) * kind.itemsize
+    records["child"][at[is_inner]] = position[first_child[is_inner]] * kind.itemsize
+    records["leaf"][at[~is_inner]] = ~nodes[~is_inner] - starts_of(shares.leaves)[owner[~is_inner]]
+    records["leaf"][firsts[1:] - 1] = shares.leaves
+    rows, first_rows = _tree_rows(
+        branches, roots, position[: len(roots)] * kind.itemsize, shares, lengths * kind.itemsize
+    )
+    columns, nan_counts = _asked_features(joined, branches, shares)
+    return [
+        TreeTables(records[r:s], rows[t:u], real, asked, nans > 0)
+        for r, s, t, u, real, asked, nans in zip(
+            firsts[:-1].tolist(), firsts[1:].tolist(), first_rows[:-1].tolist(), first_rows[1:].tolist(),
+            shares.trees.tolist(), columns.tolist(), nan_counts.tolist(),
+        )
+    ]  # fmt: skip
 
 
-def _tree_rows(branches: _Branches, roots: np.ndarray, first: np.ndarray, null: int) -> np.ndarray:
-    """Return (root's offset, sure levels, greatest level) of each tree, and of empty ones up to a multiple of GROUP."""
+def _asked_features(
+    joined: TreeEnsemble, branches: _Branches, shares: TreeShares
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return how many features each ensemble needs, and how many of its branches send NaN to where they are true."""
+    owner = np.arange(len(shares.inner)).repeat(shares.inner)
+    columns = np.zeros(len(shares.inner), np.int64)
+    np.maximum.at(columns, owner, joined.features + 1)
+    nans = owner[branches.nan_is_true[: len(owner)]]  # those that were added send none
+    return columns, np.bincount(nans, minlength=len(columns))
+
+
+def _tree_rows(
+    branches: _Branches, roots: np.ndarray, first: np.ndarray, shares: TreeShares, null: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (root's offset, sure levels, greatest level) of each tree, and of empty ones up to a multiple of GROUP.
+
+    Also where the rows of each ensemble start.
+    """
     deepest, usual = _levels(branches, roots)
-    padded = -(-max(len(roots), 1) // GROUP) * GROUP
-    trees = np.zeros((padded, 3), np.int64)
-    trees[:, 0] = null
-    trees[: len(roots)] = np.stack([first, np.minimum(deepest, usual), deepest], axis=1)
-    return trees
+    padded = -(-np.maximum(shares.trees, 1) // GROUP) * GROUP
+    starts = starts_of(padded)
+    trees = np.zeros((int(starts[-1]), 3), np.int64)
+    trees[:, 0] = null.repeat(padded)
+    at = np.arange(len(roots)) + (starts - starts_of(shares.trees))[:-1].repeat(shares.trees)
+    trees[at] = np.stack([first, np.minimum(deepest, usual), deepest], axis=1)
+    return trees, starts
 
 
 def _levels(branches: _Branches, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -195,6 +195,26 @@ class TreeEnsemble:
         return row * self.target_count + self.entry_targets[starts], self.entry_weights[starts]
 
 
+@dataclass(frozen=True, slots=True)
+class TreeShares:
+    """How many inner nodes, leaves and trees each of several ensembles has whose trees lie in one, in order."""
+
+    inner: np.ndarray
+    leaves: np.ndarray
+    trees: np.ndarray
+
+    @staticmethod
+    def whole(ensemble: TreeEnsemble) -> TreeShares:
+        """Return the shares of one that is all there is."""
+        counts = (len(ensemble.features), len(ensemble.leaf_starts) - 1, len(ensemble.roots))
+        return TreeShares(*(np.array([count]) for count in counts))
+
+
+def starts_of(counts: np.ndarray) -> np.ndarray:
+    """Return where each of several runs starts that lie one behind the other, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
 def _blocks(rows: int, trees: int) -> Iterator[slice]:
     size = max(1, PAIRS_PER_BLOCK // max(trees, 1))
     for start in range(0, rows, size):

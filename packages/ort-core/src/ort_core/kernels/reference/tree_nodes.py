@@ -67,16 +67,27 @@ def tree_model(op_type: str, attributes: Mapping[str, Attribute]) -> TreeModel:
         _required(read, f"{prefix}_nodeids"),
         ids,
         weights,
-        _target_count(op_type, attributes),
+        target_count(op_type, attributes),
     )
-    base = _either(read, "base_values").reshape(-1).astype(np.float64)
+    return model_facts(
+        attributes, ensemble, frozenset(ids.tolist()), all_positive=bool((weights >= 0).all())
+    )  # fmt: skip
+
+
+def model_facts(
+    attributes: Mapping[str, Attribute], ensemble: TreeEnsemble, scored: frozenset[int], *, all_positive: bool
+) -> TreeModel:
+    """Return a decoded ensemble with what else a node of opsets 1 and 3 says."""
+    found = _array(attributes, "base_values_as_tensor")
+    found = _array(attributes, "base_values") if found is None else found
+    base = None if found is None or not found.size else found.reshape(-1).astype(np.float64)
     return TreeModel(
         ensemble,
         _text(attributes, "aggregate_function", "SUM"),
-        base if base.size else None,
+        base,
         _text(attributes, "post_transform", "NONE"),
-        frozenset(ids.tolist()),
-        bool((weights >= 0).all()),
+        scored,
+        all_positive,
     )
 
 
@@ -109,7 +120,8 @@ def _split_leaves_model(attributes: Mapping[str, Attribute], read: Read) -> Tree
 _SPLIT_DEFAULTS = {"aggregate_function": 1, "post_transform": 0, "n_targets": 1}
 
 
-def _target_count(op_type: str, attributes: Mapping[str, Attribute]) -> int:
+def target_count(op_type: str, attributes: Mapping[str, Attribute]) -> int:
+    """Return how many targets or classes a node of opsets 1 and 3 scores."""
     if op_type == "TreeEnsembleRegressor":
         return _int(attributes, "n_targets", 1)
     for name in ("classlabels_strings", "classlabels_int64s"):

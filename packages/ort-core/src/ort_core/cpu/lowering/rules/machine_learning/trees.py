@@ -17,21 +17,22 @@ from ort_core.cpu.codegen.machine_learning.trees import (
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.machine_learning.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.tree_tables import TreeTables, tree_tables
+from ort_core.cpu.lowering.tree_tables import TreeTables, tables_of, tree_tables
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, Place, View
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_core.plugin.kernels import TreeEnsemble, TreeModel, tree_model
+from ort_core.plugin.kernels import TreeBatch, TreeEnsemble, TreeModel, tree_model, tree_models
 from ort_core.plugin.loops import cast, element
 
 F32, F64 = DataType.FLOAT, DataType.DOUBLE
+_JOINED = frozenset({"TreeEnsembleRegressor", "TreeEnsembleClassifier"})
 _WALKED = 12  # elements' worth of work that one walk through one tree is
 
 
 def tree_ensemble(lowering: Lowering, node: Node) -> None:
     """TreeEnsemble and TreeEnsembleRegressor: the leaves' sums, base values, post transform."""
-    model = _model(node)
+    model = _model(lowering, node)
     targets = model.ensemble.target_count
     features = _features(lowering, node.input(0))
     result, shape = tensor_type(node.output)
@@ -54,7 +55,7 @@ def tree_ensemble(lowering: Lowering, node: Node) -> None:
 
 def tree_classifier(lowering: Lowering, node: Node) -> None:
     """TreeEnsembleClassifier: sums, and the label of the largest; one or two classes have rules of their own."""
-    model = _model(node)
+    model = _model(lowering, node)
     labels = labels_of(node, "classlabels_int64s")
     features = _features(lowering, node.input(0))
     rows, count = features.shape[0], len(labels)
@@ -118,11 +119,41 @@ def _with_targets(ensemble: TreeEnsemble, count: int) -> TreeEnsemble:
     return replace(ensemble, target_count=count)
 
 
-def _model(node: Node) -> TreeModel:
+def _model(lowering: Lowering, node: Node) -> TreeModel:
+    batch = _batch(lowering)
+    if node in batch.numbers and batch.together is not None:
+        return batch.together.models[batch.numbers[node]]
     try:
         return tree_model(node.op_type, node.attributes)
     except InvalidArgument as error:
         raise NotLowered(f"the attributes describe no trees: {error}") from error
+
+
+@dataclass(slots=True)
+class _Batch:
+    """All tree nodes of a group by their numbers, decoded together where that can be, and their tables by type."""
+
+    numbers: dict[Node, int]
+    together: TreeBatch | None
+    tables: dict[np.dtype, list[TreeTables]]
+
+
+def _batch(lowering: Lowering) -> _Batch:
+    def decode() -> _Batch:
+        nodes = [node for node in lowering.nodes if node.domain == "ai.onnx.ml" and node.op_type in _JOINED]
+        together = tree_models([(node.op_type, node.attributes) for node in nodes]) if len(nodes) > 1 else None
+        return _Batch({node: number for number, node in enumerate(nodes)}, together, {})
+
+    return lowering.remembered("trees", decode)
+
+
+def _tables(lowering: Lowering, node: Node, ensemble: TreeEnsemble, dtype: np.dtype) -> TreeTables:
+    batch = _batch(lowering)
+    if batch.together is None or node not in batch.numbers:
+        return tree_tables(ensemble, dtype)
+    if dtype not in batch.tables:
+        batch.tables[dtype] = tables_of(batch.together.joined, batch.together.shares, dtype)
+    return batch.tables[dtype][batch.numbers[node]]
 
 
 def _features(lowering: Lowering, value: Value | None) -> View:
@@ -175,7 +206,7 @@ def _emit_walks(
     base: np.ndarray | None,
     sums: View,
 ) -> None:
-    tables: TreeTables = tree_tables(ensemble, features.dtype.numpy)
+    tables = _tables(lowering, node, ensemble, features.dtype.numpy)
     leaves = _leaves(ensemble, aggregate)
     targets = ensemble.target_count
     columns = features.shape[1]
