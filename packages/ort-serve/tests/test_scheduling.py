@@ -368,7 +368,7 @@ def test_requests_of_one_moment_are_joined_in_the_event_loop(tmp_path):
 
         assert running.call(ask()) == [2.0 * value for value in range(20)]
         assert ran_in == {"server"}, "the loop's own thread"
-        assert version.statistics.executions == 3  # 8, 8 and 4 rows
+        assert version.statistics.executions == 4, "the first at once, and 8, 8 and 3 rows"
         version._runner._places.acquire()  # no place: a thread's work
 
         def later() -> None:
@@ -376,6 +376,32 @@ def test_requests_of_one_moment_are_joined_in_the_event_loop(tmp_path):
 
         threading.Timer(0.05, later).start()
         assert running.call(ask())[3] == 6.0
+
+
+def test_a_request_that_finds_nothing_before_it_does_not_wait_for_the_next_turn_of_the_loop(tmp_path, monkeypatch):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with running_server(path, http_port=None, grpc_port=None) as running:
+        repository = running.server.repository
+        version = repository.get_version("doubler", "")
+        version._runner._brief = Known()
+        request = InferRequest("doubler", "", {"x": np.ones((1, 4), np.float32)})
+
+        async def turns_of_one() -> int:
+            turns: list[int] = []
+            asyncio.get_running_loop().call_soon(turns.append, 1)
+            answer = await infer(repository, request)
+            assert answer.outputs[0][1][0, 0] == 2.0
+            return len(turns)
+
+        assert running.call(turns_of_one()) == 0
+        with monkeypatch.context() as broken:
+            broken.setattr(version.statistics, "ran", lambda *arguments: 1 / 0)
+            with pytest.raises(ModelFailed, match="ZeroDivisionError"):
+                running.call(turns_of_one())
+        assert running.call(turns_of_one()) == 0, "the failed run gave back its place and its cores"
+        version._runner._places.acquire()
+        threading.Timer(0.05, version._runner._places.release).start()
+        assert running.call(turns_of_one()) == 1, "no place: it waits as any other"
 
 
 class Known:

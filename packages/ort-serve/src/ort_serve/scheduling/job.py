@@ -54,6 +54,10 @@ class Job:
             return self.join_key, self.wanted
         return tuple([(name, array.shape) for name, array in self.inputs.items()]), self.wanted
 
+    def has_time(self, ns: int) -> bool:
+        """Return whether the result may take so long from the arrival on."""
+        return self.deadline_ns is None or self.deadline_ns - self.arrived_ns >= ns
+
     def leave(self, failure: RequestFailure) -> None:
         """Take the job back: who waits for it is told ``failure``. Only in its event loop."""
         if not self.result.done():
@@ -69,14 +73,14 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class RunState:
-    """One run of a session for the jobs that were joined. A run without options is too short to be stopped."""
+    """One run of a session for the jobs that were joined, while it may be stopped."""
 
     jobs: list[Job]
-    options: RunOptions | None = field(default_factory=RunOptions)
+    options: RunOptions
 
     def stop_if_unwanted(self) -> None:
         """End the run where no job's client is left."""
-        if self.options is not None and all(job.is_cancelled for job in self.jobs):
+        if all(job.is_cancelled for job in self.jobs):
             self.options.terminate = True
 
 

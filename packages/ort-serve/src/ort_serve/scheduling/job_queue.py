@@ -35,7 +35,12 @@ class BatchPolicy:
 
 
 class JobQueue:
-    """Jobs that wait for one model. Safe to use from many threads."""
+    """Jobs that wait for one model. Safe to use from many threads.
+
+    Attributes:
+        policy: how jobs are joined.
+        is_closed: no more are taken.
+    """
 
     def __init__(self, limit: int, policy: BatchPolicy) -> None:
         self.policy = policy
@@ -43,7 +48,7 @@ class JobQueue:
         self._heap: list[_Entry] = []
         self._order = itertools.count()
         self._changed = threading.Condition()
-        self._is_closed = False
+        self.is_closed = False
         self._seconds_per_job = 0.01  # a moving mean, for Retry-After
 
     def __len__(self) -> int:
@@ -61,7 +66,7 @@ class JobQueue:
             NotReady: the queue is closed: its version no longer serves.
         """
         with self._changed:
-            if self._is_closed:
+            if self.is_closed:
                 raise NotReady("this version of the model is being unloaded; ask again without naming a version")
             if len(self._heap) >= self._limit:
                 self._drop_dead()
@@ -77,7 +82,7 @@ class JobQueue:
         while True:
             with self._changed:
                 while not self._heap:
-                    if self._is_closed:
+                    if self.is_closed:
                         return None
                     self._changed.wait()
                 self._drop_dead()
@@ -120,7 +125,7 @@ class JobQueue:
     def close(self) -> None:
         """Take no more jobs. Those that wait are still given out."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify_all()
 
     def emptied(self) -> list[Job]:
@@ -136,7 +141,7 @@ class JobQueue:
         if policy.max_rows <= 1 or policy.max_delay_ns == 0 or first.join_key is None:
             return True
         until = first.arrived_ns + policy.max_delay_ns
-        while not self._is_closed:
+        while not self.is_closed:
             rows = sum(job.rows for _, _, job in self._heap if job.join_key == first.join_key)
             left = until - time.monotonic_ns()
             if rows >= policy.max_rows or rows in policy.preferred_rows or left <= 0:

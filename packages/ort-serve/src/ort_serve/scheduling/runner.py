@@ -10,7 +10,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -93,6 +94,35 @@ class ModelRunner:
             self._is_loop_called = True
             job.loop.call_soon(self._run_in, job.loop)
 
+    def run_at_once(self, job: Job) -> Outputs | None:
+        """Run a job within this call where it is known to be short and nothing is before it; None where it must wait.
+
+        Called in the job's event loop. Of requests that came at one moment only the first is run so: the others are
+        joined, as ``submit`` says.
+
+        Raises:
+            RequestFailure: the run failed.
+        """
+        if self._is_loop_called or len(self._queue) or self._queue.policy.max_delay_ns or self._queue.is_closed:
+            return None
+        if not self._brief.is_brief(job.shapes, job.rows) or not self._places.acquire(blocking=False):
+            return None
+        try:
+            held = self._cores.try_hold(self._threads)
+            if not held:
+                return None
+            try:
+                job.started_ns = time.monotonic_ns()
+                return self._batch([job], None)[0]
+            except Exception as error:  # noqa: BLE001  # whatever it is, the client is told in the protocol's words
+                raise _failure(error) from error
+            finally:
+                self._cores.release(held)
+        finally:
+            self._places.release()
+            self._is_loop_called = True
+            job.loop.call_soon(self._run_in, job.loop)
+
     def join(self) -> None:
         """Wait for the threads to end, which they do when their queue is closed and empty."""
         for worker in self._workers:
@@ -103,8 +133,7 @@ class ModelRunner:
         for job in self._queue.emptied():
             complete([(job, NotReady("the server ends"))])
         for state in tuple(self._running):
-            if state.options is not None:
-                state.options.terminate = True
+            state.options.terminate = True
 
     def _serve(self) -> None:
         while (jobs := self._queue.take()) is not None:
@@ -163,20 +192,15 @@ class ModelRunner:
         complete(list(zip(jobs, results)), loop)
 
     def _batch(self, jobs: list[Job], options: RunOptions | None) -> list[Outputs]:
-        state = RunState(jobs, options)
-        if options is not None:
-            for job in jobs:
-                job.run = state
-            state.stop_if_unwanted()  # whoever left before the run was known
         begin = time.monotonic_ns()
         feeds = jobs[0].inputs if len(jobs) == 1 else _joined(jobs)
         wanted = _wanted(jobs, self._outputs)
         joined = time.monotonic_ns()
-        self._running.add(state)
-        try:
-            found = self._compute(wanted, feeds, options)
-        finally:
-            self._running.discard(state)
+        if options is None:
+            found = self._compute(wanted, feeds, None)
+        else:
+            with self._stoppable(jobs, options):
+                found = self._compute(wanted, feeds, options)
         computed = time.monotonic_ns()
         rows = sum([job.rows for job in jobs])
         for job in jobs:
@@ -185,6 +209,19 @@ class ModelRunner:
         self._brief.learn(jobs[0].shapes, rows, (computed - joined) / 1e9)
         self._statistics.ran(jobs, begin, joined, computed, time.monotonic_ns())
         return results
+
+    @contextmanager
+    def _stoppable(self, jobs: list[Job], options: RunOptions) -> Iterator[None]:
+        """Let the run end early when nobody waits for it any more, or the server ends."""
+        state = RunState(jobs, options)
+        for job in jobs:
+            job.run = state
+        state.stop_if_unwanted()  # whoever left before the run was known
+        self._running.add(state)
+        try:
+            yield
+        finally:
+            self._running.discard(state)
 
     def _compute(self, wanted: Sequence[str], feeds: dict[str, np.ndarray], options: RunOptions | None) -> Outputs:
         try:
