@@ -185,6 +185,36 @@ def test_models_that_are_loaded_side_by_side_do_not_all_make_room(folder):
         assert running.call(make_room_for_all()) == 1
 
 
+def test_requests_that_load_models_again_at_once_all_get_their_answers(folder):
+    for number in range(6):
+        write_model(scaler_text(float(number)), folder / f"other{number}" / "1" / "model.onnx")
+    with running_server(folder, memory_limit=1, grpc_port=None, http_port=None) as running:
+        repository = running.server.repository
+
+        async def ask_all() -> list[float]:
+            x = np.ones((1, 2), np.float32)
+            requests = [InferRequest(f"other{number % 6}", "", {"x": x}) for number in range(48)]
+            answers = await asyncio.gather(*(infer(repository, request) for request in requests))
+            return [float(answer.outputs[0][1][0, 0]) for answer in answers]
+
+        assert running.call(ask_all()) == [float(number % 6) for number in range(48)]
+        running.call(asyncio.sleep(0))
+        assert len(repository.loaded()) == 1, "what was kept for a request made room behind it"
+
+
+def test_a_model_that_cannot_be_loaded_again_is_the_servers_fault(folder):
+    write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    with running_server(folder, memory_limit=1, grpc_port=None) as running:
+        assert ask(running, "four") == 4.0
+        (folder / "scaler" / "10" / "model.onnx").write_bytes(b"no model")
+        answer = httpx.post(
+            f"http://{running.http}/v2/models/scaler/infer",
+            json={"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]},
+        )
+        assert answer.status_code == 503
+        assert "cannot be loaded" in answer.json()["error"]
+
+
 def test_pinned_models_stay(folder):
     (folder / "scaler" / "model.toml").write_text("pinned = true\n")
     write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")

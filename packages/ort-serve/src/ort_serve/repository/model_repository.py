@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,13 +42,14 @@ class VersionState:
 
 @dataclass
 class ModelState:
-    """One model: its versions by number, and when it was last asked."""
+    """One model: its versions by number, when it was last asked, and how many wait for it to be loaded."""
 
     name: str
     versions: dict[int, VersionState] = field(default_factory=dict)
     problem: str = ""
     last_used: float = 0.0
     is_pinned: bool = False
+    waiting: int = 0
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def ready(self) -> dict[int, ModelVersion]:
@@ -95,12 +97,10 @@ class ModelRepository:
             InvalidRequest: no version of it could be loaded; the message says why.
         """
         found = await asyncio.to_thread(self._scan_one, name)
-        await self._update(found, is_asked=True)
-        state = self._models[name]
-        failed = {number: each.reason for number, each in state.versions.items() if each.reason and each.loaded is None}
-        if state.problem or (failed and not state.ready()):
-            told = state.problem or "; ".join(f"version {number}: {reason}" for number, reason in failed.items())
-            raise InvalidRequest(f"model {name!r} cannot be loaded: {told}")
+        state = self._models.setdefault(name, ModelState(name))
+        with self._kept(state):
+            await self._update(found, is_asked=True)
+            _check_loaded(state)
 
     async def unload(self, name: str, reason: str = _UNLOADED) -> None:
         """Let a model's versions finish what waits for them, and go. What is being loaded goes when it is there.
@@ -146,14 +146,25 @@ class ModelRepository:
         raise NotReady(f"version {version} of model {name!r} is {known.state}: {known.reason}")
 
     async def get_version_or_load(self, name: str, version: str) -> ModelVersion:
-        """Return the version that answers a request; a model that made room for others is loaded again."""
+        """Return the version that answers a request; a model that made room for others is loaded again.
+
+        It is not unloaded before its caller has had the time to use it: up to its next ``await``.
+
+        Raises:
+            NotFound: there is no such model or version.
+            NotReady: it does not serve now, or cannot be loaded again.
+        """
         try:
             return self.get_version(name, version)
         except NotReady:
             state = self._state(name)
             if not any(each.reason == _EVICTED for each in state.versions.values()):
                 raise
-            await self.load(name)
+        with self._kept(state):
+            try:
+                await self.load(name)
+            except InvalidRequest as error:  # what a client asked is right: the server cannot do it
+                raise NotReady(str(error)) from error
             return self.get_version(name, version)
 
     def versions(self, name: str) -> dict[int, VersionState]:
@@ -262,6 +273,20 @@ class ModelRepository:
         if old is not None:
             self._drain(old)
 
+    @contextmanager
+    def _kept(self, state: ModelState) -> Iterator[None]:
+        """Do not let a model make room for others while somebody waits for it.
+
+        Room is made in the event loop's next turn: whoever waited has used the model then.
+        """
+        state.waiting += 1
+        try:
+            yield
+        finally:
+            state.waiting -= 1
+            if self._memory_limit is not None:
+                asyncio.get_running_loop().call_soon(self._make_room, state)
+
     def _make_room(self, newest: ModelState) -> None:
         if self._memory_limit is None or not newest.ready():  # loaded beside another that took its room already
             return
@@ -269,7 +294,7 @@ class ModelRepository:
             others = [
                 state
                 for state in self._models.values()
-                if state is not newest and not state.is_pinned and state.ready()
+                if state is not newest and not state.is_pinned and not state.waiting and state.ready()
             ]
             if not others:
                 return
@@ -290,6 +315,18 @@ class ModelRepository:
             task = asyncio.get_running_loop().create_task(asyncio.to_thread(state.loaded.drain))
             self._drains.add(task)
             task.add_done_callback(self._drains.discard)
+
+
+def _check_loaded(state: ModelState) -> None:
+    """Refuse a model of which nothing could be loaded.
+
+    Raises:
+        InvalidRequest: the message says why.
+    """
+    failed = {number: each.reason for number, each in state.versions.items() if each.reason and each.loaded is None}
+    if state.problem or (failed and not state.ready()):
+        told = state.problem or "; ".join(f"version {number}: {reason}" for number, reason in failed.items())
+        raise InvalidRequest(f"model {state.name!r} cannot be loaded: {told}")
 
 
 def _stamp(path: Path, settings: ModelSettings) -> _Stamp:
