@@ -37,7 +37,7 @@ class Process:
             "--grpc-port",
             "0",
         ]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -150,6 +150,23 @@ def test_a_worker_that_is_killed_comes_back_and_the_others_go_on(model):
         assert server.end() == 0
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_looks_for_new_models_and_ends_nothing(model, workers):
+    root = model.parent / "models"
+    write_model(DOUBLER, root / "doubler" / "1" / "model.onnx")
+    with Process(root, "--workers", str(workers)) as server:
+        address = server.address()
+        write_model(DOUBLER, root / "another" / "1" / "model.onnx")
+        server.process.send_signal(signal.SIGHUP)
+        ends = time.monotonic() + 60
+        while "another" not in httpx.post(f"{address}/v2/repository/index", json={"ready": True}).text:
+            assert time.monotonic() < ends, server.text
+            time.sleep(0.05)
+        assert httpx.post(f"{address}/v2/models/doubler/infer", json=BODY).status_code == 200
+        assert server.end() == 0
+
+
 def children_of(parent: int) -> list[int]:
     import psutil
 
@@ -174,6 +191,47 @@ def test_tls_and_certificates_of_clients(model, tmp_path):
         with pytest.raises(httpx.TransportError):
             httpx.post(url.replace("localhost", "127.0.0.1"), json=BODY, verify=stranger)
         check_grpc(running, server, client)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
+def test_certificates_are_renewed_while_the_server_runs(model, tmp_path, caplog):
+    old, new, other = (make_certificate(tmp_path, name) for name in ("old", "new", "other"))
+    used = tmp_path / "used.pem", tmp_path / "used.key"
+    for source, target in zip(old, used):
+        shutil.copy(source, target)
+    with running_server(model, tls=Tls(*used)) as running:
+
+        def is_served(certificate) -> bool:
+            trust = ssl.create_default_context(cafile=certificate)
+            url = f"https://{running.http}/v2/models/doubler/infer"
+            try:
+                is_http = httpx.post(url, json=BODY, verify=trust).status_code == 200
+            except httpx.TransportError:
+                is_http = False
+            assert is_grpc_served(running, certificate) == is_http
+            return is_http
+
+        assert is_served(old[0])
+        shutil.copy(new[0], used[0])  # the key is not there yet
+        running.call(running.server.reload())
+        assert "cannot be used" in caplog.text
+        assert is_served(old[0])
+        shutil.copy(new[1], used[1])
+        running.call(running.server.reload())
+        assert is_served(new[0])
+        assert not is_served(old[0])
+        assert not is_served(other[0])
+
+
+def is_grpc_served(running, certificate) -> bool:
+    import grpc
+
+    with grpc.secure_channel(running.grpc, grpc.ssl_channel_credentials(certificate.read_bytes())) as channel:
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        try:
+            return live(b"", timeout=5) == b"\x08\x01"
+        except grpc.RpcError:
+            return False
 
 
 def check_grpc(running, server, client) -> None:

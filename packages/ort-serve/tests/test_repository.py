@@ -252,7 +252,7 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path, text, expected):
         read_model_settings(tmp_path)
 
 
-def test_the_common_fields_of_triton_s_settings_are_read(folder, caplog):
+def test_the_common_fields_of_triton_s_settings_are_read(folder):
     (folder / "scaler" / "config.pbtxt").write_text(PBTXT)
     settings = scan_models(folder)["scaler"].settings
     assert settings.batching.max_batch_size == 16
@@ -262,10 +262,49 @@ def test_the_common_fields_of_triton_s_settings_are_read(folder, caplog):
     assert settings.queue.time_limit_s == 2.0
     assert (settings.queue.priorities, settings.queue.default_priority) == (3, 2)
     assert (settings.instances, settings.threads, settings.latest) == (2, 1, 2)
-    assert "optimization have no meaning here" in caplog.text
+    assert scan_models(folder)["scaler"].remark == "config.pbtxt has fields without a meaning here: optimization"
     with running_server(folder) as running:
         assert ask(running) == 10.0
         assert [row[1] for row in running.server.repository.index()] == ["2", "10"]
+
+
+def test_lists_of_messages_in_triton_s_settings_need_no_colon(folder):
+    (folder / "scaler" / "config.pbtxt").write_text("""
+        max_batch_size: 8  # a list [ in a comment
+        parameters { key: "note" value { string_value: "a \\"list\\" [ of words ]" } }
+        response_cache [ { enable: true } ]  # unknown, as a list
+        optimization { execution_accelerators { cpu_execution_accelerator [ { name: "openvino" } ] } }
+        model_warmup [ {
+          name: "first" batch_size: 4 count: 3
+          inputs { key: "x" value: { data_type: TYPE_FP32 dims: [ 2 ] random_data: true } }
+        } ]
+    """)
+    found = scan_models(folder)["scaler"]
+    assert found.problem == ""
+    assert found.remark.endswith(": optimization, response_cache")
+    (run,) = found.settings.warm_up
+    assert (run.count, run.inputs["x"].shape, run.inputs["x"].fill) == (3, (4, 2), "random")
+    with running_server(folder, http_port=None, grpc_port=None) as running:
+        assert ask(running) == 10.0
+
+
+def test_what_is_passed_over_is_told_once_however_often_the_folder_is_looked_at(folder, caplog):
+    (folder / "scaler" / "config.pbtxt").write_text("response_cache { enable: true }")
+    (folder / "typo").mkdir()
+    with running_server(folder, http_port=None, grpc_port=None) as running:
+        for _ in range(3):
+            running.call(running.server.reload())
+    assert caplog.text.count("response_cache") == 1
+    assert caplog.text.count("has no VERSION/model.onnx") == 1
+
+
+def test_a_model_of_several_files_may_be_a_folder_of_the_file_s_name(tmp_path):
+    write_model(scaler_text(3.0), tmp_path / "scaler" / "1" / "model.onnx" / "model.onnx")
+    (tmp_path / "lost+found").mkdir()  # of a mounted file system: no model
+    with running_server(tmp_path, http_port=None, grpc_port=None) as running:
+        assert ask(running) == 3.0
+        assert running.server.repository.is_ready()
+        assert running.server.repository.loaded()[0].nbytes > 0
 
 
 def test_a_model_of_another_kind_is_refused_by_its_settings(tmp_path):

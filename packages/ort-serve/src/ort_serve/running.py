@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ort_serve.repository.model_version import ModelVersion
@@ -16,10 +18,11 @@ from ort_serve.server_settings import ServerSettings
 from ort_serve.tracing import tracing_to_exporter
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_UNATTENDED_COLUMNS = 200  # of a log, which has no width of its own
 
 
 def run_server(root: Path, settings: ServerSettings, is_told: bool) -> None:
-    """Serve until SIGINT or SIGTERM; requests in flight are finished.
+    """Serve until SIGINT or SIGTERM; requests in flight are finished. SIGHUP looks for new models and certificates.
 
     Args:
         root: a model, or a folder of models.
@@ -52,6 +55,7 @@ async def _serve(root: Path, settings: ServerSettings, is_told: bool) -> None:
             loop.add_signal_handler(number, ended.set)
         except NotImplementedError:  # Windows
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(ended.set))
+    _reload_by_signal(server, loop, ended)
     await server.start()
     if is_told:
         _tell(server)
@@ -62,17 +66,32 @@ async def _serve(root: Path, settings: ServerSettings, is_told: bool) -> None:
     await server.stop()
 
 
+def _reload_by_signal(server: Server, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    """Let SIGHUP look for new models and certificates; of a terminal it ends the server: its window was closed."""
+    if not hasattr(signal, "SIGHUP"):  # Windows
+        return
+    reloads: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = loop.create_task(server.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    is_attended = sys.stdin is not None and sys.stdin.isatty()
+    loop.add_signal_handler(signal.SIGHUP, ended.set if is_attended else reload)
+
+
 def _tell(server: Server) -> None:
     console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = _UNATTENDED_COLUMNS
     table = Table(box=None, pad_edge=False)
-    for title in ("model", "version", "state", "batches"):
+    for title in ("model", "version", "state", "batches, or what is wrong"):
         table.add_column(title)
     ready = {(version.request.model, version.version): version for version in server.repository.loaded()}
     for name, number, state, reason in server.repository.index():
         version = ready.get((name, number))
-        table.add_row(
-            name, number, state if not reason else f"{state}: {reason}", version.batching.reason if version else ""
-        )
+        table.add_row(name, number, state, escape(version.batching.reason if version else reason))
     console.print(table)
     scheme = "http" if server.settings.tls is None else "https"
     if server.http_port is not None:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 import uvicorn
 
+from ort_serve.certificates import Certificates
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.app import build_app
 from ort_serve.rest.connections import connections_within
@@ -31,6 +32,7 @@ from ort_serve.statistics import Metrics
 from ort_serve.tracing import Tracing
 
 log = logging.getLogger(__name__)
+_CERTIFICATES_S = 10.0  # between looks at the files of certificates
 _GRACE_S = 30.0  # for requests in flight when the server ends
 
 
@@ -41,6 +43,9 @@ class Server:
         root: ``model.onnx``, or a folder of NAME/VERSION/model.onnx.
         settings: how it listens, and what it allows.
         tracing: OpenTelemetry's spans of requests; None without.
+
+    Raises:
+        OSError: a certificate or its key cannot be used.
 
     Attributes:
         http_port: where HTTP listens once it has started; None without.
@@ -56,6 +61,7 @@ class Server:
         self.grpc_port: int | None = None
         self._http: _Uvicorn | None = None
         self._grpc: grpc.aio.Server | None = None
+        self._certificates = None if self.settings.tls is None else Certificates(self.settings.tls)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -87,7 +93,14 @@ class Server:
             await self.stop()
             raise
         if self.settings.watch_s is not None:
-            self._tasks.append(asyncio.create_task(self._watch(self.settings.watch_s)))
+            self._tasks.append(asyncio.create_task(_every(self.settings.watch_s, self._look)))
+        if self._certificates is not None:
+            self._tasks.append(asyncio.create_task(_every(_CERTIFICATES_S, self._refresh)))
+
+    async def reload(self) -> None:
+        """Look at once whether models or certificates have changed."""
+        await self._refresh()
+        await self._look()
 
     async def stop(self) -> None:
         """Take no more requests, finish those that wait, and close."""
@@ -127,28 +140,37 @@ class Server:
         self.http_port = listener.getsockname()[1]
         while not self._http.started and not self._tasks[0].done():
             await asyncio.sleep(0.001)
+        if self._certificates is not None and config.ssl is not None:
+            self._certificates.follow(config.ssl)
 
     async def _start_grpc(self, port: int) -> None:
         server = build_grpc_server(self.state)
         address = f"[{self.settings.host}]:{port}" if ":" in self.settings.host else f"{self.settings.host}:{port}"
-        tls = self.settings.tls
         try:
-            if tls is None:
+            if self._certificates is None:
                 self.grpc_port = server.add_insecure_port(address)
             else:
-                self.grpc_port = server.add_secure_port(address, _grpc_credentials(tls))
+                self.grpc_port = server.add_secure_port(address, self._certificates.grpc_credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen at {address} for gRPC: {error}") from error
         await server.start()
         self._grpc = server
 
-    async def _watch(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await self.repository.load_all()
-            except Exception:
-                log.exception("the repository cannot be read; its models go on as they are")
+    async def _look(self) -> None:
+        try:
+            await self.repository.load_all()
+        except Exception:
+            log.exception("the repository cannot be read; its models go on as they are")
+
+    async def _refresh(self) -> None:
+        if self._certificates is not None:
+            await asyncio.to_thread(self._certificates.refresh)
+
+
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await act()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -187,12 +209,6 @@ def _tls_arguments(tls: Tls | None) -> dict[str, Any]:
     if tls.clients is not None:
         found |= {"ssl_ca_certs": str(tls.clients), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     return found
-
-
-def _grpc_credentials(tls: Tls) -> grpc.ServerCredentials:
-    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    clients = None if tls.clients is None else tls.clients.read_bytes()
-    return grpc.ssl_server_credentials([pair], clients, require_client_auth=clients is not None)
 
 
 async def _ended(server: grpc.aio.Server) -> None:

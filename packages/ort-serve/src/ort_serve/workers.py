@@ -59,6 +59,8 @@ class Supervisor:
         """Start the processes, and start those again that die, until a signal ends it."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._end)
+        if hasattr(signal, "SIGHUP"):  # not on Windows
+            signal.signal(signal.SIGHUP, self._reload)
         while not self._ends:
             for place in range(len(self._workers)):
                 self._look_after(place)
@@ -73,6 +75,11 @@ class Supervisor:
 
     def _end(self, number: int, frame: object) -> None:
         self._ends = True
+
+    def _reload(self, number: int, frame: object) -> None:
+        for worker in self._workers:
+            if worker is not None and worker[0].pid is not None and worker[0].is_alive():
+                os.kill(worker[0].pid, number)
 
     def _look_after(self, place: int) -> None:
         worker = self._workers[place]
@@ -99,6 +106,8 @@ class Supervisor:
 
 
 def _work(root: Path, settings: ServerSettings, place: int) -> None:
+    if hasattr(signal, "SIGHUP"):  # it is the server's a moment later
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log_to_stderr(f"worker {place}", is_access=settings.has_access_log)
     run_server(root, settings, is_told=place == 0)
 

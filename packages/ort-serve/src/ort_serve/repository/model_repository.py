@@ -47,6 +47,7 @@ class ModelState:
     name: str
     versions: dict[int, VersionState] = field(default_factory=dict)
     problem: str = ""
+    remark: str = ""
     last_used: float = 0.0
     is_pinned: bool = False
     waiting: int = 0
@@ -231,10 +232,12 @@ class ModelRepository:
         state = self._models.setdefault(found.name, ModelState(found.name))
         async with state.loading:
             self._models[found.name] = state  # it may have gone while this waited
-            state.problem = found.problem
+            for known, told in ((state.problem, found.problem), (state.remark, found.remark)):
+                if told and told != known:  # once, however often the folder is looked at
+                    log.warning("model %s: %s", found.name, told)
+            state.problem, state.remark = found.problem, found.remark
             state.is_pinned = found.settings.is_pinned
             if found.problem:
-                log.warning("model %s: %s", found.name, found.problem)
                 return
             chosen = found.chosen()
             await asyncio.gather(*(self._load(state, found, number, path, is_asked) for number, path in chosen.items()))

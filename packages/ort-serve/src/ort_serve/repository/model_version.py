@@ -162,8 +162,8 @@ def _session(request: LoadRequest, threads: int) -> InferenceSession:
 
 def _nbytes(path: Path) -> int:
     """Return the size of a version's folder; of the file alone where it lies among others."""
-    folder = path.parent
-    if not folder.name.isdecimal():
+    folder = next((folder for folder in path.parents[:2] if folder.name.isdecimal()), None)
+    if folder is None:
         return path.stat().st_size
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 

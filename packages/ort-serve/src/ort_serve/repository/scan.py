@@ -9,6 +9,11 @@ from pathlib import Path
 from ort_serve.failures import InvalidRequest
 from ort_serve.repository.model_settings import ModelSettings
 from ort_serve.repository.settings_files import read_model_settings
+from ort_serve.repository.triton_config import unread_fields
+
+_FOREIGN = frozenset(
+    {"lost+found", "System Volume Information", "$RECYCLE.BIN", "@eaDir"}
+)  # what systems lay into mounts
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,14 @@ class FoundModel:
         settings: how it is served.
         versions: files by version.
         problem: why it cannot be served; empty if it can.
+        remark: what is passed over of its settings; empty for nothing.
     """
 
     name: str
     settings: ModelSettings
     versions: dict[int, Path]
     problem: str = ""
+    remark: str = ""
 
     def chosen(self) -> dict[int, Path]:
         """Return the versions that the settings ask for."""
@@ -63,19 +70,34 @@ def scan_model(folder: Path) -> FoundModel:
     try:
         settings = read_model_settings(folder)
         versions = {
-            int(path.name): path / settings.file
+            int(path.name): file
             for path in _folders(folder)
-            if path.name.isdecimal() and len(path.name) <= 18 and (path / settings.file).is_file()
+            if path.name.isdecimal() and len(path.name) <= 18 and (file := _model_file(path / settings.file)).is_file()
         }
+        remark = _remark(folder)
     except InvalidRequest as error:
         return FoundModel(folder.name, ModelSettings(), {}, str(error))
     except OSError as error:
         return FoundModel(folder.name, ModelSettings(), {}, f"{folder} cannot be read: {error}")
     if not versions:
         problem = f"{folder} has no VERSION/{settings.file}; a version is a folder whose name is a number"
-        return FoundModel(folder.name, settings, {}, problem)
-    return FoundModel(folder.name, settings, versions)
+        return FoundModel(folder.name, settings, {}, problem, remark)
+    return FoundModel(folder.name, settings, versions, remark=remark)
+
+
+def _model_file(path: Path) -> Path:
+    """Return a version's file. Triton lays models of several files into a folder of the file's name."""
+    return path / "model.onnx" if path.is_dir() else path
+
+
+def _remark(folder: Path) -> str:
+    if (folder / "model.toml").is_file():
+        return ""
+    unread = unread_fields(folder / "config.pbtxt")
+    return f"config.pbtxt has fields without a meaning here: {', '.join(unread)}" if unread else ""
 
 
 def _folders(root: Path) -> Iterable[Path]:
-    return (path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return (
+        path for path in root.iterdir() if not path.name.startswith(".") and path.name not in _FOREIGN and path.is_dir()
+    )

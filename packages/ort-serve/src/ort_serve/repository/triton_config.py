@@ -1,8 +1,7 @@
-"""Triton's ``config.pbtxt``: the fields that have a meaning here; the others are named in a warning."""
+"""Triton's ``config.pbtxt``: the fields that have a meaning here, and the names of the others."""
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from ort_serve.failures import InvalidRequest
 from ort_serve.repository.model_settings import ModelSettings, QueueSettings, checked_settings
 from ort_serve.rpc.messages import MESSAGE_CLASSES
 
-log = logging.getLogger(__name__)
-
 _READ = frozenset({
     "name", "platform", "backend", "max_batch_size", "input", "output", "version_policy", "instance_group",
-    "default_model_filename", "dynamic_batching", "parameters",
+    "default_model_filename", "dynamic_batching", "parameters", "model_warmup",
 })  # fmt: skip
+_TOKEN = re.compile(r"""\#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<name>\w+)?\s*(?P<mark>[:{}\[\]])""")
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
 
@@ -31,17 +29,13 @@ def read_triton_config(path: Path) -> ModelSettings:
     """
     config = MESSAGE_CLASSES.get("ModelConfig")()
     try:
-        text = path.read_text(encoding="utf-8")
-        text_format.Parse(text, config, allow_unknown_field=True)
+        text_format.Parse(_with_colons(path.read_text(encoding="utf-8")), config, allow_unknown_field=True)
     except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     if config.platform not in _PLATFORMS or config.backend not in _BACKENDS:
         raise InvalidRequest(
             f"{path}: platform {config.platform or config.backend!r} is not served here, only ONNX models"
         )
-    unread = sorted(_top_fields(text) - _READ)
-    if unread:
-        log.warning("%s: %s have no meaning here and are not read", path, ", ".join(unread))
     values = {
         "file": config.default_model_filename or "model.onnx",
         "instances": max(sum(group.count or 1 for group in config.instance_group), 1),
@@ -50,18 +44,47 @@ def read_triton_config(path: Path) -> ModelSettings:
         "latest": max(config.version_policy.latest.num_versions, 1),
         "batching": _batching(config),
         "queue": _queue(config.dynamic_batching),
+        "warm_up": [_warm_up(each, config.max_batch_size) for each in config.model_warmup],
     }
     return checked_settings(values, str(path))
+
+
+def unread_fields(path: Path) -> list[str]:
+    """Return the names of a ``config.pbtxt``'s fields that have no meaning here; none where there is no file."""
+    try:
+        return sorted(_top_fields(path.read_text(encoding="utf-8")) - _READ)
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _with_colons(text: str) -> str:
+    """Write ``name: [`` for ``name [``: protobuf reads both, but passes over unknown fields only with the colon."""
+
+    def written(token: re.Match[str]) -> str:
+        return f"{token['name']}: [" if token["name"] and token["mark"] == "[" else token[0]
+
+    return _TOKEN.sub(written, text)
 
 
 def _top_fields(text: str) -> set[str]:
     """Return the names of fields outside all brackets."""
     depth, found = 0, set()
-    for name, mark in re.findall(r"(?:#[^\n]*|\"[^\"]*\")|(?:(\w+)\s*)?([:{}\[\]])", text):
+    for token in _TOKEN.finditer(text):
+        name, mark = token["name"], token["mark"]
         if name and depth == 0:
             found.add(name)
         depth += (mark in ("{", "[")) - (mark in ("}", "]"))
     return found
+
+
+def _warm_up(warm_up: Any, max_batch_size: int) -> dict[str, object]:
+    """Return a warm-up run. Contents of a file are not read: the run gets zeros instead."""
+    rows = [max(warm_up.batch_size, 1)] if max_batch_size else []
+    inputs = {
+        name: {"shape": [*rows, *given.dims], "fill": "random" if given.random_data else "zeros"}
+        for name, given in warm_up.inputs.items()
+    }
+    return {"inputs": inputs, "count": max(warm_up.count, 1)}
 
 
 def _threads(config: Any) -> int | None:

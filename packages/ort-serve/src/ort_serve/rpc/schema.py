@@ -77,7 +77,8 @@ LogSettingsResponse: 1 settings {.SettingValue}
 LogSettingsResponse.SettingValue: 1 bool_param bool|; 2 uint32_param uint32|; 3 string_param string|
 ModelConfig: 1 name string; 2 platform string; 3 version_policy ModelVersionPolicy; 4 max_batch_size int32; \
 5 input ModelInput*; 6 output ModelOutput*; 7 instance_group ModelInstanceGroup*; 8 default_model_filename string; \
-11 dynamic_batching ModelDynamicBatching; 14 parameters {ModelParameter}; 17 backend string
+11 dynamic_batching ModelDynamicBatching; 14 parameters {ModelParameter}; \
+16 model_warmup ModelWarmup*; 17 backend string
 ModelInput: 1 name string; 2 data_type DataType; 4 dims int64*
 ModelOutput: 1 name string; 2 data_type DataType; 3 dims int64*
 ModelVersionPolicy: 1 latest .Latest|; 2 all .All|; 3 specific .Specific|
@@ -89,6 +90,9 @@ ModelQueuePolicy: 2 default_timeout_microseconds uint64; 3 allow_timeout_overrid
 ModelDynamicBatching: 1 preferred_batch_size int32*; 2 max_queue_delay_microseconds uint64; 3 preserve_ordering bool; \
 4 priority_levels uint64; 5 default_priority_level uint64; 6 default_queue_policy ModelQueuePolicy
 ModelParameter: 1 string_value string
+ModelWarmup: 1 name string; 2 batch_size uint32; 3 inputs {.Input}; 4 count uint32
+ModelWarmup.Input: 1 data_type DataType; 2 dims int64*; 3 zero_data bool|; 4 random_data bool|; \
+5 input_data_file string|
 """
 
 ENUMS = {

@@ -114,7 +114,7 @@ class ModelRunner:
             try:
                 job.started_ns = time.monotonic_ns()
                 return self._batch([job], None)[0]
-            except Exception as error:  # noqa: BLE001  # whatever it is, the client is told in the protocol's words
+            except Exception as error:  # whatever it is, the client is told in the protocol's words
                 raise _failure(error) from error
             finally:
                 self._cores.release(held)
