@@ -21,6 +21,7 @@ NORMS = frozenset(
     }
 )  # fmt: skip
 _STEPS_TO_VALUES = frozenset({"Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul"})
+_MEANS = ("ReduceMean", "GlobalAveragePool")  # the second of TensorFlow's converter
 _STEPS_TO_ROOT = frozenset({"Add", "Cast"})
 _WIDTH = 60  # nodes between the matrices of an expert and the sum over experts, of the exports looked at, and more
 _DEPTH = 6  # nodes between a softmax and the product with values, of the exports that were looked at, and some more
@@ -125,11 +126,11 @@ def _norms(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
         current = node
         while current.op_type in _STEPS_TO_ROOT or current is node:
             parents = (makers[name] for name in current.input if name in makers)
-            found = next((each for each in parents if each.op_type in (*_STEPS_TO_ROOT, "ReduceMean")), None)
+            found = next((each for each in parents if each.op_type in (*_STEPS_TO_ROOT, *_MEANS)), None)
             if found is None:
                 break
             current = found
-        if current.op_type == "ReduceMean":
+        if current.op_type in _MEANS:
             yield Unfused("norm", node.name, _reason(misses, (node.name, current.name), ("Norm",)))
 
 

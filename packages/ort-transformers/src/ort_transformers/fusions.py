@@ -27,6 +27,7 @@ from ort_core.plugin.passes import (
 )
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.fusion_report import FusionReport, report_of
+from ort_transformers.tensorflow_forms import TENSORFLOW_FORMS
 
 MICROSOFT = "com.microsoft"
 ATTENTION = "AttentionFusion"
@@ -46,6 +47,7 @@ _BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("Laye
 
 
 EXPERTS = RulePass("ExpertFusion", [ExpertFusion()], Level.EXTENDED)  # before activations become operators of their own
+_CLEANING = frozenset({"ReshapeElimination", "DeadCodeElimination"})
 STANDARD_OPSET = 23
 STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
     *(each for each in EXTENDED_PASSES if each.name == "SimplifiedLayerNormFusion"),
@@ -79,7 +81,8 @@ def fuse_model(
     options = options or FusionOptions("bert")
     if options.use_standard_operators:
         source = at_standard_opset(source)
-    pipelines = [basic_passes(options), fusion_passes(options)]
+    basic = basic_passes(options)
+    pipelines = [basic, form_passes(basic), fusion_passes(options)]
     done = optimize_proto(source, pipelines, explains=True, checks=checks, feeds=feeds)
     return done.model, report_of(done)
 
@@ -107,6 +110,11 @@ def basic_passes(options: FusionOptions) -> Sequence[Pass]:
     """Return the passes that bring a model to the form in which fusions look for what they know."""
     disabled = [name for switch, names in _BASIC_SWITCHES.items() if not getattr(options, switch) for name in names]
     return pipeline_for(Level.BASIC, disabled=disabled)
+
+
+def form_passes(basic: Sequence[Pass]) -> Sequence[Pass]:
+    """Return the passes that bring what TensorFlow's converter writes to the form of others, and clean up behind."""
+    return [TENSORFLOW_FORMS, *(each for each in basic if each.name in _CLEANING)]
 
 
 def fusion_passes(options: FusionOptions) -> Sequence[Pass]:

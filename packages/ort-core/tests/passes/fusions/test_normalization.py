@@ -176,3 +176,30 @@ def test_bias_of_a_product_becomes_the_fifth_input() -> None:
 )  # fmt: skip
 def test_near_misses_of_the_residual_addition_stay(head: str, body: str) -> None:
     stays("SkipLayerNormFusion", f"{head} {{ {body} }}")
+
+
+KERAS_NORM = "g (float[N,4,8] x) => (float[N,4,8] y) <float[1,1,8] s = {1,2,3,4,5,6,7,8}, \
+float[1,1,8] b = {8,7,6,5,4,3,2,1}, float e = {1e-3}> { m = GlobalAveragePool(x) n = Neg(m) d = Sub(x, m) \
+q = Mul(d, d) v = GlobalAveragePool(q) p = Add(v, e) r = Sqrt(p) i = Reciprocal(r) g = Mul(i, s) a = Mul(x, g) \
+c = Mul(n, g) h = Add(c, b) y = Add(a, h) }"
+
+
+def test_a_layer_norm_of_tensorflows_converter_is_one_with_weights_of_one_axis():
+    model = fires("LayerNormFusionL1", KERAS_NORM, ["LayerNormalization"], sizes={"N": 3})
+    assert [value.rank for value in model.graph.nodes[0].inputs] == [3, 1, 1]
+
+
+def test_weights_that_differ_along_another_axis_are_no_weights_of_a_norm():
+    body = KERAS_NORM.replace(
+        "float[1,1,8] s = {1,2,3,4,5,6,7,8}",
+        "float[1,2,4] s0 = {1,2,3,4,5,6,7,8}, \
+int64[3] t = {1,4,2}",
+    ).replace("float[1,1,8] b = {8,7,6,5,4,3,2,1}", "float[1,4,1] b = {8,7,6,5}")
+    body = body.replace("r = Sqrt(p)", "r = Sqrt(p) z = Reshape(s0, t) s = Concat <axis = 2> (z, z, z, z)")
+    stays("LayerNormFusionL1", body)
+
+
+def test_the_scale_of_an_rms_norm_may_be_joined_to_the_inverse_root():
+    body = "g (float[N,4,8] x) => (float[N,4,8] y) <float[8] s = {1,2,3,4,5,6,7,8}, float e = {1e-5}> { q = Mul(x, x) \
+m = GlobalAveragePool(q) p = Add(m, e) r = Sqrt(p) i = Reciprocal(r) g = Mul(i, s) y = Mul(x, g) }"
+    fires("SimplifiedLayerNormFusion", body, ["SimplifiedLayerNormalization"], sizes={"N": 3})

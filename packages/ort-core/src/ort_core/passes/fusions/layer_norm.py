@@ -5,7 +5,8 @@
 
 over trailing axes. The square may be ``Mul(d, d)``, the division a product with a reciprocal, the subtraction done
 twice, the bias absent; x may be cast to float32 before and back behind (half-precision exports); or the scale and
-shift may be applied to x itself (Keras): ``Add(Mul(x, g), Sub(bias, Mul(mean, g)))`` with ``g = scale / deviation``.
+shift may be applied to x itself (Keras): ``Add(Mul(x, g), Sub(bias, Mul(mean, g)))`` with ``g = scale / deviation``,
+or with the mean negated. A mean over all but two axes may be a GlobalAveragePool; weights may have axes of one element.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ort_core.passes.fusions.operands import (
     same_dim,
 )
 from ort_core.rewrite.fuse import fuse
-from ort_core.rewrite.matcher import Match
+from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, ValuePattern, constant, is_scalar, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
@@ -52,8 +53,11 @@ class Normalization:
 
 
 def mean_of(x: ValuePattern, name: str) -> ValuePattern:
-    """Return the pattern of a mean that keeps the reduced axes."""
-    return op("ReduceMean", x, name=name, more_inputs=True, where=lambda node: node.int_attribute("keepdims", 1) == 1)
+    """Return the pattern of a mean that keeps the reduced axes; TensorFlow's converter has a pooling for it."""
+    reduced = op(
+        "ReduceMean", x, name=name, more_inputs=True, where=lambda node: node.int_attribute("keepdims", 1) == 1
+    )
+    return one_of(reduced, op("GlobalAveragePool", x, name=name))
 
 
 def square_of(x: ValuePattern) -> ValuePattern:
@@ -82,6 +86,8 @@ def maybe_cast(x: ValuePattern, name: str) -> ValuePattern:
 
 def reduced_axis(node: Node, rank: int | None) -> int | Rejection:
     """Return the first axis (negative) of a reduction over trailing axes."""
+    if node.op_type == "GlobalAveragePool":
+        return Rejection("the rank of the operand is not known", node) if rank is None else 2 - rank
     axes = node.ints_attribute("axes")
     if axes is None:
         axes = integers_of(node.input(1))
@@ -127,6 +133,8 @@ def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Reje
         is_known = all(fixed_dim(x, offset) is not None for offset in range(axis, 0))
         return None if is_known else Rejection(f"the normalized sizes of {x.name!r} are not known", node)
     shape = weight.shape
+    if shape is not None and -axis < len(shape) <= (x.rank or 0) and constant_of(weight) is not None:
+        shape = shape[axis:] if all(size == 1 for size in shape[:axis]) else shape
     if shape is None or len(shape) != -axis:
         return Rejection(f"{weight.name!r} has not the rank of the normalized axes", node)
     for offset in range(axis, 0):
@@ -160,7 +168,8 @@ class LayerNormFusion(RewriteRule[Normalization]):
         scaled = one_of(op("Mul", normal, scale), normal)
         root, inverse = root_of(mean_of(square_of(op("Sub", inner, mean)), "variance"))
         gain = one_of(op("Mul", inverse, scale), op("Div", scale, root))
-        folded = op("Add", op("Mul", inner, gain), op("Sub", bias, op("Mul", mean, gain)))
+        shift = one_of(op("Sub", bias, op("Mul", mean, gain)), op("Add", op("Mul", op("Neg", mean), gain), bias))
+        folded = op("Add", op("Mul", inner, gain), shift)
         return one_of(op("Add", scaled, bias), maybe_cast(op("Add", scaled, bias), "cast_last"), scaled, folded)
 
     def check(self, match: Match) -> Normalization | Rejection:
@@ -187,7 +196,7 @@ class LayerNormFusion(RewriteRule[Normalization]):
             "stash_type": int(DataType.FLOAT),
         }
         inputs = [match["x"], scale_or_ones(patch, match, bindings)]
-        bias = match.get("bias")
+        bias = without_ones(patch, match.get("bias"), bindings.axis)
         fuse(patch, match, "LayerNormalization", inputs if bias is None else [*inputs, bias], attributes, domain="")
         return patch
 
@@ -207,9 +216,18 @@ def refuse_unfinished(match: Match, op_types: tuple[str, ...]) -> Rejection | No
     return Rejection(f"the {reader.op_type} behind belongs to it and is fused with it", match.root)
 
 
+def without_ones(patch: GraphPatch, weight: Value | None, axis: int) -> Value | None:
+    """Return a weight without the axes of one element in front of the normalized ones."""
+    constant = constant_of(weight)
+    if weight is None or constant is None or weight.rank == -axis:
+        return weight
+    return patch.constant(constant.array().reshape(constant.shape[axis:]), weight.name)
+
+
 def scale_or_ones(patch: GraphPatch, match: Match, found: Normalization) -> Value:
     """Return the matched scale, or a new one of ones (passes remove a multiplication by ones before)."""
     scale = match.get("scale")
+    scale = without_ones(patch, scale, found.axis)
     if scale is not None:
         return scale
     x = match["x"]

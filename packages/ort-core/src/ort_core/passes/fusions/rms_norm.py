@@ -19,6 +19,7 @@ from ort_core.passes.fusions.layer_norm import (
     mean_of,
     refuse_unfinished,
     refuse_weight,
+    root_of,
     scale_or_ones,
     square_of,
 )
@@ -45,7 +46,9 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalization]):
         scale = var("scale", where=lambda value: value.rank is not None and value.rank > 0 and value.producer is None)
         quotient = maybe_cast(quotient, "cast_out")
         scaled = op("Mul", quotient, scale)
-        return one_of(scaled, op("Cast", scaled, name="cast_last"), quotient)
+        inverse = root_of(mean_of(square_of(inner), "mean"))[1]
+        gained = op("Mul", inner, op("Mul", inverse, scale))  # as Keras has it
+        return one_of(scaled, op("Cast", scaled, name="cast_last"), gained, quotient)
 
     def check(self, match: Match) -> Normalization | Rejection:
         """Axes, epsilon, element types and the scale must fit."""
