@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution
-from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel
-from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
-from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
+from ort_core.cpu.codegen.images.channels_last import Epilogue
+from ort_core.cpu.lowering.images.layout_steps import as_images, is_channels_last, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
+from ort_core.cpu.lowering.operand_kinds import epilogue_of
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import quantized_constant
-from ort_core.cpu.lowering.rules.convolutions.packed_weights import packed_weights
+from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
+    ConvolutionBase,
+    ConvolvedImages,
+    bordered,
+    emit_convolution,
+    stage_of,
+)
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.rules.images.images import biased, images, pads_of, pair
 from ort_core.cpu.lowering.rules.quantized.integer_convolutions import quantized_convolution
-from ort_core.cpu.lowering.steps import Argument, NotLowered, StageOfImages, pointer
+from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import DataType, KnownDim, Node
 
 F32 = DataType.FLOAT
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionAnchor:
+class ConvolutionAnchor(ConvolutionBase):
     """A convolution of channels-last images (rank 4; a 1-D one has height 1). ``weights`` are as ONNX has them.
 
     Images of one column ``is_turned`` makes images of one row; ``x`` and ``weights`` are so already, the result is not.
@@ -57,24 +59,9 @@ class ConvolutionAnchor:
         """Its channels may lie among those of other results."""
         return True
 
-    @property
-    def operator(self) -> str:
-        """Its name in reports."""
-        return "Conv"
-
-    @property
-    def result_types(self) -> frozenset[DataType]:
-        """Convolutions are float32."""
-        return frozenset({F32})
-
-    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
-        """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
-        return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
-
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the steps: a border if there are pads that the kernel does not make up, then the convolution."""
         x, y = self.x, _turned(target) if self.is_turned else as_images(target)
-        kinds = [operand_kind(view, pending.shape) for view in pending.inputs]
         epilogue = epilogue_of(pending.expression, pending.inputs, pending.shape)
         machine = lowering.target
         if self.rank == 4 and takes_winograd(
@@ -84,37 +71,9 @@ class ConvolutionAnchor:
             emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators)
             return
         spec, sizes = self._spec(x, y, epilogue)
-        narrow = is_narrow(spec, machine)
-        if any(self.pads) and narrow:
-            spec = replace(spec, border=self.pads)
-        elif any(self.pads):
-            x, spec = emit_padded(lowering, x, self.pads), replace(spec, x_pixel=None)
-        make = narrow_kernel if narrow else convolution_kernel
-        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
-        weights = lowering.constant_view(packed_weights(lowering, spec, self.weights, facts), F32)
-        batch, height, width = sizes
-        words: list[Argument] = [
-            pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], x.strides[0], y.strides[2],
-            y.strides[0], x.shape[2], x.shape[3], *self._scale_words(), 0, 0, 0,
-        ]  # fmt: skip
-        assert len(words) == ARGUMENTS.epilogue
-        for view, kind in zip(pending.inputs, kinds):
-            words.append(pointer(view))
-            if kind is OperandKind.TENSOR:
-                image = as_images(view)
-                words.extend([image.strides[2], image.strides[0]])
-        flops = count_of(y.shape) * (2 * spec.depth)
-        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
-        reads.extend([self.scale.buffer] if self.scale is not None else [])
-        moved = moved_nbytes([x, weights, y, *pending.inputs])
-        lowering.emit(
-            kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved,
-            _stage(spec, narrow, x, y),
-        )  # fmt: skip
-
-    def _scale_words(self) -> tuple[Argument, Argument]:
-        return (0, 0) if self.scale is None else (pointer(self.scale), self.scale.strides[0])
+        x, spec = bordered(lowering, x, spec, self.pads)
+        seen = ConvolvedImages(x, y, sizes, x.strides[0], y.strides[2], y.strides[0], scale=self.scale)
+        emit_convolution(lowering, pending, spec, self.weights, seen, stage_of(spec, machine, x, y))
 
     def _spec(
         self, x: View, y: View, epilogue: Epilogue | None
@@ -144,18 +103,6 @@ def _turned(images: View) -> View:
     batch, channels, height, _ = images.shape
     strides = (images.strides[0], images.strides[1], images.strides[0], images.strides[2])
     return View(images.buffer, (batch, channels, 1, height), strides, images.offset, channels_last(4))
-
-
-def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages | None:
-    """Return the convolution as a stage of several, where its images have known sizes and lie by themselves."""
-    (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
-    if spec.x_pixel is not None or spec.y_pixel is not None:
-        return None
-    if not (isinstance(x_height, int) and isinstance(x_width, int)):
-        return None
-    if not (isinstance(y_height, int) and isinstance(y_width, int) and y_height and y_width):
-        return None
-    return StageOfImages(Stage(spec, narrow, (x_height, x_width), (y_height, y_width)), y.shape[0])
 
 
 def convolution(lowering: Lowering, node: Node) -> None:

@@ -9,34 +9,31 @@ results lie ``stride`` rows apart. The same holds for columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights
-from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.products.packing import aligned_empty
-from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, kernel_text
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.rules.convolutions.convolution_steps import ConvolvedImages, TransposedBase, emit_convolution
 from ort_core.cpu.lowering.rules.convolutions.transposed_phases import Phase, edge_of, phases, reach_of
 from ort_core.cpu.lowering.rules.convolutions.transposed_volumes import TransposedVolumeConvolution
 from ort_core.cpu.lowering.rules.convolutions.volumes import ONES, volumes
 from ort_core.cpu.lowering.rules.images.images import biased, images, pair
-from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.cpu.lowering.views import View, channels_last
+from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import node_transposed
 
 F32 = DataType.FLOAT
 
 
 @dataclass(frozen=True, slots=True)
-class TransposedConvolutionAnchor:
+class TransposedConvolutionAnchor(TransposedBase):
     """A transposed convolution of channels-last images (rank 4; a 1-D one has height 1).
 
     ``weights`` are ``[outputs][inputs / groups][rows][columns]``, as a plain convolution has them.
@@ -54,20 +51,6 @@ class TransposedConvolutionAnchor:
     def layout(self) -> tuple[int, ...]:
         """The result lies channels-last."""
         return channels_last(self.rank)
-
-    @property
-    def operator(self) -> str:
-        """Its name in reports."""
-        return "ConvTranspose"
-
-    @property
-    def result_types(self) -> frozenset[DataType]:
-        """Convolutions are float32."""
-        return frozenset({F32})
-
-    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
-        """Return whether each operand is one number per channel."""
-        return len(inputs) <= 4 and all(operand_kind(view, shape) is OperandKind.CHANNEL for view in inputs)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the steps: a border where windows reach beyond the images, then a convolution for each phase."""
@@ -90,7 +73,7 @@ class TransposedConvolutionAnchor:
         self, lowering: Lowering, pending: PendingAnchor, x: View, y: View, epilogue: Epilogue | None, row: Phase,
         column: Phase,
     ) -> None:  # fmt: skip
-        machine, (vertical, horizontal) = lowering.target, self.strides
+        vertical, horizontal = self.strides
         chosen = self.weights[:, :, list(row.taps)][:, :, :, list(column.taps)]
         outputs, inputs = chosen.shape[0], chosen.shape[1] * self.groups
         height, width = self.x.shape[2] + row.surplus, self.x.shape[3] + column.surplus
@@ -98,26 +81,11 @@ class TransposedConvolutionAnchor:
             inputs, outputs, (len(row.taps), len(column.taps)), (1, 1), (row.dilation, column.dilation), self.groups,
             epilogue, y_pixel=horizontal * outputs, expected_width=width if isinstance(width, int) and width else None,
         )  # fmt: skip
-        narrow = is_narrow(spec, machine)
-        packed = (pack_narrow_weights if narrow else pack_weights)(spec, chosen, machine)
-        make = narrow_kernel if narrow else convolution_kernel
-        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
-        aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
-        aligned[...] = packed
-        weights = lowering.constant_view(aligned, F32)
         first = row.first * y.strides[2] + column.first * y.strides[3]
-        words: list[Argument] = [
-            pointer(x), pointer(weights), pointer(View(y.buffer, y.shape, y.strides, y.offset + first)), y.shape[0],
-            height, width, x.strides[2], x.strides[0], vertical * y.strides[2], y.strides[0], x.shape[2], x.shape[3],
-            0, 0, 0, 0, 0,
-        ]  # fmt: skip
-        assert len(words) == ARGUMENTS.epilogue
-        words.extend(pointer(view) for view in pending.inputs)
-        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
-        flops = y.shape[0] * outputs * height * width * (2 * spec.depth)
-        moved = moved_nbytes([x, weights, *pending.inputs]) + y.shape[0] * outputs * height * width * 4
-        lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved)
+        begun = View(y.buffer, y.shape, y.strides, y.offset + first)
+        sizes = (y.shape[0], height, width)
+        seen = ConvolvedImages(x, begun, sizes, x.strides[0], vertical * y.strides[2], y.strides[0])
+        emit_convolution(lowering, pending, spec, chosen, seen)
 
 
 def transposed_convolution(lowering: Lowering, node: Node) -> None:

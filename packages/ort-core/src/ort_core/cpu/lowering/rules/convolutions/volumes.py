@@ -11,31 +11,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolutions.convolution_plan import (
-    ARGUMENTS,
     Convolution,
     Planes,
 )
-from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel
-from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.images.channels_last import Epilogue
 from ort_core.cpu.codegen.images.pooling import Pooling
 from ort_core.cpu.lowering.images.layout_steps import (
     as_planes,
     emit_channels_last,
-    emit_padded,
     is_channels_last,
-    kernel_text,
 )
 from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.rules.convolutions.packed_weights import packed_weights
+from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
+    ConvolutionBase,
+    ConvolvedImages,
+    bordered,
+    emit_convolution,
+)
 from ort_core.cpu.lowering.rules.images.images import biased, pads_by_axis
-from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
+from ort_core.cpu.lowering.views import View, channels_last, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 F32 = DataType.FLOAT
@@ -94,7 +94,7 @@ def _triple(values: Sequence[int]) -> Triple:
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeConvolution:
+class VolumeConvolution(ConvolutionBase):
     """A convolution of channels-last volumes. ``weights`` are as ONNX has them."""
 
     x: View
@@ -107,50 +107,17 @@ class VolumeConvolution:
         """The result lies channels-last."""
         return channels_last(RANK)
 
-    @property
-    def operator(self) -> str:
-        """Its name in reports."""
-        return "Conv"
-
-    @property
-    def result_types(self) -> frozenset[DataType]:
-        """Convolutions are float32."""
-        return frozenset({F32})
-
-    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
-        """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
-        return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
-
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the steps: a border around planes unless the kernel makes it up, then the convolution."""
         kinds = [kind for kind in (operand_kind(view, pending.shape) for view in pending.inputs) if kind is not None]
         epilogue = None if pending.expression.operation == "input" else Epilogue(pending.expression, tuple(kinds))
-        machine = lowering.target
         x, y, depth = as_planes(self.x), as_planes(target), self.x.shape[2]
-        spec, (batch, height, width) = self._spec(y, epilogue)
-        narrow = is_narrow(spec, machine)
-        if any(self.window.plane_pads) and narrow:
-            spec = replace(spec, border=self.window.plane_pads)
-        elif any(self.window.plane_pads):
-            x = emit_padded(lowering, x, self.window.plane_pads)
-        make = narrow_kernel if narrow else convolution_kernel
-        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
-        weights = lowering.constant_view(packed_weights(lowering, spec, self.weights, facts), F32)
-        words: list[Argument] = [
-            pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], depth * x.strides[0],
-            y.strides[2], y.strides[0], x.shape[2], x.shape[3], 0, 0, x.strides[0], depth, target.shape[2],
-        ]  # fmt: skip
-        assert len(words) == ARGUMENTS.epilogue
-        for view, kind in zip(pending.inputs, kinds, strict=True):
-            words.append(pointer(view))
-            if kind is OperandKind.TENSOR:
-                planes = as_planes(view)
-                words.extend([planes.strides[2], planes.strides[0]])
-        flops = count_of(y.shape) * (2 * spec.depth)
-        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
-        moved = moved_nbytes([x, weights, y, *pending.inputs])
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
+        spec, sizes = self._spec(y, epilogue)
+        x, spec = bordered(lowering, x, spec, self.window.plane_pads)
+        seen = ConvolvedImages(
+            x, y, sizes, depth * x.strides[0], y.strides[2], y.strides[0], (x.strides[0], depth, target.shape[2])
+        )
+        emit_convolution(lowering, pending, spec, self.weights, seen, as_rank_4=as_planes)
 
     def _spec(self, y: View, epilogue: Epilogue | None) -> tuple[Convolution, tuple[KnownDim, KnownDim, KnownDim]]:
         window = self.window

@@ -1,0 +1,168 @@
+"""One convolution kernel over channels-last images, written for images, volumes and phases of transposed ones alike.
+
+What differs is which images there are: their sizes, where the rows of the result lie, and the planes of volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.images.channels_last import OperandKind
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, kernel_text
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.operand_kinds import operand_kind
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.steps import Argument, StageOfImages, pointer
+from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
+from ort_core.plugin import frozen
+from ort_core.plugin.ir import DataType, KnownDim
+
+F32 = DataType.FLOAT
+MAX_OPERANDS = 4  # of an epilogue
+
+
+class ConvolutionBase:
+    """What all anchors of float32 convolutions are like."""
+
+    __slots__ = ()
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+        return "Conv"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
+        return len(inputs) <= MAX_OPERANDS and all(operand_kind(view, shape) is not None for view in inputs)
+
+
+class TransposedBase(ConvolutionBase):
+    """What all anchors of transposed convolutions are like: phases lie apart, so tensors are read by no epilogue."""
+
+    __slots__ = ()
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+        return "ConvTranspose"
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number per channel."""
+        is_channels = (operand_kind(view, shape) is OperandKind.CHANNEL for view in inputs)
+        return len(inputs) <= MAX_OPERANDS and all(is_channels)
+
+
+@frozen
+class ConvolvedImages:
+    """The images that a kernel reads and writes.
+
+    Attributes:
+        x: channels-last images of rank 4, with their border where the kernel makes up none.
+        y: where the results lie, of rank 4; those of a phase begin at its first one.
+        sizes: how many images, rows and pixels of a row are computed.
+        x_image: elements from one image, or volume, of the input to the next.
+        y_row: elements from one row of the result to the next.
+        y_image: elements from one image of the result to the next.
+        planes: of volumes: elements from one plane to the next, and how many the input and the result have.
+        scale: a number for each image and channel of the input.
+    """
+
+    x: View
+    y: View
+    sizes: tuple[KnownDim, KnownDim, KnownDim]
+    x_image: KnownDim
+    y_row: KnownDim
+    y_image: KnownDim
+    planes: tuple[KnownDim, KnownDim, KnownDim] = (0, 0, 0)
+    scale: View | None = None
+
+
+def bordered(
+    lowering: Lowering, x: View, spec: Convolution, pads: tuple[int, int, int, int]
+) -> tuple[View, Convolution]:
+    """Return images with a border, and the convolution that reads them: narrow kernels make the border up."""
+    if not any(pads):
+        return x, spec
+    if is_narrow(spec, lowering.target):
+        return x, replace(spec, border=pads)
+    return emit_padded(lowering, x, pads), replace(spec, x_pixel=None)
+
+
+def emit_convolution(
+    lowering: Lowering, pending: PendingAnchor, spec: Convolution, weights: np.ndarray, images: ConvolvedImages,
+    stage: StageOfImages | None = None, as_rank_4: Callable[[View], View] = as_images,
+) -> None:  # fmt: skip
+    """Write the step that convolves images and stores what an epilogue makes of the results.
+
+    Args:
+        lowering: takes the step.
+        pending: whose epilogue it is, with its operands.
+        spec: the kernel.
+        weights: as ONNX has them.
+        images: what is read and written.
+        stage: the convolution as one that may run together with its neighbors.
+        as_rank_4: returns an operand of the result's shape as ``images.y`` is seen.
+    """
+    machine, epilogue, x, y = lowering.target, spec.epilogue, images.x, images.y
+    make = narrow_kernel if is_narrow(spec, machine) else convolution_kernel
+    facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+    kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
+    packed = lowering.constant_view(_packed(lowering, spec, weights, facts), F32)
+    scale = images.scale
+    words: list[Argument] = [
+        pointer(x), pointer(packed), pointer(y), *images.sizes, x.strides[2], images.x_image, images.y_row,
+        images.y_image, x.shape[2], x.shape[3], *((0, 0) if scale is None else (pointer(scale), scale.strides[0])),
+        *images.planes,
+    ]  # fmt: skip
+    assert len(words) == ARGUMENTS.epilogue
+    for view, kind in zip(pending.inputs, epilogue.operands if epilogue else (), strict=True):
+        words.append(pointer(view))
+        if kind is OperandKind.TENSOR:
+            operand = as_rank_4(view)
+            words.extend([operand.strides[2], operand.strides[0]])
+    reads = [x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
+    reads.extend([scale.buffer] if scale is not None else [])
+    results = count_of(images.sizes) * spec.out_channels
+    flops = results * (2 * spec.depth)
+    moved = moved_nbytes([x, packed, *pending.inputs]) + results * 4
+    lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved, stage)
+
+
+def stage_of(spec: Convolution, target: Target, x: View, y: View) -> StageOfImages | None:
+    """Return a convolution as a stage of several, where its images have known sizes and lie by themselves."""
+    (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
+    if spec.x_pixel is not None or spec.y_pixel is not None:
+        return None
+    if not (isinstance(x_height, int) and isinstance(x_width, int)):
+        return None
+    if not (isinstance(y_height, int) and isinstance(y_width, int) and y_height and y_width):
+        return None
+    return StageOfImages(Stage(spec, is_narrow(spec, target), (x_height, x_width), (y_height, y_width)), y.shape[0])
+
+
+def _packed(lowering: Lowering, spec: Convolution, weights: np.ndarray, facts: str) -> np.ndarray:
+    """Return the weights of a convolution in the layout that its kernel reads: whole, aligned vectors."""
+    machine, narrow = lowering.target, is_narrow(spec, lowering.target)
+    count = (narrow_count if narrow else weights_count)(spec, machine)
+
+    def fill(out: np.ndarray) -> None:
+        if narrow:
+            out[...] = pack_narrow_weights(spec, weights, machine)
+        else:
+            pack_weights(spec, weights, machine, out)
+
+    return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
