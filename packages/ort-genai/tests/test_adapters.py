@@ -115,10 +115,10 @@ def test_requests_of_one_engine_run_with_adapters_of_their_own(folder, files):
 
     alone = {}
     for name in ("", "a", "b"):
-        with og.Engine(model, adapters=adapters) as engine:
+        with og.AsyncEngine(model, adapters=adapters) as engine:
             alone[name] = [piece.token for piece in engine.submit(A, options(name))]
     assert len({tuple(each) for each in alone.values()}) == 3
-    with og.Engine(model, adapters=adapters) as engine:
+    with og.AsyncEngine(model, adapters=adapters) as engine:
         names = ["a", "", "b", "b", "", "a", "b"]
         asked = [engine.submit(A, options(name)) for name in names]
         assert [[piece.token for piece in request] for request in asked] == [alone[name] for name in names]
@@ -132,7 +132,7 @@ def test_a_server_has_adapters_as_models(folder, files):
     adapters = og.Adapters(model)
     adapters.load(files[0], "adapted")
     with (
-        og.Engine(model, adapters=adapters) as engine,
+        og.AsyncEngine(model, adapters=adapters) as engine,
         TestClient(application(engine, ServerOptions("base"))) as client,
     ):
         assert [each["id"] for each in client.get("/v1/models").json()["data"]] == ["base", "adapted"]

@@ -49,10 +49,10 @@ def drafters(model):
 
 @pytest.mark.parametrize("case", CASES)
 def test_guesses_change_no_text(model, case):
-    with og.Engine(model) as engine:
+    with og.AsyncEngine(model) as engine:
         plain = [tokens_of(engine.submit(prompt, CASES[case])) for prompt in PROMPTS]
     for name, drafter in drafters(model).items():
-        with og.Engine(model, drafter=drafter) as engine:
+        with og.AsyncEngine(model, drafter=drafter) as engine:
             found = [tokens_of(engine.submit(prompt, CASES[case])) for prompt in PROMPTS]
             again = tokens_of(engine.submit(PROMPTS[0], CASES[case]))  # from caches that were kept
         assert found == plain, name
@@ -60,7 +60,7 @@ def test_guesses_change_no_text(model, case):
 
 
 def test_guesses_that_are_right_save_steps(model):
-    with og.Engine(model, drafter=ModelDrafter(model)) as engine:
+    with og.AsyncEngine(model, drafter=ModelDrafter(model)) as engine:
         count = len(tokens_of(engine.submit(PROMPTS[0], Options(max_tokens=60, min_tokens=60))))
         counts = engine.current_counts()
     assert count == 60
@@ -70,9 +70,9 @@ def test_guesses_that_are_right_save_steps(model):
 
 def test_several_at_once_are_stepped_together(model):
     options = Options(max_tokens=30, min_tokens=30)
-    with og.Engine(model) as engine:
+    with og.AsyncEngine(model) as engine:
         plain = [tokens_of(engine.submit(prompt, options)) for prompt in PROMPTS]
-    with og.Engine(model, drafter=NgramDrafter()) as engine:
+    with og.AsyncEngine(model, drafter=NgramDrafter()) as engine:
         asked = [engine.submit(prompt, options) for prompt in PROMPTS]
         assert [tokens_of(each) for each in asked] == plain
 

@@ -63,7 +63,7 @@ def test_texts_are_ranked_by_their_angles(folder):
 
 
 def test_a_model_still_generates(folder):
-    engines = [og.Engine(og.Model(each)) for each in (folder, built(folder.name.split("-")[0]))]
+    engines = [og.AsyncEngine(og.Model(each)) for each in (folder, built(folder.name.split("-")[0]))]
     texts = [[piece.token for piece in each.submit([7, 8], og.GenerationOptions(max_tokens=9))] for each in engines]
     assert texts[0] == texts[1]
     for each in engines:
@@ -73,7 +73,7 @@ def test_a_model_still_generates(folder):
 def test_clients_get_vectors_and_ranks():
     model = og.Model(built(has_hidden_states=True))
     expected = og.Embedder(model).embed(TEXTS)
-    with TestClient(application(og.Engine(model), ServerOptions("tiny"))) as client:
+    with TestClient(application(og.AsyncEngine(model), ServerOptions("tiny"))) as client:
         found = client.post("/v1/embeddings", json={"model": "tiny", "input": TEXTS}).json()
         np.testing.assert_allclose([each["embedding"] for each in found["data"]], expected, rtol=1e-6)
         assert found["usage"]["prompt_tokens"] == sum(len(model.text.encode(text)) for text in TEXTS)
@@ -92,6 +92,6 @@ def test_a_model_without_vectors_says_how_to_get_them():
     model = og.Model(built())
     with pytest.raises(InvalidGeneration, match="--hidden-states"):
         og.Embedder(model)
-    with TestClient(application(og.Engine(model), ServerOptions("tiny"))) as client:
+    with TestClient(application(og.AsyncEngine(model), ServerOptions("tiny"))) as client:
         answer = client.post("/v1/embeddings", json={"input": "a"})
         assert (answer.status_code, "--hidden-states" in answer.text) == (501, True)

@@ -26,7 +26,7 @@ def model():
 
 @pytest.fixture
 def engine(model):
-    with og.Engine(model, og.EngineOptions(max_batch=4)) as made:
+    with og.AsyncEngine(model, og.EngineOptions(max_batch=4)) as made:
         yield made
 
 
@@ -61,7 +61,7 @@ def test_a_prompt_longer_than_a_part_is_read_whole(model):
 
     part, module._PART = module._PART, 7
     try:
-        with og.Engine(model) as engine:
+        with og.AsyncEngine(model) as engine:
             assert tokens_of(engine.submit(prompt, Options(max_tokens=6))) == alone(model, prompt, 6)
     finally:
         module._PART = part
@@ -77,7 +77,7 @@ def test_a_beginning_that_was_read_is_not_read_again(model, engine):
 
 def test_prefix_caches_stay_below_their_limit(model):
     limit = 100_000
-    with og.Engine(model, og.EngineOptions(prefix_bytes=limit)) as engine:
+    with og.AsyncEngine(model, og.EngineOptions(prefix_bytes=limit)) as engine:
         for prompt in PROMPTS * 2:
             tokens_of(engine.submit(prompt, Options(max_tokens=4)))
             assert engine._prefixes.nbytes <= limit
@@ -111,7 +111,7 @@ def test_a_cancelled_request_ends_and_frees_its_place(model, engine):
         request.cancel()
     for request in asked:
         list(request)
-        assert request.finished.reason is og.FinishReason.CANCELLED
+        assert request.finished.reason is og.EndReason.CANCELLED
     assert tokens_of(engine.submit(PROMPTS[2], Options(max_tokens=4))) == alone(model, PROMPTS[2], 4)
 
 
@@ -147,7 +147,7 @@ def test_a_stop_string_ends_the_text_and_does_not_come_out(model, engine):
         stop = whole[place : place + 2]
         request = engine.submit(PROMPTS[4], Options(max_tokens=20, stop=("never", stop)))
         assert request.text() == whole[: whole.find(stop)]
-        assert request.finished.reason is og.FinishReason.STOP
+        assert request.finished.reason is og.EndReason.STOP
 
 
 def test_log_probabilities_are_those_of_the_logits(model, engine):
@@ -212,7 +212,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(model, engine):
 def test_limits_of_memory_and_of_waiting_hold(model):
     row = model.decoder.new_state().nbytes_for(1, 20)
     limits = og.EngineOptions(max_batch=8, max_waiting=2, cache_bytes=row)
-    with og.Engine(model, limits) as engine:
+    with og.AsyncEngine(model, limits) as engine:
         with pytest.raises(InvalidGeneration, match="MB of caches"):
             engine.submit([1] * 10, Options(max_tokens=60))
         asked = []
@@ -237,10 +237,10 @@ def test_a_step_that_fails_is_told_to_its_callers_and_the_engine_goes_on(model, 
 
 
 def test_closing_ends_what_runs(model):
-    engine = og.Engine(model)
+    engine = og.AsyncEngine(model)
     request = engine.submit(PROMPTS[1], Options(max_tokens=100, min_tokens=100))
     next(iter(request))
     engine.close()
     engine.close()
     list(request)
-    assert request.finished.reason is og.FinishReason.CANCELLED
+    assert request.finished.reason is og.EndReason.CANCELLED

@@ -25,7 +25,7 @@ def model():
 
 @pytest.fixture
 def engine(model):
-    with og.Engine(model, og.EngineOptions(max_batch=4)) as made:
+    with og.AsyncEngine(model, og.EngineOptions(max_batch=4)) as made:
         yield made
 
 
@@ -45,7 +45,7 @@ def test_a_loop_that_was_closed_with_a_text_unread_disturbs_nobody(model, engine
     pieces = loop.run_until_complete(take_one())
     loop.close()  # without its asynchronous generators being closed: the engine finds a loop that is gone
     assert len(tokens_of(other)) == 90
-    assert other.finished.reason is og.FinishReason.LENGTH
+    assert other.finished.reason is og.EndReason.LENGTH
     asyncio.run(give_up(pieces))  # what the collector would otherwise find, and warn of where it does
 
 
@@ -88,12 +88,12 @@ def test_one_prompt_that_cannot_be_read_fails_alone(model, engine, monkeypatch):
 
 
 def test_who_waits_and_gives_up_is_let_go_at_once(model):
-    with og.Engine(model, og.EngineOptions(max_batch=1)) as engine:
+    with og.AsyncEngine(model, og.EngineOptions(max_batch=1)) as engine:
         first = engine.submit([3], Options(max_tokens=120, min_tokens=120))
         waiting = [engine.submit([4], Options(max_tokens=5)) for _ in range(3)]
         waiting[1].cancel()
         assert list(waiting[1]) == []
-        assert waiting[1].finished.reason is og.FinishReason.CANCELLED
+        assert waiting[1].finished.reason is og.EndReason.CANCELLED
         assert first.finished is None
         first.cancel()
         assert [len(tokens_of(each)) <= 5 for each in (waiting[0], waiting[2])] == [True, True]
@@ -108,13 +108,13 @@ def test_a_panic_ends_all_and_leaves_nobody_waiting(model, monkeypatch):
     def panics(*_):
         raise Panic
 
-    engine = og.Engine(model)
+    engine = og.AsyncEngine(model)
     monkeypatch.setattr(TextState, "take", panics)
     asked = [engine.submit([3], Options(max_tokens=5)) for _ in range(2)]
     ended = threading.Thread(target=lambda: [list(each) for each in asked], daemon=True)
     ended.start()
     ended.join(30)
-    assert all(each.finished.reason is og.FinishReason.CANCELLED for each in asked)
+    assert all(each.finished.reason is og.EndReason.CANCELLED for each in asked)
     with pytest.raises(EngineBusy, match="closed"):
         engine.submit([3])
     engine.close()

@@ -17,7 +17,7 @@ COUNT = int(os.environ.get("ORT_GENAI_SCHEMAS", "40"))
 
 
 def test_every_text_is_valid():
-    with og.Engine(og.Model(built_wide()), og.EngineOptions(max_batch=16)) as engine:
+    with og.AsyncEngine(og.Model(built_wide()), og.EngineOptions(max_batch=16)) as engine:
         schemas = {seed: random_schema(seed) for seed in range(COUNT)}
         asked = {}
         for seed, schema in schemas.items():
@@ -26,5 +26,5 @@ def test_every_text_is_valid():
             asked[seed] = engine.submit([3, 5, 7], options)
         for seed, request in asked.items():
             text = request.text()
-            assert request.finished.reason is og.FinishReason.STOP, f"seed {seed}: {text!r}"
+            assert request.finished.reason is og.EndReason.STOP, f"seed {seed}: {text!r}"
             jsonschema.validate(json.loads(text), schemas[seed], cls=jsonschema.Draft202012Validator)

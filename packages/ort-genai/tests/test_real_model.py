@@ -100,7 +100,7 @@ def test_fp32_gives_the_tokens_that_transformers_gives_alone_and_rewound(folder,
 def test_fp32_gives_the_tokens_that_transformers_gives_in_batches(folder, answers):
     model = og.Model(folder)
     options = og.GenerationOptions(max_tokens=NEW)
-    with og.Engine(model, og.EngineOptions(max_batch=8)) as engine:
+    with og.AsyncEngine(model, og.EngineOptions(max_batch=8)) as engine:
         asked = [engine.submit(tokens, options) for tokens in fifty(model)]
         assert [[piece.token for piece in request] for request in asked] == answers
 

@@ -38,7 +38,7 @@ class Serving:
     """A server in a thread, on a port of its own."""
 
     def __init__(self, **options) -> None:
-        self.engine = og.Engine(og.Model(built_wide()))
+        self.engine = og.AsyncEngine(og.Model(built_wide()))
         made = application(self.engine, ServerOptions("tiny", **options))
         self.routes = made.router.routes
         self.page = next(each.endpoint for each in self.routes if each.path == "/")
@@ -330,7 +330,7 @@ def test_a_stream_that_nobody_began_to_read_ends_its_text(serving):
     request = asyncio.run(asyncio.wait_for(left(), 30))
     assert request.is_cancelled
     list(request)
-    assert request.finished.reason is og.FinishReason.CANCELLED
+    assert request.finished.reason is og.EndReason.CANCELLED
 
 
 def test_offsets_of_a_stream_are_those_of_the_whole_text(client):

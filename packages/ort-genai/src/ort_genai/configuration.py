@@ -10,6 +10,7 @@ from pathlib import Path
 from ort_core.errors import did_you_mean
 from ort_genai.errors import InvalidModelFolder
 from ort_genai.json_files import read_json
+from ort_genai.machine import get_current_gpu_device_id
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "dml": "DmlExecutionProvider",
@@ -17,6 +18,8 @@ _PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider", "coreml": "CoreMLExecutionProvider", "webgpu": "WebGpuExecutionProvider",
     "qnn": "QNNExecutionProvider",
 }  # fmt: skip
+
+_GPUS = ("CUDAExecutionProvider", "DmlExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
 
 
 class Config:
@@ -57,9 +60,65 @@ class Config:
         return found if isinstance(found, dict) else {}
 
     @property
+    def engine(self) -> Mapping[str, object]:
+        """The section ``engine``; empty where there is none."""
+        found = self._stated.get("engine", {})
+        return found if isinstance(found, dict) else {}
+
+    @property
     def providers(self) -> list[tuple[str, dict[str, str]]]:
         """Providers to ask, first the most wished, with their options; the CPU comes behind them."""
-        return [*self._providers, ("CPUExecutionProvider", {})]
+        number = str(get_current_gpu_device_id())
+        asked = [
+            (name, {"device_id": number, **options} if name in _GPUS and number != "0" else options)
+            for name, options in self._providers
+        ]
+        return [*asked, ("CPUExecutionProvider", {})]
+
+    @classmethod
+    def from_package_ep(cls, config_path: str, ep: str) -> Config:
+        """Return the configuration of a model package's variant for a provider; packages are not read here.
+
+        Raises:
+            InvalidModelFolder: always; a folder with ``genai_config.json`` is what ``Config(path)`` reads.
+        """
+        raise InvalidModelFolder(
+            f"{config_path!r} is not a model package that can be read (asked for {ep!r}): name the folder of one "
+            "variant, Config(FOLDER)"
+        )
+
+    def set_decoder_provider_options_hardware_device_id(self, provider: str, device_id: int) -> None:
+        """Let a provider use the device of a number."""
+        self.set_provider_option(provider, "device_id", str(int(device_id)))
+
+    def set_decoder_provider_options_hardware_device_type(self, provider: str, device_type: str) -> None:
+        """Let a provider use a kind of device: ``cpu``, ``gpu`` or ``npu``; OpenVINO has several, others their own."""
+        if device_type.lower() not in ("cpu", "gpu", "npu"):
+            raise InvalidModelFolder(f"hardware device type {device_type!r}; expected cpu, gpu or npu")
+        if _provider_name(provider) == "OpenVINOExecutionProvider":
+            self.set_provider_option(provider, "device_type", device_type.upper())
+
+    def set_decoder_provider_options_hardware_vendor_id(self, provider: str, vendor_id: int) -> None:
+        """Take a vendor's number, to no effect: a provider here is one vendor's."""
+        _provider_name(provider)
+
+    def clear_decoder_provider_options_hardware_device_id(self, provider: str) -> None:
+        """Forget the device's number."""
+        self._clear_option(provider, "device_id")
+
+    def clear_decoder_provider_options_hardware_device_type(self, provider: str) -> None:
+        """Forget the kind of device."""
+        self._clear_option(provider, "device_type")
+
+    def clear_decoder_provider_options_hardware_vendor_id(self, provider: str) -> None:
+        """Forget a vendor's number."""
+        _provider_name(provider)
+
+    def _clear_option(self, provider: str, key: str) -> None:
+        full = _provider_name(provider)
+        for name, options in self._providers:
+            if name == full:
+                options.pop(key, None)
 
     @property
     def model_data(self) -> Mapping[str, bytes]:
@@ -72,6 +131,22 @@ class Config:
         found = self.model.get("eos_token_id")
         listed = found if isinstance(found, list) else [] if found is None else [found]
         return tuple(int(each) for each in listed if isinstance(each, int))
+
+    def part(self, name: str) -> Mapping[str, object]:
+        """Return a section of ``model``; empty where there is none."""
+        found = self.model.get(name, {})
+        return found if isinstance(found, dict) else {}
+
+    def size(self, name: str) -> int:
+        """Return a whole number of the section ``model.decoder``.
+
+        Raises:
+            InvalidModelFolder: there is none.
+        """
+        found = self.decoder.get(name)
+        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+            raise InvalidModelFolder(f"genai_config.json has model.decoder.{name} = {found!r}, expected a whole number")
+        return found
 
     def number(self, name: str) -> int:
         """Return a whole number of the section ``model``.

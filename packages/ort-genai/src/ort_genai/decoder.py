@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 import ort_core
 from ort_genai.configuration import Config
 from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
+from ort_genai.element_types import FLOATS
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.mask_use import takes_lengths_alone
+from ort_genai.token_table import TokenTable, texts_of
 
 Array = np.ndarray
-CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bfloat16)": ml_dtypes.bfloat16}
+_TOKEN_TYPES = {"tensor(int32)": np.int32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +52,38 @@ class Decoder:
         self._model: Path | bytes = config.model_data.get(file, path)
         self.session = ort_core.InferenceSession(self._model, providers=config.providers)
         self._inputs = {each.name: each for each in self.session.get_inputs()}
-        inputs, outputs = _names(stated, "inputs"), _names(stated, "outputs")
-        self.tokens = inputs.get("input_ids", "input_ids")
+        inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
+        embeds = inputs.get("inputs_embeds", "inputs_embeds")
+        self.table = TokenTable(config) if embeds in self._inputs and config.part("embedding") else None
+        self.tokens = embeds if self.table is not None else inputs.get("input_ids", "input_ids")
         self.logits = outputs.get("logits", "logits")
         if self.tokens not in self._inputs or self.logits not in [each.name for each in self.session.get_outputs()]:
             raise InvalidModelFolder(
                 f"{str(path)!r} has no input {self.tokens!r} or no output {self.logits!r}; it has "
                 f"{', '.join(list(self._inputs)[:4])}, …"
             )
+        self._token_type = _TOKEN_TYPES.get(self._inputs[self.tokens].type, np.int64)
         self.mask = self._known(inputs.get("attention_mask", "attention_mask"))
         self.positions = self._known(inputs.get("position_ids", "position_ids"))
         self.vocab_size, self.context_length = config.number("vocab_size"), config.number("context_length")
+        self._hidden = config.size("hidden_size") if self.table is not None else 0
         self.end_tokens = config.end_tokens
         self.pad_token = config.number("pad_token_id") if isinstance(config.model.get("pad_token_id"), int) else 0
         self.shares_caches = bool(config.search.get("past_present_share_buffer", False)) and self.mask is not None
         self.caches = self._cache_names(config, inputs, outputs)
+        known = {self.tokens, self.mask, self.positions, *(each.past for each in self.caches)}
+        self.further = {name: each for name, each in self._inputs.items() if name not in known}
+        main = config.part("mtp").get("main_hidden_states")
+        told = [*outputs.values(), *([main] if isinstance(main, str) else ())]
+        own = {each.name for each in self.session.get_outputs()} - {self.logits}
+        self.told = tuple(dict.fromkeys(name for name in told if name in own))
+
+    def token_feed(self, rows: int, count: int) -> Array:
+        """Return an array of what the graph reads for tokens (rows, count): them, or their vectors."""
+        if self.table is None:
+            return np.zeros((rows, count), self._token_type)
+        width = self._inputs[self.tokens].shape[-1]
+        return np.zeros((rows, count, width if isinstance(width, int) else self._hidden), self.table.dtype)
 
     def _known(self, name: str) -> str | None:
         return name if name in self._inputs else None
@@ -80,7 +98,7 @@ class Decoder:
                 past = inputs.get(f"past_{part}_names", f"past_key_values.%d.{part}").replace("%d", str(place))
                 present = outputs.get(f"present_{part}_names", f"present.%d.{part}").replace("%d", str(place))
                 given = self._inputs.get(past)
-                if given is None or given.type not in CACHE_TYPES or len(given.shape) != 4:
+                if given is None or given.type not in FLOATS or len(given.shape) != 4:
                     raise InvalidModelFolder(
                         f"the graph has no cache {past!r} of floats and four axes, which genai_config.json names for "
                         f"layer {place}"
@@ -93,7 +111,7 @@ class Decoder:
                     size = config.decoder.get("head_size")
                 if not isinstance(heads, int) or not isinstance(size, int):
                     raise InvalidModelFolder(f"neither the graph nor genai_config.json says how large {past!r} is")
-                found.append(CacheNames(past, present, heads, size, np.dtype(CACHE_TYPES[given.type])))
+                found.append(CacheNames(past, present, heads, size, np.dtype(FLOATS[given.type])))
         return found
 
     @cached_property
@@ -142,8 +160,3 @@ def _refuse_others(stated: Mapping[str, object]) -> None:
         raise InvalidModelFolder(
             "genai_config.json has caches or inputs that slide (model.decoder.sliding_window), which cannot be run"
         )
-
-
-def _names(stated: Mapping[str, object], side: str) -> dict[str, str]:
-    found = stated.get(side, {})
-    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 import ort_core
+from ort_genai.row_inputs import RowInputs, stacked
 
 if TYPE_CHECKING:
     from ort_genai.decoder import Decoder
@@ -58,6 +59,8 @@ class DecoderState(ABC):
         run_options: of the runs: adapters, or a wish to end.
         last_feeds: what the last run was fed, but for caches.
         last_logits: what it gave.
+        last_outputs: what else it gave, by name: the outputs that the decoder tells.
+        inputs: of each row, beside its tokens.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -66,6 +69,8 @@ class DecoderState(ABC):
         self.run_options: ort_core.RunOptions | None = None
         self.last_feeds: dict[str, Array] = {}
         self.last_logits: Array = np.zeros((0, 0, decoder.vocab_size), np.float32)
+        self.last_outputs: dict[str, Array] = {}
+        self.inputs: list[RowInputs] = []
 
     @abstractmethod
     def add_row(self) -> int:
@@ -113,6 +118,14 @@ class DecoderState(ABC):
             self._read_part(row, tokens[start : start + _CHUNK])
         return self.last_logits[0, -1].astype(np.float32)
 
+    def _fed(self, first: int, tokens: Array) -> Array:
+        """Return what the graph reads for tokens (rows, n) of rows from the first one on: them, or their vectors."""
+        decoder = self._decoder
+        if decoder.table is None:
+            return tokens
+        rows = zip(tokens, self.inputs[first:], self.lengths[first:], strict=False)
+        return np.stack([decoder.table.vectors(row, inputs, before) for row, inputs, before in rows])
+
     def read_all(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,) into a row in one run, and return float32 logits (n, vocabulary) of all of them."""
         return self._read_part(row, tokens)[0].astype(np.float32)
@@ -137,6 +150,7 @@ class SharedState(DecoderState):
     def add_row(self) -> int:
         """Add a row that has read nothing, and return its place."""
         self.lengths.append(0)
+        self.inputs.append(RowInputs())
         self._grow(len(self.lengths), 0)
         return len(self.lengths) - 1
 
@@ -147,8 +161,9 @@ class SharedState(DecoderState):
             end = self.lengths[last]
             for array in self._arrays:
                 array[row, :, :end] = array[last, :, :end]
-            self.lengths[row] = end
+            self.lengths[row], self.inputs[row] = end, self.inputs[last]
         self.lengths.pop()
+        self.inputs.pop()
         if not self.lengths:
             self._bound.clear()
             self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches]
@@ -174,6 +189,7 @@ class SharedState(DecoderState):
     def rewind(self, row: int, length: int) -> None:
         """Forget what a row has read behind a length."""
         self.lengths[row] = min(length, self.lengths[row])
+        self.inputs[row].rewind(length)
 
     def reorder(self, rows: Array) -> None:
         """Let each row go on from what another one has read."""
@@ -183,6 +199,7 @@ class SharedState(DecoderState):
         for array in self._arrays:
             array[: len(rows), :, :end] = array[rows, :, :end]
         self.lengths = [self.lengths[row] for row in rows]
+        self.inputs = [self.inputs[row].copy() for row in rows]
 
     def cache(self, name: str) -> Array | None:
         """Return a cache, with its capacity."""
@@ -206,7 +223,9 @@ class SharedState(DecoderState):
         self._grow(len(self.lengths), total)
         bound = self._bound_run(first, end, count)
         feeds = bound.feeds
-        feeds[decoder.tokens][:] = tokens
+        feeds[decoder.tokens][:] = self._fed(first, tokens)
+        for name, value in stacked(self.inputs[first:end]).items():
+            bound.binding.bind_cpu_input(name, value)
         if decoder.positions is not None:
             np.add(before[:, None], np.arange(count), out=feeds[decoder.positions])
         ends = (before + count)[:, None]
@@ -217,7 +236,9 @@ class SharedState(DecoderState):
             feeds[decoder.mask] = (np.arange(total) < ends).astype(np.int64)
             bound.binding.bind_cpu_input(decoder.mask, feeds[decoder.mask])
         decoder.session.run_with_iobinding(bound.binding, self.run_options)
-        logits = bound.binding.get_outputs()[-1].numpy()
+        *others, last = bound.binding.get_outputs()[len(decoder.caches) :]
+        logits = last.numpy()
+        self.last_outputs = {name: each.numpy() for name, each in zip(decoder.told, others, strict=True)}
         self.lengths[first:end] = [length + count for length in self.lengths[first:end]]
         self.last_feeds, self.last_logits = feeds, logits
         return logits
@@ -239,8 +260,9 @@ class SharedState(DecoderState):
             value = ort_core.OrtValue.ortvalue_from_numpy(array[first:end])
             binding.bind_ortvalue_input(names.past, value)
             binding.bind_ortvalue_output(names.present, value)
-        binding.bind_output(decoder.logits)
-        feeds = {decoder.tokens: np.zeros((end - first, count), np.int64)}
+        for name in (*decoder.told, decoder.logits):
+            binding.bind_output(name)
+        feeds = {decoder.tokens: decoder.token_feed(end - first, count)}
         if decoder.positions is not None:
             feeds[decoder.positions] = np.zeros((end - first, count), np.int64)
         if decoder.mask is not None and decoder.takes_long_masks:
@@ -283,13 +305,15 @@ class AppendedState(DecoderState):
     def add_row(self) -> int:
         """Add a row that has read nothing, and return its place."""
         self.lengths.append(0)
+        self.inputs.append(RowInputs())
         self._rows.append([np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches])
         return len(self.lengths) - 1
 
     def drop_row(self, row: int) -> None:
         """Take a row out; the last one stands in its place."""
-        self.lengths[row], self._rows[row] = self.lengths[-1], self._rows[-1]
+        self.lengths[row], self._rows[row], self.inputs[row] = self.lengths[-1], self._rows[-1], self.inputs[-1]
         self.lengths.pop()
+        self.inputs.pop()
         self._rows.pop()
 
     def export_row(self, row: int) -> RowCaches:
@@ -312,12 +336,14 @@ class AppendedState(DecoderState):
     def rewind(self, row: int, length: int) -> None:
         """Forget what a row has read behind a length."""
         self.lengths[row] = min(length, self.lengths[row])
+        self.inputs[row].rewind(length)
         self._rows[row] = [np.ascontiguousarray(each[:, :, :length]) for each in self._rows[row]]
 
     def reorder(self, rows: Array) -> None:
         """Let each row go on from what another one has read."""
         self.lengths = [self.lengths[row] for row in rows]
         self._rows = [self._rows[row] for row in rows]
+        self.inputs = [self.inputs[row].copy() for row in rows]
 
     def cache(self, name: str) -> Array | None:
         """Return the cache of the first row."""
@@ -332,14 +358,18 @@ class AppendedState(DecoderState):
 
     def _read_part(self, row: int, tokens: Array) -> Array:
         decoder, before, count = self._decoder, self.lengths[row], len(tokens)
-        feeds = {decoder.tokens: np.ascontiguousarray(tokens[None], np.int64)}
+        feeds = {decoder.tokens: decoder.token_feed(1, count)}
+        feeds[decoder.tokens][:] = self._fed(row, tokens[None])
         if decoder.mask is not None:
             feeds[decoder.mask] = np.ones((1, before + count), np.int64)
         if decoder.positions is not None:
             feeds[decoder.positions] = np.arange(before, before + count)[None]
         pasts = dict(zip([each.past for each in decoder.caches], self._rows[row], strict=True))
-        names = [decoder.logits, *(each.present for each in decoder.caches)]
-        logits, *presents = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
+        feeds.update(self.inputs[row].further)
+        names = [decoder.logits, *(each.present for each in decoder.caches), *decoder.told]
+        logits, *found = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
+        presents, others = found[: len(pasts)], found[len(pasts) :]
+        self.last_outputs = dict(zip(decoder.told, others, strict=True))
         self._rows[row], self.lengths[row] = presents, before + count
         self.last_feeds, self.last_logits = feeds, logits
         return logits

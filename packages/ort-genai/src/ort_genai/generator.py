@@ -8,13 +8,18 @@ import numpy as np
 
 import ort_core
 from ort_genai.beam_search import BeamsState
+from ort_genai.drafts_ahead import Ahead, SpeculativeOptions
+from ort_genai.element_types import FLOATS
 from ort_genai.errors import InvalidGeneration
 from ort_genai.guidance import Grammar, Guide
 from ort_genai.model import Adapters, Model
 from ort_genai.sampling import chosen, penalized
 from ort_genai.search_options import SearchOptions
+from ort_genai.speculative_stats import SpeculativeStats
+from ort_genai.tensors import as_array
 
 Array = np.ndarray
+UNREAD = ("attention_mask", "num_image_tokens", "num_audio_tokens")  # what a processor may tell, and no graph takes
 
 
 class GeneratorParams:
@@ -27,6 +32,7 @@ class GeneratorParams:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.options: SearchOptions = model.search
+        self.drafting = SpeculativeOptions()
         self.grammar: Grammar | None = None
 
     def set_search_options(self, **options: object) -> None:
@@ -40,6 +46,20 @@ class GeneratorParams:
     def get_search_options(self) -> dict[str, object]:
         """Return the options by name."""
         return self.options.as_dict()
+
+    def set_speculative_options(self, **options: object) -> None:
+        """Change how tokens are guessed: with ``ngram_size`` by what followed the same tokens before.
+
+        The text stays the same. A ``Generator`` of one row guesses up to ``max_draft_tokens`` at once.
+
+        Raises:
+            InvalidGeneration: there is no such option, or a value does not fit.
+        """
+        self.drafting = self.drafting.changed(options)
+
+    def get_speculative_options(self) -> dict[str, object]:
+        """Return the options by name."""
+        return self.drafting.as_dict()
 
     def set_guidance(self, type: str, data: str, enable_ff_tokens: bool = False) -> None:
         """Let texts follow a grammar: ``json_schema``, ``regex`` or ``lark_grammar``.
@@ -81,9 +101,11 @@ class Generator:
         self._grammar = params.grammar
         self._guides: list[Guide] = []
         self._start = 0
+        rows = self._options.batch_size * self._options.num_beams
+        self._ahead = Ahead(params.drafting) if rows == 1 else None
         seed = self._options.random_seed
         self._random = np.random.Generator(np.random.PCG64(None if seed < 0 else seed))
-        for _ in range(self._options.batch_size * self._options.num_beams):
+        for _ in range(rows):
             self._state.add_row()
 
     # ------------------------------------------------------------ reading
@@ -124,6 +146,8 @@ class Generator:
         if not self._rows:
             self._rows, self._ended = [[] for _ in rows], [False] * len(rows)
         pending = self._pending()
+        if self._ahead is not None and self._rows[0]:
+            self._ahead.drop(self._state, len(self._rows[0]) - len(pending[0]))
         for place, row in enumerate(rows):
             self._rows[place] += row
             unpadded = self._unpadded(row) if len(rows) > 1 else row
@@ -212,7 +236,11 @@ class Generator:
             if not self._rows or not self._rows[0]:
                 raise InvalidGeneration("logits are not computed yet: append tokens first")
             last = self._next if self._beams else [row[-1] for row in self._rows]
-            self._logits = self._state.step(np.array(last, np.int64))
+            if self._ahead is not None and self._ahead.size:
+                room = self._options.max_length - len(self._rows[0]) - 1
+                self._logits = self._ahead.logits(self._state, self._rows[0], room)[None]
+            else:
+                self._logits = self._state.step(np.array(last, np.int64))
         return self._logits
 
     # ------------------------------------------------------------ asking
@@ -280,6 +308,7 @@ class Generator:
             InvalidGeneration: there is no such output.
         """
         found = self._state.last_logits if name == self._decoder.logits else self._state.cache(name)
+        found = self._state.last_outputs.get(name) if found is None else found
         if found is None:
             raise InvalidGeneration(f"Generator output '{name}' was not found.")
         return found
@@ -298,6 +327,8 @@ class Generator:
             raise InvalidGeneration("beams cannot be rewound")
         if length and len(set(self._state.lengths)) > 1:
             raise InvalidGeneration("rows of different lengths can be rewound to 0 only")
+        if self._ahead is not None:
+            self._ahead.clear()
         for place, row in enumerate(self._rows):
             if self._guides:
                 self._guides[place].back(min(len(row) - length, len(row) - self._start))
@@ -335,12 +366,79 @@ class Generator:
         self._state.run_options = options
 
     def set_inputs(self, inputs: Mapping[str, object]) -> None:
-        """Read ``input_ids`` among named tensors.
+        """Read ``input_ids`` among named tensors, with the images or sounds that stand beside them.
+
+        ``model.create_multimodal_processor()`` gives such tensors; inputs of the graph by their names are taken, too.
 
         Raises:
-            InvalidGeneration: there are others, which a decoder of text does not have.
+            InvalidGeneration: one is neither an input of the graph nor what the model sees or hears.
         """
-        others = [name for name in inputs if name != self._decoder.tokens]
-        if others or self._decoder.tokens not in inputs:
-            raise InvalidGeneration(f"inputs {', '.join(inputs)}; this model takes {self._decoder.tokens} alone")
-        self.append_tokens(inputs[self._decoder.tokens])
+        given = {name: as_array(value) for name, value in inputs.items()}
+        named = [name for name in ("input_ids", "decoder_input_ids", self._decoder.tokens) if name in given]
+        if not named:
+            raise InvalidGeneration(f"inputs {', '.join(given)}; {self._decoder.tokens} is not among them")
+        tokens = given.pop(named[0])
+        if self._model.encoder is not None and self._model.encoder.features in given:
+            self._hear(given.pop(self._model.encoder.features))
+        if self._model.vision is not None and self._model.vision.pixels in given:
+            self._see(given.pop(self._model.vision.pixels), tokens)
+        for name, value in given.items():
+            if name not in UNREAD:
+                self.set_model_input(name, value)
+        self.append_tokens(tokens)
+
+    def _hear(self, features: Array) -> None:
+        encoder, rows = self._model.encoder, self._options.batch_size
+        if encoder is None or len(features) != rows:
+            raise InvalidGeneration(f"audio features of {len(features)} sounds for batch_size {rows}")
+        for name, value in encoder.inputs_of(features).items():
+            self.set_model_input(name, value)
+
+    def _see(self, pixels: Array, tokens: Array) -> None:
+        """Let each row have the vectors of its images, in the order of its tokens."""
+        vision, table = self._model.vision, self._decoder.table
+        if vision is None or table is None:
+            raise InvalidGeneration("the folder has a vision part and no embedding part, which it needs")
+        found = vision.features_of(pixels) if len(pixels) else np.zeros((0, 1), np.float32)
+        rows = np.asarray(tokens).reshape(self._options.batch_size, -1)
+        counts = (rows == table.image_token).sum(axis=1)
+        if counts.sum() != len(found):
+            raise InvalidGeneration(
+                f"the prompt has {counts.sum()} tokens that stand for images, and the images have {len(found)} vectors"
+            )
+        parts = np.split(found, np.cumsum(counts)[:-1])
+        for place, inputs in enumerate(self._state.inputs):
+            inputs.features, inputs.places = parts[place // self._options.num_beams], []
+
+    def set_model_input(self, name: str, value: Array) -> None:
+        """Feed an input of the graph, (rows, …), from now on.
+
+        Raises:
+            InvalidGeneration: the graph has no such input, or it has another type, or the rows are others.
+        """
+        if name not in self._decoder.further:
+            known = ", ".join(self._decoder.further) or "none"
+            raise InvalidGeneration(
+                f"the graph has no input {name!r} beside tokens, masks, positions and caches; it has {known}"
+            )
+        given, stated = as_array(value), self._decoder.further[name].type
+        if stated in FLOATS:
+            given = given.astype(FLOATS[stated], copy=False)
+        rows = self._options.batch_size
+        if given.ndim and len(given) != rows:
+            raise InvalidGeneration(f"input {name!r} of shape {given.shape}, expected {rows} rows")
+        for place, inputs in enumerate(self._state.inputs):
+            row = place // self._options.num_beams
+            inputs.further[name] = given[row : row + 1] if given.ndim else given
+
+    def set_hidden_states(self, hidden_states: Array) -> None:
+        """Feed ``hidden_states``, (rows, …), to a graph that takes them.
+
+        Raises:
+            InvalidGeneration: the graph has no such input.
+        """
+        self.set_model_input("hidden_states", hidden_states)
+
+    def get_speculative_stats(self) -> dict[str, object]:
+        """Return what guesses did so far."""
+        return (self._ahead.stats if self._ahead is not None else SpeculativeStats()).as_dict()

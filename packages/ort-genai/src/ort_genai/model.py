@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ort_genai.configuration import Config
 from ort_genai.decoder import Decoder
 from ort_genai.guidance import GuidanceTokens
+from ort_genai.part_sessions import AudioEncoder, VisionEncoder
 from ort_genai.search_options import SearchOptions, search_options
 from ort_genai.text import Text
 
 if TYPE_CHECKING:
     from ort_core import LoraAdapter
+    from ort_genai.engine.engine import AsyncEngine
+    from ort_genai.engine.requests import AsyncRequest, GenerationOptions
+    from ort_genai.media.processor import MultiModalProcessor
+    from ort_genai.media.streaming import StreamingProcessor
 
 
 class Model:
@@ -31,6 +37,8 @@ class Model:
     def __init__(self, source: Config | str | os.PathLike[str]) -> None:
         self.config = source if isinstance(source, Config) else Config(source)
         self.decoder = Decoder(self.config)
+        self.encoder = AudioEncoder(self.config) if self.config.part("encoder") else None
+        self.vision = VisionEncoder(self.config) if self.config.part("vision") else None
 
     @property
     def type(self) -> str:
@@ -42,6 +50,39 @@ class Model:
         """Where the model runs: the first provider's name in onnxruntime-genai's words."""
         first = self.decoder.session.get_providers()[0]
         return first.removesuffix("ExecutionProvider").upper()
+
+    def create_multimodal_processor(self) -> MultiModalProcessor:
+        """Return what turns prompts with images or sounds into inputs of a ``Generator``.
+
+        Raises:
+            InvalidGeneration: the model takes text alone.
+        """
+        from ort_genai.media.processor import MultiModalProcessor
+
+        return MultiModalProcessor(self)
+
+    def create_streaming_processor(self) -> StreamingProcessor:
+        """Return what turns sound as it comes into inputs.
+
+        Raises:
+            InvalidGeneration: the model does not hear by chunks.
+        """
+        from ort_genai.media.streaming import StreamingProcessor
+
+        return StreamingProcessor(self)
+
+    def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
+        """Ask for a text: ``async for piece in model.generate(...)``; leaving the loop cancels it.
+
+        All callers of a model share one engine, which lives as long as the model.
+        """
+        return self._engine.generate(prompt, options)
+
+    @cached_property
+    def _engine(self) -> AsyncEngine:
+        from ort_genai.engine.engine import AsyncEngine
+
+        return AsyncEngine(self)
 
     @cached_property
     def text(self) -> Text:

@@ -282,6 +282,32 @@ class Tokenizer:
         return list(self._config.end_tokens)
 
     @property
+    def bor_token_id(self) -> int:
+        """The token that begins a thought."""
+        return self._marked("bor_token_id")
+
+    @property
+    def eor_token_id(self) -> int:
+        """The token that ends a thought."""
+        return self._marked("eor_token_id")
+
+    @property
+    def bot_token_id(self) -> int:
+        """The token that begins a call of a tool."""
+        return self._marked("bot_token_id")
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token that ends a call of a tool."""
+        return self._marked("eot_token_id")
+
+    def _marked(self, name: str) -> int:
+        found = self._config.model.get(name)
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise InvalidGeneration(f"{name} is not defined for this model")
+        return found
+
+    @property
     def pad_token_id(self) -> int:
         """The token that fills rows."""
         return self._config.number("pad_token_id")

@@ -17,6 +17,14 @@ from ort_genai.builder.layer_weights import LayerWeights
 from ort_genai.builder.precision_names import Method, Precision
 from ort_genai.builder.sources import WeightSource, open_source
 from ort_genai.builder.weight_precision import WeightFormat
+from ort_genai.builder.whisper import NAME as WHISPER
+from ort_genai.builder.whisper import (
+    WhisperArchitecture,
+    audio_processor_config,
+    whisper_config,
+    whisper_of,
+    write_whisper,
+)
 from ort_genai.errors import InvalidModelFolder
 
 _BLOCKS = (16, 32, 64, 128, 256)
@@ -69,7 +77,7 @@ def build(
     folder: Path,
     options: BuildOptions | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> Architecture:
+) -> Architecture | WhisperArchitecture:
     """Build a model folder: graph, weights, tokenizer and configuration.
 
     The folder appears whole or not at all.
@@ -86,15 +94,14 @@ def build(
     options = options or BuildOptions()
     options.formats()  # refused before anything is read
     opened = open_source(source)
-    made = _with_context(architecture_of(opened.config), options.context_length)
+    made = _architecture(opened, options)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidModelFolder(f"{str(folder)!r} is there already; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         opened.write_tokenizer(temporary)
-        _write_graph(temporary, opened, made, options, progress)
-        _write_config(temporary, opened.config, made)
+        _write_parts(temporary, opened, made, options, progress)
         if folder.is_dir():
             folder.rmdir()
         temporary.chmod(0o755)
@@ -102,6 +109,28 @@ def build(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return made
+
+
+def _architecture(opened: WeightSource, options: BuildOptions) -> Architecture | WhisperArchitecture:
+    named = opened.config.get("architectures")
+    if named == [WHISPER]:
+        return whisper_of(opened.config)
+    return _with_context(architecture_of(opened.config), options.context_length)
+
+
+def _write_parts(
+    folder: Path, source: WeightSource, made: Architecture | WhisperArchitecture, options: BuildOptions,
+    progress: Callable[[int, int], None],
+) -> None:  # fmt: skip
+    """Write the graphs and the configuration."""
+    if isinstance(made, WhisperArchitecture):
+        write_whisper(folder, source, made, options.formats(), progress)
+        source.write_others(folder, ("generation_config.json", "preprocessor_config.json"))
+        (folder / "audio_processor_config.json").write_text(audio_processor_config(made), encoding="utf-8")
+        _write_config(folder, whisper_config(source.config, made))
+        return
+    _write_graph(folder, source, made, options, progress)
+    _write_config(folder, genai_config(source.config, made))
 
 
 def _with_context(made: Architecture, length: int | None) -> Architecture:
@@ -128,8 +157,8 @@ def _write_graph(
         graph.save(decoder.inputs(), decoder.outputs(), {"model_type": made.type, "precision": str(options.precision)})
 
 
-def _write_config(folder: Path, config: Mapping[str, object], made: Architecture) -> None:
-    text = json.dumps(genai_config(config, made), indent=4)
+def _write_config(folder: Path, config: Mapping[str, object]) -> None:
+    text = json.dumps(config, indent=4)
     (folder / "genai_config.json").write_text(text, encoding="utf-8")
 
 

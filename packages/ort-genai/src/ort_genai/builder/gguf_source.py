@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +104,9 @@ class GgufSource:
     def write_tokenizer(self, folder: Path) -> None:
         """Write the file's tokenizer."""
         write_tokenizer(self._fields, folder)
+
+    def write_others(self, folder: Path, names: Sequence[str]) -> None:
+        """Write nothing: a GGUF file holds a decoder alone."""
 
     def _dequantized(self, tensor: ReaderTensor) -> np.ndarray:
         try:

@@ -67,7 +67,7 @@ class GraphWriter:
         outputs: list[Value] | str,
         name: str,
         domain: str = "",
-        **attributes: float | str,
+        **attributes: float | str | list[int],
     ) -> str:
         """Add a node and return its first output; ``None`` leaves out an input or an output."""
         results = [outputs] if isinstance(outputs, str) else [each or "" for each in outputs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,11 @@ class SafetensorsSource:
                 f"{str(self._folder)!r} has no tokenizer.json; transformers writes one: "
                 "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
             )
-        for name in TOKENIZER_FILES:
+        self.write_others(folder, TOKENIZER_FILES)
+
+    def write_others(self, folder: Path, names: Sequence[str]) -> None:
+        """Copy further files, those that there are."""
+        for name in names:
             if (self._folder / name).is_file():
                 shutil.copyfile(self._folder / name, folder / name)
 

@@ -5,7 +5,7 @@ Names are those of Hugging Face's checkpoints, whatever the file calls them; ten
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +39,9 @@ class WeightSource(Protocol):
 
     def write_tokenizer(self, folder: Path) -> None:
         """Write ``tokenizer.json`` and ``tokenizer_config.json`` into a folder."""
+
+    def write_others(self, folder: Path, names: Sequence[str]) -> None:
+        """Write further files into a folder, those that there are."""
 
 
 def open_source(path: Path) -> WeightSource:

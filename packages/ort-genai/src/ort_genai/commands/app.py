@@ -76,6 +76,20 @@ def chat(
 
 
 @app.command()
+def transcribe(
+    model: Folder,
+    sounds: Annotated[list[Path], typer.Argument(metavar="AUDIO", help="Files of sound; several.")],
+    language: Annotated[str, typer.Option(help="Of what is said, 'en'; default: as it is heard.")] = "",
+    task: Annotated[str, typer.Option(help="'transcribe', or 'translate' into English.")] = "transcribe",
+    times: Annotated[bool, typer.Option("--times", help="Write pieces with their times.")] = False,
+) -> None:
+    """Write down what is said in files of sound, with a Whisper."""
+    from ort_genai.commands.hearing import write_transcripts
+
+    write_transcripts(model, sounds, language=language, task=task, has_times=times)
+
+
+@app.command()
 def verify(
     first: Annotated[Path, typer.Argument(metavar="A", help="A folder with genai_config.json.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one with the same tokenizer.")],

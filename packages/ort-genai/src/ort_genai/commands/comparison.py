@@ -13,7 +13,7 @@ from rich.table import Table
 import ort_core
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_genai.configuration import Config
-from ort_genai.decoder import CACHE_TYPES
+from ort_genai.element_types import FLOATS
 from ort_genai.model import Model
 
 PROMPTS = ("The capital of France is", "Once upon a time", "1, 2, 3, 4,", "def add(a, b):")
@@ -103,7 +103,7 @@ class _Logits:
         feeds: dict[str, np.ndarray] = {}
         for each in self._session.get_inputs():
             if len(each.shape) == 4:
-                feeds[each.name] = np.zeros((1, each.shape[1], 0, each.shape[3]), CACHE_TYPES[each.type])
+                feeds[each.name] = np.zeros((1, each.shape[1], 0, each.shape[3]), FLOATS[each.type])
             else:
                 feeds[each.name] = np.ones((1, count), np.int64)
         feeds["input_ids"] = np.array([tokens], np.int64)

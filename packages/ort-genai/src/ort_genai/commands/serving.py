@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_genai.engine.drafts import Drafter, ModelDrafter, NgramDrafter
-from ort_genai.engine.engine import Engine, EngineOptions
+from ort_genai.engine.engine import AsyncEngine, EngineOptions
 from ort_genai.model import Adapters, Model
 
 
@@ -46,7 +46,7 @@ def serve_model(folder: Path, options: Serving, limits: EngineOptions) -> None:
     except ModuleNotFoundError as error:
         raise NotImplemented(f"`ort genai serve` needs {error.name}: pip install ort-genai[serve]") from error
     model = Model(folder)
-    engine = Engine(model, limits, adapters=_adapters(model, options), drafter=_drafter(options.draft))
+    engine = AsyncEngine(model, limits, adapters=_adapters(model, options), drafter=_drafter(options.draft))
     try:
         made = application(engine, ServerOptions(options.name, options.api_key))
         uvicorn.run(made, host=options.host, port=options.port, ws="none")

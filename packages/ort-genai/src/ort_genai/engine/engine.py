@@ -20,7 +20,7 @@ import ort_core
 from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.drafts import Drafter
 from ort_genai.engine.prefix_cache import PrefixCache
-from ort_genai.engine.requests import Finished, FinishReason, GenerationOptions, Request
+from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
 from ort_genai.model import Adapters, Model
@@ -50,7 +50,7 @@ class EngineOptions:
 
 @dataclass(slots=True)
 class _RunningState:
-    request: Request
+    request: AsyncRequest
     text: TextState
     logits: np.ndarray
     longest: int
@@ -59,7 +59,7 @@ class _RunningState:
 
 @dataclass(slots=True)
 class _ReadingState:
-    request: Request
+    request: AsyncRequest
     state: DecoderState
     longest: int
     cached: int
@@ -93,7 +93,7 @@ class EngineCounts:
     waiting: int = 0
 
 
-class Engine:
+class AsyncEngine:
     """Generates texts for many callers; all methods may be called from any thread.
 
     Args:
@@ -110,7 +110,7 @@ class Engine:
         self.model, self.options = model, options or EngineOptions()
         self._counts = EngineCounts()
         self._adapters, self._drafter = adapters, drafter
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[AsyncRequest] = deque()
         self._lanes: dict[str, _Lane] = {}
         self._reading: _ReadingState | None = None
         self._prefixes = PrefixCache(self.options.prefix_bytes)
@@ -119,7 +119,7 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name="ort-genai engine", daemon=True)
         self._thread.start()
 
-    def submit(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> Request:
+    def submit(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
         """Ask for a text behind a prompt, tokens or a text; iterate over what comes back.
 
         Raises:
@@ -130,7 +130,7 @@ class Engine:
         tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
         self._check(tokens, options)
         guide = None if options.grammar is None else self.model.guidance.matcher(options.grammar)
-        request = Request(tokens, options, self._wake, guide)
+        request = AsyncRequest(tokens, options, self._wake, guide)
         with self._changed:
             if self._is_closed:
                 raise EngineBusy("the engine is closed")
@@ -170,7 +170,7 @@ class Engine:
             raise InvalidGeneration(f"Adapter not found: {name}; the engine has none")
         return self._adapters.find(name)
 
-    def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> Request:
+    def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
         """Ask for a text: ``async for piece in engine.generate(...)``; leaving the loop cancels it."""
         return self.submit(prompt, options)
 
@@ -187,7 +187,7 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> AsyncEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -222,15 +222,15 @@ class Engine:
                     self._turn()
                 except Exception as error:  # noqa: BLE001 - the border to the callers: each is told, the engine goes on
                     log.warning("a step failed: %s", error)
-                    self._end_all(FinishReason.ERROR, f"{type(error).__name__}: {error}")
+                    self._end_all(EndReason.ERROR, f"{type(error).__name__}: {error}")
         finally:  # a library's panic that is no Exception ends the thread: nobody may wait for it then
             with self._changed:
                 self._is_closed = True
                 waiting = list(self._waiting)
                 self._waiting.clear()
-            self._end_all(FinishReason.CANCELLED, "")
+            self._end_all(EndReason.CANCELLED, "")
             for request in waiting:
-                self._finish(request, FinishReason.CANCELLED)
+                self._finish(request, EndReason.CANCELLED)
 
     def _turn(self) -> None:
         """Leave out who was cancelled, read a part of a prompt, step those who run."""
@@ -250,11 +250,11 @@ class Engine:
             gone = [each for each in self._waiting if each.is_cancelled]
             self._waiting = deque(each for each in self._waiting if not each.is_cancelled)
         for request in gone:
-            self._finish(request, FinishReason.CANCELLED)
+            self._finish(request, EndReason.CANCELLED)
         for name, lane in list(self._lanes.items()):
             for place in reversed(range(len(lane.running))):
                 if lane.running[place].request.is_cancelled:
-                    self._leave(lane, place, FinishReason.CANCELLED)
+                    self._leave(lane, place, EndReason.CANCELLED)
             if not lane.running:
                 del self._lanes[name]
 
@@ -281,7 +281,7 @@ class Engine:
         self._counts.prompt_tokens += len(request.prompt)
         self._counts.cached_tokens += state.lengths[0]
 
-    def _bytes_with(self, request: Request, longest: int) -> int:
+    def _bytes_with(self, request: AsyncRequest, longest: int) -> int:
         """Return the bytes of all caches with a further request, its prompt's own among them while it is read."""
         lanes = {**self._lanes}
         own = lanes.pop(request.options.adapter, None) or _Lane(self.model.decoder.new_state(), [])
@@ -300,14 +300,14 @@ class Engine:
         request = reading.request
         if request.is_cancelled:
             self._reading = None
-            self._finish(request, FinishReason.CANCELLED, reading.cached)
+            self._finish(request, EndReason.CANCELLED, reading.cached)
             return
         try:
             self._read_further(reading)
         except Exception as error:  # noqa: BLE001 - the border to the caller, who is told; others' caches are untouched
             log.warning("a prompt could not be read: %s", error)
             self._reading = None
-            self._finish(request, FinishReason.ERROR, reading.cached, 0, f"{type(error).__name__}: {error}")
+            self._finish(request, EndReason.ERROR, reading.cached, 0, f"{type(error).__name__}: {error}")
 
     def _read_further(self, reading: _ReadingState) -> None:
         request, state = reading.request, reading.state
@@ -351,12 +351,12 @@ class Engine:
         if reason is not None:
             self._leave(lane, place, reason, error)
 
-    def _choose(self, running: _RunningState, logits: np.ndarray) -> tuple[FinishReason | None, str]:
+    def _choose(self, running: _RunningState, logits: np.ndarray) -> tuple[EndReason | None, str]:
         """Choose a token for a request and hand it over; return why the text ends, if it does, and what failed."""
         try:
             piece, reason = running.text.take(logits)
         except InvalidGeneration as error:  # a grammar that ends nowhere, NaN: this text's own fault
-            return FinishReason.ERROR, str(error)
+            return EndReason.ERROR, str(error)
         running.request.put(piece)
         self._counts.tokens += 1
         return reason, ""
@@ -384,9 +384,9 @@ class Engine:
             return
         running.logits = rows[-1]
 
-    def _leave(self, lane: _Lane, place: int, reason: FinishReason, error: str = "") -> None:
+    def _leave(self, lane: _Lane, place: int, reason: EndReason, error: str = "") -> None:
         running = lane.running[place]
-        if self.options.prefix_bytes and reason is not FinishReason.ERROR:
+        if self.options.prefix_bytes and reason is not EndReason.ERROR:
             read = running.request.prompt + running.text.tokens
             self._prefixes.keep(read, lane.state.export_row(place), running.request.options.adapter)
         lane.state.drop_row(place)
@@ -396,11 +396,11 @@ class Engine:
         self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
 
     def _finish(
-        self, request: Request, reason: FinishReason, cached: int = 0, tokens: int = 0, error: str = ""
+        self, request: AsyncRequest, reason: EndReason, cached: int = 0, tokens: int = 0, error: str = ""
     ) -> None:
         request.put(Finished(reason, len(request.prompt), cached, tokens, error))
 
-    def _end_all(self, reason: FinishReason, error: str) -> None:
+    def _end_all(self, reason: EndReason, error: str) -> None:
         """End all that run or are read, and begin with empty caches."""
         reading, self._reading = self._reading, None
         lanes, self._lanes = self._lanes, {}

@@ -13,7 +13,7 @@ from ort_genai.errors import GenerationFailed, InvalidGeneration
 from ort_genai.guidance import Grammar, Guide
 
 
-class FinishReason(enum.StrEnum):
+class EndReason(enum.StrEnum):
     """Why a text ended."""
 
     STOP = "stop"
@@ -118,7 +118,7 @@ class Finished:
         error: what failed, in a sentence.
     """
 
-    reason: FinishReason
+    reason: EndReason
     prompt_tokens: int
     cached_tokens: int
     tokens: int
@@ -128,7 +128,7 @@ class Finished:
 Event = Piece | Finished
 
 
-class Request:
+class AsyncRequest:
     """A text that is being generated; iterate over its pieces from any thread, or with ``async for``.
 
     Args:
@@ -206,5 +206,5 @@ class Request:
 
     def _end(self, event: Finished) -> None:
         self.finished = event
-        if event.reason is FinishReason.ERROR:
+        if event.reason is EndReason.ERROR:
             raise GenerationFailed(event.error)

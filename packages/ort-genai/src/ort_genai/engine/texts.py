@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from ort_genai.engine.requests import FinishReason, GenerationOptions, Piece, TokenChance
+from ort_genai.engine.requests import EndReason, GenerationOptions, Piece, TokenChance
 from ort_genai.guidance import Guide
 from ort_genai.sampling import chosen, log_probabilities, penalized
 from ort_genai.search_options import SearchOptions
@@ -47,7 +47,7 @@ class TextState:
         )  # fmt: skip
         self.tokens: list[int] = []
 
-    def take(self, logits: np.ndarray) -> tuple[Piece, FinishReason | None]:
+    def take(self, logits: np.ndarray) -> tuple[Piece, EndReason | None]:
         """Choose a token of logits (vocabulary,) and return what it adds, and why the text ends if it does."""
         shaped = self._shaped(logits)
         token = chosen(shaped, self._search, self._random)
@@ -58,14 +58,14 @@ class TextState:
         self._read.append(token)
         self._counts[token] += 1
         if token in self._ends:
-            return Piece(self._rest(), token, chance, likeliest), FinishReason.STOP
+            return Piece(self._rest(), token, chance, likeliest), EndReason.STOP
         text, is_stopped = self._without_stop(self._held + self._stream.push(token))
         if is_stopped:
-            return Piece(text, token, chance, likeliest), FinishReason.STOP
+            return Piece(text, token, chance, likeliest), EndReason.STOP
         if self._guide is not None and self._guide.has_ended:
-            return Piece(text + self._rest(), token, chance, likeliest), FinishReason.STOP
+            return Piece(text + self._rest(), token, chance, likeliest), EndReason.STOP
         if len(self.tokens) >= self._most:
-            return Piece(text + self._rest(), token, chance, likeliest), FinishReason.LENGTH
+            return Piece(text + self._rest(), token, chance, likeliest), EndReason.LENGTH
         return Piece(text, token, chance, likeliest), None
 
     def _rest(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ort_genai.engine.requests import Piece, Request
+from ort_genai.engine.requests import AsyncRequest, Piece
 from ort_genai.text import Text
 
 Answer = dict[str, Any]  # Any: JSON
@@ -46,7 +46,7 @@ class AnswerHead:
         }  # fmt: skip
 
 
-def usage_of(requests: Sequence[Request], prompts: Sequence[int]) -> Answer:
+def usage_of(requests: Sequence[AsyncRequest], prompts: Sequence[int]) -> Answer:
     """Return tokens read and written; a prompt with several choices counts once.
 
     Args:

@@ -21,8 +21,8 @@ from starlette.routing import Route
 
 from ort_core.errors import OrtError
 from ort_genai.embeddings import Embedder, Pooling, has_vectors
-from ort_genai.engine.engine import Engine
-from ort_genai.engine.requests import Request
+from ort_genai.engine.engine import AsyncEngine
+from ort_genai.engine.requests import AsyncRequest
 from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
 from ort_genai.server.answers import AnswerHead, usage_of
 from ort_genai.server.forms import ChatForms, CompletionForms, Forms
@@ -68,7 +68,7 @@ class _Refused(Exception):
 class _Routes:
     """The handlers of one engine."""
 
-    def __init__(self, engine: Engine, options: ServerOptions) -> None:
+    def __init__(self, engine: AsyncEngine, options: ServerOptions) -> None:
         self._engine, self._options, self._name = engine, options, options.name
         self._text = engine.model.text
         self._started = int(time.time())
@@ -230,8 +230,10 @@ class _Routes:
     def _completion_tokens(self, body: CompletionBody) -> list[list[int]]:
         return [each if isinstance(each, list) else self._text.encode(each) for each in body.prompts()]
 
-    def _submit_all(self, prompts: Sequence[list[int]], body: Sampling, **more: Any) -> list[Request]:  # Any: options
-        asked: list[Request] = []
+    def _submit_all(
+        self, prompts: Sequence[list[int]], body: Sampling, **more: Any
+    ) -> list[AsyncRequest]:  # Any: options
+        asked: list[AsyncRequest] = []
         try:
             for prompt in prompts:
                 for place in range(body.n):
@@ -244,7 +246,7 @@ class _Routes:
         return asked
 
     async def _answered(
-        self, request: HttpRequest, body: Sampling, asked: list[Request], head: AnswerHead, forms: Forms
+        self, request: HttpRequest, body: Sampling, asked: list[AsyncRequest], head: AnswerHead, forms: Forms
     ) -> Response:
         prompts = [place // body.n for place in range(len(asked))]
         if body.stream:
@@ -283,7 +285,7 @@ def _error(status: int, message: str, kind: str = "invalid_request_error", code:
     return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
 
 
-def application(engine: Engine, options: ServerOptions) -> Starlette:
+def application(engine: AsyncEngine, options: ServerOptions) -> Starlette:
     """Return the application; when it ends the engine is closed."""
 
     @contextlib.asynccontextmanager

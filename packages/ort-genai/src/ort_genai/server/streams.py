@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ort_genai.engine.requests import Piece, Request
+from ort_genai.engine.requests import AsyncRequest, Piece
 from ort_genai.errors import InvalidGeneration
 from ort_genai.server.answers import AnswerHead, ChoiceState, usage_of
 from ort_genai.server.forms import Forms
@@ -20,7 +20,7 @@ from ort_genai.server.forms import Forms
 class Events(StreamingResponse):
     """A stream of events; when it ends, even before its first event was asked for, so do the texts."""
 
-    def __init__(self, asked: Sequence[Request], events: AsyncIterator[str]) -> None:
+    def __init__(self, asked: Sequence[AsyncRequest], events: AsyncIterator[str]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
         self._asked = asked
 
@@ -34,10 +34,10 @@ class Events(StreamingResponse):
                     each.cancel()
 
 
-async def all_of(request: HttpRequest, asked: Sequence[Request]) -> list[ChoiceState]:
+async def all_of(request: HttpRequest, asked: Sequence[AsyncRequest]) -> list[ChoiceState]:
     """Wait for all texts; a client that goes away ends them."""
 
-    async def one(each: Request) -> ChoiceState:
+    async def one(each: AsyncRequest) -> ChoiceState:
         return ChoiceState([piece async for piece in each])
 
     async def gone() -> None:
@@ -57,12 +57,12 @@ async def all_of(request: HttpRequest, asked: Sequence[Request]) -> list[ChoiceS
 
 
 async def events_of(
-    asked: Sequence[Request], head: AnswerHead, forms: Forms, prompts: list[int] | None
+    asked: Sequence[AsyncRequest], head: AnswerHead, forms: Forms, prompts: list[int] | None
 ) -> AsyncIterator[str]:
     """Yield the events of a stream: pieces of all choices as they come, and usage where prompts are numbered."""
     merged: asyncio.Queue[tuple[int, Piece | None, str]] = asyncio.Queue()
 
-    async def one(place: int, each: Request) -> None:
+    async def one(place: int, each: AsyncRequest) -> None:
         error = ""
         try:
             async for piece in each:
@@ -105,6 +105,6 @@ def _event(content: dict[str, Any]) -> str:  # Any: JSON
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-def reason_of(request: Request) -> str:
+def reason_of(request: AsyncRequest) -> str:
     """Return why a text ended, in OpenAI's words."""
     return "stop" if request.finished is None else str(request.finished.reason)

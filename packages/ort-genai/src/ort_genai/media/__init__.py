@@ -1,0 +1,1 @@
+"""Images and sounds: files, and what models see and hear of them."""

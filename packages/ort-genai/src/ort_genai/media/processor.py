@@ -1,0 +1,125 @@
+"""From a prompt with images or sounds to inputs of a ``Generator``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ort_genai.errors import InvalidGeneration
+from ort_genai.json_files import read_json
+from ort_genai.media.audios import Audios
+from ort_genai.media.image_pixels import PixelRecipe
+from ort_genai.media.images import Images
+from ort_genai.media.log_mel import LogMel
+from ort_genai.tensors import NamedTensors
+from ort_genai.text import Tokenizer, TokenizerStream
+
+if TYPE_CHECKING:
+    from ort_genai.model import Model
+
+
+class MultiModalProcessor:
+    """Writes the inputs of a model that sees or hears; ``Model.create_multimodal_processor`` makes it.
+
+    Args:
+        model: that takes them.
+
+    Raises:
+        InvalidGeneration: it takes text alone.
+        InvalidModelFolder: the folder does not say how images are seen.
+    """
+
+    def __init__(self, model: Model) -> None:
+        if model.vision is None and model.encoder is None:
+            raise InvalidGeneration(
+                f"MultiModalProcessor cannot be created. {model.type} is not a registered multi-modal model type."
+            )
+        self._model, self._tokenizer = model, Tokenizer(model)
+        stated = read_json(model.config.folder / "preprocessor_config.json") if self._has_recipe else {}
+        self._recipe = PixelRecipe.of(stated) if model.vision is not None else None
+        self._mel = LogMel(_bands(model)) if model.encoder is not None else None
+
+    @property
+    def _has_recipe(self) -> bool:
+        return self._model.vision is not None
+
+    def __call__(
+        self, prompt: str | Sequence[str] | None = None, *, images: Images | None = None, audios: Audios | None = None
+    ) -> NamedTensors:
+        """Return the inputs of prompts, one a row.
+
+        Args:
+            prompt: one or several; of a model that hears the tokens that the text begins with, by their names.
+            images: in the order in which the prompts name them.
+            audios: one of each row.
+
+        Raises:
+            InvalidGeneration: images or sounds do not fit the prompts, or the model does not take them.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt or [""])
+        if self._mel is not None:
+            return self._heard(prompts, images, audios, self._mel)
+        if audios is not None:
+            raise InvalidGeneration(f"a model of type {self._model.type} does not hear")
+        return self._seen(prompts, images)
+
+    def decode(self, tokens: object) -> str:
+        """Return the text of tokens."""
+        return self._tokenizer.decode(tokens)
+
+    def create_stream(self) -> TokenizerStream:
+        """Return a stream of text."""
+        return self._tokenizer.create_stream()
+
+    def _heard(self, prompts: list[str], images: Images | None, audios: Audios | None, mel: LogMel) -> NamedTensors:
+        if images is not None or audios is None:
+            raise InvalidGeneration(f"a model of type {self._model.type} takes audios, and no images")
+        if len(prompts) == 1:
+            prompts = prompts * len(audios)
+        if len(prompts) != len(audios):
+            raise InvalidGeneration(f"{len(audios)} audios for {len(prompts)} prompts")
+        features = np.stack([mel.features(each.at_rate(mel.rate)) for each in audios.sounds])
+        return NamedTensors({"input_ids": self._rows(prompts), "audio_features": features})
+
+    def _seen(self, prompts: list[str], images: Images | None) -> NamedTensors:
+        table, recipe, vision = self._model.decoder.table, self._recipe, self._model.vision
+        if table is None or recipe is None or vision is None:
+            raise InvalidGeneration("the folder has a vision part and no embedding part, which it needs")
+        name = self._model.text.library.id_to_token(table.image_token) or ""
+        count = sum(text.count(name) for text in prompts) if name else 0
+        given = 0 if images is None else len(images)
+        if count != given:
+            raise InvalidGeneration(f"{given} images for {count} times {name!r} in the prompt")
+        written = [text.replace(name, name * self._tokens_of_an_image) if name else text for text in prompts]
+        found = NamedTensors({"input_ids": self._rows(written)})
+        if images is not None:
+            found[vision.pixels] = np.stack([recipe.pixels(each) for each in images.pixels])
+        return found
+
+    @property
+    def _tokens_of_an_image(self) -> int:
+        found = self._model.config.part("vision").get("tokens_per_image")
+        if not isinstance(found, int) or found < 1:
+            raise InvalidGeneration(f"genai_config.json has model.vision.tokens_per_image = {found!r}")
+        return found
+
+    def _rows(self, prompts: list[str]) -> np.ndarray:
+        """Return int32 tokens (rows, longest), padded behind."""
+        rows = [self._model.text.encode(text, has_special=self._mel is None) for text in prompts]
+        longest = max(len(row) for row in rows)
+        found = np.full((len(rows), longest), self._model.decoder.pad_token, np.int32)
+        for place, row in enumerate(rows):
+            found[place, : len(row)] = row
+        return found
+
+
+def _bands(model: Model) -> int:
+    """Return the bands that the encoder's input has."""
+    encoder = model.encoder
+    if encoder is None:
+        raise InvalidGeneration("the model does not hear")
+    shapes = [each.shape for each in encoder.session.get_inputs() if each.name == encoder.features]
+    bands = shapes[0][1]
+    return bands if isinstance(bands, int) else LogMel.bands

@@ -1,0 +1,326 @@
+"""onnxruntime-genai's engine: the caller runs it, and reads from a buffer what happened to its requests.
+
+A call of ``run`` reads a part of one waiting prompt, and takes a token of each running request in one run of the model.
+What a finished turn has read is kept by its request, so that the next turn reads its own prompt alone. Requests whose
+first prompts begin alike read that beginning once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.errors import OrtError
+from ort_genai.decoder_states import DecoderState
+from ort_genai.engine.prefix_cache import PrefixCache
+from ort_genai.errors import InvalidGeneration
+from ort_genai.model import Model
+from ort_genai.speculative_stats import SpeculativeStats
+from ort_genai.turns.events import (
+    EngineCapabilities,
+    EngineErrorCode,
+    EngineEvent,
+    EngineEventBuffer,
+    EngineEventFlags,
+    FinishReason,
+)
+from ort_genai.turns.options import RequestOptions, TurnSettings
+from ort_genai.turns.request import Request
+from ort_genai.turns.turn import TurnState
+
+_PART = 256  # tokens of a prompt in one call
+_BATCH = 4  # requests that are stepped together where the folder says nothing; onnxruntime-genai's number
+_DRAFTS = 8  # tokens that a proposal may have
+_PREFIX_BYTES = 256 << 20
+
+
+@dataclass(slots=True)
+class _ReadingState:
+    request: Request
+    turn: TurnState
+    state: DecoderState
+
+
+@dataclass(slots=True, eq=False)
+class _RunningState:
+    request: Request
+    turn: TurnState
+    logits: np.ndarray
+    is_fresh: bool = True  # no token was chosen of the logits yet
+
+
+class Engine:
+    """Steps requests together; one thread runs it, and any may begin, cancel or close.
+
+    Args:
+        model: to run.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._batch = _stated_batch(model)
+        self._lock = threading.RLock()
+        self._waiting: deque[Request] = deque()
+        self._reading: _ReadingState | None = None
+        self._running: list[_RunningState] = []
+        self._state = model.decoder.new_state()
+        self._events: deque[EngineEvent] = deque()
+        self._prefixes = PrefixCache(_PREFIX_BYTES)
+        self._stats = SpeculativeStats()
+
+    def create_request(self, *, options: RequestOptions | None = None) -> Request:
+        """Return a request without turns.
+
+        Raises:
+            InvalidGeneration: it may have more tokens than the model's context.
+        """
+        options = options or RequestOptions()
+        if options.max_session_tokens > self.model.decoder.context_length:
+            raise InvalidGeneration(
+                f"max_session_tokens ({options.max_session_tokens}) is more than the model's context "
+                f"({self.model.decoder.context_length})"
+            )
+        return Request(self, options)
+
+    def create_event_buffer(self, capacity: int) -> EngineEventBuffer:
+        """Return a buffer of so many events for ``run``."""
+        return EngineEventBuffer(capacity)
+
+    def get_capabilities(self) -> EngineCapabilities:
+        """Return the limits."""
+        return EngineCapabilities(self._batch, self.model.decoder.context_length, _PART)
+
+    def get_speculative_stats(self) -> dict[str, object]:
+        """Return what drafts did so far."""
+        return self._stats.as_dict()
+
+    def max_draft_tokens_per_proposal(self) -> int:
+        """Return how many tokens ``Request.set_draft_tokens`` takes."""
+        return _DRAFTS
+
+    def has_pending_requests(self) -> bool:
+        """Return whether a call of ``run`` has something to do, or to tell."""
+        return bool(self._waiting or self._reading or self._running or self._events)
+
+    def run(self, buffer: EngineEventBuffer) -> EngineEventBuffer:
+        """Step, unless events wait that found no room before, and return the buffer with what happened."""
+        if not isinstance(buffer, EngineEventBuffer):
+            raise TypeError(f"run() takes a buffer of create_event_buffer(), not {type(buffer).__name__}")
+        with self._lock:
+            if not self._events:
+                self._advance()
+            buffer.fill(self._events)
+        return buffer
+
+    # ------------------------------------------------------------ what requests ask for
+
+    def begin(self, request: Request, tokens: list[int], settings: TurnSettings) -> None:
+        """Let a turn wait for its place.
+
+        Raises:
+            InvalidGeneration: its options are out of range, or its last turn's end was not read yet.
+        """
+        with self._lock:
+            if any(event.request is request for event in self._events):
+                raise InvalidGeneration(
+                    "Cannot continue a request while an Engine event is pending; call Engine::Run() to drain the "
+                    "event before continuing."
+                )
+            model, sequence = self.model, request.sequence
+            search = settings.over(model.search)
+            guide = None if settings.grammar is None else model.guidance.matcher(settings.grammar)
+            if settings.seed is not None:
+                sequence.random = np.random.Generator(np.random.PCG64(settings.seed))
+            request.turns += 1
+            sequence.starts[request.turns] = len(sequence.tokens)
+            sequence.tokens += tokens
+            request.turn = TurnState(
+                request.turns, sequence, len(tokens), settings, search, guide, model.text, model.decoder.end_tokens,
+                request.max_session_tokens,
+            )  # fmt: skip
+            self._waiting.append(request)
+
+    def cancel(self, request: Request, turn_id: int) -> bool:
+        """End a turn that waits or runs, and return whether there was one."""
+        with self._lock:
+            turn = request.turn
+            if turn is None or turn.number != turn_id:
+                return False
+            self._leave(request)
+            self._finish(request, turn, FinishReason.CANCELLED)
+            return True
+
+    def close_request(self, request: Request) -> None:
+        """Take a request out; nothing is told of it any more."""
+        with self._lock:
+            self._leave(request)
+            request.turn, request.sequence.caches = None, None
+            self._events = deque(event for event in self._events if event.request is not request)
+
+    def _leave(self, request: Request) -> None:
+        """Take a request from where it waits, reads or runs; its caches stay with it."""
+        self._waiting = deque(each for each in self._waiting if each is not request)
+        if self._reading is not None and self._reading.request is request:
+            if self._reading.state.lengths[0]:
+                request.sequence.caches = self._reading.state.export_row(0)
+            self._reading = None
+        for place, running in enumerate(self._running):
+            if running.request is request:
+                self._drop(place)
+                return
+
+    def _drop(self, place: int) -> None:
+        request = self._running[place].request
+        request.sequence.caches = self._state.export_row(place)
+        request.is_ready, request.drafts = False, []
+        self._state.drop_row(place)
+        last = self._running.pop()
+        if place < len(self._running):
+            self._running[place] = last  # as the state has it
+
+    # ------------------------------------------------------------ steps
+
+    def _advance(self) -> None:
+        self._admit()
+        if self._reading is not None:
+            self._guarded_read(self._reading)
+        self._read_last_tokens()
+        for running in [each for each in self._running if each.is_fresh]:
+            self._take(running, running.logits)
+
+    def _admit(self) -> None:
+        if self._reading is not None or not self._waiting or len(self._running) >= self._batch:
+            return
+        request = self._waiting.popleft()
+        turn, sequence = request.turn, request.sequence
+        if turn is None:
+            return
+        known, state = sequence.caches, self.model.decoder.new_state()
+        if known is None:
+            known = self._prefixes.find(sequence.tokens)
+            turn.cached = 0 if known is None else known.length
+        sequence.caches = None
+        if known is None or not known.length:
+            state.add_row()
+        else:
+            state.import_row(known)
+        self._reading = _ReadingState(request, turn, state)
+
+    def _guarded_read(self, reading: _ReadingState) -> None:
+        """Read a part of a prompt; what goes wrong with it is its request's alone."""
+        try:
+            self._read(reading)
+        except (OrtError, ValueError, MemoryError) as error:
+            self._reading = None
+            self._fail(reading.request, reading.turn, error)
+
+    def _read(self, reading: _ReadingState) -> None:
+        request, state = reading.request, reading.state
+        tokens, done = request.sequence.tokens, state.lengths[0]
+        logits = state.read(0, np.array(tokens[done : done + _PART], np.int64))
+        if state.lengths[0] < len(tokens):
+            return
+        caches = state.export_row(0)
+        if reading.turn.number == 1:
+            self._prefixes.keep(tokens, caches)
+        self._state.import_row(caches)
+        self._running.append(_RunningState(request, reading.turn, logits))
+        self._reading = None
+
+    def _read_last_tokens(self) -> None:
+        """Read what was chosen last, all requests together; those with drafts by themselves."""
+        behind = [running for running in self._running if not running.is_fresh]
+        if len(behind) == len(self._running) and not any(running.request.drafts for running in behind):
+            if behind:
+                tokens = np.array([running.request.sequence.tokens[-1] for running in behind], np.int64)
+                for running, logits in zip(behind, self._state.step(tokens), strict=True):
+                    running.logits, running.is_fresh = logits, True
+            return
+        for running in behind:
+            if running.request.drafts:
+                self._read_drafts(running)
+            else:
+                last = np.array(running.request.sequence.tokens[-1:], np.int64)
+                running.logits, running.is_fresh = self._state.read(self._running.index(running), last), True
+
+    def _read_drafts(self, running: _RunningState) -> None:
+        """Read the last token with guesses behind it, and take those that the model takes, too."""
+        request, turn, place = running.request, running.turn, self._running.index(running)
+        tokens = request.sequence.tokens
+        start, accepted = len(tokens), 0
+        drafts = request.drafts[: max(request.max_session_tokens - start - 1, 0)]
+        request.drafts = []
+        found = self._state.read_all(place, np.array([tokens[-1], *drafts], np.int64))
+        for draft, logits in zip(drafts, found, strict=False):
+            token = self._take(running, logits)
+            if request.turn is not turn or token != draft:
+                break
+            accepted += 1
+        self._stats.count_round(len(drafts), accepted)
+        if request.turn is turn:
+            self._state.rewind(place, start + accepted)
+            running.logits, running.is_fresh = found[accepted], accepted == len(drafts)
+        elif request.sequence.caches is not None:  # it ended: its caches have guesses that were not taken
+            caches = request.sequence.caches
+            request.sequence.caches = caches.shortened(min(caches.length, start + accepted))
+
+    def _take(self, running: _RunningState, logits: np.ndarray) -> int | None:
+        """Choose a token, and return it; ``None`` where that failed."""
+        request, turn = running.request, running.turn
+        running.is_fresh = False
+        try:
+            token, reason = turn.take(logits)
+        except (OrtError, ValueError) as error:
+            self._leave(request)
+            self._fail(request, turn, error)
+            return None
+        request.is_ready = True
+        if reason is FinishReason.NONE:
+            self._events.append(EngineEvent(request, turn.number, EngineEventFlags.TOKEN, token))
+            return token
+        self._leave(request)
+        self._finish(request, turn, reason, None if token in self._ends else token)
+        return token
+
+    @property
+    def _ends(self) -> tuple[int, ...]:
+        return self.model.decoder.end_tokens
+
+    def _finish(self, request: Request, turn: TurnState, reason: FinishReason, token: int | None = None) -> None:
+        flags = EngineEventFlags.TURN_FINISHED
+        if token is not None:
+            flags |= EngineEventFlags.TOKEN
+        request.turn = None
+        caches, length = request.sequence.caches, len(request.sequence.tokens)
+        if caches is not None and caches.length > length:
+            request.sequence.caches = caches.shortened(length)
+        self._events.append(
+            EngineEvent(
+                request, turn.number, flags, token, reason, matched_stop_string_index=turn.stop_index, usage=turn.usage
+            )
+        )
+
+    def _fail(self, request: Request, turn: TurnState, error: Exception) -> None:
+        flags = EngineEventFlags.FAILED | EngineEventFlags.TURN_FINISHED
+        request.turn, request.sequence.caches = None, None
+        self._events.append(
+            EngineEvent(
+                request, turn.number, flags, None, FinishReason.FAILED, EngineErrorCode.ENGINE_EXECUTION_FAILURE,
+                usage=turn.usage, error=f"{type(error).__name__}: {error}",
+            )
+        )  # fmt: skip
+
+
+def _stated_batch(model: Model) -> int:
+    """Return how many requests the folder lets run together."""
+    stated = model.config.engine
+    for kind in ("dynamic_batching", "static_batching"):
+        found = stated.get(kind)
+        size = found.get("max_batch_size") if isinstance(found, Mapping) else None
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            return size
+    return _BATCH

@@ -1,0 +1,104 @@
+"""Seeded checkpoints of models that hear or see, and what they hear and see: written in a moment.
+
+``record_media.py`` has transformers compute what they answer.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from genai_tiny_models import VOCABULARY, write_tokenizer
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer
+
+SPECIAL = [
+    "<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>",
+]  # fmt: skip
+END, START, EN, DE, TRANSLATE, TRANSCRIBE, NO_TIMES = range(VOCABULARY, VOCABULARY + len(SPECIAL))
+WHISPER_VOCABULARY = NO_TIMES + 1 + 1501
+WHISPER = {
+    "architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "vocab_size": WHISPER_VOCABULARY,
+    "num_mel_bins": 80, "encoder_layers": 2, "encoder_attention_heads": 4, "decoder_layers": 2,
+    "decoder_attention_heads": 4, "decoder_ffn_dim": 48, "encoder_ffn_dim": 48, "d_model": 32,
+    "activation_function": "gelu", "max_source_positions": 1500, "max_target_positions": 64, "pad_token_id": END,
+    "bos_token_id": END, "eos_token_id": END, "decoder_start_token_id": START, "suppress_tokens": None,
+    "begin_suppress_tokens": None, "scale_embedding": False,
+}  # fmt: skip
+GENERATION = {
+    "decoder_start_token_id": START, "bos_token_id": END, "eos_token_id": END, "pad_token_id": END,
+    "lang_to_id": {"<|en|>": EN, "<|de|>": DE}, "task_to_id": {"transcribe": TRANSCRIBE, "translate": TRANSLATE},
+    "no_timestamps_token_id": NO_TIMES, "is_multilingual": True, "max_initial_timestamp_index": 50,
+    "suppress_tokens": [1, 2, 7, 8, 9, START, EN, DE, TRANSLATE, TRANSCRIBE], "begin_suppress_tokens": [220, END],
+    "max_length": 64, "return_timestamps": False,
+}  # fmt: skip
+
+
+def sound(seed: int, seconds: float) -> np.ndarray:
+    """Return float32 samples: tones that come and go, and noise, as numbers that a WAV file of 16 bits holds."""
+    random = np.random.default_rng(seed)
+    times = np.arange(int(16000 * seconds)) / 16000
+    found = 0.05 * random.standard_normal(len(times))
+    for _ in range(6):
+        pitch, start, length = random.uniform(100, 4000), random.uniform(0, seconds), random.uniform(0.1, seconds)
+        found += 0.1 * np.sin(2 * np.pi * pitch * times) * ((times >= start) & (times < start + length))
+    return (np.round(found.clip(-1, 1) * 32767) / 32768).astype(np.float32)
+
+
+def write_whisper_checkpoint(folder: Path) -> Path:
+    """Write a Whisper of two layers a side, and return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(WHISPER), encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(GENERATION), encoding="utf-8")
+    extractor = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80, "sampling_rate": 16000}
+    (folder / "preprocessor_config.json").write_text(json.dumps(extractor), encoding="utf-8")
+    random = np.random.default_rng(11)
+    save_file({name: filled(random, name, shape) for name, shape in whisper_shapes()}, folder / "model.safetensors")
+    write_tokenizer(folder)
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    times = [f"<|{place * 0.02:.2f}|>" for place in range(1501)]
+    library.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in [*SPECIAL, *times]])
+    library.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def filled(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return seeded weights that keep the size of what they are multiplied with, about."""
+    found = random.standard_normal(shape).astype(np.float32)
+    if len(shape) == 1:
+        return found * np.float32(0.2) + np.float32("norm" in name and name.endswith("weight"))
+    if "embed_positions" in name or "position_embedding" in name:
+        return found * np.float32(0.3)
+    return found * np.float32(1.7 / np.sqrt(np.prod(shape[1:])))
+
+
+def whisper_shapes() -> list[tuple[str, tuple[int, ...]]]:
+    """Return names and shapes of the checkpoint."""
+    hidden, inner = 32, 48
+    found: list[tuple[str, tuple[int, ...]]] = [
+        ("model.encoder.conv1.weight", (hidden, 80, 3)), ("model.encoder.conv1.bias", (hidden,)),
+        ("model.encoder.conv2.weight", (hidden, hidden, 3)), ("model.encoder.conv2.bias", (hidden,)),
+        ("model.encoder.embed_positions.weight", (1500, hidden)),
+        ("model.decoder.embed_tokens.weight", (WHISPER_VOCABULARY, hidden)),
+        ("model.decoder.embed_positions.weight", (64, hidden)),
+    ]  # fmt: skip
+    for side in ("encoder", "decoder"):
+        for place in range(2):
+            start = f"model.{side}.layers.{place}"
+            names = ("self_attn", "encoder_attn") if side == "decoder" else ("self_attn",)
+            for name in names:
+                found += norm_shapes(f"{start}.{name}_layer_norm", hidden)
+                for part in ("k", "v", "q", "out"):
+                    found.append((f"{start}.{name}.{part}_proj.weight", (hidden, hidden)))
+                    found += [] if part == "k" else [(f"{start}.{name}.{part}_proj.bias", (hidden,))]
+            found += norm_shapes(f"{start}.final_layer_norm", hidden)
+            found += [(f"{start}.fc1.weight", (inner, hidden)), (f"{start}.fc1.bias", (inner,))]
+            found += [(f"{start}.fc2.weight", (hidden, inner)), (f"{start}.fc2.bias", (hidden,))]
+        found += norm_shapes(f"model.{side}.layer_norm", hidden)
+    return found
+
+
+def norm_shapes(name: str, size: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Return names and shapes of a norm with a bias."""
+    return [(f"{name}.weight", (size,)), (f"{name}.bias", (size,))]
