@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
+from drawn_attentions import drawn_attentions
 
 RANDOM = np.random.default_rng(7)
 
@@ -288,4 +289,5 @@ NARROW = (
     _case("blocks_of_four_bits", "g (int4[32,3] w, float[2,3] s, uint4[3,32] u, float16[3,2] t, uint4[3,2] z) => (float[32,3] y, float16[3,32] v) { y = DequantizeLinear<axis = 0, block_size = 16>(w, s) v = DequantizeLinear<axis = 1, block_size = 16>(u, t, z) }", "exact", w=RANDOM.integers(-8, 8, (32, 3)).astype(ml_dtypes.int4), s=np.abs(_normal(2, 3)), u=RANDOM.integers(0, 16, (3, 32)).astype(ml_dtypes.uint4), t=np.array([[0.5, 2], [0.25, 1], [4, 1]], "f2"), z=RANDOM.integers(0, 16, (3, 2)).astype(ml_dtypes.uint4)),
     *(_case(f"weights_of_{name}", f"g ({name.replace('_', '')}[256] w, float s) => (float[256] y) {{ y = DequantizeLinear(w, s) }}", "exact", w=np.arange(256, dtype="u1").view(getattr(ml_dtypes, name)), s=np.float32(0.5), truth=lambda w, s: w.astype("f4") * s) for name in _FLOATS_OF_8_BITS),
 )  # fmt: skip
-CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS, *BITS, *NARROW)
+DRAWN = tuple(GraphCase(each.name, each.body, each.feeds, opset=each.opset) for each in drawn_attentions())
+CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS, *BITS, *NARROW, *DRAWN)

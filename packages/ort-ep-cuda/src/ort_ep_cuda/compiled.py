@@ -25,6 +25,7 @@ from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
 from ort_ep_cuda.growing_plans import MAXIMUM_PROGRAMS, GrowingPlans
 from ort_ep_cuda.lowering.decomposition import in_parts
+from ort_ep_cuda.lowering.growing import grows
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, Program
 from ort_ep_cuda.lowering.random_numbers import draw_words
@@ -40,7 +41,7 @@ MAXIMUM_IDLE_SLOTS = 8  # each holds an arena: signatures beyond it allocate and
 class CudaPlan(PartitionPlan):
     """The decisions for one signature: the program, its loaded kernels, the addresses of its constants.
 
-    Where sizes grow, several plans share a program: ``sizes`` are its words for this one, ``alone`` plans it by itself.
+    ``sizes`` are the words of its program. Where they grow, several plans share it, and ``alone`` plans it by itself.
     """
 
     program: Program
@@ -115,6 +116,7 @@ class CudaPartition(CompiledPartition):
             program=program,
             functions=self._gpu.functions(program.kernels()),
             constants=self._uploaded(program),
+            sizes=None if any(grows(word) for word in program.words) else np.array(program.words, np.int64),
         )
 
     def _lowered(self, sizes: Sequence[Shape], known_values: Mapping[int, np.ndarray]) -> Program:

@@ -134,7 +134,8 @@ class RunSlotState:
     def _bound(self, inputs: Sequence[Tensor], places: Mapping[int, Tensor]) -> dict[int, int]:
         """Return the addresses of what is read and written where the caller has it.
 
-        A result that lies where something else is read or written is computed elsewhere and copied.
+        A result that lies where something else is read or written is computed elsewhere and copied, unless it goes on
+        with what is read there.
         """
         found: dict[int, int] = {}
         if not self._program.starts:
@@ -146,9 +147,15 @@ class RunSlotState:
             if not isinstance(value, DeviceArray):
                 continue
             is_result = buffer.kind is BufferKind.OUTPUT
-            if not is_result or sum(_overlap(value, other) for other in lying) == 1:
+            shared = 1 + self._lies_at_its_past(number, value, inputs)
+            if not is_result or sum(_overlap(value, other) for other in lying) == shared:
                 found[number] = value.buffer.address
         return found
+
+    def _lies_at_its_past(self, number: int, value: DeviceArray, inputs: Sequence[Tensor]) -> bool:
+        past = self._program.continued.get(number)
+        before = None if past is None else inputs[self._program.buffers[past].index]
+        return isinstance(before, DeviceArray) and before.buffer.address == value.buffer.address
 
     def _bring(self, value: Tensor, number: int) -> None:
         """Copy an input into the slot's own memory: captured launches read it there."""

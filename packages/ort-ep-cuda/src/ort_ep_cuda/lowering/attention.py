@@ -14,11 +14,24 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Dim, Node
 from ort_core.plugin.ir import Shape as ValueShape
-from ort_core.plugin.loops import Scalar, binary, cast, lift, masked_softmax, row_max, select, softmax, tanh, unary
+from ort_core.plugin.loops import (
+    Scalar,
+    binary,
+    cast,
+    lift,
+    masked_softmax,
+    row_max,
+    row_sum,
+    select,
+    softmax,
+    tanh,
+    unary,
+)
 from ort_core.plugin.ops import AttentionFeature, HeadSource, Layout, node_attention
 from ort_ep_cuda.lowering.anchors import NOWHERE
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.double_math import ROW_FUNCTIONS
+from ort_ep_cuda.lowering.few_row_attention import TYPES, FewRows, attend_few_rows, takes_few_rows
 from ort_ep_cuda.lowering.library_steps import ScaledAttention
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.products import PRODUCT_TYPES, multiply
@@ -80,6 +93,7 @@ class AttentionForm:
 
     ``mask`` broadcasts to the scores; it is added, or says which count. ``cap`` bounds scores by ``tanh`` (0: not).
     ``is_hidden_nan``: a query whose scores are all minus infinity has no number as result; else zeros.
+    ``sink`` broadcasts to the scores of one key: one more score of each row, which takes weight and gives no value.
     """
 
     q: TensorView
@@ -90,6 +104,7 @@ class AttentionForm:
     is_causal: bool = False
     cap: float = 0.0
     is_hidden_nan: bool = False
+    sink: LazyTensor | None = None
 
     @property
     def scores(self) -> Shape:
@@ -131,7 +146,7 @@ def _behind_cache(facts: LoweredNode, output: int, index: int | None, new: Tenso
 def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
     """Store an attention as the node's first output; heads are merged to ``[batch, rows, heads * size]`` if asked.
 
-    The library does it in one call where it can; else products and a kernel do.
+    The library does it in one call where it can; a kernel of ours does it for few rows, else products and a kernel.
     """
     batch, heads, rows, _ = form.q.shape
     size = form.v.shape[3]
@@ -147,12 +162,27 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
         if form.mask is not None:
             _replace_masked_rows(facts, form, out)
         return
+    if _has_few_rows(form):
+        attend_few_rows(facts.builder, _few_rows(facts, form), out)
+        return
     weights = _weights(facts, form, _scores(facts, form))
     target = facts.builder.temporary(out.dtype, out.shape) if is_merged else out
     shared = form.k.shape[1]
     multiply(facts, _grouped(facts, weights, shared), form.v, _grouped(facts, target, shared))
     if is_merged:
         facts.builder.stored(LazyTensor.of(target), out)
+
+
+def _has_few_rows(form: AttentionForm) -> bool:
+    is_read = form.mask is None or form.mask.dtype in (*TYPES, DataType.BOOL)
+    return is_read and form.sink is None and takes_few_rows(form.q, form.k, form.v, form.q.dtype)
+
+
+def _few_rows(facts: LoweredNode, form: AttentionForm) -> FewRows:
+    mask = None if form.mask is None else form.mask.view or facts.builder.stored(form.mask)
+    return FewRows(
+        form.q, form.k, form.v, form.k.shape[2], form.scale, form.cap, form.is_causal, form.is_hidden_nan, mask
+    )
 
 
 def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> ScaledAttention | None:
@@ -163,7 +193,7 @@ def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> Sc
     kernels, which add them in float32.
     """
     libraries, read = facts.builder.libraries, (form.q, form.k, form.v)
-    if not libraries.fuses or form.cap:
+    if not libraries.fuses or form.cap or form.sink is not None:
         return None
     if any(view.strides[3] != 1 or min(view.strides) < 0 or not view.size for view in read):
         return None
@@ -262,14 +292,23 @@ def _scores(facts: LoweredNode, form: AttentionForm) -> TensorView:
 
 def _weights(facts: LoweredNode, form: AttentionForm, scores: TensorView) -> TensorView:
     """Store the softmax of the scores, capped and masked; a row that is masked whole is zero, or no number."""
-    tensors = [LazyTensor.of(scores), *_masks(facts, form, form.scores)]
-    roots, operands = join(tensors)
-    x = _masked(_capped(roots[0], form.cap), roots[1:])
+    masks = _masks(facts, form, form.scores)
+    sinks = [] if form.sink is None else [form.sink.broadcast_to(form.scores)]
+    roots, operands = join([LazyTensor.of(scores), *masks, *sinks])
+    x = _masked(_capped(roots[0], form.cap), roots[1 : 1 + len(masks)])
     out = facts.builder.temporary(scores.dtype, scores.shape)
     if out.size:
         function = softmax if form.is_hidden_nan else masked_softmax
-        facts.builder.add(launch_rows([function(x, ROW_FUNCTIONS)], operands, [out], 3))
+        weights = _with_sink(x, roots[-1]) if sinks else function(x, ROW_FUNCTIONS)
+        facts.builder.add(launch_rows([weights], operands, [out], 3))
     return out
+
+
+def _with_sink(x: Scalar, sink: Scalar) -> Scalar:
+    """Return the softmax of a row that has one more score, of which no weight is kept."""
+    largest = binary("max", row_max(x), cast(sink, x.dtype))
+    e = ROW_FUNCTIONS.exp(x - largest)
+    return e / (row_sum(e) + ROW_FUNCTIONS.exp(cast(sink, x.dtype) - largest))
 
 
 def _masks(facts: LoweredNode, form: AttentionForm, shape: Shape) -> list[LazyTensor]:

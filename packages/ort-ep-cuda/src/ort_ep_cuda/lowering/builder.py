@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +69,7 @@ class ProgramBuilder:
         self._checks: dict[int, str] = {}
         self._draw: int | None = None
         self._streams = 0
+        self._continued: dict[int, int] = {}
         self.status = self._buffer(Buffer(BufferKind.STATUS, 4))
         for index, (value, shape) in enumerate(zip(graph.inputs, shapes, strict=True)):
             dtype = element_type(value)
@@ -173,6 +175,12 @@ class ProgramBuilder:
         self._checks[number] = f"{node.describe()}: {found}"
         return Pointer(self.status), np.int32(number)
 
+    def continues(self, result: TensorView, past: TensorView) -> None:
+        """Note that a result may lie where an input lies: the launch that writes it reads the input before, alone."""
+        kinds = self._buffers[result.buffer].kind, self._buffers[past.buffer].kind
+        if kinds == (BufferKind.OUTPUT, BufferKind.INPUT):
+            self._continued[result.buffer] = past.buffer
+
     def state(self, node: Node) -> dict[str, object]:
         """Return what a user's kernel keeps of a node as long as the session lives, whatever the sizes."""
         return self._states.setdefault(node, {})
@@ -193,7 +201,8 @@ class ProgramBuilder:
         for value in self._graph.outputs:
             if value not in self._written:
                 self.stored(self.tensor(value), self._output(value, element_type(value), self.tensor(value).shape))
-        elsewhere = self._that_may_lie_elsewhere()
+        continued = self._that_are_read_once()
+        elsewhere = self._that_may_lie_elsewhere({*continued, *continued.values()})
         steps = tuple(self._settled(step, elsewhere) for step in self._steps)
         if self._sizes is not None:
             self._buffers[self._sizes] = Buffer(BufferKind.SIZES, 8 * len(self._words))
@@ -202,14 +211,23 @@ class ProgramBuilder:
         written = [self._written[value] for value in self._graph.outputs]
         outputs = tuple(OutputFacts(view.dtype, view.shape, view.buffer) for view in written)
         program = Program(buffers, steps, plan_arena(buffers, steps), outputs, self._checks)
-        return replace(program, words=tuple(self._words), starts=self._starts, nbytes=sizes)
+        found = {after: past for after, past in continued.items() if {after, past} <= elsewhere}
+        return replace(program, words=tuple(self._words), starts=self._starts, nbytes=sizes, continued=found)
 
-    def _that_may_lie_elsewhere(self) -> frozenset[int]:
-        """Return the inputs and outputs that grow and that generated kernels alone touch: each run may bind others."""
+    def _that_are_read_once(self) -> dict[int, int]:
+        """Return the results that go on with an input which nothing else reads."""
+        readers = Counter(buffer for step in self._steps for buffer in set(step.reads))
+        return {after: past for after, past in self._continued.items() if readers[past] == 1}
+
+    def _that_may_lie_elsewhere(self, caches: Collection[int]) -> frozenset[int]:
+        """Return the inputs and outputs that generated kernels alone touch, of those that grow, and of caches.
+
+        Each run may bind others.
+        """
         own = {
             number
             for number, buffer in enumerate(self._buffers)
-            if buffer.kind in (BufferKind.INPUT, BufferKind.OUTPUT) and grows(buffer.nbytes)
+            if buffer.kind in (BufferKind.INPUT, BufferKind.OUTPUT) and (grows(buffer.nbytes) or number in caches)
         }
         for step in self._steps:
             if not isinstance(step, Launch) or step.kernel.entry:

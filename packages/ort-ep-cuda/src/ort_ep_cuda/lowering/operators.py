@@ -14,6 +14,7 @@ from ort_ep_cuda.lowering import (
     cumulative,
     einsum,
     elementwise,
+    grouped_attention,
     indexing,
     integer_products,
     integers,
@@ -131,6 +132,13 @@ OPERATORS: Mapping[tuple[str, str], Operator] = {
     ("com.microsoft", "GatherBlockQuantized"): Operator(
         block_quantized.lower_block_gather, block_quantized.refuse_block_gather, oldest_opset=1
     ),
+    ("com.microsoft", "GroupQueryAttention"): Operator(
+        grouped_attention.lower_grouped_attention, grouped_attention.refuse_grouped_attention, (6,)
+    ),
+    **{
+        ("com.microsoft", name): Operator(rows.lower_skip_norm, rows.refuse_skip_norm, oldest_opset=1)
+        for name in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+    },
     ("com.microsoft", "MultiHeadAttention"): Operator(attention.lower_attention, attention.refuse_attention),
 }
 """By domain and name; hand-written lowerings replace the elementwise form of the same operator."""

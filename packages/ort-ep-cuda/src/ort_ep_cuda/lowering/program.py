@@ -137,7 +137,8 @@ class Program:
 
     ``words`` are the sizes that each run sends to the device, where some grow; ``starts`` says which of them is the
     address of which buffer, that lies wherever a run has it; ``nbytes`` how much of each buffer a run uses, which is
-    then less than the buffer has.
+    then less than the buffer has. ``continued`` names, of a result that goes on with an input, that input's buffer: a
+    caller may have both in the same place.
     """
 
     buffers: tuple[Buffer, ...]
@@ -148,6 +149,7 @@ class Program:
     words: tuple[int, ...] = ()
     starts: Mapping[int, int] = field(default_factory=dict)
     nbytes: tuple[int, ...] = ()
+    continued: Mapping[int, int] = field(default_factory=dict)
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Return the distinct kernels in the order of their first launch."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 from ort_core.plugin.ir import DataType, Node, Value
@@ -131,6 +133,31 @@ def lower_layer_norm(facts: LoweredNode) -> None:
             roots.append(result)
     if math.prod(flat):
         facts.builder.add(launch_rows(roots, operands, outs, len(flat)))
+
+
+def refuse_skip_norm(node: Node) -> str | None:
+    """Return why a normalization of a sum is not generated as a whole; its body may be."""
+    if any(value is not None for value in node.outputs[1:3]):
+        return f"{node.op_type} with statistics as outputs is not generated"
+    return refuse_real(node)
+
+
+def lower_skip_norm(facts: LoweredNode) -> None:
+    """Store the normalization of ``x + skip + bias`` over the last axis, and that sum where it is asked for."""
+    is_centred = facts.node.op_type == "SkipLayerNormalization"
+    gamma, beta, bias = (2, 3, 4) if is_centred else (2, None, 3)
+    shape = facts.tensor(0).shape
+    parts = [facts.tensor(k).broadcast_to(shape) for k in (0, 1, bias) if facts.has(k)]
+    affine = [facts.tensor(k) for k in (gamma, beta) if k is not None and facts.has(k)]
+    total = combine(parts, functools.partial(functools.reduce, operator.add), element_type(facts.output))
+    normal, operands = _normalized(facts, _with_operand(facts, total), affine, is_centred=is_centred)
+    wanted = facts.node.outputs[3] if len(facts.node.outputs) > 3 else None
+    outs, roots = [facts.builder.result(facts.output, shape)], [normal.result]
+    if wanted is not None:
+        outs.append(facts.builder.result(wanted, shape))
+        roots.append(join([total])[0][0])
+    if math.prod(shape):
+        facts.builder.add(launch_rows(roots, operands, outs, len(shape) - 1))
 
 
 def lower_lp_normalization(facts: LoweredNode) -> None:
