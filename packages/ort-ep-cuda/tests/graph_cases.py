@@ -235,26 +235,27 @@ def _nbits(
     points: str = "",
     bias: bool = False,
     fits: bool = False,
+    columns: int = 21,
 ) -> GraphCase:
-    """A product of weights of few bits, of 21 columns, whose zero points are bytes, numbers, or not there.
+    """A product of weights of few bits whose zero points are bytes, numbers, or not there.
 
     With ``fits`` each weight is a number of the element type, in which they are written out for many rows.
     """
     blocks = -(-inner // block)
-    of_points = {"": (), "bytes": (21, -(-blocks * bits // 8)), "numbers": (21, blocks)}[points]
+    of_points = {"": (), "bytes": (columns, -(-blocks * bits // 8)), "numbers": (columns, blocks)}[points]
     array = "f2" if dtype == "float16" else "f4"
     feeds = {
         "a": _normal(*rows, inner, dtype=array),
-        "b": _bytes("u1", 21, blocks, block * bits // 8),
-        "s": np.abs(_normal(21, blocks, dtype=array)) + np.array(0.1, array),
+        "b": _bytes("u1", columns, blocks, block * bits // 8),
+        "s": np.abs(_normal(columns, blocks, dtype=array)) + np.array(0.1, array),
     }
     inputs = [
         f"{dtype}[{','.join(map(str, (*rows, inner)))}] a",
-        f"uint8[21,{blocks},{block * bits // 8}] b",
-        f"{dtype}[21,{blocks}] s",
+        f"uint8[{columns},{blocks},{block * bits // 8}] b",
+        f"{dtype}[{columns},{blocks}] s",
     ]
     if fits:
-        feeds["s"] = np.full((21, blocks), 0.25, array)
+        feeds["s"] = np.full((columns, blocks), 0.25, array)
     if points:
         feeds["z"] = (
             _bytes("u1", *of_points)
@@ -263,12 +264,12 @@ def _nbits(
         )
         inputs.append(f"{'uint8' if points == 'bytes' else dtype}[{','.join(map(str, of_points))}] z")
     if bias:
-        feeds["c"], _ = _normal(21, dtype=array), inputs.append(f"{dtype}[21] c")
+        feeds["c"], _ = _normal(columns, dtype=array), inputs.append(f"{dtype}[{columns}] c")
     arguments = f"a, b, s, {'z' if points else ''}, , {'c' if bias else ''}".rstrip(", ")
-    shape = ",".join(map(str, (*rows, 21)))
+    shape = ",".join(map(str, (*rows, columns)))
     return _case(
         f"bits_{name}",
-        f"g ({', '.join(inputs)}) => ({dtype}[{shape}] y) {{ y = com.microsoft.MatMulNBits<K = {inner}, N = 21, bits = {bits}, block_size = {block}>({arguments}) }}",
+        f"g ({', '.join(inputs)}) => ({dtype}[{shape}] y) {{ y = com.microsoft.MatMulNBits<K = {inner}, N = {columns}, bits = {bits}, block_size = {block}>({arguments}) }}",
         **feeds,
     )
 
@@ -280,6 +281,8 @@ BITS = (
     _nbits("of_eight", (2, 1), 300, 8, points="bytes"), _nbits("with_numbers", (5,), 48, points="numbers", bias=True),
     _nbits("of_half", (1,), 64, block=32, dtype="float16", points="bytes", bias=True),
     _nbits("of_many_rows", (2, 20), 37, bias=True), _nbits("of_many_half_rows", (17,), 300, 8, block=64, dtype="float16", points="numbers", fits=True),
+    _nbits("of_many_columns", (1,), 40, points="bytes", bias=True, columns=4097), _nbits("of_most_columns", (2,), 24, 8, points="numbers", columns=8195),
+    _nbits("of_many_half_columns", (1,), 48, 2, dtype="float16", columns=8194),
     _case("table_of_four_bits", _TABLE.format(width=20, blocks=3, long=40, bits=4, more=", uint8[9,2] z", z=", z"), d=_bytes("u1", 9, 20), i=_PLACES, s=np.abs(_normal(9, 3)), z=_bytes("u1", 9, 2)),
     _case("table_of_eight_bits", _TABLE.format(width=40, blocks=3, long=40, bits=8, more="", z=""), d=_bytes("u1", 9, 40), i=_PLACES, s=np.abs(_normal(9, 3))),
 )  # fmt: skip

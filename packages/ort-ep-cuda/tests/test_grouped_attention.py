@@ -49,7 +49,10 @@ class Decoder:
         self.length = 0
 
     def step(self, rows: int, *, lengths: int | None = None, rest: float | None = None) -> None:
-        """Run new tokens, past and present in the same place, and compare all with numpy; ``rest`` is what lies behind the keys then."""
+        """Run new tokens, past and present in the same place, and compare all with numpy.
+
+        ``rest`` is what lies behind the keys then.
+        """
         q, k, v = (self.rng.standard_normal((1, rows, heads * SIZE), np.float32) for heads in (HEADS, SHARED, SHARED))
         self.length += rows
         bound = self.session.io_binding()

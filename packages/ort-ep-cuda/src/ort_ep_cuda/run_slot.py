@@ -28,6 +28,7 @@ from ort_ep_cuda.lowering.views import TensorView
 
 Tensor = np.ndarray | DeviceArray
 log = logging.getLogger(__name__)
+CHUNK_NBYTES = 16  # the most that one instruction reads; its address is a multiple of it
 
 
 class RunSlotState:
@@ -135,7 +136,7 @@ class RunSlotState:
         """Return the addresses of what is read and written where the caller has it.
 
         A result that lies where something else is read or written is computed elsewhere and copied, unless it goes on
-        with what is read there.
+        with what is read there. What lies at an odd address is copied, too: kernels read in chunks.
         """
         found: dict[int, int] = {}
         if not self._program.starts:
@@ -144,7 +145,7 @@ class RunSlotState:
         for number in self._program.starts:
             buffer = self._program.buffers[number]
             value = inputs[buffer.index] if buffer.kind is BufferKind.INPUT else places[number]
-            if not isinstance(value, DeviceArray):
+            if not isinstance(value, DeviceArray) or value.buffer.address % CHUNK_NBYTES:
                 continue
             is_result = buffer.kind is BufferKind.OUTPUT
             shared = 1 + self._lies_at_its_past(number, value, inputs)

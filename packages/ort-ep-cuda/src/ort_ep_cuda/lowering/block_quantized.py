@@ -1,7 +1,8 @@
 """Weights of few bits with a scale for each block: products (MatMulNBits), rows of tables (GatherBlockQuantized).
 
-With few rows a product is bound by how fast its weights are read: a warp reads the codes of one column, eight to a
-lane, and multiplies what they stand for. With many rows the weights are written out once, and a library multiplies.
+With few rows a product is bound by how fast its weights are read: a warp reads the codes of one to four columns, eight
+to a lane, and multiplies what they stand for. With many rows the weights are written out once, and a library
+multiplies.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ort_ep_cuda.lowering.writer import (
 MAXIMUM_ROWS = 16  # beyond it the weights are read so often that writing them out costs less
 ROWS_AT_ONCE = 4  # of one warp, which reads a code once for all of them
 WARPS = 8  # of one block
+_WARPS_AT_ONCE = 2048  # about as many as keep a device busy with reading
 _WORDS = {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}  # eight codes
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
 _INPUTS = ("A", "B", "scales", "zero_points", "g_idx", "bias")
@@ -78,48 +80,102 @@ _CODES = """
 _WEIGHTS = "const unsigned char* codes, const @S@* scales, const @Z@* points"
 _FEW_ROWS = """
 @WALK@
-  const long long column = piece % columns, first = piece / columns * @ROWS@;
-  float sums[@ROWS@];
-  for (int r = 0; r < @ROWS@; ++r) sums[r] = 0.0f;
-  for (long long k = threadIdx.x * 8; k < inner; k += 256) {
-    @CODES@
-    float parts[@ROWS@];
-    for (int r = 0; r < @ROWS@; ++r) parts[r] = 0.0f;
-    for (int j = 0; j < 8; ++j) {
-      if (k + j >= inner) break;
-      const float weight = (float)((word >> (j * @BITS@)) & @MASK@) - point;
-      for (int r = 0; r < @ROWS@; ++r)
-        if (first + r < rows) parts[r] += ort_load(a[(first + r) * inner + k + j]) * weight;
+  const long long groups = (columns + @COLUMNS@ - 1) / @COLUMNS@;
+  const long long start = piece % groups * @COLUMNS@, first = piece / groups * @ROWS@;
+  float sums[@ROWS@][@COLUMNS@];
+  for (int r = 0; r < @ROWS@; ++r)
+    for (int c = 0; c < @COLUMNS@; ++c) sums[r][c] = 0.0f;
+  #pragma unroll @UNROLL@
+  for (long long k = threadIdx.x * 8; k < @INNER@; k += 256) {
+    float x[@ROWS@][8], total[@ROWS@];
+    for (int r = 0; r < @ROWS@; ++r) {
+      const @T@* row = a + (first + r < rows ? first + r : first) * @INNER@ + k;
+      @LOAD@
+      total[r] = 0.0f;
+      for (int j = 0; j < 8; ++j) total[r] += x[r][j];
     }
-    for (int r = 0; r < @ROWS@; ++r) sums[r] += parts[r] * scale;
+    for (int c = 0; c < @COLUMNS@; ++c) {
+      const long long column = start + c < columns ? start + c : start;
+      @CODES@
+      float parts[@ROWS@];
+      for (int r = 0; r < @ROWS@; ++r) parts[r] = 0.0f;
+      @PRODUCTS@
+      for (int r = 0; r < @ROWS@; ++r)
+        sums[r][c] += @PART@ * scale;
+    }
   }
-  for (int r = 0; r < @ROWS@; ++r) {
-    for (int lane = 16; lane > 0; lane /= 2) sums[r] += __shfl_xor_sync(0xffffffffu, sums[r], lane);
-    if (threadIdx.x == 0 && first + r < rows)
-      out[(first + r) * columns + column] = ort_store<@T@>::of(sums[r]@BIAS@);
-  }
+  for (int c = 0; c < @COLUMNS@; ++c)
+    for (int r = 0; r < @ROWS@; ++r) {
+      const long long column = start + c;
+      float sum = sums[r][c];
+      for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+      if (threadIdx.x == 0 && first + r < rows && column < columns)
+        out[(first + r) * columns + column] = ort_store<@T@>::of(sum@BIAS@);
+    }
 }
 """
+_WHOLE_CHUNKS = """for (int part = 0; part < 8; part += @CHUNK@) {
+        const ort_chunk<@T@, @CHUNK@> piece = *(const ort_chunk<@T@, @CHUNK@>*)(row + part);
+        for (int j = 0; j < @CHUNK@; ++j) x[r][part + j] = ort_load(piece.elements[j]);
+      }"""
+_UP_TO_THE_END = "for (int j = 0; j < 8; ++j) x[r][j] = k + j < @INNER@ ? ort_load(row[j]) : 0.0f;"
 
 
 def _few_rows(facts: LoweredNode, a: TensorView, out: TensorView, rows: int) -> None:
     if not out.size:
         return
-    columns, inner = out.shape[-1], a.shape[-1]
+    columns, inner = facts.node.int_attribute("N", 0), facts.node.int_attribute("K", 0)
     reads, texts, sizes = _weights(facts)
     at_once = 1 if rows == 1 else ROWS_AT_ONCE
+    side_by_side = _columns_at_once(columns)
     bias = [facts.builder.dense(facts.value(5))] if facts.has(5) else []
+    bits = facts.node.int_attribute("bits", 4)
+    levels = 1 << bits
+    chunk = 16 // min(a.dtype.numpy.itemsize, 4)
+    is_whole = inner % 8 == 0 and a.offset % chunk == 0
     texts = {
-        "WALK": walk(Worker.WARP, "piece", "count"), "CODES": _CODES, "T": STORAGE[a.dtype], "ROWS": str(at_once),
+        "WALK": walk(Worker.WARP, "piece", "count"), "LOAD": _WHOLE_CHUNKS if is_whole else _UP_TO_THE_END,
+        "CODES": _CODES, "PRODUCTS": _products(bits), "T": STORAGE[a.dtype],
+        "ROWS": str(at_once), "COLUMNS": str(side_by_side), "CHUNK": str(chunk), "INNER": str(inner),
+        "UNROLL": str(4 // side_by_side if at_once == 1 else 1),
+        "PART": f"(parts[r] * {levels}.0f - total[r] * ({levels}.0f + point))" if bits < 8 else "parts[r]",
         "BIAS": " + ort_load(bias[column])" if bias else "", **texts,
     }  # fmt: skip
     parameters = f"const @T@* a, {_WEIGHTS}, {f'const {STORAGE[bias[0].dtype]}* bias, ' if bias else ''}@T@* out, "
-    parameters += "long long rows, long long columns, long long inner, long long blocks, long long point_nbytes, "
+    parameters += "long long rows, long long columns, long long blocks, long long point_nbytes, "
     kernel = template("few_rows_of_bits", f"{parameters}long long count", _FEW_ROWS, texts)
-    count = columns * ((rows + at_once - 1) // at_once)
+    count = -(-columns // side_by_side) * ((rows + at_once - 1) // at_once)
     operands = [a, *reads, *bias]
-    arguments = (*pointers(*operands, out), *numbers(rows, columns, inner, *sizes, count))
+    arguments = (*pointers(*operands, out), *numbers(rows, columns, *sizes, count))
     facts.builder.add(launched(kernel, blocks_for(count, WARPS), (32, WARPS, 1), arguments, operands, [out]))
+
+
+def _columns_at_once(columns: int) -> int:
+    """Return how many columns a warp takes: what it reads of the left matrix serves all of them, if warps suffice."""
+    return 4 if columns >= 4 * _WARPS_AT_ONCE else 2 if columns >= 2 * _WARPS_AT_ONCE else 1
+
+
+def _products(bits: int) -> str:
+    """Return the lines that multiply eight codes.
+
+    A code of few bits is made the first digits behind the point of a number from 1 up to 2, by a shift and a mask: what
+    that adds, and the zero point, are taken off once for all eight. With codes of a byte the sum would lose digits:
+    they are made those of a number from 2^23 on, and both are taken off at once.
+    """
+    lines = []
+    for j in range(8):
+        word, place = (
+            ("(unsigned int)word", bits * j) if bits * j < 32 else ("(unsigned int)(word >> 32)", bits * j - 32)
+        )
+        if bits < 8:
+            move, mask = 23 - bits - place, ((1 << bits) - 1) << (23 - bits)
+            code = f"({word} {'<<' if move >= 0 else '>>'} {abs(move)}) & {mask:#x}u"
+            lines.append(f"const float weight{j} = __int_as_float((int)({code} | 0x3f800000u));")
+        else:
+            code = f"({word} >> {place}) & 255u"
+            lines.append(f"const float weight{j} = __int_as_float((int)({code} | 0x4b000000u)) - 8388608.0f - point;")
+        lines.append(f"for (int r = 0; r < @ROWS@; ++r) parts[r] += x[r][{j}] * weight{j};")
+    return "\n      ".join(lines)
 
 
 _WRITE_OUT = """

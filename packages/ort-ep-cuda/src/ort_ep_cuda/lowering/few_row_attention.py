@@ -106,7 +106,7 @@ const float lowest = -__int_as_float(0x7f800000);
   const @T@* values = v + batch * v_batch + head / group * v_head;
   const @Q@* wanted = q + batch * q_batch + head * q_head + row * q_row;
   float x[@QN@], sums[@VN@], top = lowest, total = 0.0f;
-  for (int j = 0; j < @QN@; ++j) x[j] = lane + 8 * j < @SIZE@ ? ort_load(wanted[lane + 8 * j]) * scale : 0.0f;
+  for (int j = 0; j < @QN@; ++j) x[j] = @QPLACE@ < @SIZE@ ? ort_load(wanted[@QPLACE@]) * scale : 0.0f;
   for (int j = 0; j < @VN@; ++j) sums[j] = 0.0f;
   long long first = 0, last = columns;
   @BOUNDS@
@@ -116,8 +116,11 @@ const float lowest = -__int_as_float(0x7f800000);
     const long long column = base + slot;
     float score = 0.0f;
     if (column < end)
-      for (int j = 0; j < @QN@; ++j)
-        if (lane + 8 * j < @SIZE@) score += x[j] * ort_load(keys[column * k_row + lane + 8 * j]);
+      for (int j = 0; j < @QN@; j += @QCHUNK@)
+        if (@QPLACE@ < @SIZE@) {
+          const ort_chunk<@T@, @QCHUNK@> read = *(const ort_chunk<@T@, @QCHUNK@>*)(keys + column * k_row + @QPLACE@);
+          for (int i = 0; i < @QCHUNK@; ++i) score += x[j + i] * ort_load(read.elements[i]);
+        }
     for (int step = 4; step > 0; step /= 2) score += __shfl_xor_sync(0xffffffffu, score, step);
     if (column < end) {
       @CAP@
@@ -125,9 +128,11 @@ const float lowest = -__int_as_float(0x7f800000);
       const float higher = fmaxf(top, score), before = top == higher ? 1.0f : expf(top - higher);
       const float weight = score == lowest ? 0.0f : expf(score - higher);
       total = total * before + weight;
-      for (int j = 0; j < @VN@; ++j)
-        if (lane + 8 * j < @WIDTH@)
-          sums[j] = sums[j] * before + weight * ort_load(values[column * v_row + lane + 8 * j]);
+      for (int j = 0; j < @VN@; j += @VCHUNK@)
+        if (@VPLACE@ < @WIDTH@) {
+          const ort_chunk<@T@, @VCHUNK@> read = *(const ort_chunk<@T@, @VCHUNK@>*)(values + column * v_row + @VPLACE@);
+          for (int i = 0; i < @VCHUNK@; ++i) sums[j + i] = sums[j + i] * before + weight * ort_load(read.elements[i]);
+        }
       top = higher;
     }
   }
@@ -149,13 +154,13 @@ _OF_LENGTHS = """const long long length = (long long)counts[batch] + 1, past = l
 _WHOLE = """float scaled = 1.0f;
   @SINK@
   for (int j = 0; j < @VN@; ++j)
-    if (slot == 0 && lane + 8 * j < @WIDTH@)
-      out[batch * o_batch + head * o_head + row * o_row + lane + 8 * j] =
+    if (slot == 0 && @VPLACE@ < @WIDTH@)
+      out[batch * o_batch + head * o_head + row * o_row + @VPLACE@] =
         ort_store<@T@>::of(total == 0.0f ? (@HIDDEN@) : sums[j] * scaled / total);"""
 _PART = """float* part = parts + piece * (@WIDTH@ + 2);
   if (threadIdx.x == 0) { part[0] = top; part[1] = total; }
   for (int j = 0; j < @VN@; ++j)
-    if (slot == 0 && lane + 8 * j < @WIDTH@) part[2 + lane + 8 * j] = sums[j];"""
+    if (slot == 0 && @VPLACE@ < @WIDTH@) part[2 + @VPLACE@] = sums[j];"""
 _WITH_SINK = """const float more = @SCORE@, largest = fmaxf(top, more);
   scaled = top == largest ? 1.0f : expf(top - largest);
   total = total * scaled + (more == largest ? 1.0f : expf(more - largest));"""
@@ -165,14 +170,15 @@ def _launch(builder: ProgramBuilder, form: FewRows, out: TensorView, splits: int
     batch, heads, rows, size = form.q.shape
     width = form.v.shape[3]
     mask, sink = form.mask, form.sink
-    lengths = form.lengths
+    lengths, chunks = form.lengths, (_chunk(form.k), _chunk(form.v))
     texts = {
         "WALK": walk(Worker.WARP, "piece", "count"), "END": _PART if splits > 1 else _WHOLE,
         "BOUNDS": _bounds(form), "CAP": "score = cap * tanhf(score / cap);" if form.cap else "",
         "MASK": _mask_text(mask), "SINK": _sink_text(form), "HIDDEN": _hidden(form),
         "Q": STORAGE[form.q.dtype], "T": STORAGE[form.k.dtype], "M": "bool" if mask is None else STORAGE[mask.dtype],
         "S": "float" if sink is None else STORAGE[sink.dtype], "SIZE": str(size), "WIDTH": str(width),
-        "QN": str(-(-size // 8)), "VN": str(-(-width // 8)),
+        "QPLACE": _place(chunks[0]), "VPLACE": _place(chunks[1]), "QCHUNK": str(chunks[0]), "VCHUNK": str(chunks[1]),
+        "QN": str(-(-size // (8 * chunks[0])) * chunks[0]), "VN": str(-(-width // (8 * chunks[1])) * chunks[1]),
     }  # fmt: skip
     kernel = template("attend_few_rows", _PARAMETERS, _BODY, texts)
     views = [
@@ -194,6 +200,18 @@ def _launch(builder: ProgramBuilder, form: FewRows, out: TensorView, splits: int
     arguments = (*pointers(*operands, out, out), *factors, *sizes)
     grid = blocks_for(batch * heads * rows * splits, WARPS)
     builder.add(launched(kernel, grid, (32, WARPS, 1), arguments, views, [out]))
+
+
+def _chunk(view: TensorView) -> int:
+    """Return how many elements of a head are read at once: 16 bytes where heads and rows begin at multiples of it."""
+    count = 16 // view.dtype.numpy.itemsize
+    is_even = view.shape[3] % count == 0 and view.strides[3] == 1 and view.offset % count == 0
+    return count if is_even and all(stride % count == 0 for stride in view.strides[:3]) else 1
+
+
+def _place(chunk: int) -> str:
+    """Return which element of a head a lane's element ``j`` is: eight lanes read chunks side by side."""
+    return "lane + 8 * j" if chunk == 1 else f"(lane + 8 * (j / {chunk})) * {chunk} + j % {chunk}"
 
 
 def _bounds(form: FewRows) -> str:

@@ -29,6 +29,7 @@ COMPUTED = frozenset(STORAGE) - frozenset(NARROW)
 PREAMBLE = (
     LOOP_PREAMBLE
     + """\
+template <typename T, int COUNT> struct alignas(sizeof(T) * COUNT) ort_chunk { T elements[COUNT]; };
 struct ort_half { unsigned short bits; };
 struct ort_bfloat { unsigned short bits; };
 template <typename T> __device__ __forceinline__ T ort_load(T v) { return v; }
@@ -104,7 +105,8 @@ __device__ __forceinline__ long long ort_index(long long index, long long size, 
 }
 """
 )
-"""Device functions of all kernels. ``ort_index`` counts negative indices from the end; it notes one that is outside."""
+"""Device functions of all kernels. ``ort_chunk`` is read at once: at most 16 bytes.
+``ort_index`` counts negative indices from the end; it notes one that is outside."""
 
 
 def compute_type(dtype: DataType) -> DataType:
