@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from genai_tiny_models import VOCABULARY, write_tokenizer
+from genai_tiny_models import VOCABULARY, shapes, write_tokenizer
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer
 
@@ -102,3 +102,81 @@ def whisper_shapes() -> list[tuple[str, tuple[int, ...]]]:
 def norm_shapes(name: str, size: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return names and shapes of a norm with a bias."""
     return [(f"{name}.weight", (size,)), (f"{name}.bias", (size,))]
+
+
+IMAGE_TOKEN = 283
+LLAVA = {
+    "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": IMAGE_TOKEN,
+    "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "projector_hidden_act": "gelu",
+    "tie_word_embeddings": False, "image_seq_length": 16,
+    "text_config": {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": VOCABULARY,
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+        "tie_word_embeddings": False, "bos_token_id": 284, "eos_token_id": 285, "pad_token_id": 286,
+    },
+    "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "image_size": 32, "patch_size": 8, "projection_dim": 48,
+    },
+}  # fmt: skip
+PIXELS = {
+    "image_processor_type": "CLIPImageProcessor", "do_resize": True, "size": {"shortest_edge": 32}, "resample": 3,
+    "do_center_crop": True, "crop_size": {"height": 32, "width": 32}, "do_rescale": True,
+    "rescale_factor": 0.00392156862745098, "do_normalize": True, "do_convert_rgb": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+}  # fmt: skip
+
+
+def picture(seed: int, height: int, width: int) -> np.ndarray:
+    """Return uint8 pixels (height, width, 3): waves of each colour, and some noise."""
+    random = np.random.default_rng(seed)
+    down, right = np.mgrid[:height, :width]
+    waves = [
+        np.sin(down / random.uniform(2, 30) + right / random.uniform(2, 30) + random.uniform(0, 6)) for _ in range(3)
+    ]
+    found = 128 + 90 * np.stack(waves, axis=-1) + 20 * random.standard_normal((height, width, 3))
+    return found.clip(0, 255).astype(np.uint8)
+
+
+def write_llava_checkpoint(folder: Path) -> Path:
+    """Write a LLaVA of three and two layers, and return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(LLAVA), encoding="utf-8")
+    (folder / "preprocessor_config.json").write_text(json.dumps(PIXELS), encoding="utf-8")
+    random = np.random.default_rng(13)
+    weights = {name: filled(random, name, shape) for name, shape in llava_shapes()}
+    save_file(weights, folder / "model.safetensors")
+    write_tokenizer(folder)
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    name = library.id_to_token(IMAGE_TOKEN)
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8").replace(json.dumps(name), '"<image>"')
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    library.add_special_tokens([AddedToken("<image>", special=True, normalized=False)])
+    library.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def llava_shapes() -> list[tuple[str, tuple[int, ...]]]:
+    """Return names and shapes of the checkpoint."""
+    start, hidden, inner = "vision_tower.vision_model", 48, 80
+    found: list[tuple[str, tuple[int, ...]]] = [
+        (f"{start}.embeddings.class_embedding", (hidden,)),
+        (f"{start}.embeddings.patch_embedding.weight", (hidden, 3, 8, 8)),
+        (f"{start}.embeddings.position_embedding.weight", (17, hidden)),
+        *norm_shapes(f"{start}.pre_layrnorm", hidden), *norm_shapes(f"{start}.post_layernorm", hidden),
+    ]  # fmt: skip
+    for place in range(3):
+        layer = f"{start}.encoder.layers.{place}"
+        found += norm_shapes(f"{layer}.layer_norm1", hidden) + norm_shapes(f"{layer}.layer_norm2", hidden)
+        for part in ("q", "k", "v", "out"):
+            found += [(f"{layer}.self_attn.{part}_proj.weight", (hidden, hidden))]
+            found += [(f"{layer}.self_attn.{part}_proj.bias", (hidden,))]
+        found += [(f"{layer}.mlp.fc1.weight", (inner, hidden)), (f"{layer}.mlp.fc1.bias", (inner,))]
+        found += [(f"{layer}.mlp.fc2.weight", (hidden, inner)), (f"{layer}.mlp.fc2.bias", (hidden,))]
+    for place, size in ((1, 48), (2, 64)):
+        name = f"multi_modal_projector.linear_{place}"
+        found += [(f"{name}.weight", (64, size)), (f"{name}.bias", (64,))]
+    text = {**LLAVA["text_config"], "model_type": "llama"}
+    return found + [(f"language_model.{name}", shape) for name, shape in shapes(text)]

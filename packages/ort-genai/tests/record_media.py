@@ -16,12 +16,18 @@ from genai_media_models import (
     START,
     TRANSCRIBE,
     TRANSLATE,
+    picture,
     sound,
+    write_llava_checkpoint,
     write_whisper_checkpoint,
 )
+from PIL import Image
+from tokenizers import Tokenizer
 from transformers import (
+    CLIPImageProcessor,
     GenerationConfig,
     GenerationMixin,
+    LlavaForConditionalGeneration,
     LogitsProcessorList,
     SuppressTokensAtBeginLogitsProcessor,
     SuppressTokensLogitsProcessor,
@@ -73,7 +79,41 @@ def _heard(model: WhisperForConditionalGeneration, seed: int, seconds: float) ->
     return found
 
 
+PICTURES = (((1, 40, 60),), ((2, 33, 32), (3, 90, 50)), ((4, 20, 24),))
+QUESTIONS = ("<image>What is it?", "One <image> and another <image>: which?", "Small: <image>")
+
+
+def llava() -> list[dict[str, object]]:
+    """Return pixels and tokens of each prompt."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_llava_checkpoint(Path(folder))
+        model, report = LlavaForConditionalGeneration.from_pretrained(
+            path, dtype=torch.float32, output_loading_info=True, attn_implementation="eager"
+        )
+        wrong = [*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"]]
+        if wrong:
+            raise SystemExit(str(wrong[:5]))
+        library = Tokenizer.from_file(str(path / "tokenizer.json"))
+        see = CLIPImageProcessor.from_pretrained(path)
+        return [_seen(model.eval(), library, see, *each) for each in zip(PICTURES, QUESTIONS, strict=True)]
+
+
+def _seen(model, library, see, pictures, question) -> dict[str, object]:
+    images = [Image.fromarray(picture(*each)) for each in pictures]
+    pixels = see(images, return_tensors="pt").pixel_values
+    tokens = library.encode(question.replace("<image>", "<image>" * 16)).ids
+    with torch.no_grad():
+        found = model.generate(
+            input_ids=torch.tensor([tokens]), pixel_values=pixels, do_sample=False, max_new_tokens=24, eos_token_id=285
+        )
+    return {
+        "pictures": pictures, "question": question,
+        "pixels": [round(float(each), 4) for each in pixels[:, :, ::7, ::5].ravel()],
+        "tokens": found[0, len(tokens) :].tolist(),
+    }  # fmt: skip
+
+
 if __name__ == "__main__":
-    answers = {"whisper": whisper()}
+    answers = {"whisper": whisper(), "llava": llava()}
     lines = [f"{json.dumps(name)}: {json.dumps(each)}" for name, each in answers.items()]
     Path(__file__).with_name("expected_media.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -14,6 +14,8 @@ from ort_genai.builder.decoder_graph import DecoderGraph
 from ort_genai.builder.families import architecture_of
 from ort_genai.builder.graph_writer import GraphWriter
 from ort_genai.builder.layer_weights import LayerWeights
+from ort_genai.builder.llava import NAME as LLAVA
+from ort_genai.builder.llava import LlavaArchitecture, llava_of, with_images, write_llava
 from ort_genai.builder.precision_names import Method, Precision
 from ort_genai.builder.sources import WeightSource, open_source
 from ort_genai.builder.weight_precision import WeightFormat
@@ -27,6 +29,7 @@ from ort_genai.builder.whisper import (
 )
 from ort_genai.errors import InvalidModelFolder
 
+Made = Architecture | LlavaArchitecture | WhisperArchitecture
 _BLOCKS = (16, 32, 64, 128, 256)
 
 
@@ -77,7 +80,7 @@ def build(
     folder: Path,
     options: BuildOptions | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> Architecture | WhisperArchitecture:
+) -> Made:
     """Build a model folder: graph, weights, tokenizer and configuration.
 
     The folder appears whole or not at all.
@@ -111,15 +114,18 @@ def build(
     return made
 
 
-def _architecture(opened: WeightSource, options: BuildOptions) -> Architecture | WhisperArchitecture:
+def _architecture(opened: WeightSource, options: BuildOptions) -> Made:
     named = opened.config.get("architectures")
     if named == [WHISPER]:
         return whisper_of(opened.config)
+    if named == [LLAVA]:
+        found = llava_of(opened.config)
+        return replace(found, text=_with_context(found.text, options.context_length))
     return _with_context(architecture_of(opened.config), options.context_length)
 
 
 def _write_parts(
-    folder: Path, source: WeightSource, made: Architecture | WhisperArchitecture, options: BuildOptions,
+    folder: Path, source: WeightSource, made: Made, options: BuildOptions,
     progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
     """Write the graphs and the configuration."""
@@ -128,6 +134,13 @@ def _write_parts(
         source.write_others(folder, ("generation_config.json", "preprocessor_config.json"))
         (folder / "audio_processor_config.json").write_text(audio_processor_config(made), encoding="utf-8")
         _write_config(folder, whisper_config(source.config, made))
+        return
+    if isinstance(made, LlavaArchitecture):
+        whole = made.num_layers
+        write_llava(folder, source, made, options.formats()[0], lambda done: progress(done, whole))
+        source.write_others(folder, ("preprocessor_config.json", "processor_config.json"))
+        _write_graph(folder, source, made.text, options, lambda done, _: progress(made.layers + done, whole), True)
+        _write_config(folder, with_images(genai_config(source.config, made.text), made))
         return
     _write_graph(folder, source, made, options, progress)
     _write_config(folder, genai_config(source.config, made))
@@ -145,13 +158,13 @@ def _with_context(made: Architecture, length: int | None) -> Architecture:
 
 def _write_graph(
     folder: Path, source: WeightSource, made: Architecture, options: BuildOptions,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int], None], takes_vectors: bool = False,
 ) -> None:  # fmt: skip
     with GraphWriter(folder / "model.onnx") as graph:
         weights = LayerWeights(source, made)
         decoder = DecoderGraph(
             graph, made, weights, *options.formats(), lambda done: progress(done, made.num_layers),
-            has_hidden_states=options.has_hidden_states,
+            has_hidden_states=options.has_hidden_states, takes_vectors=takes_vectors,
         )  # fmt: skip
         decoder.write()
         graph.save(decoder.inputs(), decoder.outputs(), {"model_type": made.type, "precision": str(options.precision)})

@@ -43,13 +43,15 @@ class DecoderGraph:
         head: of the table of tokens and the last product.
         progress: is called behind each layer with how many are done.
         has_hidden_states: whether the vectors before the last product are an output.
+        takes_vectors: whether ``inputs_embeds`` is read in the place of tokens.
     """
 
     def __init__(
         self, graph: GraphWriter, made: Architecture, weights: LayerWeights, form: WeightFormat, head: WeightFormat,
         progress: Callable[[int], None] = lambda _: None, *, has_hidden_states: bool = False,
+        takes_vectors: bool = False,
     ) -> None:  # fmt: skip
-        self._has_hidden_states = has_hidden_states
+        self._has_hidden_states, self._takes_vectors = has_hidden_states, takes_vectors
         self._graph, self._made, self._weights, self._form, self._head = graph, made, weights, form, head
         self._progress = progress
         self._type = helper.np_dtype_to_tensor_dtype(form.dtype)
@@ -59,7 +61,7 @@ class DecoderGraph:
         """Add everything from the tokens to the logits."""
         self._lengths()
         self._rotations()
-        stream = Stream(self._embedded())
+        stream = Stream("inputs_embeds" if self._takes_vectors else self._embedded())
         for place in range(self._made.num_layers):
             stream = self._layer(stream, place)
             self._progress(place + 1)
@@ -79,6 +81,9 @@ class DecoderGraph:
         if self._made.has_positions:
             names.append(("position_ids", [batch, "sequence_length"]))
         found = [helper.make_tensor_value_info(name, whole, shape) for name, shape in names]
+        if self._takes_vectors:
+            vectors: _Shape = [batch, "sequence_length", self._made.hidden_size]
+            found[0] = helper.make_tensor_value_info("inputs_embeds", self._type, vectors)
         return found + self._caches("past_key_values", "past_sequence_length")
 
     def outputs(self) -> list[ValueInfoProto]:

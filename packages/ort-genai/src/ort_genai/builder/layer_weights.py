@@ -10,6 +10,7 @@ from ort_genai.errors import InvalidModelFolder
 
 Linear = tuple[np.ndarray, np.ndarray | None]
 _NO_BIAS = None
+_HEADS = ("lm_head.weight", "language_model.lm_head.weight")
 _STARTS = ("model.", "model.language_model.", "language_model.model.", "transformer.", "")
 
 
@@ -38,9 +39,10 @@ class LayerWeights:
 
     def head(self, is_tied: bool) -> np.ndarray:
         """Return the last product (vocabulary, hidden)."""
-        if is_tied or not self._source.has("lm_head.weight"):
+        name = next((each for each in _HEADS if self._source.has(each)), None)
+        if is_tied or name is None:
             return self.table()
-        return self._read("lm_head.weight", (self._made.vocab_size, self._made.hidden_size))
+        return self._read(name, (self._made.vocab_size, self._made.hidden_size))
 
     def norm(self, name: str, made: Architecture) -> list[np.ndarray]:
         """Return the weight of a norm, with its offset, and where it subtracts the mean a bias.
