@@ -28,17 +28,38 @@ def test_the_document_names_every_address_of_the_protocol(tmp_path):
         assert any((method.lower(), route.path) in told for method in route.methods), route.path
 
 
-@pytest.fixture(scope="module")
-def schema(tmp_path_factory):
+@pytest.fixture
+def root(tmp_path):
+    write_model(DOUBLER, tmp_path / "doubler" / "1" / "model.onnx")
+    write_model(echo_text(ECHO_TYPES["BYTES"]), tmp_path / "texts" / "1" / "model.onnx")
+    return tmp_path
+
+
+def schema_of(running):
     schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is installed by `nox -s serving`")
-    root = tmp_path_factory.mktemp("models")
-    write_model(DOUBLER, root / "doubler" / "1" / "model.onnx")
-    write_model(echo_text(ECHO_TYPES["BYTES"]), root / "texts" / "1" / "model.onnx")
+    return schemathesis.openapi.from_url(f"http://{running.http}/openapi.json")
+
+
+def test_generated_cases_never_fail_the_server(root):
     with running_server(root, limits=Limits(read_s=5.0)) as running:
-        yield schemathesis.openapi.from_url(f"http://{running.http}/openapi.json")
+        seen = try_operations(schema_of(running))
+    assert len(seen) >= 25
+    assert 200 in seen["POST /v2/repository/index"]
+    assert seen["POST /v2/models/{model}/infer"] >= {400, 404}
 
 
-def test_generated_cases_never_fail_the_server(schema):
+def test_generated_cases_of_loading_and_unloading_never_fail_the_server(root):
+    with running_server(root, limits=Limits(read_s=5.0), allows_loading=True) as running:
+        seen = try_operations(schema_of(running), "/v2/repository/models/")
+        running.call(running.server.repository.load("doubler"))
+        assert running.server.repository.get_version("doubler", "").version == "1"
+    loads = [codes for label, codes in seen.items() if label.endswith(("/load", "/unload"))]
+    assert len(loads) == 2
+    assert all(codes >= {200, 404} for codes in loads), seen
+
+
+def try_operations(schema, beginning: str = "/") -> dict[str, set[int]]:
+    """Let schemathesis ask each address that begins so; return the statuses of its answers."""
     from hypothesis import HealthCheck, given, settings
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error
@@ -68,9 +89,9 @@ def test_generated_cases_never_fail_the_server(schema):
 
     for result in schema.get_all_operations():
         operation = result.ok()
+        if not operation.path.startswith(beginning):
+            continue
         try_cases(operation, GenerationMode.POSITIVE)
         if operation.body:
             try_cases(operation, GenerationMode.NEGATIVE)
-    assert len(seen) >= 25
-    assert 200 in seen["POST /v2/repository/index"]
-    assert seen["POST /v2/models/{model}/infer"] >= {400, 404}
+    return seen

@@ -94,15 +94,17 @@ def _tell(server: Server) -> None:
         table.add_row(name, number, state, escape(version.batching.reason if version else reason))
     console.print(table)
     scheme = "http" if server.settings.tls is None else "https"
+    host = f"[{server.settings.host}]" if ":" in server.settings.host else server.settings.host
     if server.http_port is not None:
         console.print(
-            f"HTTP at {scheme}://{server.settings.host}:{server.http_port}  (a page at /, metrics at /metrics)",
+            f"HTTP at {scheme}://{host}:{server.http_port}  (a page at /, metrics at /metrics)",
             highlight=False,
+            markup=False,
         )
     if server.grpc_port is not None:
-        console.print(f"gRPC at {server.settings.host}:{server.grpc_port}", highlight=False)
+        console.print(f"gRPC at {host}:{server.grpc_port}", highlight=False, markup=False)
     if server.http_port is not None and ready:
-        address = f"{scheme}://{server.settings.host}:{server.http_port}"
+        address = f"{scheme}://{host}:{server.http_port}"
         console.print(
             f"Try:\n{curl_line(next(iter(ready.values())), address)}", highlight=False, markup=False, soft_wrap=True
         )

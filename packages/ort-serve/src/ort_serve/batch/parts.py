@@ -58,6 +58,8 @@ class Parts:
         rows = join(self.output, paths)
         failed = [path for number in range(count) if (path := self._failures(number)).exists()]
         failures = _join_lines(self.failures_path, failed) if failed else 0
+        if not failed:
+            self.failures_path.unlink(missing_ok=True)  # an earlier job's
         shutil.rmtree(self.folder)
         return rows, failures
 

@@ -80,6 +80,9 @@ def batch(
         advice = f": `pip install ort-serve[{extra}]`" if extra else ""
         typer.echo(f"ort batch: {error}{advice}", err=True)
         raise typer.Exit(1) from error
+    except OSError as error:
+        typer.echo(f"ort batch: {error}; what is done is kept, and the same command goes on from there", err=True)
+        raise typer.Exit(1) from error
     told = f"{report.rows} rows in {output}"
     if report.skipped:
         told += f" ({report.skipped} of them from before)"
