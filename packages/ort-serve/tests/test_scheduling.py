@@ -6,8 +6,11 @@ import asyncio
 import threading
 import time
 
+import httpx
 import numpy as np
 import pytest
+import tritonclient.grpc
+import tritonclient.utils
 from serve_fixtures import DOUBLER, running_server, write_model
 
 from ort_core import InferenceSession
@@ -312,6 +315,42 @@ def test_a_run_that_nobody_waits_for_is_stopped(tmp_path):
             running.call(infer(repository, asked))
         again = InferRequest("endless", "", {"count": np.array(3, np.int64)}, timeout_s=60)
         assert running.call(infer(repository, again)).outputs[0][1] == 8
+
+
+def test_what_runs_too_long_when_the_server_ends_is_stopped_and_its_clients_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("ort_serve.server._GRACE_S", 0.2)
+    write_model(ENDLESS, tmp_path / "endless" / "1" / "model.onnx")
+    (tmp_path / "endless" / "model.toml").write_text("[[warm_up]]\ninputs = {count = {shape = []}}\n")
+    body = {"inputs": [{"name": "count", "datatype": "INT64", "shape": [], "data": [2**60]}]}
+    answers: list[tuple[int, str]] = []
+
+    def ask_http(address: str) -> None:
+        answer = httpx.post(f"http://{address}/v2/models/endless/infer", json=body, timeout=60)
+        answers.append((answer.status_code, answer.text))
+
+    def ask_grpc(address: str) -> None:
+        with tritonclient.grpc.InferenceServerClient(address) as client:
+            tensor = tritonclient.grpc.InferInput("count", [], "INT64")
+            tensor.set_data_from_numpy(np.array(2**60, np.int64))
+            with pytest.raises(tritonclient.utils.InferenceServerException) as raised:
+                client.infer("endless", [tensor])
+        answers.append((0, f"{raised.value.status()} {raised.value.message()}"))
+
+    with running_server(tmp_path) as running:
+        version = running.server.repository.get_version("endless", "")
+        clients = [
+            threading.Thread(target=ask_http, args=(running.http,)),
+            threading.Thread(target=ask_grpc, args=(running.grpc,)),
+        ]
+        for client in clients:
+            client.start()
+        while not (len(version._runner._running) == 1 and len(version.queue) == 1):
+            time.sleep(0.001)
+    for client in clients:
+        client.join()
+    (_, told), (status, text) = sorted(answers)
+    assert told == "StatusCode.UNAVAILABLE the server ends"
+    assert (status, text) == (503, '{"error":"the server ends"}')
 
 
 ENDLESS = """

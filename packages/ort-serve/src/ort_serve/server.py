@@ -33,7 +33,8 @@ from ort_serve.tracing import Tracing
 
 log = logging.getLogger(__name__)
 _CERTIFICATES_S = 10.0  # between looks at the files of certificates
-_GRACE_S = 30.0  # for requests in flight when the server ends
+_GRACE_S = 25.0  # for requests in flight when the server ends; Kubernetes kills after 30
+_ANSWER_S = 3.0  # for those that were stopped then, to be told
 
 
 class Server:
@@ -103,15 +104,19 @@ class Server:
         await self._look()
 
     async def stop(self) -> None:
-        """Take no more requests, finish those that wait, and close."""
+        """Take no more requests, finish those that wait, and close. What takes too long is stopped, its client told."""
         for task in self._tasks[1:] if self._http is not None else self._tasks:
             task.cancel()
+        ending: list[asyncio.Future[None]] = []
         if self._http is not None:
             self._http.should_exit = True
-            await self._tasks[0]
+            ending.append(self._tasks[0])
         if self._grpc is not None:
-            await self._grpc.stop(_GRACE_S)
-        await self.repository.close(_GRACE_S)
+            ending.append(asyncio.ensure_future(self._grpc.stop(_GRACE_S + _ANSWER_S)))
+        if ending and (await asyncio.wait(ending, timeout=_GRACE_S))[1]:
+            self.repository.terminate()
+            await asyncio.wait(ending)
+        await self.repository.close(_ANSWER_S)
 
     async def wait(self) -> None:
         """Wait until the server ends by itself, which it does when it can no longer listen."""
@@ -131,7 +136,7 @@ class Server:
             limit_concurrency=limits.connections,
             http=connections_within(limits),
             ws="none",
-            timeout_graceful_shutdown=int(_GRACE_S),
+            timeout_graceful_shutdown=int(_GRACE_S + _ANSWER_S),
             server_header=False,
             **_tls_arguments(self.settings.tls),
         )

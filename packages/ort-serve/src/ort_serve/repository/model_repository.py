@@ -201,6 +201,11 @@ class ModelRepository:
             for state in self._models.values()
         )
 
+    def terminate(self) -> None:
+        """Stop what runs and what waits in every model: each request fails."""
+        for version in self.loaded():
+            version.terminate()
+
     async def close(self, grace_s: float) -> None:
         """Finish what waits in every model; stop what still runs after ``grace_s`` seconds."""
         loaded = self.loaded()

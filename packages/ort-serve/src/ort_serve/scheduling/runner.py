@@ -26,6 +26,7 @@ from ort_serve.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
 Outputs = dict[str, np.ndarray]
+_ENDING = "the server ends"
 _LOOP_S = 0.002  # of runs in the event loop before it looks at its connections again
 
 
@@ -69,6 +70,7 @@ class ModelRunner:
         self._brief = brief
         self._places = threading.Semaphore(instances)
         self._is_loop_called = False
+        self._is_ending = False
         self._running: set[RunState] = set()
         self._workers = [
             threading.Thread(target=self._serve, name=f"{name}-{i}", daemon=True) for i in range(instances)
@@ -130,8 +132,9 @@ class ModelRunner:
 
     def terminate(self) -> None:
         """Stop what runs, and whatever waits as soon as it would run: each request fails."""
+        self._is_ending = True
         for job in self._queue.emptied():
-            complete([(job, NotReady("the server ends"))])
+            complete([(job, NotReady(_ENDING))])
         for state in tuple(self._running):
             state.options.terminate = True
 
@@ -230,7 +233,7 @@ class ModelRunner:
             raise InvalidRequest(str(error)) from error
         except errors.OrtError as error:
             if options is not None and options.terminate:
-                raise Cancelled("the client left") from error
+                raise (NotReady(_ENDING) if self._is_ending else Cancelled("the client left")) from error
             log.exception("a run failed")
             raise ModelFailed(f"the model failed: {error}") from error
 
