@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from serve_fixtures import DOUBLER, ECHO_TYPES, echo_text, running_server, write
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 import ort_core
+import ort_serve.rest.infer
+import ort_serve.rpc.service
 from ort_serve.protocol.datatypes import DATATYPES
 
 DIRECT = {"FP16", "BF16"}  # types that have no typed contents and no JSON form in Triton's client
@@ -322,3 +326,30 @@ def test_bfloat16_keeps_its_bits(server):
     tensor.set_data_from_numpy(array)
     found = client.infer("echo_BF16", [tensor]).as_numpy("y")
     assert found.tolist() == [[1.5, -2.25]]
+
+
+@pytest.mark.parametrize(("texts", "is_long"), [(2, False), (40_000, True)])
+def test_long_requests_are_read_and_written_beside_the_event_loop(tmp_path, monkeypatch, texts, is_long):
+    threads: list[str] = []
+
+    def noting(function):
+        def call(*arguments):
+            threads.append(threading.current_thread().name)
+            return function(*arguments)
+
+        return call
+
+    for module in (ort_serve.rest.infer, ort_serve.rpc.service):
+        for name in ("decode_infer", "encode_infer"):
+            monkeypatch.setattr(module, name, noting(getattr(module, name)))
+    path = write_model(echo_text(ECHO_TYPES["BYTES"]), tmp_path / "echo.onnx")
+    x = np.full((1, texts), "täglich", object)
+    with running_server(path) as running:
+        for module, address in ((triton_http, running.http), (triton_grpc, running.grpc)):
+            with module.InferenceServerClient(address) as client:
+                tensor = module.InferInput("x", [1, texts], "BYTES")
+                tensor.set_data_from_numpy(x)
+                found = client.infer("echo", [tensor]).as_numpy("y")
+            assert found[0, -1].decode() == "täglich"
+    assert len(threads) == 4
+    assert all((name != "server") == is_long for name in threads), threads

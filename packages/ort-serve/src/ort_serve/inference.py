@@ -17,6 +17,7 @@ from ort_serve.repository.model_settings import QueueSettings
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.scheduling.job import Job, join_key_of
 
+LONG_NBYTES = 1 << 18  # what is longer is read and written by a thread: texts of 256 KiB take the time of 100 requests
 _LONGEST_S = 1e6  # of a timer: event loops take no longer ones, and nothing waits for eleven days
 _BRIEF_NS = 5_000_000  # a request that has so much time needs no timer for a run that is known to be short
 Watch = Callable[[Job], AbstractContextManager[None]]

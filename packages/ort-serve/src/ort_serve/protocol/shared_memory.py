@@ -7,6 +7,7 @@ object that the server's user can: servers that listen to other machines offer i
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from ort_serve.failures import Forbidden, InvalidRequest, NotFound
@@ -50,12 +51,13 @@ class Region:
 
 
 class SharedMemoryRegions:
-    """The regions of one server. Used by its event loop only."""
+    """The regions of one server. Safe to use from many threads: none is closed while somebody reads or writes it."""
 
     def __init__(self, refusal: str = "") -> None:
         """Begin without regions; a ``refusal`` says why there shall be none."""
         self._regions: dict[str, Region] = {}
         self._refusal = refusal
+        self._lock = threading.Lock()
 
     def register(self, name: str, key: str, offset: int, nbytes: int) -> None:
         """Open a region.
@@ -79,9 +81,10 @@ class SharedMemoryRegions:
         """Forget a region; all for an empty name."""
         names = [name] if name else list(self._regions)
         for each in names:
-            region = self._regions.pop(each, None)
-            if region is not None:
-                region.memory.close()
+            with self._lock:
+                region = self._regions.pop(each, None)
+                if region is not None:
+                    region.memory.close()
 
     def status(self, name: str) -> list[Region]:
         """Return one region, or all for an empty name.
@@ -105,8 +108,9 @@ class SharedMemoryRegions:
 
     def read(self, wanted: RegionSlice) -> bytes:
         """Return a copy of a slice's bytes: its owner may change them, or cut the object short, at any time."""
-        region = self.get_region(wanted.region)
-        return region.memory.read(region.start_of(wanted), wanted.nbytes)
+        with self._lock:
+            region = self.get_region(wanted.region)
+            return region.memory.read(region.start_of(wanted), wanted.nbytes)
 
     def write(self, wanted: RegionSlice, raw: bytes) -> None:
         """Put a result into a slice.
@@ -118,5 +122,6 @@ class SharedMemoryRegions:
             raise InvalidRequest(
                 f"the output takes {len(raw)} bytes, its shared memory region slice has {wanted.nbytes}"
             )
-        region = self.get_region(wanted.region)
-        region.memory.write(region.start_of(wanted), raw)
+        with self._lock:
+            region = self.get_region(wanted.region)
+            region.memory.write(region.start_of(wanted), raw)

@@ -10,8 +10,8 @@ from types import TracebackType
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ort_serve.failures import Cancelled, ModelFailed, NotAllowed, RequestFailure
-from ort_serve.inference import infer
-from ort_serve.protocol.requests import Watcher
+from ort_serve.inference import LONG_NBYTES, infer
+from ort_serve.protocol.requests import InferResponse, Watcher
 from ort_serve.rest.answers import failure_answer
 from ort_serve.rest.body import compressed, read_body
 from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer
@@ -62,12 +62,13 @@ class InferAddresses:
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         state, begin = self._state, time.perf_counter()
         with await read_body(headers, receive, state.settings.limits, state.body_budget) as body:
-            request = decode_infer(
-                *asked, body.raw, headers.get(HEADER_LENGTH), state.regions, state.settings.limits.json_nbytes
-            )
+            given = (*asked, body.raw, headers.get(HEADER_LENGTH), state.regions, state.settings.limits.json_nbytes)
+            is_long = len(body.raw) > LONG_NBYTES
+            request = await asyncio.to_thread(decode_infer, *given) if is_long else decode_infer(*given)
             request.watcher = watcher
             found = await infer(state.repository, request, lambda job: _ClientWatch(job, receive))
-        raw, length = encode_infer(found, request.are_outputs_binary, state.regions)
+        told = (found, request.are_outputs_binary, state.regions)
+        raw, length = await asyncio.to_thread(encode_infer, *told) if _is_long(found) else encode_infer(*told)
         if state.trace.is_wanted():
             state.trace.tell(found, time.perf_counter() - begin)
         answered = [_JSON if length is None else _BINARY]
@@ -79,6 +80,10 @@ class InferAddresses:
             if encoding:
                 answered.append((b"content-encoding", encoding.encode()))
         return 200, answered, raw
+
+
+def _is_long(response: InferResponse) -> bool:
+    return sum([array.nbytes for _, array in response.outputs]) > LONG_NBYTES
 
 
 def _model_of(scope: Scope) -> tuple[str, str] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from google.protobuf.message import DecodeError
 from ort_serve import access_log
 from ort_serve.descriptions import describe_config, describe_model, describe_server, describe_statistics
 from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailure, Unsupported
-from ort_serve.inference import infer
+from ort_serve.inference import LONG_NBYTES, infer
 from ort_serve.protocol.requests import Watcher
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.rpc.decoding import decode_infer
@@ -95,15 +97,22 @@ class Service:
         if tracing is None:
             return await self._infer(message, None)
         given = {} if context is None else dict(context.invocation_metadata() or ())
-        with tracing.begin("grpc", message.model_name, given) as span:
+        name = (message.message if isinstance(message, _Long) else message).model_name
+        with tracing.begin("grpc", name, given) as span:
             return await self._infer(message, span)
 
     async def _infer(self, message: Any, watcher: Watcher | None) -> Any:
         begin = time.perf_counter()
-        request = decode_infer(message, self._state.regions)
+        if isinstance(message, _Long):
+            request = await asyncio.to_thread(decode_infer, message.message, self._state.regions)
+        else:
+            request = decode_infer(message, self._state.regions)
         request.watcher = watcher
         found = await infer(self._repository, request)
-        response = encode_infer(found, self._state.regions)
+        if sum([array.nbytes for _, array in found.outputs]) > LONG_NBYTES:
+            response = await asyncio.to_thread(encode_infer, found, self._state.regions)
+        else:
+            response = encode_infer(found, self._state.regions)
         if self._state.trace.is_wanted():
             self._state.trace.tell(found, time.perf_counter() - begin)
         return response
@@ -114,7 +123,8 @@ class Service:
             try:
                 yield _StreamResponse(infer_response=await self.model_infer(_readable(message), context))
             except RequestFailure as failure:
-                yield _StreamResponse(error_message=str(failure), infer_response={"id": getattr(message, "id", "")})
+                asked = message.message if isinstance(message, _Long) else message
+                yield _StreamResponse(error_message=str(failure), infer_response={"id": getattr(asked, "id", "")})
 
     async def repository_index(self, message: Any) -> Any:
         """List the repository."""
@@ -265,13 +275,21 @@ class _Unreadable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """A request for inference that a thread reads, to let the event loop go on."""
+
+    message: Any
+
+
 def _reader(name: str) -> Callable[[bytes], Any]:
     """Return what makes a message of bytes. It never raises: grpcio would tell the client of a fault of the server."""
     parse = MESSAGE_CLASSES.get(name).FromString
+    longest = LONG_NBYTES if name == "ModelInferRequest" else sys.maxsize
 
     def read(raw: bytes) -> Any:
         try:
-            return parse(raw)
+            return parse(raw) if len(raw) <= longest else _Long(parse(raw))
         except DecodeError as error:
             return _Unreadable(str(error))
 
