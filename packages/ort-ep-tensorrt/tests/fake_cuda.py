@@ -114,6 +114,9 @@ class FakeCudaApi:
     def adopt_stream(self, native_handle: int) -> FakeStream:
         return FakeStream.of(native_handle)
 
+    def staging(self, nbytes: int) -> np.ndarray:
+        return np.full(nbytes, 0xA5, np.uint8)
+
     def copy_from_host(self, source, target, stream=None) -> None:
         assert target.nbytes >= source.nbytes
         self._do(stream, lambda: ctypes.memmove(target.address, source.ctypes.data, source.nbytes))

@@ -61,3 +61,26 @@ def test_what_one_partition_makes_for_the_next_stays_on_the_device(session, copi
         copies.clear()
         np.testing.assert_allclose(opened.run(None, {"x": x})[0], -x * 24, rtol=1e-6)
     assert sorted(copies) == ["copy_from_host"] * 2 + ["copy_to_host"] * 2, "x, a, d and y: b is bound where it lies"
+
+
+def test_values_of_the_host_pass_memory_that_the_device_reads_by_itself(session, monkeypatch):
+    taken, sources = [], []
+    original, copied = fake_cuda.FakeCudaApi.staging, fake_cuda.FakeCudaApi.copy_from_host
+
+    def staging(self, nbytes):
+        taken.append(original(self, nbytes))
+        return taken[-1]
+
+    def copy_from_host(self, source, target, stream=None):
+        sources.append(source)
+        copied(self, source, target, stream)
+
+    monkeypatch.setattr(fake_cuda.FakeCudaApi, "staging", staging)
+    monkeypatch.setattr(fake_cuda.FakeCudaApi, "copy_from_host", copy_from_host)
+    with session(CHAIN) as opened:
+        for rows in (5, 3, 5):
+            known = len(taken)
+            x = np.linspace(-1, 1, 4 * rows, dtype=np.float32).reshape(4, rows).T
+            np.testing.assert_array_equal(opened.run(None, {"x": x})[0], -np.maximum(x, 0))
+    assert len(taken) == known, "a size that was there before takes no more"
+    assert all(any(np.shares_memory(source, memory) for memory in taken) for source in sources)

@@ -146,6 +146,10 @@ class CudaDeviceApi:
         """Return what makes the device the one that calls of this thread into CUDA mean."""
         return self._library.cuda.Device(self.device.index)
 
+    def staging(self, nbytes: int) -> np.ndarray:
+        """Return page-locked bytes of the host."""
+        return _sdk.cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
+
     def copy_from_host(self, source: np.ndarray, target: DeviceBuffer, stream: Stream | None = None) -> None:
         """Copy an array's bytes to the device."""
         self._copy(target.address, source.ctypes.data, source.nbytes, _TO_DEVICE, stream)

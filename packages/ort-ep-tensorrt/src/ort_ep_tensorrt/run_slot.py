@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_core.plugin import AllocationLimitExceeded, RunState
-from ort_core.plugin.devices import DeviceApi, DeviceArray, DeviceBuffer, Stream
+from ort_core.plugin.devices import DeviceApi, DeviceArray, DeviceBuffer, Stream, staging
 from ort_ep_tensorrt.cuda_graphs import CudaGraphsState
 from ort_ep_tensorrt.engine import Engine
 from ort_ep_tensorrt.ranges import Shape
@@ -36,6 +36,7 @@ class RunSlotState:
         self._buffers: dict[str, DeviceBuffer] = {}
         self._growing: dict[str, Any] = {}  # allocators, which the context does not keep alive
         self._on_host: dict[str, np.ndarray] = {}
+        self._staging: dict[str, np.ndarray] = {}
         self._shapes: dict[str, Shape] = {}
         self._failed: Exception | None = None
         self._captures = CudaGraphsState(self._stream) if captures and not engine.on_host else None
@@ -103,6 +104,7 @@ class RunSlotState:
             value = np.ascontiguousarray(value)
             buffer = self._buffer(name, value.nbytes)
             if value.nbytes:
+                value = self._staged(name, value)
                 self._api.copy_from_host(value, buffer, self._stream)
         self._bind(name, buffer)
         return value
@@ -148,16 +150,41 @@ class RunSlotState:
             if isinstance(wanted, DeviceArray):
                 self._api.copy_within(_sized(self._buffers[name], wanted.nbytes), wanted.buffer, self._stream)
                 continue
-            target = wanted if wanted.flags.c_contiguous else np.empty(wanted.shape, wanted.dtype)
             if name in self._on_host:
                 copies.append((wanted, self._on_host[name]))
                 continue
+            target = self._target_of_copy(name, wanted)
             self._api.copy_to_host(self._buffers[name], target, self._stream)
             if target is not wanted:
                 copies.append((wanted, target))
         self._stream.synchronize()
         for wanted, source in copies:
             wanted[...] = source
+
+    def _staged(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return a copy that the device reads by itself; the value where all memory is alike."""
+        memory = self._memory_of_host(name, value.nbytes)
+        if memory is None:
+            return value
+        memory[:] = value.reshape(-1).view(np.uint8)
+        return memory
+
+    def _target_of_copy(self, name: str, wanted: np.ndarray) -> np.ndarray:
+        """Return where the device writes an output by itself."""
+        memory = self._memory_of_host(name, wanted.nbytes)
+        if memory is not None:
+            return memory.view(wanted.dtype).reshape(wanted.shape)
+        return wanted if wanted.flags.c_contiguous else np.empty(wanted.shape, wanted.dtype)
+
+    def _memory_of_host(self, name: str, nbytes: int) -> np.ndarray | None:
+        known = self._staging.get(name)
+        if known is None or known.nbytes < nbytes:
+            self._staging.pop(name, None)
+            known = staging(self._api, nbytes)
+            if known is None:
+                return None
+            self._staging[name] = known
+        return known[:nbytes]
 
     def _buffer(self, name: str, nbytes: int) -> DeviceBuffer:
         known = self._buffers.get(name)

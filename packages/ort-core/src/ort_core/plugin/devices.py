@@ -17,14 +17,16 @@ if TYPE_CHECKING:
         DeviceDirectory,
         Event,
         OrtDevice,
+        StagingApi,
         Stream,
         current,
+        staging,
     )
     from ort_core.tensors.device_array import DeviceArray
 
 __all__ = [
     "AdoptingApi", "CapturingStream", "CurrentApi", "Device", "DeviceApi", "DeviceArray", "DeviceBuffer",
-    "DeviceDirectory", "Event", "OrtDevice", "Stream", "current",
+    "DeviceDirectory", "Event", "OrtDevice", "StagingApi", "Stream", "current", "staging",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -32,7 +34,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
     {
         "ort_core.tensors.device": (
             "AdoptingApi", "CapturingStream", "CurrentApi", "Device", "DeviceApi", "DeviceBuffer", "DeviceDirectory",
-            "Event", "OrtDevice", "Stream", "current",
+            "Event", "OrtDevice", "StagingApi", "Stream", "current", "staging",
         ),
         "ort_core.tensors.device_array": ("DeviceArray",),
     },

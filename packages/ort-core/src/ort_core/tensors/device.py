@@ -240,9 +240,22 @@ class CurrentApi(DeviceApi, Protocol):
         """Return what makes the device the calling thread's current one, as long as it is entered."""
 
 
+@runtime_checkable
+class StagingApi(DeviceApi, Protocol):
+    """A device that copies from and to some memory of the host by itself; other memory takes a copy of its driver's."""
+
+    def staging(self, nbytes: int) -> np.ndarray:
+        """Return that many bytes of such memory; it is given back when nobody refers to it any more."""
+
+
 def current(api: DeviceApi) -> AbstractContextManager[object]:
     """Return what makes a device the calling thread's current one; nothing is done where its kind has none."""
     return api.current() if isinstance(api, CurrentApi) else nullcontext()
+
+
+def staging(api: DeviceApi, nbytes: int) -> np.ndarray | None:
+    """Return bytes of the host that a device copies from and to by itself; ``None`` where all memory is alike."""
+    return api.staging(nbytes) if isinstance(api, StagingApi) else None
 
 
 class DeviceDirectory:
