@@ -20,7 +20,7 @@ NORMS = frozenset(
         "GroupNormalization",
     }
 )  # fmt: skip
-_STEPS_TO_VALUES = frozenset({"Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul"})
+_STEPS_TO_VALUES = frozenset({"Slice", "Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul"})
 _MEANS = ("ReduceMean", "GlobalAveragePool")  # the second of TensorFlow's converter
 _STEPS_TO_ROOT = frozenset({"Add", "Cast"})
 _WIDTH = 60  # nodes between the matrices of an expert and the sum over experts, of the exports looked at, and more

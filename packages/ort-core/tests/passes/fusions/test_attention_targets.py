@@ -143,3 +143,40 @@ def test_heads_of_four_axes_may_have_values_of_another_size_than_keys() -> None:
 kt = Transpose <perm = [0,1,3,2]> (kh) m = MatMul(qh, kt) p = Softmax <axis = 3> (m) o = MatMul(p, vh) \
 t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge) }"
     assert "MultiHeadAttention" in ops_of(fires(_rule(MULTI_HEAD), body, sizes=SIZES))
+
+
+SUNK = SCORES.replace(
+    "p = Softmax <axis = 3> (b)",
+    "se = Expand(sinks, places) j = Concat <axis = -1> (b, se) l = ReduceMax <axes = [-1]> (j) d = Sub(j, l) "
+    "w = Softmax <axis = 3> (d) p = Slice(w, first, last, axis3)",
+)
+SINKS = (
+    "float[1,4,1,1] sinks = {0.5,-1,2,0.1}, int64[4] places = {2,1,3,1}, int64[1] first = {0}, int64[1] last = {-1}, \
+int64[1] axis3 = {3}"
+)
+
+
+def _sunk(scores: str = SUNK, sinks: str = SINKS) -> str:
+    return _model(f"{HEADS} {REPEATS} {scores}").replace("<int64[4] back", f"<{sinks}, int64[4] back")
+
+
+@pytest.mark.parametrize("is_shifted", [True, False])
+def test_sinks_beside_the_scores_become_an_input(is_shifted: bool) -> None:
+    scores = SUNK if is_shifted else SUNK.replace("Softmax <axis = 3> (d)", "Softmax <axis = 3> (j)")
+    node = _node(fires(_rule(MULTI_HEAD, GROUPED), _sunk(scores), sizes={"B": 2}), "GroupQueryAttention")
+    assert node.inputs[11].shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "because"),
+    [
+        ("last = {-1}", "last = {-2}", "something else than the last share"),
+        ("Sub(j, l)", "Add(j, l)", "not joined with one of each head"),
+    ],
+)  # fmt: skip
+def test_sinks_of_another_form_stay(old: str, new: str, because: str) -> None:
+    stays(_rule(MULTI_HEAD, GROUPED), _sunk().replace(old, new), because=because)
+
+
+def test_sinks_are_told_of_where_the_operator_asked_for_has_none() -> None:
+    stays(_rule(MULTI_HEAD), _sunk(), because="have sinks beside them")

@@ -5,8 +5,8 @@
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
 keys turned by one Transpose or by Reshape, Transpose, Reshape; batch and heads stacked to one axis, as older exports
-and nn.MultiheadAttention have them; masks of any shape that broadcasts, or a choice by a causal buffer; a cache in
-front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, which matters only in rows that a
+and nn.MultiheadAttention have them; masks of any shape that broadcasts, or a choice by a causal buffer; sinks
+beside the scores, whose shares are dropped; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, which matters only in rows that a
 mask of -inf hides whole. The projections stay matrix products. Sizes are proven by inferred types.
 """
 
@@ -35,7 +35,7 @@ from ort_core.passes.fusions.attention_mask import (
 )
 from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
 from ort_core.passes.fusions.attention_rows import above_lowest, refuse_hidden_rows, replace_hidden_rows
-from ort_core.passes.fusions.attention_scores import find_scores, stacked_behind, why_no_scores
+from ort_core.passes.fusions.attention_scores import find_scores, find_sunk_scores, stacked_behind, why_no_scores
 from ort_core.passes.fusions.attention_targets import AttentionTarget, grouped_attention, standard_attention
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
@@ -89,7 +89,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         weights = op("Softmax", var("masked_scores"), name="softmax")
         guarded = op("Where", op("IsNaN", weights), var("zero"), weights, name="guard")
         stacked = op("Reshape", one_of(guarded, weights), var("stack_shape"), name="stack")
-        return op("MatMul", one_of(guarded, weights, stacked), var("v"))
+        cut = op("Slice", weights, name="cut", more_inputs=True)
+        return op("MatMul", one_of(guarded, weights, stacked, cut), var("v"))
 
     def check(self, match: Match) -> AttentionParts | Rejection:
         """Find the parts and prove their sizes."""
@@ -99,6 +100,9 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         is_last = _is_last_axis(match.node("softmax"))
         if not is_last or (match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None):
             return Rejection("the softmax is not over the last axis", match.root)
+        if match.has_node("cut"):
+            sunk = find_sunk_scores(match["masked_scores"], match.node("cut"))
+            return sunk if isinstance(sunk, Rejection) else find_parts(match, sunk, self._targets)
         found = find_scores(match["masked_scores"])
         if found is not None and match.has_node("stack"):
             found = stacked_behind(found, match.node("stack"))
@@ -158,7 +162,7 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
         if bias is not None and any(mask.is_finite for mask in parts.masks):
             bias = above_lowest(patch, bias, place)
         return standard_attention(patch, (query, key, value, bias, *pasts), facts, presents)
-    return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts)
+    return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts, parts.sink)
 
 
 def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...], num_heads: int) -> Value | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from ort_core.ir.constants import Constant
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import depend_on
@@ -31,6 +32,7 @@ class AttentionParts:
     facts: AttentionFacts
     target: AttentionTarget = AttentionTarget.MULTI_HEAD
     hides_rows: bool = False
+    sink: Constant | None = None
 
     @property
     def uses_past(self) -> bool:
@@ -68,21 +70,27 @@ def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget
         query = Heads(q, None, None)
     read = (q, *(value for mask in masks for value in mask.read()))
     place = _Place(match, scores, targets, scores.factor * q_factor * keys[1], read)
-    if AttentionTarget.STANDARD in targets and match.opset() >= STANDARD_OPSET and place.scale > 0:
+    more = "have sinks beside them" if scores.sink is not None else "are capped by Tanh" if scores.softcap else ""
+    if (
+        scores.sink is None
+        and AttentionTarget.STANDARD in targets
+        and match.opset() >= STANDARD_OPSET
+        and place.scale > 0
+    ):
         return _standard(place, query, keys[0], value)
     if AttentionTarget.GROUPED in targets:
         grouped = _grouped(place, query, keys[0], value)
         if not isinstance(grouped, Rejection):
             return grouped
-        if scores.softcap:
+        if more:
             return grouped
     if AttentionTarget.MULTI_HEAD not in targets:
         return Rejection(
             f"the operator asked for needs opset {STANDARD_OPSET} and a positive scale; these are opset "
             f"{match.opset()} and {place.scale}", match.root,
         )  # fmt: skip
-    if scores.softcap:
-        return Rejection("the scores are capped by Tanh, for which MultiHeadAttention has no attribute", match.root)
+    if more:
+        return Rejection(f"the scores {more}, for which MultiHeadAttention has no attribute or input", match.root)
     key, value = _same_cache(match, keys[0], value, read)
     return _checked(place, query, key, value, AttentionTarget.MULTI_HEAD)
 
@@ -100,7 +108,7 @@ def _grouped(place: _Place, query: Heads, key: Heads, value: Heads) -> Attention
     match = place.match
     groups = find_groups(key, value, size_of_heads(query)[0] or 0)
     takes_past = AttentionTarget.GROUPED_PAST in place.targets
-    if groups is None and not place.scores.softcap and not takes_past:
+    if groups is None and not place.scores.softcap and place.scores.sink is None and not takes_past:
         return Rejection("each head of queries has its own keys", match.root)
     key, value = (key, value) if groups is None else (groups.key, groups.value)
     key, value = _same_cache(match, key, value, place.read)
@@ -124,7 +132,9 @@ def _checked(
         return refusal
     assert not isinstance(facts, Rejection)
     facts = replace(facts, softcap=scores.softcap)
-    return AttentionParts(query, key, value, scores.masks, scores.product.output, facts, target)
+    if scores.sink is not None and scores.sink.size != facts.num_heads:
+        return Rejection(f"there are {scores.sink.size} sinks for {facts.num_heads} heads", match.root)
+    return AttentionParts(query, key, value, scores.masks, scores.product.output, facts, target, sink=scores.sink)
 
 
 def _facts_of(

@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ort_core.frozen import frozen
+from ort_core.ir.constants import Constant
 from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
 from ort_core.passes.fusions.attention_mask import SWALLOWS_SCORES, Mask, find_choice
-from ort_core.passes.fusions.operands import dim, dtype_of, number_of, only_reader, same_dim
+from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, only_reader, same_dim
+from ort_core.rewrite.matcher import constant_of
 
 _ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
@@ -26,7 +29,8 @@ class Scores:
     """The product of queries and keys, what is done to it, and what says how batch and heads are stacked.
 
     ``fours`` have (batch, heads, …) of which a Reshape makes (batch * heads, …), or the other way round. With a
-    ``softcap`` the scores were ``softcap * Tanh(scores / softcap)`` before masks.
+    ``softcap`` the scores were ``softcap * Tanh(scores / softcap)`` before masks. A ``sink`` (1, heads, 1, 1) takes
+    part in the softmax as one more key of each head, and in nothing else.
     """
 
     product: Node
@@ -34,6 +38,7 @@ class Scores:
     masks: tuple[Mask, ...] = ()
     fours: tuple[Value, ...] = ()
     softcap: float = 0.0
+    sink: Constant | None = None
 
     def masked_by(self, mask: Mask, *fours: Value) -> Scores:
         """Return them with another mask."""
@@ -64,6 +69,32 @@ def find_scores(masked: Value) -> Scores | None:
     if value is masked:
         return _find_chosen(node) if node.op_type == "Where" else _find_added(node)
     return _scaled(_find_added(node), factor) if node.op_type == "Add" else None
+
+
+def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
+    """Return the scores beside which each head has one more, its sink, whose share the Slice ``cut`` drops."""
+    bounds = [integers_of(each) for each in cut.inputs[1:]]
+    if bounds not in ([(0,), (-1,), (axis,), *step] for axis in (3, -1) for step in ([], [(1,)])):
+        return Rejection("something else than the last share is cut off", cut)
+    shifted = producer_of(joined, "Sub")  # by the largest of a row, which changes no share
+    if shifted is not None:
+        largest = producer_of(shifted.inputs[1], "ReduceMax")
+        axes = None if largest is None else integers_of(largest.input(1)) or largest.ints_attribute("axes")
+        if largest is None or axes not in ((-1,), (3,)) or largest.inputs[0] is not shifted.inputs[0]:
+            return Rejection("the scores are not shifted by their largest", shifted)
+        joined = largest.inputs[0] or joined
+    concat = producer_of(joined, "Concat")
+    if concat is None or len(concat.inputs) != 2 or concat.int_attribute("axis", 0) not in (3, -1):
+        return Rejection("the scores are not joined with one of each head", cut)
+    inner, sinks = concat.inputs
+    expanded = producer_of(sinks, "Expand")
+    sink = constant_of(sinks if expanded is None else expanded.inputs[0])
+    if sink is None or len(sink.shape) != 4 or sink.shape[0] != 1 or sink.shape[2:] != (1, 1) or sink.size < 1:
+        return Rejection("the scores joined are not one constant of each head", concat)
+    found = None if inner is None else find_scores(inner)
+    if found is None or inner is None or inner.rank != 4 or found.sink is not None:
+        return Rejection(why_no_scores(joined if inner is None else inner), concat)
+    return replace(found, sink=sink)
 
 
 def _scaled(found: Scores | None, factor: float) -> Scores | None:

@@ -16,6 +16,7 @@ from enum import Enum
 
 import numpy as np
 
+from ort_core.ir.constants import Constant
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -115,13 +116,17 @@ def _length_of(heads: Heads) -> Size:
     return None if heads.split is None else dim(heads.split, 1)
 
 
-def grouped_attention(patch: GraphPatch, place: Node, given: Operands, facts: AttentionFacts) -> Node:
+def grouped_attention(
+    patch: GraphPatch, place: Node, given: Operands, facts: AttentionFacts, sink: Constant | None = None
+) -> Node:
     """Put a GroupQueryAttention there that sees what the bias lets it see; it always shows keys and values."""
     query, key, value, bias, *pasts = given
     lengths = _existing_lengths(place, query, pasts[0]) or _make_lengths(patch, query, pasts[0])
     inputs: list[Value | None] = [query, key, value, *pasts, *lengths]
-    if bias is not None:
+    if bias is not None or sink is not None:
         inputs += [None, None, None, bias]
+    if sink is not None:
+        inputs.append(patch.constant(sink.array().reshape(-1), "sinks"))
     attributes: dict[str, object] = {
         "num_heads": facts.num_heads, "kv_num_heads": facts.num_groups, "scale": facts.scale, "causal": 0,
     }  # fmt: skip
