@@ -79,6 +79,7 @@ def report_of(done: OptimizedProto) -> FusionReport:
     return FusionReport(fused, unfused, dict(done.counts), done.nodes_before, done.nodes_after)
 
 
+UNKNOWN = "no fusion knows this form"
 _OTHERS = frozenset({"MoE", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"})
 
 
@@ -90,8 +91,19 @@ def _attentions(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfu
             continue
         product = _product_behind(node, readers)
         if product is not None:
-            nodes = (node.name, product.name)
-            yield Unfused("attention", node.name, _reason(misses, nodes, ("Attention",)))
+            reason = _reason(misses, (node.name, product.name), ("Attention",)) or _why_unknown(node, product, readers)
+            yield Unfused("attention", node.name, reason)
+
+
+def _why_unknown(softmax: onnx.NodeProto, product: onnx.NodeProto, readers: Readers) -> str:
+    """Return what is not as fusions know it between a softmax and the product with values."""
+    if product.op_type != "MatMul":
+        return f"its product with values is {product.op_type} {product.name!r}: fusions know MatMul"
+    first = readers[softmax.output[0]]
+    between = next((each for each in first if each is not product), None)
+    if between is None:
+        return UNKNOWN
+    return f"{between.op_type} {between.name!r} reads the softmax, beside its product with values or in front of it"
 
 
 def _comes_from_product(node: onnx.NodeProto, makers: Makers) -> bool:
@@ -131,7 +143,11 @@ def _norms(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
                 break
             current = found
         if current.op_type in _MEANS:
-            yield Unfused("norm", node.name, _reason(misses, (node.name, current.name), ("Norm",)))
+            reason = _reason(misses, (node.name, current.name), ("Norm",))
+            has_epsilon = current.output[0] not in node.input
+            yield Unfused(
+                "norm", node.name, reason or (UNKNOWN if has_epsilon else "nothing is added to the mean square")
+            )
 
 
 def _rotations(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
@@ -141,7 +157,7 @@ def _rotations(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfus
         products = [makers[name] for name in node.input if name in makers and makers[name].op_type == "Mul"]
         turned = (makers.get(name) for each in products for name in each.input)
         if len(products) == 2 and any(each is not None and _is_quarter_turn(each, makers) for each in turned):
-            yield Unfused("rotation", node.name, _reason(misses, (node.name,), ("RotaryEmbedding",)))
+            yield Unfused("rotation", node.name, _reason(misses, (node.name,), ("RotaryEmbedding",)) or UNKNOWN)
 
 
 def _experts(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
@@ -153,7 +169,7 @@ def _experts(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused
         is_gathered = node.op_type in ("Gather", "GatherND") and node.input[0] in tables
         if is_gathered and any(each.op_type == "MatMul" for each in readers.get(node.output[0], [])):
             sums |= dict.fromkeys(_sum_behind(node, readers))
-    yield from (Unfused("experts", name, _reason(misses, (name,), ("Expert",))) for name in sums)
+    yield from (Unfused("experts", name, _reason(misses, (name,), ("Expert",)) or UNKNOWN) for name in sums)
 
 
 def _sum_behind(node: onnx.NodeProto, readers: Readers) -> Iterable[str]:
@@ -182,10 +198,8 @@ def _is_quarter_turn(node: onnx.NodeProto, makers: Makers) -> bool:
 
 
 def _reason(misses: Sequence[NearMiss], nodes: Sequence[str], passes: Sequence[str]) -> str:
-    """Return why the passes left it: at one of its nodes if that is known, else the first that nearly fired at all."""
+    """Return why the passes left it at one of its nodes, empty where none of them nearly fired there."""
     of_kind = [each for each in misses if any(word in each.pass_name for word in passes)]
     here = [each for each in of_kind if any(repr(name) in each.node for name in nodes if name)]
     whole = [each for each in here if each.fits]
-    for each in (*whole, *here):
-        return each.reason
-    return "no fusion knows this form"
+    return next((each.reason for each in (*whole, *here)), "")

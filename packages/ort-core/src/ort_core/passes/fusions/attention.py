@@ -5,9 +5,10 @@
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
 keys turned by one Transpose or by Reshape, Transpose, Reshape; batch and heads stacked to one axis, as older exports
-and nn.MultiheadAttention have them; masks of any shape that broadcasts, or a choice by a causal buffer; sinks
-beside the scores, whose shares are dropped; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, which matters only in rows that a
-mask of -inf hides whole. The projections stay matrix products. Sizes are proven by inferred types.
+and nn.MultiheadAttention have them; masks of any shape that broadcasts, or a choice by a causal buffer; sinks beside
+the scores, whose shares are dropped; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind
+the softmax, which matters only in rows that a mask of -inf hides whole. The projections stay matrix products. Sizes are
+proven by inferred types.
 """
 
 from __future__ import annotations

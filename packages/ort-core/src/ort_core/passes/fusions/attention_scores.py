@@ -74,7 +74,7 @@ def find_scores(masked: Value) -> Scores | None:
 def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
     """Return the scores beside which each head has one more, its sink, whose share the Slice ``cut`` drops."""
     bounds = [integers_of(each) for each in cut.inputs[1:]]
-    if bounds not in ([(0,), (-1,), (axis,), *step] for axis in (3, -1) for step in ([], [(1,)])):
+    if bounds[:2] != [(0,), (-1,)] or bounds[2:3] not in ([(3,)], [(-1,)]) or bounds[3:] not in ([], [(1,)]):
         return Rejection("something else than the last share is cut off", cut)
     shifted = producer_of(joined, "Sub")  # by the largest of a row, which changes no share
     if shifted is not None:
