@@ -198,7 +198,10 @@ def _files() -> tuple[Setting, ...]:
             "session.load_model_format", "ONNX", "Format of the file.", "a file's own bytes tell its format",
             ("ONNX", "ORT"),
         ),
-        _session("session.save_model_format", "ONNX", "Format of the saved model.", _ORT_FORMAT, ("ONNX", "ORT")),
+        _session(
+            "session.save_model_format", "ONNX", "Format of the saved model; by default that of its name.",
+            choices=("ONNX", "ORT"),
+        ),
         _session(f"{external}_file_name", "", "File beside the saved model that takes its weights."),
         _session(f"{external}_min_size_in_bytes", 0, "Smallest weight that goes to that file."),
         _session("session.model_external_initializers_file_folder_path", "", "Folder of external data."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper, parser
 
+from ort_core import errors
 from ort_core.onnx_io import save
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.session import InferenceSession
@@ -144,3 +146,42 @@ def softmax_from_axis_1(x: np.ndarray) -> np.ndarray:
     """Softmax before opset 13: over all axes from the given one on."""
     powers = np.exp(x.astype(np.float64))
     return (powers / powers.sum((1, 2), keepdims=True)).astype(np.float32)
+
+
+SMALL = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Neg(a) }'
+
+
+@pytest.mark.parametrize(
+    ("name", "format_asked", "is_ort"),
+    [("a.ort", None, True), ("a.onnx", "ORT", True), ("a.ort", "ONNX", False), ("a.onnx", None, False)],
+)
+def test_the_saved_format_is_the_one_asked_for_else_that_of_the_name(
+    tmp_path: Path, name: str, format_asked: str | None, is_ort: bool
+) -> None:
+    for engine in (onnxruntime, None):  # both decide alike
+        options = SessionOptions() if engine is None else engine.SessionOptions()
+        path = tmp_path / ("theirs_" if engine else "ours_") / name
+        path.parent.mkdir()
+        options.optimized_model_filepath = str(path)
+        if format_asked:
+            options.add_session_config_entry("session.save_model_format", format_asked)
+        if engine is not None:
+            options.log_severity_level = 4
+        model = parser.parse_model(SMALL).SerializeToString()
+        make = InferenceSession if engine is None else engine.InferenceSession
+        make(model, options, providers=["CPUExecutionProvider"])
+        assert (path.read_bytes()[4:8] == b"ORTM") is is_ort, path
+    x = np.array([[1, -2, 3, -4]], np.float32)
+    saved = path.read_bytes()
+    (found,) = onnxruntime.InferenceSession(saved, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    np.testing.assert_array_equal(found, -np.maximum(x, 0))
+
+
+def test_ort_format_without_its_writer_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ort_tools.ort_format_model", None)
+    options = SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "a.ort")
+    with pytest.raises(errors.NotImplemented, match="pip install ort-tools"):
+        InferenceSession(parser.parse_model(SMALL).SerializeToString(), options)
