@@ -180,3 +180,17 @@ def test_sinks_of_another_form_stay(old: str, new: str, because: str) -> None:
 
 def test_sinks_are_told_of_where_the_operator_asked_for_has_none() -> None:
     stays(_rule(MULTI_HEAD), _sunk(), because="have sinks beside them")
+
+
+@pytest.mark.parametrize(
+    ("targets", "operators"),
+    [
+        ((MULTI_HEAD,), {("com.microsoft", "MultiHeadAttention")}),
+        ((MULTI_HEAD, GROUPED, GROUPED_PAST),
+         {("com.microsoft", "MultiHeadAttention"), ("com.microsoft", "GroupQueryAttention")}),
+        ((STANDARD,), {("", "Attention")}),
+    ],
+)  # fmt: skip
+def test_the_rule_says_what_it_emits_for_its_targets(targets: tuple[AttentionTarget, ...], operators: set) -> None:
+    (rule,) = _rule(*targets).rules
+    assert set(rule.emits) == operators

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +36,12 @@ from ort_core.passes.fusions.attention_mask import (
 from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
 from ort_core.passes.fusions.attention_rows import above_lowest, refuse_hidden_rows, replace_hidden_rows
 from ort_core.passes.fusions.attention_scores import find_scores, find_sunk_scores, stacked_behind, why_no_scores
-from ort_core.passes.fusions.attention_targets import AttentionTarget, grouped_attention, standard_attention
+from ort_core.passes.fusions.attention_targets import (
+    AttentionTarget,
+    grouped_attention,
+    operators_of,
+    standard_attention,
+)
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
@@ -74,7 +78,6 @@ class AttentionFusion(RewriteRule[AttentionParts]):
     """
 
     name = "AttentionFusion"
-    emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "MultiHeadAttention"),)
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         super().__init__()
         self._allowed = allowed
         self._targets = frozenset(targets)
+        self.emits = operators_of(self._targets)  # type: ignore[misc]  # rules of one class, for several targets
 
     def build_pattern(self) -> Pattern:
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""

@@ -10,7 +10,7 @@ model's own mask as a bias: so it means what the model says, whatever the mask h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,6 +43,12 @@ class AttentionTarget(Enum):
     GROUPED = "GroupQueryAttention"
     GROUPED_PAST = "GroupQueryAttention with a past"
     STANDARD = "Attention"
+
+
+def operators_of(targets: Collection[AttentionTarget]) -> tuple[tuple[str, str], ...]:
+    """Return the (domain, op_type) that attentions become where these are the targets."""
+    found = {("" if each is AttentionTarget.STANDARD else ONNXRUNTIME, each.value.split()[0]) for each in targets}
+    return tuple(sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
