@@ -29,7 +29,7 @@ _DEPTH = 6  # nodes between a softmax and the product with values, of the export
 
 @dataclass(frozen=True, slots=True)
 class Unfused:
-    """An attention, a norm or a rotation that stays in pieces: the node at its heart, and the first reason."""
+    """An attention, a norm, a rotation or experts in pieces: the node at its heart, and the first reason."""
 
     kind: str
     node: str
@@ -57,7 +57,7 @@ class FusionReport:
         return sum(count for name, count in self.fused.items() if name in NORMS)
 
     def unfused_of(self, kind: str) -> tuple[Unfused, ...]:
-        """Return what stays in pieces of a kind: ``"attention"``, ``"norm"`` or ``"rotation"``."""
+        """Return what stays in pieces of a kind: ``"attention"``, ``"norm"``, ``"rotation"`` or ``"experts"``."""
         return tuple(each for each in self.unfused if each.kind == kind)
 
     def __str__(self) -> str:
