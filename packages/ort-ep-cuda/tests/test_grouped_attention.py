@@ -111,3 +111,46 @@ def test_a_length_beyond_the_cache_is_an_error(device):
         decoder.step(1, lengths=ROOM)
     with pytest.raises(InvalidArgument, match=TOO_LONG):
         decoder.step(1, lengths=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        ("k", (1, 2, 16), "key and value shall have same dim 1|do not belong together"),
+        ("past_key", (1, 2, 9, 8), "do not belong together"),
+        ("lengths", (2,), "seqlens_k has 2 elements, expected 1"),
+        ("cosines", (12, 4), "angles"),
+        ("cosines", (12, 5), "angles"),
+        ("bias", (1, 3, 1, 12), "attention_bias is"),
+        ("sink", (3,), "is not 4 numbers"),
+        ("total", 15, "total_sequence_length is 15"),
+        ("total", 0, "total_sequence_length is 0"),
+    ],
+)
+def test_inputs_that_do_not_belong_together_are_an_error(device, name, shape, words):
+    shapes = {
+        "q": (1, 1, 32), "k": (1, 1, 16), "v": (1, 1, 16), "past_key": (1, 2, 12, 8), "past_value": (1, 2, 12, 8),
+        "lengths": (1,), "total": (), "cosines": (12, 3), "sines": (12, 3), "bias": (1, 4, 1, 12), "sink": (4,),
+    }  # fmt: skip
+    feeds = {each: np.zeros(size, np.float32) for each, size in shapes.items()}
+    feeds["lengths"], feeds["total"] = np.array([3], np.int32), np.array(4, np.int32)
+    if name == "total":
+        feeds[name] = np.array(shape, np.int32)
+    elif name == "lengths":
+        feeds[name] = np.full(shape, 3, np.int32)
+    else:
+        feeds[name] = np.zeros(shape, np.float32)
+    types = {"lengths": "int32", "total": "int32"}
+
+    def open_axes(each: str) -> str:
+        axes = ",".join(f"{each}{axis}" for axis in range(len(shapes[each])))
+        return f"{types.get(each, 'float')}[{axes}]" if axes else types.get(each, "float")
+
+    inputs = ", ".join(f"{open_axes(each)} {each}" for each in shapes)
+    for fixed, text in (("q", "1,R,32"), ("k", "1,R,16"), ("v", "1,R,16")):
+        inputs = inputs.replace(f"float[{fixed}0,{fixed}1,{fixed}2]", f"float[{text}]")
+    session = session_of(f"""g ({inputs}) => (float[a,b,c] y, float[d,e,f,h] key, float[i,j,k1,l] value) {{
+        y, key, value = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1>(
+            q, k, v, past_key, past_value, lengths, total, cosines, sines, , bias, sink) }}""")
+    with pytest.raises(InvalidArgument, match=words):
+        session.run(None, feeds)

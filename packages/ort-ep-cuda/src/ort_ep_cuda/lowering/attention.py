@@ -148,6 +148,7 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
 
     The library does it in one call where it can; a kernel of ours does it for few rows, else products and a kernel.
     """
+    _check_sizes(facts, form)
     batch, heads, rows, _ = form.q.shape
     size = form.v.shape[3]
     shape = (batch, rows, heads, size) if is_merged else (batch, heads, rows, size)
@@ -171,6 +172,20 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
     multiply(facts, _grouped(facts, weights, shared), form.v, _grouped(facts, target, shared))
     if is_merged:
         facts.builder.stored(LazyTensor.of(target), out)
+
+
+def _check_sizes(facts: LoweredNode, form: AttentionForm) -> None:
+    """Raise ``InvalidArgument`` where operands do not belong together: kernels read what their sizes say."""
+    q, k, v = form.q.shape, form.k.shape, form.v.shape
+    fits = q[0] == k[0] == v[0] and k[1:3] == v[1:3] and q[3] == k[3] and k[1] and q[1] % k[1] == 0
+    sizes = form.mask.shape if form.mask is not None else ()
+    scores = form.scores[4 - len(sizes) :] if len(sizes) <= 4 else ()
+    fits_mask = len(sizes) <= 4 and all(size in (1, wanted) for size, wanted in zip(sizes, scores, strict=True))
+    if not (fits and fits_mask):
+        mask = f" and a mask {list(sizes)}" if form.mask is not None else ""
+        raise InvalidArgument(
+            f"{facts.node.describe()}: queries {list(q)}, keys {list(k)}, values {list(v)}{mask} do not belong together"
+        )
 
 
 def _has_few_rows(form: AttentionForm) -> bool:

@@ -21,7 +21,7 @@ from ort_ep_cuda.lowering.growing import larger, plain, smaller
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.views import Shape, TensorView
 from ort_ep_cuda.lowering.writer import (
     Worker,
     blocks_for,
@@ -41,7 +41,7 @@ _GENERATED = (
     AttentionFeature.NORMALIZED,
 )  # fmt: skip
 _TOTAL, _LENGTHS, _SEQUENCES = 6, 5, 16  # inputs
-TOO_LONG = "a length in seqlens_k is below 0, or beyond the rows of the present cache"
+TOO_LONG = "a length in seqlens_k is not one of the present cache, or a position is beyond the tables of angles"
 _WARPS = 8  # of one block
 
 
@@ -114,9 +114,11 @@ def _continued(
     past_key, past_value = (builder.dense(facts.value(index)) for index in (3, 4))
     total = facts.known(_TOTAL)
     assert total is not None, "the schema requires it"
+    longest = plain(total.reshape(-1)[0])
+    _check_sizes(facts, record, (q, k, v), (past_key, past_value), longest)
     if counts.size != q.shape[0]:
         raise InvalidArgument(f"{node.describe()}: seqlens_k has {counts.size} elements, expected {q.shape[0]}")
-    shape = (*k.shape[:2], larger(past_key.shape[2], plain(total.reshape(-1)[0])), q.shape[3])
+    shape = (*k.shape[:2], larger(past_key.shape[2], longest), q.shape[3])
     turned = builder.temporary(DataType.FLOAT if takes_few_rows(q, k, v, q.dtype) else q.dtype, q.shape)
     assert node.outputs[1] is not None, "refuse_grouped_attention was asked"
     assert node.outputs[2] is not None, "refuse_grouped_attention was asked"
@@ -138,6 +140,45 @@ def _heads(facts: LoweredNode, source: HeadSource) -> TensorView:
     batch, rows, columns = dense.shape
     shape, strides = (batch, source.heads, rows, source.size), (rows * columns, source.size, columns, 1)
     return TensorView(dense.buffer, dense.dtype, shape, strides, dense.offset + source.first)
+
+
+def _check_sizes(
+    facts: LoweredNode,
+    record: AttentionRecord,
+    news: tuple[TensorView, TensorView, TensorView],
+    pasts: tuple[TensorView, TensorView],
+    longest: int,
+) -> None:
+    """Raise ``InvalidArgument`` where inputs do not belong together: kernels read what their sizes say."""
+    (batch, heads, rows, size), (*_, groups_of_k, _, _), _ = (view.shape for view in news)
+    node, capacity = facts.node, pasts[0].shape[2]
+    wanted = (batch, groups_of_k, capacity, size)
+    if any(view.shape != wanted for view in pasts) or any(view.shape[::2] != (batch, rows) for view in news):
+        found = ", ".join(str(list(view.shape)) for view in (*news, *pasts))
+        raise InvalidArgument(f"{node.describe()}: queries, keys, values and caches {found} do not belong together")
+    if longest <= 0 or (longest > capacity and longest != capacity + rows):
+        raise InvalidArgument(
+            f"{node.describe()}: total_sequence_length is {int(longest)}, expected the past's {int(capacity)} rows and "
+            f"{int(rows)} new ones, or fewer rows than the past has"
+        )
+    bias = (1,) * 4 if record.mask is None else facts.tensor(record.mask).shape
+    if len(bias) != 4 or any(
+        found not in (1, wanted) for found, wanted in zip(bias, (batch, heads, rows), strict=False)
+    ):
+        raise InvalidArgument(
+            f"{node.describe()}: attention_bias is {list(bias)}, expected {[batch, heads, rows]} keys"
+        )
+    norms = () if record.norms is None else (record.norms.query, record.norms.key)
+    rotary = () if record.rotary is None else (record.rotary.cos, record.rotary.sin)
+    vectors = [*((index, size) for index in norms), *(() if record.sink is None else ((record.sink, heads),))]
+    for index, count in vectors:
+        if facts.tensor(index).shape != (count,):
+            raise InvalidArgument(f"{node.describe()}: input {index} is not {count} numbers")
+    tables = [facts.tensor(index).shape for index in rotary if index is not None]
+    if tables and (tables[0] != tables[1] or len(tables[0]) != 2 or 2 * tables[0][1] > size):
+        raise InvalidArgument(
+            f"{node.describe()}: angles {list(map(list, tables))} do not fit heads of {size} elements"
+        )
 
 
 def _columns_of(mask: TensorView, columns: int) -> TensorView:
@@ -219,7 +260,7 @@ def _continue_caches(
     q, k, _ = news
     batch, heads, rows, size = q.shape
     groups, length = k.shape[1], outs[1].shape[2]
-    tables, positions, pairs = _angles(facts, record.rotary, counts)
+    tables, positions, pairs = _angles(facts, record.rotary, (batch, rows))
     norms = record.norms
     weights = [] if norms is None else [facts.builder.dense(facts.value(k)) for k in (norms.query, norms.key)]
     epsilons = (0.0, 0.0) if norms is None else norms.epsilons
@@ -251,7 +292,7 @@ def _is_interleaved(record: AttentionRecord) -> bool:
 
 
 def _angles(
-    facts: LoweredNode, rotary: Rotary | None, counts: TensorView
+    facts: LoweredNode, rotary: Rotary | None, tokens: Shape
 ) -> tuple[tuple[TensorView, TensorView] | None, TensorView | None, int]:
     """Return cosines and sines, where positions are if they are given, and how many pairs of a head turn."""
     if rotary is None:
@@ -260,6 +301,8 @@ def _angles(
     assert rotary.sin is not None, "refuse_grouped_attention was asked"
     cosines, sines = (facts.builder.dense(facts.value(index)) for index in (rotary.cos, rotary.sin))
     positions = None if rotary.positions is None else facts.builder.dense(facts.value(rotary.positions))
+    if positions is not None and positions.shape != tokens:
+        positions = None  # as onnxruntime: those of other tokens are not read
     return (cosines, sines), positions, int(cosines.shape[1])
 
 
