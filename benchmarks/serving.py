@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -46,6 +47,7 @@ CASES = (  # a model, what its later open sizes become, and whether others run i
 CLIENTS = (1, 8, 64)
 HTTP_PORT, GRPC_PORT = 18000, 18001
 START_S = 120.0
+LONGEST_S = 10.0  # of one measurement: slow models need time for 64 clients, twice
 Row = dict[str, object]
 
 
@@ -208,15 +210,21 @@ def drive(
         script.write_text(
             f'local file = io.open("{content}", "rb")\nwrk.body = file:read("*a")\nwrk.method = "POST"\n{headers}'
         )
+        lasts = seconds
         for clients in CLIENTS:
             command = ["wrk", "-t1", f"-c{clients}", "--timeout", "60s", "--latency", "-s", str(script), address]
             subprocess.run([*command, "-d1s"], capture_output=True, check=True)  # shapes that joining brings
+            settle(process)
             before = processor_s(process)
-            found = subprocess.run([*command, f"-d{seconds:g}s"], capture_output=True, text=True, check=True).stdout
+            found = subprocess.run(
+                [*command, f"-d{math.ceil(lasts)}s"], capture_output=True, text=True, check=True
+            ).stdout
             spent = processor_s(process) - before
             if "Non-2xx" in found:
                 sys.exit(f"{server} refused requests:\n{found}")
+            settle(process)
             count = int(re.search(r"(\d+) requests in", found)[1])
+            lasts = min(max(seconds, 2 * CLIENTS[-1] * seconds / max(count, 1)) if clients == 1 else lasts, LONGEST_S)
             rows.add({
                 "kind": "rate", "case": case, "server": server, "clients": clients,
                 "per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", found)[1]),
@@ -224,6 +232,18 @@ def drive(
                 "p99_ms": milliseconds(re.search(r"99%\s+(\S+)", found)[1]),
                 "server_us": round(spent / max(count, 1) * 1e6),
             })  # fmt: skip
+
+
+def settle(process: psutil.Process) -> None:
+    """Wait until a server rests: it may still run what clients asked that have left."""
+    ends = time.monotonic() + LONGEST_S
+    before = processor_s(process)
+    while time.monotonic() < ends:
+        time.sleep(0.2)
+        now = processor_s(process)
+        if now - before < 0.05:
+            return
+        before = now
 
 
 def milliseconds(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -9,10 +10,13 @@ import httpx
 import numpy as np
 import pytest
 from serve_fixtures import DOUBLER, running_server, write_model
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
 from ort_serve.asgi import asgi_app
+from ort_serve.server_settings import ServerSettings
 from ort_serve.tracing import Tracing
 
 X = {"name": "x", "datatype": "FP32", "shape": [2, 4], "data": [1] * 8}
@@ -97,8 +101,6 @@ def test_the_access_log_has_one_line_of_json_for_every_request(tmp_path, caplog)
 
 
 def test_other_servers_may_hold_the_application(tmp_path):
-    import asyncio
-
     write_model(DOUBLER, tmp_path / "doubler" / "1" / "model.onnx")
     app = asgi_app(tmp_path)
 
@@ -118,8 +120,6 @@ def test_other_servers_may_hold_the_application(tmp_path):
 
 
 def test_the_application_begins_and_ends_with_its_server(tmp_path):
-    import asyncio
-
     messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     told: list[str] = []
 
@@ -132,3 +132,24 @@ def test_the_application_begins_and_ends_with_its_server(tmp_path):
     path = write_model(DOUBLER, tmp_path / "doubler.onnx")
     asyncio.run(asgi_app(path)({"type": "lifespan"}, receive, send))
     assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_all_addresses_are_there_where_the_application_is_mounted_in_another(tmp_path):
+    write_model(DOUBLER, tmp_path / "doubler" / "1" / "model.onnx")
+    app = asgi_app(tmp_path, ServerSettings(token="secret", shared_memory=False))
+    whole = Starlette(routes=[Mount("/ml/models", app=app)])
+    bearer = {"Authorization": "Bearer secret"}
+    body = {"inputs": [X]}
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(whole)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server/ml/models") as client:
+            assert (await client.get("/v2/health/ready")).status_code == 200, "open, as without a prefix"
+            assert (await client.get("/")).status_code == 200
+            assert (await client.post("/v2/models/doubler/infer", json=body)).status_code == 401
+            answer = await client.post("/v2/models/doubler/infer", json=body, headers=bearer)
+            assert answer.status_code == 200, answer.text
+            assert (await client.get("/v2/cudasharedmemory/status", headers=bearer)).json() == []
+        await app.close()
+
+    asyncio.run(ask())

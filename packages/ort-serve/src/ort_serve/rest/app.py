@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ort_serve import access_log
 from ort_serve.failures import ModelFailed, NotAllowed, NotFound, Unauthenticated
 from ort_serve.rest.infer import InferAddresses
+from ort_serve.rest.paths import path_within
 from ort_serve.rest.routes import build_routes, failure_response
 from ort_serve.server_state import ServerState
 
@@ -39,7 +40,7 @@ class _TokenCheck:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in _OPEN and not self._is_allowed(scope):
+        if scope["type"] == "http" and path_within(scope) not in _OPEN and not self._is_allowed(scope):
             response = failure_response(Unauthenticated("this server needs `Authorization: Bearer TOKEN`"))
             response.headers["WWW-Authenticate"] = "Bearer"
             await response(scope, receive, send)

@@ -16,6 +16,7 @@ from ort_serve.rest.answers import failure_answer
 from ort_serve.rest.body import compressed, read_body
 from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer
 from ort_serve.rest.encoding import encode_infer
+from ort_serve.rest.paths import path_within
 from ort_serve.scheduling.job import Job
 from ort_serve.server_state import ServerState
 
@@ -90,7 +91,7 @@ def _model_of(scope: Scope) -> tuple[str, str] | None:
     """Return the model and the version that an address of inference names; None for other addresses."""
     if scope["type"] != "http" or not scope["path"].endswith("/infer"):
         return None
-    parts = scope["path"].split("/")
+    parts = path_within(scope).split("/")
     if parts[:3] != ["", "v2", "models"] or not all(parts[3:]):
         return None
     if len(parts) == 5:

@@ -26,6 +26,7 @@ from ort_serve.rest.body import read_body
 from ort_serve.rest.decoding import read_json_object
 from ort_serve.rest.openapi import openapi_document
 from ort_serve.rest.page import PAGE
+from ort_serve.rest.paths import path_within
 from ort_serve.server_state import ServerState
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -225,7 +226,7 @@ def failure_response(failure: RequestFailure) -> Response:
 
 
 def _is_cuda(request: Request) -> bool:
-    return request.url.path.startswith("/v2/cuda")
+    return path_within(request.scope).startswith("/v2/cuda")
 
 
 def _json(found: dict[str, Any]) -> Response:
