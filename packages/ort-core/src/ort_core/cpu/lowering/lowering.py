@@ -331,6 +331,14 @@ class Lowering:
         """Return whether a node is one of the group."""
         return node in self._members
 
+    def close(self) -> None:
+        """Let go of all that was worked out on the way, weights above all: parts of a lowering refer to each other.
+
+        The program and the kernels stay. Who lowers calls it when that is done, or given up.
+        """
+        for each in (self._values, self._remembered, self._constants, self._arrays, self.quantized, self.row_major):
+            each.clear()
+
     # inside -----------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:

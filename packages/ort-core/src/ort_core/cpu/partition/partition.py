@@ -369,6 +369,8 @@ class CpuPartition(EagerPartition):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
             self._note_fault(group, lowering.node, error)
+        finally:
+            lowering.close()
         return None
 
     def _lower_node(self, lowering: Lowering, node: Node) -> None:

@@ -35,6 +35,7 @@ from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, cast, element
+from ort_core.plugin.memory import release_pages
 
 F32, I32 = DataType.FLOAT, DataType.INT32
 SUM = element(0, I32)  # stands for any expression where those are compared by structure
@@ -65,7 +66,12 @@ class IntegerWeights:
 
 
 def integer_weights(integers: np.ndarray, zero_points: np.ndarray) -> IntegerWeights:
-    """Return uint8 or int8 weights ``[out]...`` as signed bytes; zero points are one, or one for each output."""
+    """Return uint8 or int8 weights ``[out]...`` as signed bytes; zero points are one, or one for each output.
+
+    Bytes that are signed and shifted by nothing are the array given, which may lie in a file that is mapped.
+    """
+    if integers.dtype == np.int8 and not zero_points.any():
+        return IntegerWeights(integers, None)
     shape = (-1, *[1] * (integers.ndim - 1))
     zeros = np.broadcast_to(zero_points.reshape(-1).astype(np.int32), integers.shape[:1])
     shifted = integers.astype(np.int16) - zeros.reshape(shape).astype(np.int16)
@@ -206,6 +212,7 @@ class IntegerAnchor:
         )
         stored = F32 if spec.is_depthwise else DataType.INT8
         packed = lowering.constant_view(pack_weights(spec, self.weights, machine), stored)
+        release_pages(self.weights)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
             pointer(self.x), pointer(packed), pointer(target), *sizes, x[1], x[0], y[1], y[0], x[2], y[2],

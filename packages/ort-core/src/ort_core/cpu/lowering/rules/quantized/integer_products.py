@@ -215,7 +215,7 @@ def _constant_weights(
 
 def _weights(constant: QuantizedConstant, outputs_first: bool) -> IntegerWeights:
     integers = constant.integers if outputs_first else constant.integers.T
-    return integer_weights(np.ascontiguousarray(integers).reshape(*integers.shape, 1, 1), constant.zero_points)
+    return integer_weights(integers[:, :, None, None], constant.zero_points)
 
 
 def _anchor(

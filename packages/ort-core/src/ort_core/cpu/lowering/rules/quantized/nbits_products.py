@@ -26,6 +26,7 @@ from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
+from ort_core.plugin.memory import release_pages
 
 MAX_INPUTS = 4  # of an epilogue over many rows
 BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 for the left side
@@ -80,6 +81,7 @@ class NBitsAnchor:
         )  # fmt: skip
         stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, panel_multiple(machine))
         packed = lowering.constant_view(stream, DataType.INT32)
+        release_pages(known.words)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
             pointer(self.x), pointer(packed), pointer(target), *sizes, x[1] * 4, x[0] * 4, y[1], y[0], pitch, y[2],
