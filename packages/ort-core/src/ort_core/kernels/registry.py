@@ -131,6 +131,7 @@ def signature(function: KernelFunction) -> inspect.Signature:
     return inspect.signature(function)
 
 
+@functools.cache
 def attribute_names(function: KernelFunction) -> frozenset[str]:
     """Return the names of the attributes that a kernel takes (its keyword-only parameters but ``ctx``)."""
     parameters = signature(function).parameters.values()

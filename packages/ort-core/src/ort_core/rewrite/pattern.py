@@ -177,16 +177,25 @@ def leading_op_types(pattern: Pattern) -> frozenset[str]:
 
 def needed_op_types(pattern: Pattern) -> frozenset[frozenset[str]]:
     """Return sets of operators of which a graph must have one each for the pattern to match anywhere in it."""
-    return frozenset().union(*map(_needed, roots_of(pattern)))
+    known: dict[ValuePattern, frozenset[frozenset[str]]] = {}  # large patterns share parts many times over
+    return frozenset().union(*(_needed(root, known) for root in roots_of(pattern)))
 
 
-def _needed(pattern: ValuePattern) -> frozenset[frozenset[str]]:
+def _needed(pattern: ValuePattern, known: dict[ValuePattern, frozenset[frozenset[str]]]) -> frozenset[frozenset[str]]:
+    if pattern not in known:
+        known[pattern] = _found_needed(pattern, known)
+    return known[pattern]
+
+
+def _found_needed(
+    pattern: ValuePattern, known: dict[ValuePattern, frozenset[frozenset[str]]]
+) -> frozenset[frozenset[str]]:
     if isinstance(pattern, OpPattern):
-        return frozenset({frozenset(pattern.op_types)}).union(*map(_needed, pattern.inputs))
+        return frozenset({frozenset(pattern.op_types)}).union(*(_needed(each, known) for each in pattern.inputs))
     if isinstance(pattern, OutputPattern):
-        return _needed(pattern.producer)
+        return _needed(pattern.producer, known)
     if isinstance(pattern, OneOf) and pattern.alternatives:
-        shared = frozenset.intersection(*map(_needed, pattern.alternatives))
+        shared = frozenset.intersection(*(_needed(each, known) for each in pattern.alternatives))
         are_made = all(isinstance(each, OpPattern | OutputPattern) for each in pattern.alternatives)
         return shared | {_op_types(pattern)} if are_made else shared
     return frozenset()
