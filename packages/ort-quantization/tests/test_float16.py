@@ -251,6 +251,26 @@ def test_operators_of_a_model_alone_get_their_bodies() -> None:
     assert run(small, {"x": np.ones((1, 8), np.float16)})[0].dtype == np.float16
 
 
+@pytest.mark.parametrize("operator", ["QLinearSigmoid (q, s, z, s, z)", "QLinearConcat <axis = 0> (s, z, q, s, z)"])
+def test_integers_that_an_operator_of_microsoft_makes_stay_integers(operator: str) -> None:
+    """onnx infers no type of what such an operator makes, and a float among its inputs does not make it one."""
+    text = f"""<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+        g (float[N, 4] x) => (uint8[N, 4] y) <float s = {{0.02}}, uint8 z = {{3}}> {{
+        q = QuantizeLinear (x, s, z)
+        r = com.microsoft.{operator}
+        y = Identity (r)
+    }}"""
+    model = parser.parse_model(text)
+    feeds = {"x": np.random.default_rng(0).uniform(-1, 1, (3, 4)).astype(np.float32)}
+    halves = ours.convert_float_to_float16(model, keep_io_types=True)
+    [expected], [found] = (
+        onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+        for each in (model, halves)
+    )
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - expected).max() <= 1, "a step, which float16 moves"
+
+
 def test_what_is_out_of_reach_is_refused(tmp_path: Path) -> None:
     model = model_of(NETWORK)
     with pytest.raises(InvalidQuantization, match="begins"):

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, defs
 
+from ort_core.ops.contrib_schemas import find_contrib_schema
+
 _STRINGS: dict[int, str] = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
 _FIXED = "tensor(float)"
+_QGEMM_ZERO_POINT = 8  # the place of the input that says which integers it makes
+_NUMBERS = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
 _STASHED = {"LayerNormalization": (1, 2)}  # outputs in the type that the attribute stash_type names, float32 by default
 _FLOAT_INPUTS = {"GroupNorm": (1, 2), "SkipGroupNorm": (1, 2)}  # of com.microsoft: gamma and beta
 _FLOAT_ONLY = ("QLinear", "QAttention", "QGemm", "DynamicQuantize", "MatMulIntegerToFloat", "QEmbed", "QOrdered")
@@ -60,16 +64,34 @@ def output_type(node: NodeProto, place: int, opset: int, inputs: Mapping[int, in
         opset: of the node's domain.
         inputs: element types of the node's inputs by place.
     """
-    schema = _schema(node.op_type, node.domain, opset)
-    if schema is None or not schema.outputs:
+    given, made = _type_texts(node.op_type, node.domain, opset)
+    if not made:
         return TensorProto.FLOAT if TensorProto.FLOAT in inputs.values() else 0
-    kind = schema.outputs[min(place, len(schema.outputs) - 1)].type_str
-    if kind == _FIXED:
-        return TensorProto.FLOAT
-    for other, each in enumerate(schema.inputs):
-        if each.type_str == kind and other in inputs:
+    if node.op_type == "QGemm":  # its schema ties the output to no input
+        return inputs.get(_QGEMM_ZERO_POINT, TensorProto.FLOAT)
+    kind = made[min(place, len(made) - 1)]
+    if kind in _NUMBERS:
+        return _NUMBERS[kind]
+    for other in sorted(inputs):
+        if given and given[min(other, len(given) - 1)] == kind:
             return inputs[other]
     return 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _type_texts(op_type: str, domain: str, opset: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the types or type variables of an operator's inputs and of its outputs; nothing of an unknown one."""
+    schema = _schema(op_type, domain, opset)
+    if schema is not None:
+        return tuple(each.type_str for each in schema.inputs), tuple(each.type_str for each in schema.outputs)
+    contrib = find_contrib_schema("" if domain == "ai.onnx" else domain, op_type, opset)
+    if contrib is None:
+        return (), ()
+    only = {name: next(iter(texts)) for name, texts in contrib.type_constraints.items() if len(texts) == 1}
+    inputs, outputs = (
+        tuple(only.get(p.type_text, p.type_text) for p in ps) for ps in (contrib.inputs, contrib.outputs)
+    )
+    return inputs, outputs
 
 
 def _schema(op_type: str, domain: str, opset: int) -> defs.OpSchema | None:
