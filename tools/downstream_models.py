@@ -96,4 +96,60 @@ import onnxslim
 small = onnxslim.slim(network(), model_check=True, model_check_inputs=["x:2,3,16,16"])
 result = {"operators": [node.op_type for node in small.graph.node]}
 """,
+    "arabic-name-romanizer": """
+from arabic_name_romanizer import transliterate
+names = ["\u062e\u0631\u062e\u0628\u0648\u0634 \u0632\u063a\u0644\u0648\u0637", "\u0645\u062d\u0645\u062f",
+         "\u0642\u0634\u0637\u0628\u064a\u0634 \u0637\u0645\u0644\u0648\u062e"]
+result = {name: [[each.text, float(each.score)] for each in transliterate(name, top_k=3)] for name in names}
+""",
+    "brainmaze-eeg-models": """
+import numpy as np
+from brainmaze_eeg_models.seizure import predict_channel_seizure_probability
+from brainmaze_eeg_models.spindles import SpindleDetector
+fs, random = 250, np.random.default_rng(9)
+t = np.arange(320 * fs) / fs
+x = 20 * random.standard_normal(t.size) + 60 * np.sin(2 * np.pi * 13 * t) * (np.abs(t % 7 - 3) < 0.5)
+x += 200 * np.sign(np.sin(2 * np.pi * 3 * t)) * (t > 250)
+_, chance = predict_channel_seizure_probability(x, fs, model="modelA")
+found = SpindleDetector("eeg", device="cpu").detect(x, fs)
+result = {"seizure": np.nan_to_num(chance), "spindles": np.asarray(found.to_array(), float)}
+""",
+    "caustic-nmr": """
+import numpy as np, tempfile
+from importlib import resources
+from caustic import predict_shifts_onnx
+residues, lines, n = ["ALA", "GLY", "SER", "LEU", "VAL", "LYS", "THR", "ALA", "GLU", "GLY"], [], 0
+backbone = {"N": (0.55, 1.36, -1.5), "CA": (0.8, 2.1, -0.3), "C": (0.4, 1.5, 1.0), "O": (0.3, 2.2, 2.0),
+            "CB": (2.3, 2.4, -0.3)}
+line = "ATOM  %5d  %-3s %3s A%4d    %8.3f%8.3f%8.3f  1.00 20.00           %s"
+for number, name in enumerate(residues):
+    turn, rise = np.radians(100 * number), 1.5 * number
+    for atom, (x, y, z) in backbone.items():
+        if name == "GLY" and atom == "CB":
+            continue
+        n += 1
+        place = x * np.cos(turn) - y * np.sin(turn), x * np.sin(turn) + y * np.cos(turn), z + rise
+        lines.append(line % (n, atom, name, number + 1, *place, atom[0]))
+with tempfile.NamedTemporaryFile("w", suffix=".pdb", delete=False) as file:
+    file.write("\\n".join([*lines, "TER", "END", ""]))
+with resources.as_file(resources.files("caustic.data") / "best_v2_carbons.onnx") as model:
+    found = predict_shifts_onnx(file.name, str(model))
+result = {f"{kind}/{atom}": np.nan_to_num(values)
+          for kind in ("mean", "std") for atom, values in getattr(found, kind).items()}
+""",
+    "capspot": SCENE
+    + """
+import io
+from importlib import resources
+from PIL import Image
+from CapSpot import image_matcher
+folder = resources.files("CapSpot") / "models"
+detector = image_matcher.DetectModel(str(folder / "det_model.onnx"))
+other = image_matcher.ONNXModel(str(folder / "sim_model.onnx"))
+image = Image.fromarray(scene())
+crops = [image.crop((80 * k, 40, 80 * k + 70, 120)) for k in range(3)]
+result = {f"alike {k}": other.detect_image(crops[0], each) for k, each in enumerate(crops)}
+picture, _ = detector.preproc(np.asarray(image)[:, :, ::-1], (416, 416))
+result["found"] = detector.session.run(None, {detector.session.get_inputs()[0].name: picture[None]})
+""",
 }

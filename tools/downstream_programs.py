@@ -213,4 +213,4 @@ attempt("quantizer", quantized)
     **TOOLS,
     **MODELS,
 }
-WITH_TORCH = ("silero-vad", "optimum", *TORCH_TOOLS)  # gigabytes of wheels: a session of its own
+WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", *TORCH_TOOLS)  # gigabytes of wheels: a session of its own
