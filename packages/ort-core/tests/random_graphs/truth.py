@@ -124,6 +124,7 @@ ROUNDS_INSIDE = frozenset(
         "LinearClassifier",
         "QLinearSoftmax",
         "QMoE",
+        "DynamicQuantizeLSTM",
     ]
 )
 """Operators whose float results hang on decisions inside: a decision on a last bit shows as a leap of the twins."""

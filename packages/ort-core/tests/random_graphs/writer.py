@@ -21,7 +21,7 @@ from random_graphs.element_types import ElementType
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8, 8, 15, 16, 17, 31, 32, 33)
-OPSETS = (13, 15, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)
+OPSETS = (13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)
 MOST_ELEMENTS = 12_000
 INPUT_TYPES = (*[et.F32] * 12, et.F64, et.F16, et.F16, et.BF16, et.I64, et.I64, et.I32, et.U8, et.I8, et.BOOL)
 CUSTOM_DOMAIN = "test.random"
