@@ -98,7 +98,7 @@ def test_a_link_of_the_folder_alone_opens_no_other(tmp_path: Path) -> None:
 def one_node(opset: int, domain: str = "", op_type: str = "Relu", inputs: int = 1, **attributes: object) -> bytes:
     names = [f"x{index}" for index in range(inputs)]
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3] if name != "x0" else [2, 3]) for name in names]
-    node = helper.make_node(op_type, names, ["y"], domain=domain if domain in NEWEST else "", **attributes)
+    node = helper.make_node(op_type, names, ["y"], domain="" if op_type == "Relu" else domain, **attributes)
     graph = helper.make_graph([node], "one", infos, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
     imports = [helper.make_opsetid(domain, opset), *([helper.make_opsetid("", 17)] if domain else [])]
     return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
@@ -183,3 +183,14 @@ def test_names_that_begin_with_two_underscores_are_notes_of_tools(domain: str, o
         for engine in (onnxruntime, ort)
     )
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", b"123456789012"])
+def test_raw_data_of_another_length_fails_as_in_onnxruntime(content: bytes) -> None:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], raw_data=content)
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "raw", [], [made], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    for engine, refusal in ((ort, Fail), (onnxruntime, onnxruntime_errors.Fail)):
+        with pytest.raises(refusal):
+            engine.InferenceSession(model, providers=["CPUExecutionProvider"])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from ort_core.errors import InvalidGraph
+from ort_core.errors import InvalidGraph, MalformedGraph
 from ort_core.ir.attributes import SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.types import DataType
@@ -136,7 +136,7 @@ def _check_stored_size(proto: onnx.TensorProto, dtype: DataType, shape: tuple[in
     else:
         found, expected, unit = len(_field(proto, dtype)), _field_length(dtype, size), "stored elements"
     if found != expected:
-        raise InvalidGraph(
+        raise MalformedGraph(
             f"tensor {proto.name!r} of type {dtype.text} and shape {list(shape)} needs {expected} {unit}, found {found}"
         )
 
