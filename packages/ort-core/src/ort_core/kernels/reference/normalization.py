@@ -311,6 +311,7 @@ def lrn(x: np.ndarray, *, alpha: float = 1e-4, beta: float = 0.75, bias: float =
 
 
 @kernel("MeanVarianceNormalization", until=8)
+@np.errstate(all="ignore")  # what is not finite
 def mean_variance_normalization_over_channels(
     x: np.ndarray, *, across_channels: int = 0, normalize_variance: int = 1
 ) -> np.ndarray:
@@ -328,6 +329,7 @@ def mean_variance_normalization_over_channels(
 
 
 @kernel("MeanVarianceNormalization", since=9)
+@np.errstate(all="ignore")  # what is not finite
 def mean_variance_normalization(x: np.ndarray, *, axes: tuple[int, ...] = (0, 2, 3)) -> np.ndarray:
     """Subtract the mean over ``axes`` and divide by the deviation, kept from zero by 1e-9."""
     wide = widen(x)
