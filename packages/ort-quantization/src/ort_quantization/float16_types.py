@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, defs
 
-from ort_core.ops.contrib_schemas import find_contrib_schema
+from ort_core.model_types import find_operator
 
 _STRINGS: dict[int, str] = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
 _FIXED = "tensor(float)"
@@ -84,7 +84,7 @@ def _type_texts(op_type: str, domain: str, opset: int) -> tuple[tuple[str, ...],
     schema = _schema(op_type, domain, opset)
     if schema is not None:
         return tuple(each.type_str for each in schema.inputs), tuple(each.type_str for each in schema.outputs)
-    contrib = find_contrib_schema("" if domain == "ai.onnx" else domain, op_type, opset)
+    contrib = find_operator("" if domain == "ai.onnx" else domain, op_type, opset)
     if contrib is None:
         return (), ()
     only = {name: next(iter(texts)) for name, texts in contrib.type_constraints.items() if len(texts) == 1}
