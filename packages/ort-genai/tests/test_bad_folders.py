@@ -77,3 +77,24 @@ def test_other_folders_are_refused(tmp_path):
     (source / "tokenizer.json").unlink()
     with pytest.raises(InvalidModelFolder, match=r"no tokenizer\.json"):
         build(source, tmp_path / "out")
+
+
+def test_broken_safetensors_are_refused_in_a_sentence(tmp_path):
+    source = write_checkpoint(tmp_path / "source", "llama")
+    file = source / "model.safetensors"
+    whole, random = file.read_bytes(), np.random.default_rng(6)
+    head = 8 + int.from_bytes(whole[:8], "little")
+    texts = []
+    for number in range(40):
+        data = bytearray(whole[: int(random.integers(0, len(whole)))] if number % 4 == 0 else whole)
+        for _ in range(int(random.integers(1, 6)) if number % 4 else 0):
+            data[int(random.integers(0, 8 if number % 4 == 1 else min(len(data), head)))] = int(random.integers(0, 256))
+        file.write_bytes(data)
+        try:
+            build(source, tmp_path / f"out{number}", BuildOptions(Precision.FP32))
+        except InvalidModelFolder as error:
+            texts.append(str(error))
+    # what ends early, or has a head of another length, is among them; a changed letter may be nobody's fault to see
+    assert len(texts) >= 20
+    assert min(len(text) for text in texts) > 20
+    assert len(list(tmp_path.glob("out*"))) == 40 - len(texts)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from genai_tiny_models import PROMPTS, configuration, write_checkpoint
 from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import quantize
+from gguf.constants import GGML_QUANT_SIZES
+from gguf.quants import dequantize, quantize
 from safetensors.numpy import load_file
 from test_build import EXPECTED, greedy
 from tokenizers import Tokenizer
@@ -17,6 +18,7 @@ import ort_core
 from ort_genai.builder.build import BuildOptions, build
 from ort_genai.builder.precision_names import Method, Precision
 from ort_genai.errors import InvalidModelFolder
+from ort_quantization.matmul_nbits_rounding import real_zero_points
 
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 _PARTS = {
@@ -133,18 +135,50 @@ def test_a_table_that_scales_rotations_is_taken(tmp_path):
             build(write_gguf(tmp_path, "llama3", "llama", factors=wrong), tmp_path / "other")
 
 
-def test_four_bits_keep_the_values_of_a_file_that_has_four_bits(tmp_path):
+@pytest.mark.parametrize(
+    ("form", "precision"),
+    [("Q4_1", Precision.INT4), ("Q4_0", Precision.INT4), ("Q4_0", Precision.INT8), ("Q8_0", Precision.INT8)],
+)
+def test_numbers_keep_the_values_of_a_file_that_has_such_numbers(tmp_path, form, precision):
+    file = write_gguf(tmp_path, "llama", "llama", GGMLQuantizationType[form])
+    logits = {}
+    for name, options in (
+        ("floats", BuildOptions(Precision.FP32)), ("kept", BuildOptions(precision, accuracy_level=0, head_bits=0)),
+    ):  # fmt: skip
+        build(file, tmp_path / name, options)
+        logits[name] = greedy(ort_core.InferenceSession(tmp_path / name / "model.onnx"), PROMPTS[2], 1)[1]
+    assert np.abs(logits["kept"] - logits["floats"]).max() < 1e-3 * np.abs(logits["floats"]).max()
+
+
+def test_four_bits_with_whole_zero_points_do_not_keep_them(tmp_path):
     file = write_gguf(tmp_path, "llama", "llama", GGMLQuantizationType.Q4_1)
     logits = {}
     for name, options in (
-        ("floats", BuildOptions(Precision.FP32)), ("real", BuildOptions(accuracy_level=0, head_bits=0)),
+        ("floats", BuildOptions(Precision.FP32)),
         ("whole", BuildOptions(accuracy_level=0, head_bits=0, method=Method.DEFAULT)),
     ):  # fmt: skip
         build(file, tmp_path / name, options)
         logits[name] = greedy(ort_core.InferenceSession(tmp_path / name / "model.onnx"), PROMPTS[2], 1)[1]
-    spread = np.abs(logits["floats"]).max()
-    assert np.abs(logits["real"] - logits["floats"]).max() < 1e-3 * spread
-    assert np.abs(logits["whole"] - logits["floats"]).max() > 1e-2 * spread
+    assert np.abs(logits["whole"] - logits["floats"]).max() > 1e-2 * np.abs(logits["floats"]).max()
+
+
+@pytest.mark.parametrize("form", ["Q4_K", "Q2_K"])
+def test_numbers_of_k_quants_come_back_as_they_were(form):
+    kind = GGMLQuantizationType[form]
+    size = GGML_QUANT_SIZES[kind][1]
+    random = np.random.default_rng(3)
+    data = random.integers(0, 256, (64, 2 * size), np.uint8)
+    places = (
+        (0, 2) if form == "Q4_K" else (size - 4, size - 2)
+    )  # two float16 of each block: steps of scales and offsets
+    for start in (0, size):
+        for place in places:
+            halves = random.uniform(0.01, 0.02, (64, 1)).astype(np.float16)
+            data[:, start + place : start + place + 2] = halves.view(np.uint8)
+    values = dequantize(data, kind).astype(np.float32)
+    block = 32 if form == "Q4_K" else 16
+    found = real_zero_points(np.ascontiguousarray(values.T), 4, block).dequantized().T
+    assert np.abs(found - values).max() < 1e-5 * np.abs(values).max()
 
 
 def test_norms_with_an_offset_are_taken_as_the_file_holds_them(tmp_path):

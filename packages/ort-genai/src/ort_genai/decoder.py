@@ -15,6 +15,7 @@ from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import FLOATS
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.mask_use import takes_lengths_alone
+from ort_genai.session_options import session_options
 from ort_genai.token_table import TokenTable, texts_of
 
 Array = np.ndarray
@@ -50,7 +51,8 @@ class Decoder:
         if file not in config.model_data and not path.is_file():
             raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names, is not there")
         self._model: Path | bytes = config.model_data.get(file, path)
-        self.session = ort_core.InferenceSession(self._model, providers=config.providers)
+        options = session_options(stated.get("session_options"))
+        self.session = ort_core.InferenceSession(self._model, options, providers=config.providers)
         self._inputs = {each.name: each for each in self.session.get_inputs()}
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         embeds = inputs.get("inputs_embeds", "inputs_embeds")

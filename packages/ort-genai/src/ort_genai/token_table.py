@@ -11,6 +11,7 @@ from ort_genai.configuration import Config
 from ort_genai.element_types import FLOATS
 from ort_genai.errors import InvalidModelFolder
 from ort_genai.row_inputs import RowInputs
+from ort_genai.session_options import session_options
 
 Array = np.ndarray
 
@@ -70,7 +71,8 @@ def open_part(config: Config, stated: Mapping[str, object], part: str) -> ort_co
     path = config.folder / file
     if file not in config.model_data and not path.is_file():
         raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names for its {part}, is not there")
-    return ort_core.InferenceSession(config.model_data.get(file, path), providers=config.providers)
+    options = session_options(stated.get("session_options"))
+    return ort_core.InferenceSession(config.model_data.get(file, path), options, providers=config.providers)
 
 
 def texts_of(stated: Mapping[str, object], side: str) -> dict[str, str]:

@@ -19,7 +19,15 @@ from ort_core.plugin.kernels import (
     quantize_qdq_matmul_2bits,
     quantize_qdq_matmul_4bits,
 )
-from ort_quantization.matmul_nbits_blocks import Array, LinearBlocks, Numbers, PackedBlocks, columns_in_blocks
+from ort_quantization.matmul_nbits_blocks import (
+    Array,
+    LinearBlocks,
+    Numbers,
+    PackedBlocks,
+    columns_in_blocks,
+    packed_blocks,
+)
+from ort_quantization.matmul_nbits_grids import find_grids, has_symmetric_grid
 
 _NATIVE = {2: quantize_matmul_2bits, 4: quantize_matmul_4bits, 8: quantize_matmul_8bits}
 _NATIVE_LINEAR = {2: quantize_qdq_matmul_2bits, 4: quantize_qdq_matmul_4bits}
@@ -76,7 +84,7 @@ def real_zero_points(weight: Array, bits: int, block_size: int) -> Numbers:
     """Return numbers with zero points that are floats: a block's least value is number 0, its greatest the last.
 
     Scales and zero points are then those with the least squares for these numbers, where that is nearer. What was
-    quantized so before comes back as it was.
+    quantized before, in blocks that hold these, comes back as it was: its numbers are on a grid, and the grid is found.
     """
     top = (1 << bits) - 1
 
@@ -91,9 +99,29 @@ def real_zero_points(weight: Array, bits: int, block_size: int) -> Numbers:
         errors = [np.sum((s * numbers + m - values) ** 2, axis=-1, keepdims=True) for s, m in (fitted, (scale, least))]
         is_nearer = (errors[0] < errors[1]) & (fitted[0] > 0)
         scale, least = np.where(is_nearer, fitted[0], scale), np.where(is_nearer, fitted[1], least)
+        grids = find_grids(values, scale, least, top)
+        if grids[0] is not scale:
+            scale, least = grids
+            numbers = np.clip(np.round((values - least) / scale), 0, top)
         return numbers.astype(np.uint8), scale, -least / scale
 
     return _by_groups(weight, bits, block_size, method)
+
+
+def symmetric_bytes(weight: Array, block_size: int) -> PackedBlocks:
+    """Return blocks of 8 bits without zero points: onnxruntime's, but of what was quantized so before its own.
+
+    Q8_0's greatest value is number 127, onnxruntime's is 128.
+    """
+    if not has_symmetric_grid(columns_in_blocks(weight, block_size).astype(np.float32)):
+        return native_blocks(weight, 8, block_size, True)
+
+    def method(blocks: Array) -> tuple[Array, Array, Array | None]:
+        peak = np.abs(blocks).max(axis=-1, keepdims=True).astype(np.float32)
+        scale = np.where(peak > 0, peak / np.float32(127), np.float32(1))
+        return (np.round(blocks / scale) + 128).astype(np.uint8), scale, None
+
+    return packed_blocks(_by_groups(weight, 8, block_size, method))
 
 
 def k_quant(weight: Array, bits: int, block_size: int) -> Numbers:

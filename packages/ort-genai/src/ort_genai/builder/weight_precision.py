@@ -10,7 +10,13 @@ import numpy as np
 from ort_genai.builder.graph_writer import CONTRIB, GraphWriter
 from ort_genai.builder.precision_names import Method, Precision
 from ort_quantization.matmul_nbits_blocks import PackedBlocks, packed_blocks
-from ort_quantization.matmul_nbits_rounding import k_quant, native_blocks, real_zero_points, round_to_nearest
+from ort_quantization.matmul_nbits_rounding import (
+    k_quant,
+    native_blocks,
+    real_zero_points,
+    round_to_nearest,
+    symmetric_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class WeightFormat:
     def quantized(self, weight: np.ndarray) -> PackedBlocks:
         """Return numbers of a weight (K, N)."""
         if self.bits == 8:  # 256 numbers leave nothing that a search, or a zero point, would gain
-            return native_blocks(weight, 8, self.block_size, True)
+            return symmetric_bytes(weight, self.block_size)
         if self.method is Method.REAL and not self.is_symmetric:
             return packed_blocks(real_zero_points(weight, self.bits, self.block_size))
         if self.method in (Method.DEFAULT, Method.REAL):
