@@ -150,7 +150,8 @@ def test_the_optimizer_has_onnxruntimes_functions_defaults_and_model_types():
     assert {key: (made.__name__, *rest) for key, (made, *rest) in ours.MODEL_TYPES.items()} == facts
 
 
-OWN_OPTIONS = {"use_standard_operators"}  # beyond onnxruntime's: off unless it is asked for
+OWN_OPTIONS = {"use_standard_operators", "enable_experts"}  # beyond onnxruntime's, which has no fusion of experts
+OWN_FLAGS = {"use_standard_operators", "disable_experts"}
 
 
 def test_options_of_each_model_type_are_onnxruntimes():
@@ -171,7 +172,7 @@ def test_flags_of_the_command_line_switch_what_onnxruntimes_switch(model_type):
     for parser, module in zip(parsers, (ours, other), strict=True):
         module.FusionOptions.add_arguments(parser)
     flags = [action.option_strings[0] for action in parsers[1]._actions if action.dest != "help"]
-    ours_too = [action for action in parsers[0]._actions if action.dest not in {"help", *OWN_OPTIONS}]
+    ours_too = [action for action in parsers[0]._actions if action.dest not in {"help", *OWN_FLAGS}]
     assert flags == [action.option_strings[0] for action in ours_too]
     for flag in flags:
         parsed = [parser.parse_args([flag]) for parser in parsers]
