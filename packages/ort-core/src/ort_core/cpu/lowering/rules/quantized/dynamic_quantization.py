@@ -10,17 +10,20 @@ from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, count_of
+from ort_core.cpu.lowering.views import View, count_of, ordered_strides
 from ort_core.plugin.ir import DataType, Node, Value, ceil_div
 from ort_core.plugin.loops import cast, unary
 
 
 def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
-    """Two steps for the scale and the zero point; the quantization itself stays pending."""
+    """Two steps for the scale and the zero point; the quantization itself stays pending.
+
+    A range is that of all elements in whatever order they lie: images between convolutions stay channels-last.
+    """
     value = node.input(0)
     if value is None or tensor_type(value)[0] is not F32:
         raise NotLowered("only float32 is quantized natively")
-    x = lowering.contiguous(value)
+    x = _without_gaps(lowering, value)
     scale, zero = (
         _result(lowering, output, dtype) for output, dtype in zip(node.outputs[1:3], (F32, DataType.UINT8), strict=True)
     )
@@ -50,7 +53,7 @@ def dynamically_quantized(x: View, grid: DynamicGrid) -> PendingElementwise:
 
 
 def emit_dynamic_grid(lowering: Lowering, node: Node, x: View, grid: DynamicGrid) -> None:
-    """Write the steps that find the grid of a contiguous float32 tensor."""
+    """Write the steps that find the grid of a float32 tensor that fills memory without gaps."""
     count = count_of(x.shape)
     ranges = lowering.new_view(F32, (ceil_div(count, BLOCK) * 2,))
     name, function = block_ranges_kernel(lowering.target)
@@ -62,6 +65,12 @@ def emit_dynamic_grid(lowering: Lowering, node: Node, x: View, grid: DynamicGrid
     words = (pointer(ranges), pointer(grid.scale), pointer(grid.zero_point), count)
     writes = (grid.scale.buffer, grid.zero_point.buffer)
     lowering.emit(KernelText(name, function), words, (ranges.buffer,), writes, 1, (node,))
+
+
+def _without_gaps(lowering: Lowering, value: Value) -> View:
+    view = lowering.view(value)
+    is_ordered = bool(view.order) and view.strides == ordered_strides(view.shape, view.order)
+    return view if is_ordered else lowering.contiguous(value)
 
 
 def _result(lowering: Lowering, output: Value | None, dtype: DataType) -> View:
