@@ -80,13 +80,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]  # it has one
     parser.add_argument("--results", type=Path, help="file that rows are added to")
     parser.add_argument("--counts", type=int, nargs="+", default=[16, 64, 128, 1000])
-    parser.add_argument("--methods", nargs="+", default=["float", "MinMax", "Percentile", "Entropy"])
+    parser.add_argument("--methods", nargs="+", default=["float", "MinMax", "Percentile", "Entropy", "Distribution"])
     parser.add_argument("--limit", type=int, default=128, help="samples that onnxruntime's tool is given at most")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
         engine, method, count, folder = asked.one
-        sys.stdout.write(json.dumps(measured(engine, method, int(count), Path(folder))))
+        sys.stdout.write("\n" + json.dumps(measured(engine, method, int(count), Path(folder))))
         return
     with tempfile.TemporaryDirectory() as scratch:
         onnx.save(network(), Path(scratch) / "float.onnx")
@@ -96,9 +96,17 @@ def main() -> None:
                     if engine == "onnxruntime" and count > asked.limit:
                         continue
                     command = [sys.executable, __file__, "--one", engine, method, str(count), scratch]
-                    done = subprocess.run(command, capture_output=True, text=True, check=True)
-                    row = {"engine": engine, "method": method, "samples": count, **json.loads(done.stdout)}
+                    row = {"engine": engine, "method": method, "samples": count, **outcome(command)}
                     report(row, asked.results)
+
+
+def outcome(command: list[str]) -> dict[str, object]:
+    """Return what a process measured, its last line, or its last word where it failed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"refused": done.stderr.strip().splitlines()[-1][:160]}
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])  # onnxruntime's tool prints before it
+    return found
 
 
 def report(row: dict[str, object], path: Path | None) -> None:

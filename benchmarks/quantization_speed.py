@@ -5,7 +5,8 @@
 Each model of the folder that is in the table of ``workloads.py`` is written in each form by ort-quantization, from its
 prepared float form. Both engines run the same file, on the same inputs with the same number of threads, in turns with
 the float form: of a turn the fastest run of each counts, of the turns the median; of ratios, the median of the ratios
-within a turn, so that what else the machine does falls on both sides. Needs onnxruntime.
+within a turn, so that what else the machine does falls on both sides. ``--minutes`` ends it; a second call with the
+models that it names goes on. Needs onnxruntime.
 """
 
 from __future__ import annotations
@@ -209,18 +210,30 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", help="names; all by default")
     parser.add_argument("--results", type=Path, help="file that rows are added to")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="behind which no further model begins")
     asked = parser.parse_args()
+    end, skipped = time.monotonic() + 60 * asked.minutes, []
     for workload in workloads(asked.folder):
         if workload.group not in (FLOAT32, TRAINED) or (asked.models and workload.name not in asked.models):
             continue
+        if time.monotonic() > end:
+            skipped.append(workload.name)
+            continue
         with tempfile.TemporaryDirectory() as scratch:
             for row in rows(workload, Path(scratch), asked.forms, asked.threads):
-                line = json.dumps({"model": workload.name, "threads": asked.threads} | row)
-                sys.stdout.write(line + "\n")
-                sys.stdout.flush()
-                if asked.results is not None:
-                    with asked.results.open("a", encoding="utf-8") as out:
-                        out.write(line + "\n")
+                report({"model": workload.name, "threads": asked.threads} | row, asked.results)
+    if skipped:
+        sys.stdout.write(f"not begun within {asked.minutes:g} minutes: {' '.join(skipped)}\n")
+
+
+def report(row: Row, path: Path | None) -> None:
+    """Show a row, and add it to a file."""
+    line = json.dumps(row)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    if path is not None:
+        with path.open("a", encoding="utf-8") as out:
+            out.write(line + "\n")
 
 
 if __name__ == "__main__":
