@@ -47,6 +47,9 @@ def _grouped(number: int, rng: np.random.Generator) -> Drawn:
     lengths = np.full(batch, before + rows) if rng.random() < 0.5 else rng.integers(rows, before + rows + 1, batch)
     if number % 9 == 4:
         lengths[0] = max(rows - 1, 1)  # a prompt that is padded on its right
+    is_first = number % 8 == 6  # of a text: nothing is cached
+    if is_first:
+        before, is_buffer, lengths = 0, False, np.maximum(lengths - before, 1)
     total = int(max(lengths.max(), 1)) if is_buffer else before + rows
     capacity = total + int(rng.integers(0, 5)) if is_buffer else before
     width = max(capacity, total)
@@ -67,8 +70,8 @@ def _grouped(number: int, rng: np.random.Generator) -> Drawn:
     add("query", normal(batch, rows, sum(columns) if is_packed else columns[0]))
     add("key", None if is_packed else normal(batch, rows, columns[1]))
     add("value", None if is_packed else normal(batch, rows, columns[2]))
-    add("past_key", normal(batch, shared, capacity, size))
-    add("past_value", normal(batch, shared, capacity, size))
+    add("past_key", None if is_first else normal(batch, shared, capacity, size))
+    add("past_value", None if is_first else normal(batch, shared, capacity, size))
     add("lengths", (lengths - 1).astype("i4"), "int32")
     add("total", np.array(total, "i4"), "int32")
     turns = rng.random() < 0.6

@@ -118,7 +118,7 @@ def test_a_length_beyond_the_cache_is_an_error(device):
     [
         ("k", (1, 2, 16), "key and value shall have same dim 1|do not belong together"),
         ("past_key", (1, 2, 9, 8), "do not belong together"),
-        ("lengths", (2,), "seqlens_k has 2 elements, expected 1"),
+        ("lengths", (2,), "has 2 elements, expected 1"),
         ("cosines", (12, 4), "angles"),
         ("cosines", (12, 5), "angles"),
         ("bias", (1, 3, 1, 12), "attention_bias is"),

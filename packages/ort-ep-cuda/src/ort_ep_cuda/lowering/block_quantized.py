@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering.anchors import Addend, Anchor, lower_anchor
 from ort_ep_cuda.lowering.builder import element_type
@@ -205,6 +206,7 @@ def _weights(facts: LoweredNode) -> tuple[list[TensorView], dict[str, str], tupl
     bits, block = facts.node.int_attribute("bits", 4), facts.node.int_attribute("block_size", 0)
     blocks = -(-facts.node.int_attribute("K", 0) // block)
     codes, scales = (facts.builder.dense(facts.value(index)) for index in (1, 2))
+    _check_blocks(facts, blocks, codes, scales)
     points = facts.builder.dense(facts.value(3)) if facts.has(3) else codes  # not read
     if not facts.has(3):
         point = f"{1 << (bits - 1)}.0f"
@@ -215,6 +217,27 @@ def _weights(facts: LoweredNode) -> tuple[list[TensorView], dict[str, str], tupl
         "BLOCK": str(block), "BITS": str(bits), "MASK": str((1 << bits) - 1),
     }  # fmt: skip
     return [codes, scales, points], texts, (blocks, -(-blocks * bits // 8))
+
+
+def _check_blocks(facts: LoweredNode, blocks: int, codes: TensorView, scales: TensorView) -> None:
+    """Raise ``InvalidArgument`` where inputs are not as large as the attributes say: kernels read what those say."""
+    columns, bits = facts.node.int_attribute("N", 0), facts.node.int_attribute("bits", 4)
+    block = facts.node.int_attribute("block_size", 0)
+    wanted = {1: (codes, columns * blocks * block * bits // 8), 2: (scales, columns * blocks)}
+    if facts.has(3):
+        points = facts.builder.dense(facts.value(3))
+        each = -(-blocks * bits // 8) if points.dtype is DataType.UINT8 else blocks
+        wanted[3] = (points, columns * each)
+    if facts.has(5):
+        wanted[5] = (facts.builder.dense(facts.value(5)), columns)
+    inner = facts.builder.dense(facts.value(0)).shape[-1]
+    if inner != facts.node.int_attribute("K", 0):
+        raise InvalidArgument(f"{facts.node.describe()}: A has {int(inner)} columns, expected the attribute K")
+    for index, (view, count) in wanted.items():
+        if view.size != count:
+            raise InvalidArgument(
+                f"{facts.node.describe()}: {_INPUTS[index]} has {view.size} elements, its attributes say {count}"
+            )
 
 
 def refuse_block_gather(node: Node) -> str | None:
@@ -254,6 +277,10 @@ def lower_block_gather(facts: LoweredNode) -> None:
     bits, block = facts.node.int_attribute("bits", 4), facts.node.int_attribute("block_size", 128)
     points = facts.builder.dense(facts.value(3)) if facts.has(3) else data  # not read
     width, blocks = data.shape[-1] * (8 // bits), scales.shape[-1]
+    if scales.shape[:-1] != data.shape[:-1] or blocks != -(-width // block):
+        raise InvalidArgument(
+            f"{facts.node.describe()}: scales {list(scales.shape)} do not belong to data {list(data.shape)}"
+        )
     out = facts.builder.result(facts.output, (*indices.shape, *data.shape[1:-1], width))
     if not out.size:
         return

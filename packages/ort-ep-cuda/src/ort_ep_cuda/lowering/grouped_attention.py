@@ -7,6 +7,7 @@ mask and products do (many rows). A present that lies where its past does is wri
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,7 +42,9 @@ _GENERATED = (
     AttentionFeature.NORMALIZED,
 )  # fmt: skip
 _TOTAL, _LENGTHS, _SEQUENCES = 6, 5, 16  # inputs
-TOO_LONG = "a length in seqlens_k is not one of the present cache, or a position is beyond the tables of angles"
+_FLOATS = (1, 2, 3, 4, 7, 8, 10, 11, 14, 15)  # inputs
+TOO_LONG = "a length in seqlens_k is not one of the present cache"
+TOO_FAR = "a position is out of range for rotary cache dimension 0"
 _WARPS = 8  # of one block
 
 
@@ -53,10 +56,8 @@ def refuse_grouped_attention(node: Node) -> str | None:
         return f"GroupQueryAttention with {what} is not generated"
     if node.input(_SEQUENCES) is not None:
         return "GroupQueryAttention of packed queries is not generated"
-    if not record.has_past or record.presents != (True, True):
-        return "GroupQueryAttention without a past, or without presents, is not generated"
     dtype = element_type(node.output)
-    floats = [*(node.input(k) for k in (3, 4, 7, 8, 10, 11, 14, 15)), *node.outputs[1:3]]
+    floats = [*(node.input(k) for k in _FLOATS), *node.outputs[1:3]]
     others = {element_type(value) for value in floats if value is not None} - {dtype}
     if dtype not in TYPES or others:
         return f"GroupQueryAttention of {', '.join(sorted(each.text for each in {dtype, *others}))} is not generated"
@@ -111,22 +112,21 @@ def _continued(
     """Return queries, turned, with all keys and values behind the cached ones, which are stored as the presents."""
     builder, node = facts.builder, facts.node
     q, k, v = (_heads(facts, source) for source in (record.query, record.key, record.value))
-    past_key, past_value = (builder.dense(facts.value(index)) for index in (3, 4))
+    pasts = tuple(builder.dense(facts.value(index)) for index in (3, 4) if facts.has(index))
     total = facts.known(_TOTAL)
     assert total is not None, "the schema requires it"
     longest = plain(total.reshape(-1)[0])
-    _check_sizes(facts, record, (q, k, v), (past_key, past_value), longest)
-    if counts.size != q.shape[0]:
-        raise InvalidArgument(f"{node.describe()}: seqlens_k has {counts.size} elements, expected {q.shape[0]}")
-    shape = (*k.shape[:2], larger(past_key.shape[2], longest), q.shape[3])
+    _check_sizes(facts, record, (q, k, v), pasts, longest)
+    _check_counts(facts, counts, q.shape[0])
+    shape = (*k.shape[:2], larger(pasts[0].shape[2] if pasts else 0, longest), q.shape[3])
     turned = builder.temporary(DataType.FLOAT if takes_few_rows(q, k, v, q.dtype) else q.dtype, q.shape)
-    assert node.outputs[1] is not None, "refuse_grouped_attention was asked"
-    assert node.outputs[2] is not None, "refuse_grouped_attention was asked"
-    outs = (turned, builder.result(node.outputs[1], shape), builder.result(node.outputs[2], shape))
-    _continue_caches(facts, record, (q, k, v), (past_key, past_value), outs, counts)
-    if turned.dtype is DataType.FLOAT:  # many rows are attended by products, which read what no run has written
-        builder.continues(outs[1], past_key)
-        builder.continues(outs[2], past_value)
+    wanted = [node.outputs[index] if index < len(node.outputs) else None for index in (1, 2)]
+    key, value = (builder.temporary(k.dtype, shape) if out is None else builder.result(out, shape) for out in wanted)
+    outs = (turned, key, value)
+    _continue_caches(facts, record, (q, k, v), pasts, outs, counts)
+    if pasts and turned.dtype is DataType.FLOAT:  # products of many rows read what no run has written
+        builder.continues(key, pasts[0])
+        builder.continues(value, pasts[1])
     return outs
 
 
@@ -146,12 +146,12 @@ def _check_sizes(
     facts: LoweredNode,
     record: AttentionRecord,
     news: tuple[TensorView, TensorView, TensorView],
-    pasts: tuple[TensorView, TensorView],
+    pasts: Sequence[TensorView],
     longest: int,
 ) -> None:
     """Raise ``InvalidArgument`` where inputs do not belong together: kernels read what their sizes say."""
     (batch, heads, rows, size), (*_, groups_of_k, _, _), _ = (view.shape for view in news)
-    node, capacity = facts.node, pasts[0].shape[2]
+    node, capacity = facts.node, pasts[0].shape[2] if pasts else 0
     wanted = (batch, groups_of_k, capacity, size)
     if any(view.shape != wanted for view in pasts) or any(view.shape[::2] != (batch, rows) for view in news):
         found = ", ".join(str(list(view.shape)) for view in (*news, *pasts))
@@ -181,6 +181,14 @@ def _check_sizes(
         )
 
 
+def _check_counts(facts: LoweredNode, counts: TensorView, batch: int) -> None:
+    if counts.size != batch or len(counts.shape) > 2 or (len(counts.shape) == 2 and 1 not in counts.shape):
+        raise InvalidArgument(
+            f"{facts.node.describe()}: seqlens_k has unexpected shape {list(counts.shape)}: it has {counts.size} "
+            f"elements, expected {batch}"
+        )
+
+
 def _columns_of(mask: TensorView, columns: int) -> TensorView:
     return mask.sliced(len(mask.shape) - 1, 0, 1, columns)
 
@@ -188,7 +196,7 @@ def _columns_of(mask: TensorView, columns: int) -> TensorView:
 _PARAMETERS = (
     "const @T@* query, const @T@* key, const @T@* value, const @T@* past_key, const @T@* past_value, "
     "const int* counts, const @T@* cosines, const @T@* sines, const long long* positions, const @T@* query_weight, "
-    "const @T@* key_weight, @Q@* turned, @T@* present_key, @T@* present_value, int* status, int node, "
+    "const @T@* key_weight, @Q@* turned, @T@* present_key, @T@* present_value, int* status, int too_long, int too_far, "
     "long long heads, long long groups, long long rows, long long capacity, long long length, long long angles, "
     "long long q_batch, long long q_row, long long k_batch, long long k_row, long long v_batch, long long v_row, "
     "float query_epsilon, float key_epsilon, long long queries, long long caches, long long count"
@@ -200,7 +208,7 @@ _BODY = """
   const long long width = is_query ? rows : length, many = is_query ? heads : groups;
   const long long place = rest % width, head = rest / width % many, batch = rest / width / many;
   const long long valid = (long long)counts[batch] + 1, past = valid > rows ? valid - rows : 0;
-  if (valid < 1 || valid > length) { *status = node; continue; }
+  if (valid < 1 || valid > length) { *status = too_long; continue; }
   const long long fresh = is_query ? place : place - past;
   @T@* cached = (is_value ? present_value : present_key) + rest * @SIZE@;
   if (!is_query && (fresh < 0 || fresh >= rows)) {
@@ -233,7 +241,7 @@ _NORM = """const @T@* weight = is_query ? query_weight : key_weight;
   for (int step = 16; step > 0; step /= 2) factor += __shfl_xor_sync(0xffffffffu, factor, step);
   factor = 1.0f / sqrtf(factor / @SIZE@ + (is_query ? query_epsilon : key_epsilon));"""
 _TURN = """const long long position = @POSITION@;
-  if (position < 0 || position >= angles) { *status = node; continue; }
+  if (position < 0 || position >= angles) { *status = too_far; continue; }
   for (int pair = threadIdx.x; pair < @PAIRS@; pair += 32) {
     const float c = ort_load(cosines[position * @PAIRS@ + pair]), s = ort_load(sines[position * @PAIRS@ + pair]);
     int e = @FIRST@;
@@ -252,7 +260,7 @@ def _continue_caches(
     facts: LoweredNode,
     record: AttentionRecord,
     news: tuple[TensorView, TensorView, TensorView],
-    pasts: tuple[TensorView, TensorView],
+    pasts: Sequence[TensorView],
     outs: tuple[TensorView, TensorView, TensorView],
     counts: TensorView,
 ) -> None:
@@ -276,13 +284,16 @@ def _continue_caches(
     }  # fmt: skip
     kernel = template("continue_caches", _PARAMETERS, _BODY, texts)
     unread = counts  # stands where there is nothing to read
-    read = [*news, *pasts, counts, *(tables or (unread,) * 2), positions or unread, *(weights or (unread,) * 2)]
+    past = tuple(pasts) or (k, k)  # not read where there is none
+    read = [*news, *past, counts, *(tables or (unread,) * 2), positions or unread, *(weights or (unread,) * 2)]
     queries, caches = batch * heads * rows, batch * groups * length
     strides = [stride for view in news for stride in (view.strides[0], view.strides[2])]
-    sizes = numbers(heads, groups, rows, pasts[0].shape[2], length, tables[0].shape[0] if tables else 0, *strides)
+    sizes = numbers(
+        heads, groups, rows, pasts[0].shape[2] if pasts else 0, length, tables[0].shape[0] if tables else 0, *strides
+    )
     floats = tuple(np.float32(epsilon) for epsilon in epsilons)
-    check = facts.builder.check(facts.node, TOO_LONG)
-    arguments = (*pointers(*read, *outs), *check, *sizes, *floats, *numbers(queries, caches, queries + 2 * caches))
+    checks = (*facts.builder.check(facts.node, TOO_LONG), facts.builder.check(facts.node, TOO_FAR)[1])
+    arguments = (*pointers(*read, *outs), *checks, *sizes, *floats, *numbers(queries, caches, queries + 2 * caches))
     grid = blocks_for(queries + 2 * caches, _WARPS)
     facts.builder.add(launched(kernel, grid, (32, _WARPS, 1), arguments, read, outs))
 

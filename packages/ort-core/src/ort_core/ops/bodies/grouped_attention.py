@@ -47,6 +47,8 @@ def group_query_attention(w: BodyWriter) -> Results:
     record = read_record(w, *_WRITTEN)
     if w.has(16):
         raise NoBody("packed queries have no body")
+    if record.left is not None and not record.is_causal:
+        raise NoBody("a window that is not causal has no body")
     query, key, value = operands(w, record)
     rows = _rows(w, query)
     if record.norms is not None:
