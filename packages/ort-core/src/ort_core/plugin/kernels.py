@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundGraph", "BranchMode", "Conditions", "CudaParameter", "CudaSource", "DeviceKernel", "DeviceKernels",
     "EvaluationContext", "KernelContext", "KernelRegistry", "KernelSpec", "Launch", "LaunchRequest", "Observer",
-    "RegionWork", "RunGuard", "RunnableBody", "RuntimeValue", "Scope", "SubgraphRunner", "TreeBatch",
-    "TreeEnsemble", "TreeModel", "TreeShares", "Unguarded", "cuda_parameters", "evaluate_node", "find_precondition",
-    "kernel", "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits",
-    "quantize_matmul_bnb4", "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits", "reference_kernels",
-    "refuse_pointers", "starts_of", "tree_model", "tree_models",
+    "RegionWork", "RunGuard", "RunnableBody", "RuntimeValue", "Scope", "SubgraphRunner", "TreeBatch", "TreeEnsemble",
+    "TreeModel", "TreeShares", "Unguarded", "cuda_parameters", "evaluate_node", "find_precondition", "kernel",
+    "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",
+    "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits", "reference_kernels", "refuse_pointers", "starts_of",
+    "tree_model", "tree_models",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use

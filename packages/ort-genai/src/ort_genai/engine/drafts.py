@@ -6,13 +6,15 @@ otherwise.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_genai.decoder_states import DecoderState
 from ort_genai.errors import InvalidGeneration
-from ort_genai.model import Model
+
+if TYPE_CHECKING:
+    from ort_genai.model import Model
 
 
 class Drafter(Protocol):

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
-from ort_genai.model import Adapters, Model
+
+if TYPE_CHECKING:
+    from ort_genai.model import Adapters, Model
 
 log = logging.getLogger(__name__)
 _PART = 256  # tokens of a prompt between two steps
