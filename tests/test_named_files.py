@@ -45,6 +45,9 @@ def test_the_architecture_answers_where_to_change_what() -> None:
     assert len(answers) == ANSWERS
     unnamed = [answer for answer in answers if not re.search(r"`[\w./]+(?:\.py|/)`", answer)]
     assert not unnamed, "each answer names a file or a folder"
+    named = re.findall(r"`([\w./-]+(?:\.py|/))`", section)
+    gone = [name for name in named if not (CORE / name).exists() and not (ROOT / name).exists()]
+    assert not gone, "moved, or renamed"
 
 
 def test_the_parts_of_the_cpu_engine_are_those_of_its_table() -> None:

@@ -221,16 +221,18 @@ NEVER_WITH_Z = re.compile(
     r"|merchandis\w+|paradise|treatise|advertis\w+|(?:dis)?guis\w+|bruis\w+|cruis\w+|pois(?:e|ed|es)|chais\w*|analyses"
 )
 """Words that American spelling writes with an s, too: the s belongs to their root, not to an ending."""
+OTHER_ENDINGS = re.compile(r"\w*(?:neighbo|colo|favo|behavio|hono|labo|armo)ur\w*|(?:bary|epi)?cent(?:re|res|red|ring)")
 A_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # also within names: isNormal, is_normal, IS_NORMAL
 
 
 def british_words(text: str) -> set[str]:
-    """Return the words of a text that are spelled with -ise or -yse where this repository has -ize and -yze."""
+    """Return the words of a text with -ise, -yse, -our or -re where this repository has -ize, -yze, -or and -er."""
     words = {word.lower() for word in A_WORD.findall(text)}
-    return {word for word in words if OTHER_SPELLING.fullmatch(word) and not NEVER_WITH_Z.fullmatch(word)}
+    found = {word for word in words if OTHER_SPELLING.fullmatch(word) and not NEVER_WITH_Z.fullmatch(word)}
+    return found | {word for word in words if OTHER_ENDINGS.fullmatch(word)}
 
 
-def test_words_are_spelled_with_ize() -> None:
+def test_words_have_american_spelling() -> None:
     found = {
         path.relative_to(ROOT).as_posix(): sorted(words)
         for path in committed_files()
@@ -240,14 +242,14 @@ def test_words_are_spelled_with_ize() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["quantise", "is_normalised", "LEGALISATION", "DequantisedMatMul", "analyser", "tokenising"]
+    "word", ["quantise", "is_normalised", "LEGALISATION", "DequantisedMatMul", "analyser", "tokenising", "_neighbours", "CENTRED", "colours"]
 )
 def test_the_other_spelling_is_found_within_names(word: str) -> None:
     assert british_words(f"the {word} of it")
 
 
 @pytest.mark.parametrize(
-    "text", ["raises", "is_elementwise", "disable", "precise", "PendingElementwise", "noise", "advise"]
+    "text", ["raises", "is_elementwise", "disable", "precise", "PendingElementwise", "noise", "advise", "four", "center", "hours"]
 )
 def test_words_whose_root_ends_in_s_stay_as_they_are(text: str) -> None:
     assert not british_words(text)

@@ -87,7 +87,7 @@ def compile(  # noqa: A001 - the name of the command
 def _emit(
     model: Path, request: SessionRequest, output: Path | None, wanted: tuple[str, str | None], json: bool
 ) -> None:
-    from ort_core.cli.console import note, print_json, working
+    from ort_core.cli.console import count_text, note, print_json, working
     from ort_core.cli.output_files import check_folder
     from ort_core.cli.steps import list_code
 
@@ -114,7 +114,7 @@ def _emit(
     elif output is None:
         typer.echo(text)
     else:
-        note(f"{len(kernels)} kernels written to {output}")
+        note(f"{count_text(len(kernels), 'kernel')} written to {output}")
 
 
 def _show(target: Path, stored: tuple[str, ...], refused: dict[str, str]) -> None:
