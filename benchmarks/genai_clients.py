@@ -20,7 +20,7 @@ from pathlib import Path
 
 import httpx
 
-PROMPTS = ("The sea is", "Once upon a time", "A list of colours:", "The capital of France is", "def add(a, b):")
+PROMPTS = ("The sea is", "Once upon a time", "A list of colors:", "The capital of France is", "def add(a, b):")
 
 
 @dataclass

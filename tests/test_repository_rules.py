@@ -242,14 +242,37 @@ def test_words_have_american_spelling() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["quantise", "is_normalised", "LEGALISATION", "DequantisedMatMul", "analyser", "tokenising", "_neighbours", "CENTRED", "colours"]
+    "word",
+    [
+        "quantise",
+        "is_normalised",
+        "LEGALISATION",
+        "DequantisedMatMul",
+        "analyser",
+        "tokenising",
+        "_neighbours",
+        "CENTRED",
+        "colours",
+    ],
 )
 def test_the_other_spelling_is_found_within_names(word: str) -> None:
     assert british_words(f"the {word} of it")
 
 
 @pytest.mark.parametrize(
-    "text", ["raises", "is_elementwise", "disable", "precise", "PendingElementwise", "noise", "advise", "four", "center", "hours"]
+    "text",
+    [
+        "raises",
+        "is_elementwise",
+        "disable",
+        "precise",
+        "PendingElementwise",
+        "noise",
+        "advise",
+        "four",
+        "center",
+        "hours",
+    ],
 )
 def test_words_whose_root_ends_in_s_stay_as_they_are(text: str) -> None:
     assert not british_words(text)

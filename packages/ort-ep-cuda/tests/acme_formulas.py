@@ -26,11 +26,11 @@ def scaled_softmax(x: Scalar, *, scale: float = 1.0) -> Scalar:
     return e * (1.0 / row_sum(e))
 
 
-@ort.row_op("com.acme", "CentredNorm")
-def centred_norm(x: Scalar, weight: Scalar) -> tuple[Scalar, Scalar]:
+@ort.row_op("com.acme", "CenteredNorm")
+def centered_norm(x: Scalar, weight: Scalar) -> tuple[Scalar, Scalar]:
     mean = row_mean(x)
-    centred = x - mean
-    return centred * (1.0 / unary("sqrt", row_mean(centred * centred) + 1e-5)) * weight, mean
+    centered = x - mean
+    return centered * (1.0 / unary("sqrt", row_mean(centered * centered) + 1e-5)) * weight, mean
 
 
 @ort.row_op("com.acme", "Weighed")
@@ -38,7 +38,7 @@ def weighed(x: Scalar, weight: Scalar) -> Scalar:
     return x * row_sum(weight)
 
 
-OPERATORS = (mish, gated, scaled_softmax, centred_norm, weighed)
+OPERATORS = (mish, gated, scaled_softmax, centered_norm, weighed)
 
 GRAPHS = {
     "formula_between_built_in_operators": (
@@ -47,7 +47,7 @@ GRAPHS = {
     ),
     "row_formulas_of_two_outputs": (
         "g (float[N,40] x, float[40] w) => (float[N,40] y, float[N,1] m)"
-        " { a = Neg(x) y, m = com.acme.CentredNorm(a, w) }",
+        " { a = Neg(x) y, m = com.acme.CenteredNorm(a, w) }",
         [(3, 40), (40,)],
     ),
 }

@@ -103,9 +103,9 @@ def normalized(step: Normalization, x: np.ndarray, scale: np.ndarray, bias: np.n
     """Return a normalization by its definition, in float64."""
     axes = tuple(range(2, x.ndim)) if step.kind == "instance" else (1,)
     wide = x.astype(np.float64)
-    centred = wide if step.kind == "rms" else wide - wide.mean(axes, keepdims=True)
+    centered = wide if step.kind == "rms" else wide - wide.mean(axes, keepdims=True)
     shape = [1, -1, *[1] * (x.ndim - 2)]
-    result = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + step.epsilon) * scale.reshape(shape)
+    result = centered / np.sqrt((centered**2).mean(axes, keepdims=True) + step.epsilon) * scale.reshape(shape)
     return result if bias is None else result + bias.reshape(shape)
 
 

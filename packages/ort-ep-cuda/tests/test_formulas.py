@@ -77,7 +77,7 @@ def test_a_row_formula_is_computed_with_what_stands_in_front_of_it(gpu: Emulated
     assert gpu.launches == 1
 
 
-def centred_norm(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def centered_norm(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     wide = x.astype(np.float64)
     mean = wide.mean(-1, keepdims=True)
     return (wide - mean) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5) * w, mean
@@ -85,14 +85,16 @@ def centred_norm(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def test_row_formulas_of_two_outputs_are_one_kernel(gpu: EmulatedGpu) -> None:
     x, w = normal(2, 3, 40), normal(40)
-    body = "g (float[2,N,40] x, float[40] w) => (float[2,N,40] y, float[2,N,1] m) { y, m = com.acme.CentredNorm(x, w) }"
-    check(body, {"x": x, "w": w}, *centred_norm(x, w))
+    body = (
+        "g (float[2,N,40] x, float[40] w) => (float[2,N,40] y, float[2,N,1] m) { y, m = com.acme.CenteredNorm(x, w) }"
+    )
+    check(body, {"x": x, "w": w}, *centered_norm(x, w))
 
 
 def test_an_output_of_rows_that_nobody_reads_is_not_computed(gpu: EmulatedGpu) -> None:
     x, w = normal(4, 40), normal(40)
-    body = "g (float[N,40] x, float[40] w) => (float[N,40] y) { y = com.acme.CentredNorm(x, w) }"
-    check(body, {"x": x, "w": w}, centred_norm(x, w)[0])
+    body = "g (float[N,40] x, float[40] w) => (float[N,40] y) { y = com.acme.CenteredNorm(x, w) }"
+    check(body, {"x": x, "w": w}, centered_norm(x, w)[0])
 
 
 def test_rows_are_read_by_strides(gpu: EmulatedGpu) -> None:

@@ -253,7 +253,7 @@ def test_float32_means_float32_unless_asked_otherwise() -> None:
         ({"use_tf33": "1"}, "use_tf32"),
     ],
 )
-def test_an_option_that_cannot_be_honoured_is_refused_by_name(given, words) -> None:
+def test_an_option_that_cannot_be_honored_is_refused_by_name(given, words) -> None:
     with pytest.raises(InvalidArgument, match=words):
         CudaExecutionProvider(given)
 

@@ -154,7 +154,7 @@ def test_a_device_that_is_not_there_is_the_reason(view):
     assert "NPU" in reasons["Relu"]
 
 
-def test_a_node_that_openvino_names_is_refused_and_its_neighbours_are_not(view, monkeypatch):
+def test_a_node_that_openvino_names_is_refused_and_its_neighbors_are_not(view, monkeypatch):
     asked, unsupported = [], _sdk.unsupported
     monkeypatch.setattr(_sdk, "unsupported", lambda *given: asked.append(given) or unsupported(*given))
     text = (

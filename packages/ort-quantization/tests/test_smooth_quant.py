@@ -76,8 +76,8 @@ def test_a_smoothed_model_gives_the_same_and_shares_the_spread(tmp_path, is_norm
     weights, kept = ({each.name: numpy_helper.to_array(each) for each in m.graph.initializer} for m in (source, model))
     value = np.concatenate([each["x"] for each in given])
     if is_normalized:
-        centred = value - value.mean(1, keepdims=True)
-        value = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * weights["gain"]
+        centered = value - value.mean(1, keepdims=True)
+        value = centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5) * weights["gain"]
     peaks = np.abs(value.astype(np.float64)).max(0)
     rows = np.max([np.abs(weights["w"]).max(1), np.abs(weights["v"]).max(1), np.abs(weights["u"]).max(0)], axis=0)
     factors = peaks**alpha / rows ** (1 - alpha)

@@ -32,8 +32,8 @@ def _fast_gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _normalized(x: np.ndarray, scale: np.ndarray, bias: np.ndarray | float = 0.0) -> np.ndarray:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
 
 
 def _root_mean_square(x: np.ndarray, scale: np.ndarray) -> np.ndarray:

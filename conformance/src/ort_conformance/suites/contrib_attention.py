@@ -63,8 +63,8 @@ def _rotated(v: Arrays) -> np.ndarray:
 def _embedded(v: Arrays) -> tuple[np.ndarray, np.ndarray]:
     """Without a mask the second output, the lengths of the sequences, is zero."""
     sums = v["words"][v["tokens"]] + v["places"][: v["tokens"].shape[1]] + v["kinds"][v["segments"]]
-    centred = sums - sums.mean(-1, keepdims=True)
-    found = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12) * v["g"] + v["b"]
+    centered = sums - sums.mean(-1, keepdims=True)
+    found = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-12) * v["g"] + v["b"]
     return found, np.zeros(BATCH, np.int32)
 
 

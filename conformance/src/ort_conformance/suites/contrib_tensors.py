@@ -13,8 +13,8 @@ GROUPS = 2
 def _group_normalized(x: np.ndarray, v: Arrays, is_swish: bool) -> np.ndarray:
     """Normalize [batch, height, width, channels] over groups of channels and all positions."""
     groups = x.reshape(x.shape[0], -1, GROUPS, x.shape[-1] // GROUPS)
-    centred = groups - groups.mean((1, 3), keepdims=True)
-    found = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + 1e-5)
+    centered = groups - groups.mean((1, 3), keepdims=True)
+    found = centered / np.sqrt((centered**2).mean((1, 3), keepdims=True) + 1e-5)
     y = found.reshape(x.shape) * v["g"] + v["b"]
     return y / (1 + np.exp(-y)) if is_swish else y
 

@@ -16,7 +16,7 @@ MODELS = {
         }""",
     "scale": """
         <ir_version: 8, opset_import: ["": 13], producer_name: "test", model_version: 7, domain: "here",
-         doc_string: "scales", metadata_props: ["colour": "blue"]>
+         doc_string: "scales", metadata_props: ["color": "blue"]>
         scale (float[N] x, float[1] factor = {2}) => (float[N] y)
         <float[1] fixed = {3}>
         {

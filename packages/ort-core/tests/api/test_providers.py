@@ -172,7 +172,7 @@ def test_a_delegate_chooses_among_the_devices(session_of):
     seen = []
     chosen.set_provider_selection_policy_delegate(lambda devices, *rest: seen.append(rest) or devices[:1])
     assert session_of("scale", chosen).get_providers() == [CPU]
-    assert seen[0][0] == {"colour": "blue"}
+    assert seen[0][0] == {"color": "blue"}
     chosen.set_provider_selection_policy_delegate(lambda devices, *rest: [])
     with pytest.raises(InvalidArgument, match="delegate returned"):
         session_of("scale", chosen)

@@ -162,5 +162,5 @@ def test_page_shows_names_as_text_whatever_they_hold(tmp_path):
     ("operator", "kind"),
     [("MatMul+Gelu", "product"), ("Softmax", "normalization, softmax, sums"), ("Add+Mul", "elementwise and others")],
 )
-def test_regions_are_coloured_by_what_dominates_them(operator, kind):
+def test_regions_are_colored_by_what_dominates_them(operator, kind):
     assert kind_of(operator) == kind

@@ -1,4 +1,4 @@
-"""Loop kernels: one formula for numpy and the compiler, fused into its neighbours like a built-in operator."""
+"""Loop kernels: one formula for numpy and the compiler, fused into its neighbors like a built-in operator."""
 
 from __future__ import annotations
 

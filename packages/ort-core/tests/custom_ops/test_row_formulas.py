@@ -27,9 +27,9 @@ def norm(
     x: Scalar, weight: Scalar, bias: Scalar | None = None, *, epsilon: float = 1e-5
 ) -> tuple[Scalar, Scalar, Scalar]:
     mean = row_mean(x)
-    centred = x - mean
-    inverse = 1.0 / unary("sqrt", row_mean(centred * centred) + epsilon)
-    y = centred * inverse * weight
+    centered = x - mean
+    inverse = 1.0 / unary("sqrt", row_mean(centered * centered) + epsilon)
+    y = centered * inverse * weight
     return (y if bias is None else y + bias), mean, inverse
 
 
@@ -153,19 +153,19 @@ def test_transposed_rows_and_columns_are_read_right() -> None:
 def test_a_numpy_kernel_may_have_row_formulas_and_runs_where_they_refuse() -> None:
     calls = []
 
-    @ort.custom_op("com.acme", "Centre")
-    def centre(x: NDArray[np.float32], *, robust: bool = False) -> NDArray[np.float32]:
+    @ort.custom_op("com.acme", "Center")
+    def center(x: NDArray[np.float32], *, robust: bool = False) -> NDArray[np.float32]:
         calls.append(robust)
         return x - (np.median(x, -1, keepdims=True) if robust else x.mean(-1, keepdims=True))
 
-    @centre.rows
+    @center.rows
     def _(x: Scalar, *, robust: bool) -> Scalar | Rejection:
         return Rejection("a median is no reduction") if robust else x - row_mean(x)
 
     x = floats(3, 5)
     for robust, middle in ((0, np.mean), (1, np.median)):
-        body = f"g (float[N,M] x) => (float[N,M] y) {{ y = com.acme.Centre <robust: int = {robust}> (x) }}"
-        assert_close(session_of(body, centre).run(None, {"x": x})[0], x - middle(x, -1, keepdims=True))
+        body = f"g (float[N,M] x) => (float[N,M] y) {{ y = com.acme.Center <robust: int = {robust}> (x) }}"
+        assert_close(session_of(body, center).run(None, {"x": x})[0], x - middle(x, -1, keepdims=True))
     assert calls == [True]
 
 

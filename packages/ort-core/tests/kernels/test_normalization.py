@@ -37,8 +37,8 @@ def test_batch_normalization_applies_given_statistics(dtype):
     x, scale, bias, mean, var = draw(0, dtype, (2, 3, 4, 5), (3,), (3,), (3,), (3,))
     var = np.abs(var)
     y, running_mean, running_var = n.batch_normalization(x, scale, bias, mean, var)
-    centred = x.astype(np.float64) - per_channel(mean)
-    expected = centred / np.sqrt(per_channel(var) + 1e-5) * per_channel(scale) + per_channel(bias)
+    centered = x.astype(np.float64) - per_channel(mean)
+    expected = centered / np.sqrt(per_channel(var) + 1e-5) * per_channel(scale) + per_channel(bias)
     assert_rounds_to(y, expected, dtype)
     assert running_mean is None
     assert running_var is None
@@ -124,7 +124,7 @@ def test_lp_normalization_leaves_zero_vectors_zero(p):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_lrn_sums_squares_over_neighbouring_channels(size, by_onnxruntime):
+def test_lrn_sums_squares_over_neighboring_channels(size, by_onnxruntime):
     (x,) = draw(9, np.float32, (2, 5, 3, 2))
     attributes = {"size": size, "alpha": 0.5, "beta": 0.6, "bias": 1.5}
     y = n.lrn(x, **attributes)

@@ -1,4 +1,4 @@
-"""Moving blocks between channels and space, cropping around the centre, and writing into a cache."""
+"""Moving blocks between channels and space, cropping around the center, and writing into a cache."""
 
 import numpy as np
 import pytest

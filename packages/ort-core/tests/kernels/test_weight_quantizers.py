@@ -75,8 +75,8 @@ def test_rows_of_2_bits_have_the_numbers_that_columns_have(
     weights = np.random.default_rng(3).normal(size=(rows, columns)).astype(dtype)
     blocks = -(-rows // block_size)
     data = np.zeros((columns, blocks, block_size // 4), np.uint8)
-    factors, centres = np.zeros((columns, blocks), dtype), np.zeros((columns, -(-blocks // 4)), np.uint8)
-    oracle.quantize_matmul_2bits(data, weights, factors, centres, block_size, columns, rows, is_symmetric)
+    factors, centers = np.zeros((columns, blocks), dtype), np.zeros((columns, -(-blocks // 4)), np.uint8)
+    oracle.quantize_matmul_2bits(data, weights, factors, centers, block_size, columns, rows, is_symmetric)
     packed = np.full(-(-rows * columns // 4), FILL, np.uint8)
     scales, points = np.zeros((blocks, columns), dtype), np.full(-(-blocks * columns // 4), FILL, np.uint8)
     call = weight_quantizers.quantize_qdq_matmul_2bits
@@ -87,7 +87,7 @@ def test_rows_of_2_bits_have_the_numbers_that_columns_have(
         found = (found + 2) & 3
     else:
         middles = numbers_of_2_bits(points)[: blocks * columns].reshape(blocks, columns)
-        np.testing.assert_array_equal(middles, numbers_of_2_bits(centres)[:, :blocks].T)
+        np.testing.assert_array_equal(middles, numbers_of_2_bits(centers)[:, :blocks].T)
     differences = np.abs(found.astype(int) - expected.astype(int))
     assert differences.max() <= 1
     assert np.mean(differences > 0) < 0.001, "only numbers that lie between two may fall apart"

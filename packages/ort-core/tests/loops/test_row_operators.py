@@ -43,20 +43,20 @@ def test_a_row_that_is_masked_whole_is_zero_and_one_with_nan_is_nan() -> None:
     np.testing.assert_allclose(found[[1, 3]], powers / powers.sum(-1, keepdims=True), 1e-5, 1e-6)
 
 
-@pytest.mark.parametrize("is_centred", [True, False])
-def test_a_normalization_gives_its_statistics_too(is_centred: bool) -> None:
+@pytest.mark.parametrize("is_centered", [True, False])
+def test_a_normalization_gives_its_statistics_too(is_centered: bool) -> None:
     x, scale, bias = rows(6, 33), rows(33, seed=1), rows(33, seed=2)
-    normal = operators.normalized(X, 0.25, *AFFINE, is_centred=is_centred)
+    normal = operators.normalized(X, 0.25, *AFFINE, is_centered=is_centered)
     wide = x.astype(np.float64)
-    mean = wide.mean(-1, keepdims=True) if is_centred else 0.0
+    mean = wide.mean(-1, keepdims=True) if is_centered else 0.0
     inverse = 1 / np.sqrt(np.square(wide - mean).mean(-1, keepdims=True) + 0.25)
     check(normal.result, (wide - mean) * inverse * scale + bias, x, scale, bias)
     check(normal.inverse, inverse, x, scale, bias)
     assert is_of_row(normal.inverse)
-    assert (normal.mean is None) is not is_centred
+    assert (normal.mean is None) is not is_centered
     if normal.mean is not None:
         check(normal.mean, np.asarray(mean), x, scale, bias)
-    check(operators.normalized(X, 0.25, is_centred=is_centred).result, (wide - mean) * inverse, x)
+    check(operators.normalized(X, 0.25, is_centered=is_centered).result, (wide - mean) * inverse, x)
 
 
 def test_other_normalizations_leave_rows_of_zeros_as_they_are() -> None:
@@ -69,9 +69,9 @@ def test_other_normalizations_leave_rows_of_zeros_as_they_are() -> None:
         check(operators.lp_normalized(X, p), wide / np.where(norm == 0, 1, norm), x)
         check(operators.normalizer(X, f"L{p}"), wide / np.where(norm == 0, 1, norm), x)
     check(operators.normalizer(X, "MAX"), wide / np.where(largest == 0, 1, largest), x)
-    centred = wide - wide.mean(-1, keepdims=True)
-    deviation = np.sqrt(np.square(centred).mean(-1, keepdims=True))
-    check(operators.mean_variance_normalized(X), centred / (deviation + 1e-9), x)
+    centered = wide - wide.mean(-1, keepdims=True)
+    deviation = np.sqrt(np.square(centered).mean(-1, keepdims=True))
+    check(operators.mean_variance_normalized(X), centered / (deviation + 1e-9), x)
 
 
 def test_a_range_of_values_has_zero_in_it() -> None:

@@ -75,8 +75,8 @@ def test_an_output_that_another_one_reads_is_stored_once_it_is_known_and_read_ba
     plan = scheduled([e / row_sum(e), e, row_max(e)], 1)
     assert [[place for place, _ in each.stores] for each in plan.passes] == [[1], [0]]
     assert _highest_input(plan) == 2, "output 1 is read as the input behind output 0"
-    centred = X - row_mean(X)
-    plan = scheduled([centred, row_sum(centred * centred)], 1)
+    centered = X - row_mean(X)
+    plan = scheduled([centered, row_sum(centered * centered)], 1)
     assert [[place for place, _ in each.stores] for each in plan.passes] == [[], [0]], "no walk is left for it"
 
 

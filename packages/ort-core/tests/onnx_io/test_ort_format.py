@@ -84,7 +84,7 @@ def test_what_onnxruntime_saves_loads_and_computes_the_same(name, level, suffix,
 def test_metadata_and_versions_are_read(tmp_path):
     model = onnx.load_from_string(parsed("weights"))
     model.producer_name, model.model_version, model.doc_string, model.domain = "me", 7, "tells", "here"
-    model.metadata_props.add(key="colour", value="blue")
+    model.metadata_props.add(key="color", value="blue")
     path = written(model.SerializeToString(), tmp_path / "model.ort")
     ours, theirs = (engine.InferenceSession(str(path)).get_modelmeta() for engine in (ort_core, onnxruntime))
     for name in ("producer_name", "version", "description", "domain", "custom_metadata_map"):

@@ -201,7 +201,7 @@ def copies(nbytes: int, provider: str) -> float:
     return 10.0 * nbytes if provider == "gpu" else 0.0
 
 
-def test_copies_between_neighbours_on_one_device_are_not_counted():
+def test_copies_between_neighbors_on_one_device_are_not_counted():
     alone = ({"gpu": 60.0, "cpu": 70.0}, {"gpu": 60.0, "cpu": 70.0})  # 40 of each 60 are copies
     crossings = (Crossing(2, None, (0,)), Crossing(2, 0, (1,)), Crossing(2, 1, (None,)))
     estimate = Estimate(alone, crossings, copies)

@@ -72,7 +72,7 @@ def _chart(values: Sequence[ValueLoss]) -> str:
 
 
 def _plot(each: RangePlot) -> str:
-    """Draw the counts of a tensor by the root of their height, what is cut off in the colour of a loss."""
+    """Draw the counts of a tensor by the root of their height, what is cut off in the color of a loss."""
     low, high = min(each.least, each.low), max(each.most, each.high)
     scale = PLOT_WIDTH / ((high - low) or 1.0)
     width = (each.most - each.least) / len(each.counts)

@@ -205,7 +205,7 @@ class Search:
     def _share_out(self, whole: Mapping[str, float]) -> None:
         """Let the gains of layers add up to that of the whole model, and leave out what does not pay.
 
-        A layer alone pays for conversions at its borders that neighbours of the same type save.
+        A layer alone pays for conversions at its borders that neighbors of the same type save.
         """
         for scheme in self.schemes:
             if scheme not in whole:

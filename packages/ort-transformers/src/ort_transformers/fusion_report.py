@@ -187,7 +187,7 @@ def _sum_behind(node: onnx.NodeProto, readers: Readers) -> Iterable[str]:
 
 def _is_quarter_turn(node: onnx.NodeProto, makers: Makers) -> bool:
     """Return whether a node joins a negated value with another, as the turn of pairs by 90 degrees does."""
-    for _ in range(2):  # neighbours are merged by a Reshape, and got an axis before they were joined
+    for _ in range(2):  # neighbors are merged by a Reshape, and got an axis before they were joined
         if node.op_type == "Reshape" and node.input[0] in makers:
             node = makers[node.input[0]]
     if node.op_type != "Concat" or len(node.input) != 2 or node.input[0] not in makers:

@@ -4,7 +4,7 @@
         return tanh(x / cap) * cap
 
 The function is called with expressions, not numbers: it writes a formula in ``ort_core.plugin.loops``. The CPU
-provider fuses the formula into its neighbours and compiles it, printers make CUDA C++ of it, and without a compiler it
+provider fuses the formula into its neighbors and compiles it, printers make CUDA C++ of it, and without a compiler it
 is evaluated over numpy. Inputs broadcast. A row formula may reduce the last axis (``row_sum`` and its kin) and give
 several outputs.
 """

@@ -99,17 +99,17 @@ def _in_order(
     points = None if is_symmetric else _target("zero_points", zero_points, np.uint8, point_bytes)
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_symmetric else (0, (1 << bits) - 1)
     found = np.empty((rows, columns), np.uint8)
-    centres = np.empty((blocks, columns), np.uint8)
+    centers = np.empty((blocks, columns), np.uint8)
     for index, block in enumerate(range(0, rows, block_size)):
         values = source[block : block + block_size].astype(np.float32)
-        factors[index : index + 1], centre = _parameters(values[None], bits, source.dtype, is_symmetric)
+        factors[index : index + 1], center = _parameters(values[None], bits, source.dtype, is_symmetric)
         inverse = _inverse(factors[index].astype(np.float32))
-        centres[index] = 0 if centre is None else centre[0]
-        rounded = _rounded(values * inverse) + centres[index].astype(np.float32)
+        centers[index] = 0 if center is None else center[0]
+        rounded = _rounded(values * inverse) + centers[index].astype(np.float32)
         found[block : block + block_size] = np.clip(rounded, least, most).astype(np.int8).view(np.uint8)
     _pack_in_order(found.reshape(-1), data, bits)
     if points is not None:
-        _pack_in_order(centres.reshape(-1), points, bits)
+        _pack_in_order(centers.reshape(-1), points, bits)
     return bool(is_symmetric)
 
 
@@ -172,16 +172,16 @@ def _by_columns(
     data = _target("packed", packed, np.uint8, columns * row_bytes).reshape(columns, row_bytes)
     factors = _target("scales", scales, source.dtype, columns * blocks).reshape(columns, blocks)
     found = np.zeros((-(-rows // in_byte) * in_byte, columns), np.uint8)
-    centres = np.full((columns, point_bytes * in_byte), 1 << bits - 1, np.uint8)
+    centers = np.full((columns, point_bytes * in_byte), 1 << bits - 1, np.uint8)
     for first, last in _slabs(rows, columns, block_size):
         values = _blocks(source[first:last], block_size)
         start, stop = first // block_size, -(-last // block_size)
-        scale, centre = _parameters(values, bits, source.dtype, is_symmetric)
+        scale, center = _parameters(values, bits, source.dtype, is_symmetric)
         factors[:, start:stop] = scale.T
-        if centre is not None:
-            centres[:, start:stop] = centre.T
+        if center is not None:
+            centers[:, start:stop] = center.T
         values *= _inverse(scale.astype(np.float32))[:, None]
-        values += centres[:, start:stop].T.astype(np.float32)[:, None]
+        values += centers[:, start:stop].T.astype(np.float32)[:, None]
         numbers = np.clip(_rounded(values), 0, (1 << bits) - 1).astype(np.uint8)
         found[first:last] = numbers.reshape(-1, columns)[: last - first]
     _fill_last_byte(found, rows, in_byte, block_size)
@@ -189,7 +189,7 @@ def _by_columns(
     data[:, :written] = _packed(found.T.reshape(columns, written, in_byte), bits)
     if not is_symmetric:
         points = _target("zero_points", zero_points, np.uint8, columns * point_bytes).reshape(columns, point_bytes)
-        points[:] = _packed(centres.reshape(columns, point_bytes, in_byte), bits)
+        points[:] = _packed(centers.reshape(columns, point_bytes, in_byte), bits)
 
 
 def _slabs(rows: int, columns: int, block_size: int) -> Iterator[tuple[int, int]]:

@@ -65,21 +65,21 @@ class Normalized:
 
 
 def normalized(
-    x: Scalar, epsilon: float, scale: Scalar | None = None, bias: Scalar | None = None, *, is_centred: bool = True
+    x: Scalar, epsilon: float, scale: Scalar | None = None, bias: Scalar | None = None, *, is_centered: bool = True
 ) -> Normalized:
-    """Layer, instance and group normalization; where it is not centred, by the root of the mean square.
+    """Layer, instance and group normalization; where it is not centered, by the root of the mean square.
 
     Args:
         x: the elements.
         epsilon: added to the variance.
         scale: what the normalized elements are multiplied by, if anything.
         bias: what is added then, if anything.
-        is_centred: whether the mean is taken off first.
+        is_centered: whether the mean is taken off first.
     """
-    mean = row_mean(x) if is_centred else None
-    centred = x if mean is None else x - mean
-    inverse = 1.0 / unary("sqrt", row_mean(centred * centred) + epsilon)
-    result = centred * inverse
+    mean = row_mean(x) if is_centered else None
+    centered = x if mean is None else x - mean
+    inverse = 1.0 / unary("sqrt", row_mean(centered * centered) + epsilon)
+    result = centered * inverse
     if scale is not None:
         result = result * cast(scale, x.dtype)
     if bias is not None:
@@ -89,8 +89,8 @@ def normalized(
 
 def mean_variance_normalized(x: Scalar) -> Scalar:
     """MeanVarianceNormalization: over the deviation, kept from zero by 1e-9."""
-    centred = x - row_mean(x)
-    return centred * (1.0 / (unary("sqrt", row_mean(centred * centred)) + 1e-9))
+    centered = x - row_mean(x)
+    return centered * (1.0 / (unary("sqrt", row_mean(centered * centered)) + 1e-9))
 
 
 def lp_normalized(x: Scalar, p: int) -> Scalar:

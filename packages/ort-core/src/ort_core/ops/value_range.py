@@ -21,7 +21,7 @@ from ort_core.ops.symbolic_values import SymbolicValue
 
 Interval = tuple[int, int]
 MAX_SIZE = 2**63 - 1  # sizes are int64
-_EXACT_DOUBLES = 2**53  # above, neighbouring integers are one double
+_EXACT_DOUBLES = 2**53  # above, neighboring integers are one double
 _MAX_CONSTANT = 1 << 20  # elements; token tables are below, weights far above
 _MAX_DEPTH = 200  # nodes in a chain; beyond, the bounds of the type are good enough
 

@@ -23,7 +23,7 @@ MARGIN = 64  # guard numbers on either side: more than any vector
 
 
 class Guarded:
-    """An array whose neighbours in memory are known, so that a write past its ends is seen."""
+    """An array whose neighbors in memory are known, so that a write past its ends is seen."""
 
     def __init__(self, array: np.ndarray) -> None:
         size = array.size

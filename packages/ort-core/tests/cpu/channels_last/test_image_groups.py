@@ -78,7 +78,7 @@ def test_pooling_that_rounds_its_size_up_stops_at_the_image(agrees: Agrees, oper
         ({}, "scales"),
         ({"nearest_mode": "round_prefer_ceil"}, "sizes"),
     ],
-    ids=["floored", "centred", "by_sizes"],
+    ids=["floored", "centered", "by_sizes"],
 )
 @pytest.mark.parametrize("factors", [(2, 2), (3, 1), (4, 5)])
 def test_resize_by_whole_factors_repeats_pixels(

@@ -51,7 +51,7 @@ def test_norm_of_whole_images_is_the_references(agrees: Agrees, shape: tuple[int
 
 @pytest.mark.parametrize("size", [1, 3, 5, 11])
 @pytest.mark.parametrize("beta", [0.75, 0.5, 1.0, 0.3])
-def test_response_is_normalized_over_neighbouring_channels(agrees: Agrees, size: int, beta: float) -> None:
+def test_response_is_normalized_over_neighboring_channels(agrees: Agrees, size: int, beta: float) -> None:
     node = N("LRN", ["x"], ["y"], size=size, beta=beta, alpha=0.5, bias=0.7)
     agrees([node], {}, ["N", 7, "H", "W"], (2, 7, 5, 6), (1, 7, 1, 1), (0, 7, 3, 3))
 

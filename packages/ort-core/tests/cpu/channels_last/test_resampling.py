@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ort_core as ort
 from ort_core.tolerances import compare
 
-CENTRES = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric"]
+CENTERS = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric"]
 
 
 def resize_model(
@@ -57,7 +57,7 @@ def assert_near(found: np.ndarray, expected: np.ndarray, what: object) -> None:
     assert comparison.passes, f"{what}: {comparison}"
 
 
-def centre(made: np.ndarray, size: int, count: int, mode: str) -> np.ndarray:
+def center(made: np.ndarray, size: int, count: int, mode: str) -> np.ndarray:
     """Return where outputs stand in the input, for sizes that are given."""
     scale = count / size
     if mode == "asymmetric":
@@ -77,9 +77,9 @@ def weight(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def matrix(size: int, count: int, mode: str, centres: str, a: float) -> np.ndarray:
+def matrix(size: int, count: int, mode: str, centers: str, a: float) -> np.ndarray:
     """Return the matrix of an axis: pixels outside count as the nearest one inside."""
-    at = centre(np.arange(count, dtype=np.float64), size, count, centres)
+    at = center(np.arange(count, dtype=np.float64), size, count, centers)
     found = np.zeros((count, size))
     for reached in range(-8, size + 8):
         found[:, min(max(reached, 0), size - 1)] += weight(at - reached, mode, a)
@@ -87,24 +87,24 @@ def matrix(size: int, count: int, mode: str, centres: str, a: float) -> np.ndarr
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("centres", CENTRES)
+@pytest.mark.parametrize("centers", CENTERS)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize(
     ("size", "made"), [((5, 6), (11, 9)), ((9, 7), (4, 3)), ((3, 8), (3, 13)), ((6, 1), (1, 5))], ids=str
 )
-def test_each_output_is_the_weighted_sum_of_its_neighbours(
-    size: tuple[int, int], made: tuple[int, int], mode: str, centres: str
+def test_each_output_is_the_weighted_sum_of_its_neighbors(
+    size: tuple[int, int], made: tuple[int, int], mode: str, centers: str
 ) -> None:
     a = -0.5
-    attributes = {"mode": mode, "coordinate_transformation_mode": centres, "cubic_coeff_a": a}
+    attributes = {"mode": mode, "coordinate_transformation_mode": centers, "cubic_coeff_a": a}
     given = np.array([2, 19, *made], np.int64)
     x = np.random.default_rng(sum(size)).standard_normal((2, 19, *size)).astype(np.float32)
-    rows, columns = (matrix(s, m, mode, centres, a) for s, m in zip(size, made, strict=True))
+    rows, columns = (matrix(s, m, mode, centers, a) for s, m in zip(size, made, strict=True))
     expected = -np.einsum("oy,ncyx,px->ncop", rows, x.astype(np.float64), columns)
     assert_near(compiled_result(resize_model(attributes, given, [2, 19, *size]), x), expected, attributes)
 
 
-@pytest.mark.parametrize("centres", CENTRES)
+@pytest.mark.parametrize("centers", CENTERS)
 @pytest.mark.parametrize(
     ("attributes", "opset"),
     [
@@ -115,9 +115,9 @@ def test_each_output_is_the_weighted_sum_of_its_neighbours(
     ],
     ids=str,
 )  # fmt: skip
-def test_scales_agree_with_the_reference_kernels(attributes: dict[str, object], opset: int, centres: str) -> None:
+def test_scales_agree_with_the_reference_kernels(attributes: dict[str, object], opset: int, centers: str) -> None:
     given = np.array([0.6, 2.5] if "axes" in attributes else [1, 1, 2.5, 0.6], np.float32)
-    model = resize_model({**attributes, "coordinate_transformation_mode": centres}, given, ["N", 5, 8, 10], opset)
+    model = resize_model({**attributes, "coordinate_transformation_mode": centers}, given, ["N", 5, 8, 10], opset)
     x = np.random.default_rng(3).standard_normal((3, 5, 8, 10)).astype(np.float32)
     (expected,) = ort.InferenceSession(model, providers=["ReferenceExecutionProvider"]).run(None, {"x": x})
     assert_near(compiled_result(model, x), expected, attributes)

@@ -13,7 +13,7 @@ from ort_core.cpu.partition.partition import NO_HALVES, CpuPartition
 
 
 def every_kind_of_number() -> np.ndarray:
-    """Return floats around every border of the formats: all of bfloat16's, their neighbours, halves between, NaN."""
+    """Return floats around every border of the formats: all of bfloat16's, their neighbors, halves between, NaN."""
     high = np.arange(1 << 16, dtype=np.uint32) << 16
     bits = np.concatenate([high + low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
     return bits.view(np.float32)

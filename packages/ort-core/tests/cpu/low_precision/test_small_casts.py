@@ -32,7 +32,7 @@ def dtype_of(name: str) -> np.dtype:
 
 
 def numbers_of(name: str) -> np.ndarray:
-    """Return every float16 or bfloat16, every kind of float32, those and neighbours as float64, integers around 0."""
+    """Return every float16 or bfloat16, every kind of float32, those and neighbors as float64, integers around 0."""
     if name == "FLOAT16":
         return np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     if name == "BFLOAT16":

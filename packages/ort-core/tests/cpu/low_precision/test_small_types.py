@@ -72,6 +72,6 @@ def test_scales_of_an_axis_go_there_and_back_in_one_program(partitions: list[Cpu
     scales = np.linspace(0.1, 2, 7, dtype=np.float32)
     constants = {"s": scales, "z": zero_point(name, [7], 2 if name in INTEGERS else None)}
     found, expected = run_both(partitions, nodes, constants, x, TensorProto.FLOAT, TensorProto.FLOAT)
-    # Sigmoid may lie one rounding elsewhere, and so, rarely, a neighbour of the quantized number.
+    # Sigmoid may lie one rounding elsewhere, and so, rarely, a neighbor of the quantized number.
     far = np.abs(found - expected) > 1e-5
     assert far.mean() < 0.01

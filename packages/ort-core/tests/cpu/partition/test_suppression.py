@@ -21,7 +21,7 @@ def boxes(seed: int, batches: int, count: int, *, center: bool) -> np.ndarray:
     return np.concatenate(pair, axis=2).astype(np.float32)
 
 
-@pytest.mark.parametrize("center", [False, True], ids=["corners", "centres"])
+@pytest.mark.parametrize("center", [False, True], ids=["corners", "centers"])
 @pytest.mark.parametrize("seed", range(6))
 def test_suppression_keeps_what_the_reference_keeps(seed: int, center: bool) -> None:
     names = list(INPUTS)[: 5 - seed % 3]

@@ -74,7 +74,7 @@ def test_half_precision_layer_norm_computes_in_float() -> None:
         FORMS["pow"].replace("y = Add(c, b)", "q = Add(c, b) y = Add(q, d)"),
         FORMS["pow"].replace("v = ReduceMean <axes = [-1]> (s)", "v = ReduceMean <axes = [1]> (s)"),
     ],
-    ids=["wrong_axis", "wrong_power", "no_epsilon", "centred_read_twice", "two_axes"],
+    ids=["wrong_axis", "wrong_power", "no_epsilon", "centered_read_twice", "two_axes"],
 )
 def test_near_misses_of_layer_norm_stay(body: str) -> None:
     stays("LayerNormFusionL2", f"{HEAD} {{ {body} }}")

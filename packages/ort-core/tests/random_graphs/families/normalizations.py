@@ -58,10 +58,10 @@ def composed_layer(g: GraphWriter) -> Value:
     def number(x: float) -> Value:
         return g.constant(x, value.dtype)
 
-    centred = g.node("Sub", [value, reduced(g, "ReduceMean", value, [-1])])
-    variance = reduced(g, "ReduceMean", g.node("Pow", [centred, number(2)]), [-1])
+    centered = g.node("Sub", [value, reduced(g, "ReduceMean", value, [-1])])
+    variance = reduced(g, "ReduceMean", g.node("Pow", [centered, number(2)]), [-1])
     spread = g.node("Sqrt", [g.node("Add", [variance, number(1e-2)])])
-    scaled = g.node("Mul", [g.node("Div", [centred, spread]), g.weights(value.dtype, size)])
+    scaled = g.node("Mul", [g.node("Div", [centered, spread]), g.weights(value.dtype, size)])
     return g.node("Add", [scaled, g.weights(value.dtype, size)])
 
 

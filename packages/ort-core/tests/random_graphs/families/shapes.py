@@ -47,7 +47,7 @@ def range_(g: GraphWriter) -> Value:
 
 
 @family()
-def centre(g: GraphWriter) -> Value:
+def center(g: GraphWriter) -> Value:
     if g.opset < 18:
         raise Refused("a newer operator")
     value = g.pick(et.F32, et.I64, least=1, most=4, filled=True)

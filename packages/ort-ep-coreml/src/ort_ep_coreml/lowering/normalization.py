@@ -32,7 +32,7 @@ def narrowed(x: Term, like: Term) -> Term:
     return x if x.dtype == like.dtype else x.cast(like.dtype, "fp16")
 
 
-def _centred(x: Term, axes: Sequence[int]) -> tuple[Term, Term, Term]:
+def _centered(x: Term, axes: Sequence[int]) -> tuple[Term, Term, Term]:
     """Return (elements less their mean, the mean, the variance) along axes, in float32."""
     wide = widened(x)
     mean = wide.reduced("reduce_mean", *axes)
@@ -41,7 +41,7 @@ def _centred(x: Term, axes: Sequence[int]) -> tuple[Term, Term, Term]:
 
 
 def _standardized(x: Term, axes: Sequence[int], epsilon: float) -> Term:
-    moved, _, variance = _centred(x, axes)
+    moved, _, variance = _centered(x, axes)
     return narrowed(moved / (variance + epsilon).do("sqrt"), x)
 
 
@@ -78,7 +78,7 @@ def _layer_norm(to: EmissionState, node: Node) -> list[Operand]:
     found = _scaled_layer(to, node, x, axes, (1, 2), _epsilon(node))
     results: list[Operand] = [found.operand]
     if len(node.outputs) > 1:
-        _, mean, variance = _centred(x, axes)
+        _, mean, variance = _centered(x, axes)
         results += [mean.operand, (1.0 / (variance + _epsilon(node)).do("sqrt")).operand]
     return results
 
@@ -142,7 +142,7 @@ def _groups_are_known(context: LoweringContext, node: Node) -> str | None:
 def _mean_variance(to: EmissionState, node: Node) -> Operand:
     x, rank = first(to, node), rank_of(node.input(0))
     axes = [axis % rank for axis in node.ints_attribute("axes") or (0, 2, 3)]
-    moved, _, variance = _centred(x, axes)
+    moved, _, variance = _centered(x, axes)
     return narrowed(moved / (variance.do("sqrt") + 1e-9), x).operand
 
 
@@ -156,7 +156,7 @@ def _lp_norm(to: EmissionState, node: Node) -> Operand:
 
 
 def _local_response(to: EmissionState, node: Node) -> Operand:
-    """Lower to a product of the squares with the matrix of neighbours along the channels."""
+    """Lower to a product of the squares with the matrix of neighbors along the channels."""
     x, count, rank = first(to, node), node.int_attribute("size", 1), rank_of(node.input(0))
     channels = sizes_of(node.input(0))[1]  # type: ignore[arg-type]  # required
     assert isinstance(channels, int), "_channels_are_known was asked"

@@ -1,6 +1,6 @@
 """Elementwise operators of float64 by CUDA's own functions, which are right within 2 ulp.
 
-``ort_core.loops`` has polynomials for float32; a GPU of the data centre computes float64 at half the rate of float32,
+``ort_core.loops`` has polynomials for float32; a GPU of the data center computes float64 at half the rate of float32,
 and CUDA's functions of it are as fast as any.
 """
 

@@ -40,7 +40,7 @@ def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView, pr
         printed: kernels that were printed before; one that is new is added.
     """
     views = [*operands, out]
-    order = sorted(range(len(out.shape)), key=lambda axis: (-out.strides[axis], axis))  # neighbours in memory last
+    order = sorted(range(len(out.shape)), key=lambda axis: (-out.strides[axis], axis))  # neighbors in memory last
     sizes, strides = collapse(*_permuted(out.shape, views, order))
     kinds = [_layout(view, sizes) for view in strides]
     is_wide = any(reach(view) >= 2**31 for view in views)

@@ -26,7 +26,7 @@ def as_library_step(
     out: TensorView,
     own: Launch,
     *,
-    is_centred: bool,
+    is_centered: bool,
 ) -> Normalization | None:
     """Return a normalization as a step of the library, ``None`` where its form or the library does not allow it.
 
@@ -37,7 +37,7 @@ def as_library_step(
         axes: over which.
         out: where the result lies.
         own: the generated kernel.
-        is_centred: whether the mean is taken off.
+        is_centered: whether the mean is taken off.
     """
     view = x.view
     if not facts.builder.libraries.fuses or view is None or view.dtype not in _TYPES or not affine:
@@ -47,7 +47,7 @@ def as_library_step(
     scale, bias = factors[0], factors[1] if len(factors) > 1 else None
     if scale is None or (len(factors) > 1 and bias is None) or not (view.is_dense and out.is_dense):
         return None
-    kind: NormalizationKind = "instance" if is_instance else "layer" if is_centred else "rms"
+    kind: NormalizationKind = "instance" if is_instance else "layer" if is_centered else "rms"
     if not is_instance:
         rows = (math.prod(x.shape[: axes[0]]), math.prod(x.shape[axes[0] :]))
         view, out = view.regrouped(rows), out.regrouped(rows)

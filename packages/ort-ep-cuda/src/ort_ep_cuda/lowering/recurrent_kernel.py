@@ -99,7 +99,7 @@ class Walk:
 
 
 def launch_walk(cell: Cell, walk: Walk, directions: range, *, is_reverse: bool) -> Launch:
-    """Return the launch for some neighbouring directions, which have one cell."""
+    """Return the launch for some neighboring directions, which have one cell."""
     steps, batch = walk.shares.shape[1:3]
     units = walk.weights.shape[1]
     states = [view for view in (walk.first_state, walk.first_memory, walk.last_state, walk.last_memory) if view]

@@ -1,7 +1,7 @@
 """Row kernels: reductions, softmax and normalizations: formulas over rows of views, as ``ort_core.loops`` prints them.
 
 Rows and columns are any axes of the operands. A block (or a warp of it) takes a row where its columns lie side by side,
-a thread takes one where the rows do: in both cases neighbouring threads read neighbouring addresses. Sums of 16-bit
+a thread takes one where the rows do: in both cases neighboring threads read neighboring addresses. Sums of 16-bit
 floats accumulate in float32.
 """
 

@@ -121,9 +121,9 @@ def lower_layer_norm(facts: LoweredNode) -> None:
     axes = range(axis_of(facts.node.int_attribute("axis", -1), len(x.shape)), len(x.shape))
     affine = [facts.tensor(k) for k in (1, 2) if facts.has(k)]
     if not any(value is not None for value in facts.node.outputs[1:]):
-        _normalize(facts, x, axes, affine, is_centred=True)
+        _normalize(facts, x, axes, affine, is_centered=True)
         return
-    normal, operands = _normalized(facts, x, affine, is_centred=True)
+    normal, operands = _normalized(facts, x, affine, is_centered=True)
     assert normal.mean is not None
     flat, outs, roots = x.shape[: axes[0]], [facts.builder.result(facts.output, x.shape)], [normal.result]
     for value, result in zip(facts.node.outputs[1:], (normal.mean, normal.inverse), strict=False):
@@ -191,35 +191,35 @@ def lower_rms_norm(facts: LoweredNode) -> None:
     """Store ``x / sqrt(mean of squares + epsilon) * scale`` over the last axes."""
     x = _with_operand(facts, facts.tensor(0))
     axis = axis_of(facts.node.int_attribute("axis", -1), len(x.shape))
-    _normalize(facts, x, range(axis, len(x.shape)), [facts.tensor(1)], is_centred=False)
+    _normalize(facts, x, range(axis, len(x.shape)), [facts.tensor(1)], is_centered=False)
 
 
 def lower_instance_norm(facts: LoweredNode) -> None:
     """Normalize each channel of each image; scale and bias belong to channels."""
     x = _with_operand(facts, facts.tensor(0))
     affine = [along_axis(facts.tensor(k), x.shape, 1) for k in (1, 2)]
-    _normalize(facts, x, range(2, len(x.shape)), affine, is_centred=True)
+    _normalize(facts, x, range(2, len(x.shape)), affine, is_centered=True)
 
 
 def _normalize(
-    facts: LoweredNode, x: LazyTensor, axes: Sequence[int], affine: Sequence[LazyTensor], *, is_centred: bool
+    facts: LoweredNode, x: LazyTensor, axes: Sequence[int], affine: Sequence[LazyTensor], *, is_centered: bool
 ) -> None:
-    normal, operands = _normalized(facts, x, affine, is_centred=is_centred)
+    normal, operands = _normalized(facts, x, affine, is_centered=is_centered)
     out = facts.builder.result(facts.output, x.shape)
     if not out.size:
         return
     launch = _row_launch(operands, x.shape, axes, normal.result, out)
-    step = as_library_step(facts, x, affine, axes, out, launch, is_centred=is_centred)
+    step = as_library_step(facts, x, affine, axes, out, launch, is_centered=is_centered)
     facts.builder.add(launch if step is None else step)
 
 
 def _normalized(
-    facts: LoweredNode, x: LazyTensor, affine: Sequence[LazyTensor], *, is_centred: bool
+    facts: LoweredNode, x: LazyTensor, affine: Sequence[LazyTensor], *, is_centered: bool
 ) -> tuple[Normalized, tuple[TensorView, ...]]:
     """Return a node's normalization, and the operands that its formulas read."""
     roots, operands = join([x, *(tensor.broadcast_to(x.shape) for tensor in affine)])
     epsilon = facts.node.float_attribute("epsilon", 1e-5)
-    return normalized(roots[0], epsilon, *roots[1:], is_centred=is_centred), operands
+    return normalized(roots[0], epsilon, *roots[1:], is_centered=is_centered), operands
 
 
 def _store_rows(
@@ -248,7 +248,7 @@ def lower_group_norm(facts: LoweredNode) -> None:
     affine = [t.moved(lambda view: _split_channels(view, split), split) for t in affine]
     grouped = LazyTensor.of(x.regrouped(split))
     out = facts.builder.result(facts.output, x.shape)
-    normal, operands = _normalized(facts, grouped, affine, is_centred=True)
+    normal, operands = _normalized(facts, grouped, affine, is_centered=True)
     if out.size:
         target = TensorView.dense(out.buffer, out.dtype, split)
         facts.builder.add(launch_rows([normal.result], operands, [target], 2))

@@ -123,7 +123,7 @@ def dense_strides(shape: Shape) -> Shape:
 
 
 def collapse(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
-    """Join neighbouring axes that every operand walks through as if they were one, and drop axes of one place.
+    """Join neighboring axes that every operand walks through as if they were one, and drop axes of one place.
 
     Args:
         shape: the sizes that all operands share.

@@ -89,8 +89,8 @@ def _layer(to: EmissionState, node: Node) -> list[Operand]:
     if len(node.outputs) == 1 or not any(node.outputs[1:]):
         return [found]
     mean = reduced(to, wide, ReduceFunction.AVERAGE, axes)
-    centred = binary(to, "ELEMENT_WISE_SUBTRACT", wide, mean)
-    variance = reduced(to, times(to, centred, centred), ReduceFunction.AVERAGE, axes)
+    centered = binary(to, "ELEMENT_WISE_SUBTRACT", wide, mean)
+    variance = reduced(to, times(to, centered, centered), ReduceFunction.AVERAGE, axes)
     deviation = unary(to, "ELEMENT_WISE_SQRT", variance, ScaleBias=(1.0, epsilon))
     return [found, mean, unary(to, "ELEMENT_WISE_RECIP", deviation)]
 

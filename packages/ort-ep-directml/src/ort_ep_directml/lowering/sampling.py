@@ -1,6 +1,6 @@
-"""GridSample: coordinates become indices of neighbours and their shares; DirectML gathers, and adds what it found.
+"""GridSample: coordinates become indices of neighbors and their shares; DirectML gathers, and adds what it found.
 
-Along each axis a point has one neighbour (nearest), two (linear) or four (cubic). Every combination of them, one from
+Along each axis a point has one neighbor (nearest), two (linear) or four (cubic). Every combination of them, one from
 each axis, is gathered from the input with its spatial dimensions made one, times the product of its shares.
 """
 
@@ -31,8 +31,8 @@ _FARTHEST = 2.0**63  # what lies beyond, or is no number, stands at the low edge
 
 
 @dataclass(frozen=True, slots=True)
-class _Neighbour:
-    """A neighbour of every point along one axis.
+class _Neighbor:
+    """A neighbor of every point along one axis.
 
     Attributes:
         index: within the axis, as 32-bit integers.
@@ -93,7 +93,7 @@ def _inside(to: EmissionState, axis: _Axis, at: Operand) -> Operand:
     return _mirrored(to, axis, at) if axis.padding == "reflection" else at
 
 
-def _neighbour(to: EmissionState, axis: _Axis, at: Operand, share: Operand | None) -> _Neighbour:
+def _neighbor(to: EmissionState, axis: _Axis, at: Operand, share: Operand | None) -> _Neighbor:
     inside = None
     if axis.padding == "zeros":
         ends = (("GREATER_THAN_OR_EQUAL", 0.0), ("LESS_THAN_OR_EQUAL", axis.size - 1.0))
@@ -101,17 +101,17 @@ def _neighbour(to: EmissionState, axis: _Axis, at: Operand, share: Operand | Non
         inside = binary(to, "ELEMENT_WISE_LOGICAL_AND", after, before)
     if axis.padding == "reflection":
         at = _rounded(to, _mirrored(to, axis, at))
-    return _Neighbour(to.cast(clamp(to, at, 0.0, axis.size - 1.0), ElementType.INT32), share, inside)
+    return _Neighbor(to.cast(clamp(to, at, 0.0, axis.size - 1.0), ElementType.INT32), share, inside)
 
 
 def _rounded(to: EmissionState, at: Operand) -> Operand:
     return unary(to, "ELEMENT_WISE_ROUND", at, RoundingMode=int(RoundingMode.HALVES_TO_NEAREST_EVEN))
 
 
-def _neighbours(to: EmissionState, axis: _Axis, points: Operand, mode: str) -> list[_Neighbour]:
+def _neighbors(to: EmissionState, axis: _Axis, points: Operand, mode: str) -> list[_Neighbor]:
     at = _places(to, axis, points)
     if mode == "nearest":
-        return [_neighbour(to, axis, _inside(to, axis, _rounded(to, at)), None)]
+        return [_neighbor(to, axis, _inside(to, axis, _rounded(to, at)), None)]
     at = at if mode == "cubic" else _inside(to, axis, at)
     base = unary(to, "ELEMENT_WISE_FLOOR", at)
     fraction = binary(to, "ELEMENT_WISE_SUBTRACT", at, base)
@@ -121,7 +121,7 @@ def _neighbours(to: EmissionState, axis: _Axis, points: Operand, mode: str) -> l
     else:
         shares = (_far(to, fraction), _near(to, fraction), _near(to, rest), _far(to, rest))
         pairs = [(place - 1.0, share) for place, share in enumerate(shares)]
-    return [_neighbour(to, axis, scaled(to, base, 1.0, shift) if shift else base, share) for shift, share in pairs]
+    return [_neighbor(to, axis, scaled(to, base, 1.0, shift) if shift else base, share) for shift, share in pairs]
 
 
 def _near(to: EmissionState, distance: Operand) -> Operand:
@@ -137,8 +137,8 @@ def _far(to: EmissionState, before: Operand) -> Operand:
     return scaled(to, times(to, slope, distance), 1.0, -4 * _CUBIC)
 
 
-def _gathered(to: EmissionState, flat: Operand, axes: list[_Axis], chosen: tuple[_Neighbour, ...]) -> Operand:
-    """Append the elements at one combination of neighbours, times their shares; zero where one lies outside."""
+def _gathered(to: EmissionState, flat: Operand, axes: list[_Axis], chosen: tuple[_Neighbor, ...]) -> Operand:
+    """Append the elements at one combination of neighbors, times their shares; zero where one lies outside."""
     place = chosen[0].index
     for axis, each in zip(axes[1:], chosen[1:], strict=True):
         whole = times(to, place, to.scalar(ElementType.INT32, axis.size))
@@ -171,7 +171,7 @@ def _grid_sample(to: EmissionState, node: Node) -> Operand:
     found = []
     for place, axis in enumerate(axes):
         column = sliced(to, points, (0, 0, 0, rank - 1 - place), (*points.sizes[:3], 1), (1, 1, 1, 1))
-        found.append(_neighbours(to, axis, to.reshape(column, points.sizes[:3]), mode))
+        found.append(_neighbors(to, axis, to.reshape(column, points.sizes[:3]), mode))
     wide = x if mode == "nearest" else to.cast(x, _WIDE)
     flat = to.reshape(wide, (batch, channels, math.prod(x.sizes[2:])))
     parts = [_gathered(to, flat, axes, chosen) for chosen in itertools.product(*found)]

@@ -19,7 +19,7 @@ def _given_scale(view: GraphView, node: Node) -> str | None:
         return "OpenVINO takes scales of an axis whose number is known before a run"
     if scale is None or scale.producer is None or held_constant(view, scale) is not None:
         return None
-    return "OpenVINO multiplies by the reciprocal of a computed scale, and rounds some values to the neighbour"
+    return "OpenVINO multiplies by the reciprocal of a computed scale, and rounds some values to the neighbor"
 
 
 QUANTIZATION: Mapping[str, Rule] = {

@@ -25,7 +25,7 @@ _WHY_NOT = {
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
     **PLACED_BODIES,
     "DFT": "OpenVINO's frontend loses the axis of DFT",
-    "DynamicQuantizeLinear": "OpenVINO rounds some values to the neighbour",
+    "DynamicQuantizeLinear": "OpenVINO rounds some values to the neighbor",
 }
 
 

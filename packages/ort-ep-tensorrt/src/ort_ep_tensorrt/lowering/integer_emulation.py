@@ -48,7 +48,7 @@ def native_nodes(graph: Graph) -> frozenset[Node]:
     size = -1
     while size != len(found):
         size = len(found)
-        found -= {node for node in found if not _has_native_neighbours(node, found)}
+        found -= {node for node in found if not _has_native_neighbors(node, found)}
     return frozenset(found)
 
 
@@ -186,9 +186,9 @@ def _dequantize(state: _IntegerEmulation, editor: Editor) -> Held:
     held = state.held(editor, source)
     held = editor.cast(held, DataType.FLOAT) if state.dtype(source) is DataType.INT32 else held
     if zero is not None:
-        centre = state.held(editor, zero)
-        centre = editor.cast(centre, DataType.FLOAT) if state.dtype(zero) is DataType.INT32 else centre
-        held = editor.add("Sub", [held, _along_axis(editor, centre, source)])
+        center = state.held(editor, zero)
+        center = editor.cast(center, DataType.FLOAT) if state.dtype(zero) is DataType.INT32 else center
+        held = editor.add("Sub", [held, _along_axis(editor, center, source)])
     factor, target = scale, dtype_of(scale)
     if target not in (DataType.FLOAT, None):
         factor = editor.cast(scale, DataType.FLOAT)
@@ -200,9 +200,9 @@ def _dequantized(node: Node, constants: list[Constant | None]) -> np.ndarray:
     source, scale, zero = (None if constant is None else constant.array() for constant in constants)
     assert source is not None
     assert scale is not None
-    centred = source.astype(np.int32) - (0 if zero is None else _spread(node, zero.astype(np.int32), source.ndim))
+    centered = source.astype(np.int32) - (0 if zero is None else _spread(node, zero.astype(np.int32), source.ndim))
     spread = _spread(node, scale.astype(np.float32), source.ndim)
-    return np.asarray(np.multiply(centred.astype(np.float32), spread)).astype(scale.dtype)
+    return np.asarray(np.multiply(centered.astype(np.float32), spread)).astype(scale.dtype)
 
 
 def _spread(node: Node, values: np.ndarray, rank: int) -> np.ndarray:
@@ -246,7 +246,7 @@ def _is_symmetric(node: Node) -> bool:
     return zero is None or (constant is not None and not constant.array().any())
 
 
-def _has_native_neighbours(node: Node, native: set[Node]) -> bool:
+def _has_native_neighbors(node: Node, native: set[Node]) -> bool:
     if node.op_type == "DequantizeLinear":
         source = node.input(0)
         return source is None or source.producer is None or source.producer in native

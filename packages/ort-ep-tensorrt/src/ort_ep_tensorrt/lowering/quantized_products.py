@@ -71,8 +71,8 @@ def _product(editor: Editor, left: tuple[int, int], right: tuple[int, int]) -> V
     if inner > step * MAX_PIECES:
         return Rejection(f"{node.op_type} adds up {inner} products: too many for exact sums in float32", node)
     offset = node.input(left[1])
-    rows = _centred(editor, a, None if offset is None else _rows(editor, left[1]))
-    columns = editor.constant(fixed) if fixed is not None else _centred(editor, b, node.input(right[1]))
+    rows = _centered(editor, a, None if offset is None else _rows(editor, left[1]))
+    columns = editor.constant(fixed) if fixed is not None else _centered(editor, b, node.input(right[1]))
     bounds = [(start, min(start + step, inner)) for start in range(0, inner, step)]
     axis = max(-2, -b.rank)  # of the columns: a vector has one
     products = (
@@ -93,12 +93,12 @@ def _convolved(editor: Editor, image: tuple[int, int], kernel: tuple[int, int]) 
     is_grouped = node.int_attribute("group", 1) != 1
     if step < 1 or (is_grouped and step < channels) or channels > step * MAX_PIECES:
         return Rejection(f"{node.op_type} adds up too many products for exact sums in float32", node)
-    offset, centre = node.input(image[1]), node.input(kernel[1])
-    pixels = _centred(editor, x, None if offset is None else _single(editor, offset))
+    offset, center = node.input(image[1]), node.input(kernel[1])
+    pixels = _centered(editor, x, None if offset is None else _single(editor, offset))
     weights = (
         editor.constant(fixed)
         if fixed is not None
-        else _centred(editor, w, None if centre is None else _kernels(editor, centre, len(sizes)))
+        else _centered(editor, w, None if center is None else _kernels(editor, center, len(sizes)))
     )
     attributes = {name: each.value for name, each in node.attributes.items()}
     bounds = [(start, min(start + step, channels)) for start in range(0, channels, step)]
@@ -131,7 +131,7 @@ def _requantized(editor: Editor, sums: Value, ratio: Value, zero: Value) -> Resu
     return {0: editor.cast(clipped, target)}
 
 
-def _centred(editor: Editor, value: Value, zero: Value | None) -> Value:
+def _centered(editor: Editor, value: Value, zero: Value | None) -> Value:
     wide = editor.cast(value, DataType.FLOAT)
     return wide if zero is None else editor.add("Sub", [wide, editor.cast(zero, DataType.FLOAT)], like=wide)
 

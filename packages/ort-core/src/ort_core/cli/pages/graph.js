@@ -1,6 +1,6 @@
 'use strict';
 // The picture: nodes in layers from top to bottom (Sugiyama's method: layers by longest path, order within them by
-// barycentres, positions by their neighbours' medians), drawn anew whenever a group is folded or unfolded.
+// barycenters, positions by their neighbors' medians), drawn anew whenever a group is folded or unfolded.
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
 const COLORS = ['#2f5d8f', '#3f6b3e', '#a83f29', '#74526f', '#855510', '#1d6f66', '#4b5563']; // white text stands out on each
@@ -186,7 +186,7 @@ function draw() {
   light();
 }
 
-// An outline around what one partition holds: wide strokes in its colour, then narrower ones in the ground's.
+// An outline around what one partition holds: wide strokes in its color, then narrower ones in the ground's.
 function drawPartitions({ boxes, boxOf, links }, nodes) {
   const names = [...new Set(facts.nodes.map((node) => node.partition).filter(Boolean))];
   if (names.length < 2) return;
@@ -314,10 +314,10 @@ function search(text) {
   });
   document.getElementById('found').textContent = wanted ? `${state.found.size} found` : '';
   light();
-  if (state.found.size) centre(drawn.boxes[drawn.boxOf[[...state.found][0]]]);
+  if (state.found.size) center(drawn.boxes[drawn.boxOf[[...state.found][0]]]);
 }
 
-function centre(box) {
+function center(box) {
   const { width, height } = room();
   state.scale = Math.max(state.scale, READABLE);
   state.x = width / 2 - box.x * state.scale;
@@ -396,7 +396,7 @@ document.getElementById('fit').addEventListener('click', () => fit(false));
 function reveal(index) {
   paths[index].forEach((group) => folded.delete(group));
   state.chosen = index;
-  draw(); details(index); centre(drawn.boxes[drawn.boxOf[index]]);
+  draw(); details(index); center(drawn.boxes[drawn.boxOf[index]]);
 }
 
 // A link to a part of the picture: #search=TEXT, #node=NAME, #unfold, #fit

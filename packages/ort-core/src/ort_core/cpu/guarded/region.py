@@ -2,7 +2,7 @@
 
     | page | bytes beside, buffer | page | bytes beside, buffer | page |        (edge: the end)
 
-What is left of a buffer's pages on its other side holds a byte that no neighbour's does; ``changed_beside`` tells
+What is left of a buffer's pages on its other side holds a byte that no neighbor's does; ``changed_beside`` tells
 whether somebody wrote there.
 """
 

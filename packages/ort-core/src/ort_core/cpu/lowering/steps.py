@@ -69,7 +69,7 @@ class Step:
     flops: KnownDim = 0
     node: Node | None = None  # at whose lowering it was written
     nbytes: KnownDim | None = None  # read and written at least
-    images: StageOfImages | None = None  # as what it can run together with its neighbours
+    images: StageOfImages | None = None  # as what it can run together with its neighbors
     in_place: tuple[Buffer, Buffer] | None = None
     is_divisible: bool = True
 

@@ -152,7 +152,7 @@ def run_time_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, .
 def collapse(
     shape: Sequence[KnownDim], operands: Sequence[Sequence[KnownDim]]
 ) -> tuple[list[KnownDim], list[list[KnownDim]]]:
-    """Merge neighbouring dimensions that all operands step through as one; drop those of size 1. Keeps at least one."""
+    """Merge neighboring dimensions that all operands step through as one; drop those of size 1. Keeps at least one."""
     sizes: list[KnownDim] = []
     strides: list[list[KnownDim]] = [[] for _ in operands]
     for axis, size in enumerate(shape):

@@ -1,4 +1,4 @@
-"""The order of a partition's parts: each behind those that it reads from, neighbours that run by kernels as one."""
+"""The order of a partition's parts: each behind those that it reads from, neighbors that run by kernels as one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _rounds(needs: Sequence[set[int]]) -> list[int]:
 
 
 def joined(units: Sequence[Unit[Form]], is_compiled: Callable[[tuple[Node, ...]], bool]) -> list[Unit[Form]]:
-    """Return units with neighbours that run by kernels as one: a step costs more than a node inside it."""
+    """Return units with neighbors that run by kernels as one: a step costs more than a node inside it."""
     found: list[tuple[list[Node], Form | None]] = []
     was_compiled = False
     for nodes, program in units:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ort_core.cpu.lowering.views import Buffer
 
 Flags: TypeAlias = "npt.NDArray[np.int64]"
-SERIAL_WORK = 3_000  # estimated work (1 us) below which one thread does a step alone if its neighbour is as small;
+SERIAL_WORK = 3_000  # estimated work (1 us) below which one thread does a step alone if its neighbor is as small;
 # with 2 threads EfficientNet-B0 takes 1 % less time than without, with 6,000 and 12,000 as much as without or more
 PIECE_WORK = 60_000  # estimated work (20 us) of the smallest piece that threads claim
 MAX_PIECES = 8  # of a step for each thread; 2 or more, or each thread has its share

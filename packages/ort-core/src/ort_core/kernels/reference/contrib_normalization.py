@@ -17,9 +17,9 @@ def layer_norm(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (normalized, mean, inverse deviation) over the last axis of a float32 or float64 array."""
     mean = x.mean(axis=-1, keepdims=True, dtype=np.float64)
-    centred = x - mean
-    inverse = 1 / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + epsilon)
-    result = centred * inverse * gamma
+    centered = x - mean
+    inverse = 1 / np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + epsilon)
+    result = centered * inverse * gamma
     if beta is not None:
         result = result + beta
     return result.astype(x.dtype), mean.astype(x.dtype), inverse.astype(x.dtype)

@@ -1,6 +1,6 @@
 """Sampling at given points: a grid of normalized coordinates, and what an input holds there.
 
-A coordinate of -1 is the input's one end and 1 the other: the centres of its corner elements with ``align_corners``,
+A coordinate of -1 is the input's one end and 1 the other: the centers of its corner elements with ``align_corners``,
 their outer edges without. Outside stands zero, the border's element, or the input mirrored at its ends.
 """
 
@@ -186,7 +186,7 @@ def affine_grid(
 
 
 def _even(count: int, aligned: bool) -> np.ndarray:
-    """Return ``count`` coordinates over [-1, 1]: from end to end, or the centres of equal parts."""
+    """Return ``count`` coordinates over [-1, 1]: from end to end, or the centers of equal parts."""
     if aligned:
         return np.linspace(-1, 1, count)
     return (2 * np.arange(count) + 1) / count - 1

@@ -34,11 +34,11 @@ def softmax_zero(scores: Array) -> Array:
 
 def probit(scores: Array) -> Array:
     """Return sqrt(2) * erfinv(2 x - 1), with onnxruntime's approximation of erfinv (Winitzki, a = 0.147)."""
-    centred = scores * 2 - 1
-    log = np.log((1 - centred) * (1 + centred))
+    centered = scores * 2 - 1
+    log = np.log((1 - centered) * (1 + centered))
     first = 2 / (np.pi * 0.147) + 0.5 * log
     root = np.sqrt(-first + np.sqrt(first * first - log / 0.147))
-    return (1.41421356 * np.where(centred < 0, -root, root)).astype(scores.dtype)
+    return (1.41421356 * np.where(centered < 0, -root, root)).astype(scores.dtype)
 
 
 TRANSFORMS: dict[str, Callable[[Array], Array]] = {

@@ -37,10 +37,10 @@ def _standardize(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[
         shape = [1 if axis in {a % x.ndim for a in axes} else size for axis, size in enumerate(x.shape)]
         return x, np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
     mean = x.mean(axis=axes, keepdims=True)
-    centred = x - mean
-    inverse = 1 / np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + x.dtype.type(epsilon))
-    centred *= inverse
-    return centred, mean, inverse
+    centered = x - mean
+    inverse = 1 / np.sqrt(np.square(centered).mean(axis=axes, keepdims=True) + x.dtype.type(epsilon))
+    centered *= inverse
+    return centered, mean, inverse
 
 
 def _batch_normalize(
@@ -300,7 +300,7 @@ def lp_normalization(x: np.ndarray, *, axis: int = -1, p: int = 2) -> np.ndarray
 
 @kernel("LRN")
 def lrn(x: np.ndarray, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> np.ndarray:
-    """Divide by ``(bias + alpha / size * sum of squares over neighbouring channels) ** beta``."""
+    """Divide by ``(bias + alpha / size * sum of squares over neighboring channels) ** beta``."""
     wide = widen(x)
     number = wide.dtype.type
     squares = np.square(wide).reshape(x.shape[0], 1, x.shape[1], -1 if x.size else 0)
@@ -335,6 +335,6 @@ def mean_variance_normalization(x: np.ndarray, *, axes: tuple[int, ...] = (0, 2,
     wide = widen(x)
     if not x.size:
         return x
-    centred = wide - wide.mean(axis=tuple(axes), keepdims=True)
-    deviation = np.sqrt(np.square(centred).mean(axis=tuple(axes), keepdims=True))
-    return narrow(centred / (deviation + wide.dtype.type(1e-9)), x.dtype)
+    centered = wide - wide.mean(axis=tuple(axes), keepdims=True)
+    deviation = np.sqrt(np.square(centered).mean(axis=tuple(axes), keepdims=True))
+    return narrow(centered / (deviation + wide.dtype.type(1e-9)), x.dtype)

@@ -30,7 +30,7 @@ def conv_integer(
 ) -> np.ndarray:
     """Return the convolution of x - x_zero_point with w - w_zero_point as int32."""
     _check_shapes(x, w, group)
-    image, weights = _centred(x, x_zero_point), _centred_weights(w, w_zero_point)
+    image, weights = _centered(x, x_zero_point), _centered_weights(w, w_zero_point)
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     return wrap_int32(convolve(image, weights, windows, group))
 
@@ -61,7 +61,7 @@ def q_linear_conv(
     """
     _check_shapes(x, w, group)
     _check_parameters(w.shape[0], x_scale, w_scale, y_scale, y_zero_point, bias)
-    image, weights = _centred(x, x_zero_point), _centred_weights(w, w_zero_point)
+    image, weights = _centered(x, x_zero_point), _centered_weights(w, w_zero_point)
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     exact = convolve(image, weights, windows, group)
     per_channel = (-1,) + (1,) * (x.ndim - 2)
@@ -100,7 +100,7 @@ def _check_parameters(
         )
 
 
-def _centred(x: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
+def _centered(x: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
     if zero_point is None:
         return x.astype(np.float64)
     if zero_point.size != 1:
@@ -108,7 +108,7 @@ def _centred(x: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
     return x.astype(np.float64) - zero_point.reshape(())
 
 
-def _centred_weights(w: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
+def _centered_weights(w: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
     if zero_point is None:
         return w.astype(np.float64)
     if zero_point.size not in (1, w.shape[0]):

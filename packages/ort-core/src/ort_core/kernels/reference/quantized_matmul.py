@@ -18,7 +18,7 @@ def wrap_int32(exact: np.ndarray) -> np.ndarray:
     return np.asarray(exact.astype(np.int64).astype(np.int32))
 
 
-def centred(x: np.ndarray, zero_point: np.ndarray | None, *, rows: bool) -> np.ndarray:
+def centered(x: np.ndarray, zero_point: np.ndarray | None, *, rows: bool) -> np.ndarray:
     """Return x - zero_point as float64, which holds sums of 8-bit products exactly.
 
     A vector of zero points stands for rows (input A) or columns (input B) of the matrices.
@@ -57,7 +57,7 @@ def mat_mul_integer(
 ) -> np.ndarray:
     """Return (A - a_zero_point)(B - b_zero_point) as int32."""
     check_matmul_shapes("MatMulInteger", a, b)
-    left, right = centred(a, a_zero_point, rows=True), centred(b, b_zero_point, rows=False)
+    left, right = centered(a, a_zero_point, rows=True), centered(b, b_zero_point, rows=False)
     return wrap_int32(np.matmul(left, right))
 
 
@@ -75,7 +75,7 @@ def q_linear_mat_mul(
 ) -> np.ndarray:
     """Return the product of two quantized matrices, quantized to the type of ``y_zero_point``."""
     check_matmul_shapes("QLinearMatMul", a, b)
-    product = np.matmul(centred(a, a_zero_point, rows=True), centred(b, b_zero_point, rows=False))
+    product = np.matmul(centered(a, a_zero_point, rows=True), centered(b, b_zero_point, rows=False))
     ratio = _product_scale(a_scale, b_scale, y_scale, product.shape)
     return requantize(product, ratio, _per_line(y_zero_point, product.shape, rows=True))
 

@@ -1,4 +1,4 @@
-"""Moving elements without computing: channels to space and back, and cropping or padding around the centre."""
+"""Moving elements without computing: channels to space and back, and cropping or padding around the center."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _check(x: np.ndarray, blocksize: int, mode: str) -> tuple[int, ...]:
 def center_crop_pad(
     data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...] = (), ctx: KernelContext | None = None
 ) -> np.ndarray:
-    """Crop or pad with zeros around the centre; what is odd goes to the end."""
+    """Crop or pad with zeros around the center; what is odd goes to the end."""
     named = tuple(axes) or tuple(range(data.ndim))
     if len(named) != shape.size or any(not -data.ndim <= axis < data.ndim for axis in named):
         raise InvalidArgument(f"CenterCropPad: axes {named} and shape {shape.tolist()} do not fit input {data.shape}")

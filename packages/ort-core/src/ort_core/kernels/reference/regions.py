@@ -110,7 +110,7 @@ def roi_align_10(
 
 
 class _Samples(NamedTuple):
-    """Where the sample points of one axis fall: two neighbours, their weights (0 outside), and points per bin."""
+    """Where the sample points of one axis fall: two neighbors, their weights (0 outside), and points per bin."""
 
     low: np.ndarray
     high: np.ndarray

@@ -136,11 +136,11 @@ def mel_weight_matrix(
             f"MelWeightMatrix: edges {lower_edge_hertz} and {upper_edge_hertz} Hz with {bins} bins leave the "
             f"{spectrum} frequencies below half the sample rate {rate}"
         )
-    left, centre, right = points[:-2], points[1:-1], points[2:]
+    left, center, right = points[:-2], points[1:-1], points[2:]
     at = np.arange(spectrum)[:, None]
-    rising = (at - left) / np.maximum(centre - left, 1)
-    falling = (right - at) / np.maximum(right - centre, 1)
-    out = np.where((at >= left) & (at <= centre) & (centre > left), rising, 0)
-    out = np.where((at == centre) & (centre == left), 1, out)
-    out = np.where((at >= centre) & (at < right), falling, out)
+    rising = (at - left) / np.maximum(center - left, 1)
+    falling = (right - at) / np.maximum(right - center, 1)
+    out = np.where((at >= left) & (at <= center) & (center > left), rising, 0)
+    out = np.where((at == center) & (center == left), 1, out)
+    out = np.where((at >= center) & (at < right), falling, out)
     return narrow(out, DataType(output_datatype).numpy)

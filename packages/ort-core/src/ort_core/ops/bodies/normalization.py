@@ -20,9 +20,9 @@ def layer_norm(
         inputs = (x, scale) if shift is None else (x, scale, shift)
         return w.ops("LayerNormalization", *inputs, outputs=outputs, axis=-1, epsilon=epsilon)
     mean = w.reduce("ReduceMean", x, [-1])
-    centred = w.op("Sub", x, mean)
-    inverse = _inverse_root(w, w.reduce("ReduceMean", w.op("Mul", centred, centred), [-1]), epsilon)
-    scaled = w.op("Mul", w.op("Mul", centred, inverse), scale)
+    centered = w.op("Sub", x, mean)
+    inverse = _inverse_root(w, w.reduce("ReduceMean", w.op("Mul", centered, centered), [-1]), epsilon)
+    scaled = w.op("Mul", w.op("Mul", centered, inverse), scale)
     return [w.sum(scaled, shift), mean, inverse][:outputs]
 
 
@@ -76,9 +76,9 @@ def _grouped(w: BodyWriter, x: Value, rank: int) -> Value:
     moved = w.transpose(x, 0, rank - 1, *range(1, rank - 1)) if last else x
     rows = w.reshape(moved, 0, w.integer("groups"), -1)
     mean = w.reduce("ReduceMean", rows, [-1])
-    centred = w.op("Sub", rows, mean)
-    inverse = _inverse_root(w, w.reduce("ReduceMean", w.op("Mul", centred, centred), [-1]), w.real("epsilon"))
-    normal = w.op("Reshape", w.op("Mul", centred, inverse), w.op("Shape", moved))
+    centered = w.op("Sub", rows, mean)
+    inverse = _inverse_root(w, w.reduce("ReduceMean", w.op("Mul", centered, centered), [-1]), w.real("epsilon"))
+    normal = w.op("Reshape", w.op("Mul", centered, inverse), w.op("Shape", moved))
     column = [-1, *[1] * (rank - 2)]
     scaled = w.op("Mul", normal, w.reshape(w.wide(1), *column))
     result = w.op("Add", scaled, w.reshape(w.wide(2), *column))

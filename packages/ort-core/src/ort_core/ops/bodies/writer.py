@@ -1,7 +1,7 @@
 """BodyWriter: writes the function body of one node, a value for each call, in the forms of the model's own opset.
 
     mean = w.reduce("ReduceMean", x, [-1])      # axes as an attribute before opset 18, as an input from then on
-    centred = w.op("Sub", x, mean)
+    centered = w.op("Sub", x, mean)
 
 A body is written for one node: its attributes, its element types and which inputs are there are known.
 """

@@ -2,7 +2,7 @@
 
 A region is a convex set of nodes that the same claims cover, so each provider takes it whole or not. The time of a
 region alone includes bringing its inputs to the provider's device and its outputs back. What a copy costs is known by
-size and device, so neighbours on one provider are counted without the copies between them:
+size and device, so neighbors on one provider are counted without the copies between them:
 
     cost(assignment) = sum of (time alone - copies at the region's border)
                      + copies of values that cross between providers or between a provider and the caller

@@ -1,4 +1,4 @@
-"""LayerNormFusion: centre, divide by the standard deviation, scale and shift, as one operator.
+"""LayerNormFusion: center, divide by the standard deviation, scale and shift, as one operator.
 
     mean = ReduceMean(x)   d = Sub(x, mean)   v = ReduceMean(Pow(d, 2))
     y = Add(Mul(Div(d, Sqrt(Add(v, epsilon))), scale), bias)            ->  y = LayerNormalization(x, scale, bias)
@@ -162,9 +162,9 @@ class LayerNormFusion(RewriteRule[Normalization]):
         scale, bias = var("scale", where=_is_weight), var("bias", where=_is_weight)
         inner = one_of(op("Cast", x, name="cast_in"), x)
         mean = mean_of(inner, "mean")
-        centred = op("Sub", inner, mean)
-        again = one_of(centred, op("Sub", inner, mean))
-        normal = maybe_cast(divided(centred, mean_of(square_of(again), "variance")), "cast_out")
+        centered = op("Sub", inner, mean)
+        again = one_of(centered, op("Sub", inner, mean))
+        normal = maybe_cast(divided(centered, mean_of(square_of(again), "variance")), "cast_out")
         scaled = one_of(op("Mul", normal, scale), normal)
         root, inverse = root_of(mean_of(square_of(op("Sub", inner, mean)), "variance"))
         gain = one_of(op("Mul", inverse, scale), op("Div", scale, root))

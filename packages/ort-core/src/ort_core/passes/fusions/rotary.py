@@ -65,7 +65,7 @@ class Rotation:
         size: of a head.
         turned: the first so many features of each head; the others stay.
         factors: cosines and sines.
-        is_interleaved: whether neighbours are pairs.
+        is_interleaved: whether neighbors are pairs.
         made: what the fused operator makes.
     """
 
@@ -161,7 +161,7 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
 
 
 def _stacked(first: OpPattern, second: OpPattern) -> OpPattern:
-    """Return both halves of a result as neighbours."""
+    """Return both halves of a result as neighbors."""
     axes = var("axes")
     return op("Concat", op("Unsqueeze", first, axes), op("Unsqueeze", second, axes), name="stack")
 

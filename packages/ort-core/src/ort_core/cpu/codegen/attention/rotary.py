@@ -137,7 +137,7 @@ class _Rotation:
         self, x: IRValue, out: IRValue, tables: tuple[IRValue, IRValue], places: tuple[IRValue, IRValue, IRValue],
         width: int, mask: IRValue | None,
     ) -> None:  # fmt: skip
-        """Emit ``a cos - b sin`` and ``a sin + b cos`` of neighbouring pairs."""
+        """Emit ``a cos - b sin`` and ``a sin + b cos`` of neighboring pairs."""
         e = self.emitter
         angle, first, second = places
         cos, sin = (load_vector(e, e.element(table, angle), width, mask) for table in tables)

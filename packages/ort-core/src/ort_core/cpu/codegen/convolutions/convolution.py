@@ -1,7 +1,7 @@
 """Dense convolution, channels-last, as a register-tiled product over the window and the input channels; no im2col.
 
 A tile is ``rows x pixels`` outputs by up to ``vectors`` vectors of output channels, held in registers for the whole
-sum. Neighbouring pixels lie a constant number of bytes apart, so that one address register serves a row of the tile.
+sum. Neighboring pixels lie a constant number of bytes apart, so that one address register serves a row of the tile.
 With dilation 1 the taps of a window row and their channels are one contiguous run of numbers: one inner loop for both.
 
 The input must hold the border: pixel (0, 0) of ``x`` is the first tap of the first output (see ``layout.pad``).

@@ -167,7 +167,7 @@ def _inner_loops(
 
 
 def load_element(emitter: Emitter, row: IRValue, index: IRValue, dtype: DataType, width: int) -> IRValue:
-    """Load ``width`` neighbouring elements into registers (bool as i1)."""
+    """Load ``width`` neighboring elements into registers (bool as i1)."""
     stored = vector_type(width, STORED[dtype])
     value = emitter.load(stored, emitter.element(row, index, STORED[dtype]), natural_alignment(dtype))
     if dtype is DataType.BOOL:
@@ -192,7 +192,7 @@ def gather_elements(
 
 
 def store_element(emitter: Emitter, value: IRValue, row: IRValue, index: IRValue, dtype: DataType, width: int) -> None:
-    """Store ``width`` neighbouring elements (bool as a byte)."""
+    """Store ``width`` neighboring elements (bool as a byte)."""
     if dtype is DataType.BOOL:
         stored = vector_type(width, "i8")
         value = emitter.assign(stored, f"zext {value.typed} to {stored}")

@@ -2,7 +2,7 @@
 
 VPMADDUBSW multiplies unsigned by signed bytes and sums pairs in 16 bits, saturating: a pair of weights is safe for any
 activation if 255 times the sum of its positive ones is at most 32767, and of its negative ones at least -32768, so if
-those sums are at most 128 and at least -128. Which bytes make a pair is free: a shuffle brings any of 16 neighbouring
+those sums are at most 128 and at least -128. Which bytes make a pair is free: a shuffle brings any of 16 neighboring
 activations beside any other. Weights are known at load, so for each panel each 16 input channels are cut into pairs
 that are safe in all columns of the panel. What finds no partner is paired as it comes, one of its weights is cut to
 what is safe, and the rest of it is multiplied once more. (Of random weights up to 127, 3.5 deviations, in panels of 16

@@ -1,7 +1,7 @@
 """What an integer convolution is, how it is cut, and its weights in the order kernels read them.
 
 A matrix product with a constant right side is the same thing: a 1x1 window over one row of "pixels". Activations are
-channels-last bytes; four neighbouring input channels (or window columns, where those follow each other in memory) are
+channels-last bytes; four neighboring input channels (or window columns, where those follow each other in memory) are
 multiplied at once. What zero points add to a sum depends on the weights alone where those have zero point 0, and is
 taken off by the epilogue.
 """
@@ -132,7 +132,7 @@ class IntegerConvolution:
 
     @property
     def run(self) -> tuple[int, int]:
-        """How the taps of a window row are walked: (separate taps, neighbouring bytes of each)."""
+        """How the taps of a window row are walked: (separate taps, neighboring bytes of each)."""
         if self.dilations[1] == 1 and self.groups == 1:
             return 1, self.kernel[1] * self.in_channels
         return self.kernel[1], self.group_inputs

@@ -1,7 +1,7 @@
 """A tile of a depthwise convolution of bytes: each output channel reads its own input channel alone.
 
 Four bytes of one channel never lie together, so there is nothing for products of bytes; sums of a window are small
-enough to be exact in float32 instead, whose multiply-add takes one instruction. Neighbouring pixels share their input.
+enough to be exact in float32 instead, whose multiply-add takes one instruction. Neighboring pixels share their input.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import element
 
-# With these modes output pixel i reads input pixel i // factor: half-pixel centres never fall on a tie.
+# With these modes output pixel i reads input pixel i // factor: half-pixel centers never fall on a tie.
 _FLOORED = frozenset({("asymmetric", "floor")})
-_CENTRED = frozenset(
-    (centre, rounding)
-    for centre in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+_CENTERED = frozenset(
+    (center, rounding)
+    for center in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
     for rounding in ("round_prefer_floor", "round_prefer_ceil")
 )
 
@@ -54,7 +54,7 @@ def is_repetition(lowering: Lowering, node: Node) -> bool:
     )
     if node.op_type == "Upsample" or lowering.opset_of(node) < FIRST_WITH_MODES:
         modes = ("asymmetric", "floor")
-    is_nearest = node.string_attribute("mode", "nearest") == "nearest" and modes in _FLOORED | _CENTRED
+    is_nearest = node.string_attribute("mode", "nearest") == "nearest" and modes in _FLOORED | _CENTERED
     if not is_nearest or node.attribute("axes") is not None:
         return False
     scales, sizes = _given(lowering, node)

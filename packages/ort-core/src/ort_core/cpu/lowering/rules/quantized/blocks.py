@@ -24,7 +24,7 @@ Formula = Callable[[Scalar, Scalar, Scalar | None], Scalar]
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Neighbouring blocks of one width along an axis: ``count`` of them from block ``first`` on."""
+    """Neighboring blocks of one width along an axis: ``count`` of them from block ``first`` on."""
 
     axis: int
     first: int

@@ -48,14 +48,14 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     """LayerNormalization, RMSNormalization and their com.microsoft forms with a residual in front."""
     value, has_residual = float_input(node), node.op_type.startswith("Skip")
     _, shape = tensor_type(node.output)
-    axis, is_centred = node.int_attribute("axis", -1), node.op_type in ("LayerNormalization", "SkipLayerNormalization")
+    axis, is_centered = node.int_attribute("axis", -1), node.op_type in ("LayerNormalization", "SkipLayerNormalization")
     if not -len(shape) <= axis < len(shape):
         raise NotLowered("the axis is none of the input's")
     if has_residual and any(output is not None for output in node.outputs[1:3]):
         raise NotLowered("mean and deviation are asked for")
     first = 2 if has_residual else 1
-    affine = [node.input(first), node.input(first + 1) if is_centred else None]
-    added = [node.input(k) for k in (1, first + 1 + is_centred)] if has_residual else []
+    affine = [node.input(first), node.input(first + 1) if is_centered else None]
+    added = [node.input(k) for k in (1, first + 1 + is_centered)] if has_residual else []
     operands = [*added, *affine]
     epsilon = node.float_attribute("epsilon", 1e-12 if has_residual else 1e-5)
 
@@ -64,7 +64,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
         found = [next(given) if operand is not None else None for operand in operands]
         for other in found[: len(added)]:
             x = x if other is None else x + other
-        normal = loops.normalized(x, epsilon, *found[len(added) :], is_centred=is_centred)
+        normal = loops.normalized(x, epsilon, *found[len(added) :], is_centered=is_centered)
         if has_residual:
             return [normal.result, normal.inverse, normal.inverse, x]
         return [normal.result, *([] if normal.mean is None else [normal.mean]), normal.inverse]
