@@ -192,7 +192,11 @@ def run(work: Path, rows: Path | None, threads: Sequence[int], precisions: Seque
 def one(engine: str, work: Path, precision: str, threads: int, turn: int) -> list[dict[str, object]]:
     """Return the rows of one process; what fails is said."""
     command = [sys.executable, __file__, "one", engine, str(work), precision, str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        say(f"{engine}, {precision}, {threads} threads did not end in {LIMIT_S} s: no rows")
+        return []
     facts = {"engine": engine, "precision": precision, "threads": threads, "turn": turn}
     rows = [{**facts, **json.loads(line)} for line in done.stdout.splitlines() if line.startswith('{"what"')]
     if done.returncode:

@@ -129,7 +129,7 @@ PIXELS = {
 
 
 def picture(seed: int, height: int, width: int) -> np.ndarray:
-    """Return uint8 pixels (height, width, 3): waves of each colour, and some noise."""
+    """Return uint8 pixels (height, width, 3): waves of each color, and some noise."""
     random = np.random.default_rng(seed)
     down, right = np.mgrid[:height, :width]
     waves = [

@@ -82,7 +82,7 @@ ONE_ARENA = "one arena is planned for each device and run; there is no second al
 _PREPACK = "kernels here keep no second, packed copy of a weight that this could switch off"
 _INTER_SPIN = "operators run one after the other; no threads wait between them"
 _BACKOFF = "waiting threads look again after one pause instruction"
-_ORT_FORMAT = "the .ort file format belongs to onnxruntime; models are read and written as ONNX"
+_ORT_FORMAT = "files in the .ort format are read whole, as models, and written by session.save_model_format alone"
 _OTHER_EP = "it concerns a provider of onnxruntime; set the option on the plugin provider itself"
 _MLAS = "it switches between onnxruntime's own CPU kernels"
 _FASTMATH = "here it is an option of the CPU provider: precision=bfloat16"

@@ -144,13 +144,13 @@ def refuse_skip_norm(node: Node) -> str | None:
 
 def lower_skip_norm(facts: LoweredNode) -> None:
     """Store the normalization of ``x + skip + bias`` over the last axis, and that sum where it is asked for."""
-    is_centred = facts.node.op_type == "SkipLayerNormalization"
-    gamma, beta, bias = (2, 3, 4) if is_centred else (2, None, 3)
+    is_centered = facts.node.op_type == "SkipLayerNormalization"
+    gamma, beta, bias = (2, 3, 4) if is_centered else (2, None, 3)
     shape = facts.tensor(0).shape
     parts = [facts.tensor(k).broadcast_to(shape) for k in (0, 1, bias) if facts.has(k)]
     affine = [facts.tensor(k) for k in (gamma, beta) if k is not None and facts.has(k)]
     total = combine(parts, functools.partial(functools.reduce, operator.add), element_type(facts.output))
-    normal, operands = _normalized(facts, _with_operand(facts, total), affine, is_centred=is_centred)
+    normal, operands = _normalized(facts, _with_operand(facts, total), affine, is_centered=is_centered)
     wanted = facts.node.outputs[3] if len(facts.node.outputs) > 3 else None
     outs, roots = [facts.builder.result(facts.output, shape)], [normal.result]
     if wanted is not None:
