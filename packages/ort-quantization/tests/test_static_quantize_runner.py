@@ -64,7 +64,8 @@ def test_a_command_line_means_what_it_means_to_onnxruntime(model_path, monkeypat
 
 def test_a_model_is_quantized_as_onnxruntimes_command_quantizes_it(model_path, tmp_path, monkeypatch):
     """By choices for its input, so that no rounding of a calibration decides."""
-    overrides = {name: [{"scale": 0.05, "zero_point": 120}] for name in ("x", "h", "r", "g", "y")}
+    points = {"x": 120, "h": 120, "r": 0, "g": 120, "y": 120}  # r is a Relu's: its range begins where the Relu ends
+    overrides = {name: [{"scale": 0.05, "zero_point": point}] for name, point in points.items()}
     (tmp_path / "overrides.json").write_text(json.dumps(overrides))
     for main, name in ((static_quantize_runner.main, "here"), (theirs.main, "there")):
         path, choices = str(tmp_path / name), str(tmp_path / "overrides.json")

@@ -18,6 +18,7 @@ from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import float_array, is_float
 from ort_quantization.quantized_types import NUMPY_TYPES, QuantType, tensor_type_of
 from ort_quantization.scales import (
+    RANGES,
     Parameters,
     float8_scale,
     integer_range,
@@ -338,17 +339,23 @@ class BaseQuantizer:
     def is_clipped_by_range(self, node: NodeProto) -> bool:
         """Return whether a Relu or Clip is needless where its input is quantized by the range of its result.
 
-        Nothing else may read that input, its limits must hold zero, as every quantized range does, and nobody may
-        have chosen another range.
+        Nothing else may read that input, its limits must hold zero, as every quantized range does, and a range that
+        somebody chose for the result must begin at zero as the Relu does.
         """
-        if not self.is_only_reader(node) or any(self._has_own_range(name) for name in (node.input[0], node.output[0])):
+        if not self.is_only_reader(node) or self._lets_more_through(node):
             return False
         limits = (0.0, np.inf) if node.op_type == "Relu" else self._limits_of(node)
         return limits is not None and limits[0] <= 0 <= limits[1]
 
-    def _has_own_range(self, name: str) -> bool:
-        chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
-        return not {"scale", "zero_point", "rmin", "rmax", "symmetric"}.isdisjoint(chosen)
+    def _lets_more_through(self, node: NodeProto) -> bool:
+        """Return whether the range that was chosen for a result is not known to end where a Relu or Clip does."""
+        chosen = self.tensor_quant_overrides.get_per_tensor_overrides(node.output[0]) or {}
+        if {"scale", "zero_point", "rmin", "rmax", "symmetric"}.isdisjoint(chosen):
+            return False
+        if node.op_type != "Relu" or "zero_point" not in chosen:
+            return True
+        kind = tensor_type_of(chosen["quant_type"]) if "quant_type" in chosen else self.activation_qType
+        return kind not in RANGES or int(np.asarray(chosen["zero_point"]).item()) != RANGES[kind][0]
 
     def _limits_of(self, node: NodeProto) -> tuple[float, float] | None:
         """Return the limits of a Clip, ``None`` where they are computed."""
