@@ -16,9 +16,8 @@ from ort_quantization.fragile_values import NORMALIZER, Constants, fragile_value
 from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import float_array, is_float
-from ort_quantization.quantized_types import NUMPY_TYPES, QuantType, tensor_type_of
+from ort_quantization.quantized_types import NUMPY_TYPES, RANGES, QuantType, tensor_type_of
 from ort_quantization.scales import (
-    RANGES,
     Parameters,
     float8_scale,
     integer_range,
