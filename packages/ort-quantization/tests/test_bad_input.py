@@ -9,12 +9,13 @@ import onnx
 import pytest
 from beside_onnxruntime import relative_error, run_onnxruntime
 from float_models import Builder, conv, feeds_of, matmul, tied_embedding, tied_gemms
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from static_models import STATIC
 
 from ort_core.errors import OrtError
 from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
+from ort_quantization.float16 import convert_float_to_float16
 
 FORMATS = pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 
@@ -236,3 +237,24 @@ def test_values_that_are_empty_in_all_samples_stay_in_reals(tmp_path, caplog, me
     assert "held no number in any sample stay in reals: past" in caplog.text
     feeds = {"x": samples[0]["x"], "past": samples[1]["x"]}  # they may hold numbers later
     assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.05
+
+
+def test_trees_behind_a_value_of_unknown_type_do_not_end_the_process(tmp_path):
+    """ONNX's own inference of TreeEnsemble reads a type that nothing has said."""
+    numbers = {
+        "nodes_splits": np.array([0.5], "f4"),
+        "nodes_modes": np.zeros(1, "u1"),
+        "leaf_weights": np.ones(2, "f4"),
+    }
+    lists = {"nodes_featureids": [0], "nodes_truenodeids": [0], "nodes_falsenodeids": [1], "nodes_trueleafs": [1]}
+    lists |= {"nodes_falseleafs": [1], "tree_roots": [0], "leaf_targetids": [0, 0], "n_targets": 1}
+    tensors = {name: numpy_helper.from_array(array) for name, array in numbers.items()}
+    trees = helper.make_node("TreeEnsemble", ["h"], ["y"], domain="ai.onnx.ml", **tensors, **lists)
+    nodes = [helper.make_node("Unknown", ["x"], ["h"], domain="com.acme"), trees]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 1]) for name in "xy")
+    opsets = [helper.make_opsetid(*each) for each in (("", 21), ("ai.onnx.ml", 5), ("com.acme", 1))]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets), tmp_path / "trees.onnx")
+    quantize_dynamic(tmp_path / "trees.onnx", tmp_path / "quantized.onnx")
+    assert [node.op_type for node in onnx.load(tmp_path / "quantized.onnx").graph.node] == ["Unknown", "TreeEnsemble"]
+    half = convert_float_to_float16(onnx.load(tmp_path / "trees.onnx"))
+    assert "TreeEnsemble" in {node.op_type for node in half.graph.node}

@@ -14,7 +14,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16_conversion import HalfConversion, HalfRules
 from ort_quantization.float16_tensors import LEAST, MOST, half_floats, make_half
 from ort_quantization.matmul_nbits_opset import converted_to
-from ort_quantization.model_files import is_external, read_model, read_tensor, with_shapes
+from ort_quantization.model_files import inferred, is_external, read_model, read_tensor, with_shapes
 
 __all__ = [
     "ALWAYS_FLOAT_INPUTS", "DEFAULT_OP_BLOCK_LIST", "convert_float_to_float16", "convert_np_to_float16",
@@ -112,7 +112,7 @@ def _with_types(model: ModelProto, folder: str) -> ModelProto:
     if folder:
         model = with_shapes(model, folder)
     elif model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
-        model = onnx.shape_inference.infer_shapes(model)
+        model = inferred(model)
     else:
         copied = ModelProto()
         copied.CopyFrom(model)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 """The mark of a model that was prepared before: key and value of its metadata."""
 
+_UNSEEN_TREE = ("TreeEnsembleUnseen", "TreeEnsemble")
 INFERRED = ("onnx.infer", "onnxruntime.quant")
 """The mark of a model whose shapes were inferred here: key and value of its metadata."""
 
@@ -79,18 +82,46 @@ def with_shapes(model: ModelProto, folder: str = "") -> ModelProto:
     put_in_order(model.graph)
     read_integers(model, folder)  # targets of Reshape, axes: shapes follow from them
     is_large = model.ByteSize() > FILE_LIMIT
-    model = _shapes_by_file(model) if is_large else onnx.shape_inference.infer_shapes(model)
+    model = _shapes_by_file(model) if is_large else inferred(model)
     mark(model, INFERRED)
     return model
+
+
+def inferred(model: ModelProto) -> ModelProto:
+    """Return a model of less than 2 GB with the shapes that ONNX infers."""
+    with _trees_unseen(model):
+        found = onnx.shape_inference.infer_shapes(model)
+    _rename(found, *_UNSEEN_TREE)
+    return found
+
+
+@contextmanager
+def _trees_unseen(model: ModelProto) -> Iterator[None]:
+    """Let ONNX not know TreeEnsemble: its rule reads a type that may be missing, which ends the process."""
+    _rename(model, *_UNSEEN_TREE[::-1])
+    try:
+        yield
+    finally:
+        _rename(model, *_UNSEEN_TREE)
+
+
+def _rename(model: ModelProto, before: str, after: str) -> None:
+    bodies = [node for function in model.functions for node in function.node]
+    for node in (*bodies, *(node for graph in graphs_of(model.graph) for node in graph.node)):
+        if node.domain == "ai.onnx.ml" and node.op_type == before:
+            node.op_type = after
 
 
 def _shapes_by_file(model: ModelProto) -> ModelProto:
     """Infer shapes of a model that no single message holds: its weights lie beside it meanwhile."""
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as folder:
         path = Path(folder) / "model.onnx"
-        onnx.save_model(model, path, save_as_external_data=True, location="weights")
+        with _trees_unseen(model):
+            onnx.save_model(model, path, save_as_external_data=True, location="weights")
         onnx.shape_inference.infer_shapes_path(path, path.with_name("inferred.onnx"))
-        return onnx.load(path.with_name("inferred.onnx"))
+        found = onnx.load(path.with_name("inferred.onnx"))
+    _rename(found, *_UNSEEN_TREE)
+    return found
 
 
 def read_integers(model: ModelProto, folder: str) -> None:
