@@ -8,11 +8,11 @@ import os
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from ort_genai.errors import InvalidGeneration
+from ort_genai.media.opened_files import contents_of, files_of
 
 _HINT = 'pip install "ort-genai[media]"'
 
@@ -64,12 +64,7 @@ class Audios:
         Raises:
             InvalidGeneration: there is none, or one is not there, or is no sound.
         """
-        if not paths:
-            raise InvalidGeneration("No audios provided")
-        missing = [path for path in paths if not Path(path).is_file()]
-        if missing:
-            raise InvalidGeneration(f"Audio path does not exist: {os.fspath(missing[0])}")
-        return cls([_decoded(Path(path).read_bytes(), os.fspath(path)) for path in paths])
+        return cls([_decoded(content, name) for content, name in files_of("audio", paths)])
 
     @classmethod
     def open_bytes(cls, *contents: bytes) -> Audios:
@@ -78,9 +73,7 @@ class Audios:
         Raises:
             InvalidGeneration: there is none, or one is no sound.
         """
-        if not contents:
-            raise InvalidGeneration("No audios provided")
-        return cls([_decoded(bytes(each), f"audio {place}") for place, each in enumerate(contents)])
+        return cls([_decoded(content, name) for content, name in contents_of("audio", contents)])
 
     def __len__(self) -> int:
         return len(self.sounds)

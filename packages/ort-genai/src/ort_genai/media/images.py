@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from ort_genai.errors import InvalidGeneration
+from ort_genai.media.opened_files import contents_of, files_of
 
 _PIXELS = 1 << 28  # of one image; a file can claim any number
 
@@ -32,12 +32,7 @@ class Images:
         Raises:
             InvalidGeneration: there is none, or one is not there, or is no image.
         """
-        if not paths:
-            raise InvalidGeneration("No images provided")
-        missing = [path for path in paths if not Path(path).is_file()]
-        if missing:
-            raise InvalidGeneration(f"Image path does not exist: {os.fspath(missing[0])}")
-        return cls([_decoded(Path(path).read_bytes(), os.fspath(path)) for path in paths])
+        return cls([_decoded(content, name) for content, name in files_of("image", paths)])
 
     @classmethod
     def open_bytes(cls, *contents: bytes) -> Images:
@@ -46,9 +41,7 @@ class Images:
         Raises:
             InvalidGeneration: there is none, or one is no image.
         """
-        if not contents:
-            raise InvalidGeneration("No images provided")
-        return cls([_decoded(bytes(each), f"image {place}") for place, each in enumerate(contents)])
+        return cls([_decoded(content, name) for content, name in contents_of("image", contents)])
 
     def __len__(self) -> int:
         return len(self.pixels)
