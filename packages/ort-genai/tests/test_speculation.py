@@ -11,6 +11,7 @@ from genai_built import built
 from onnx import TensorProto, helper, numpy_helper, save_model
 
 import ort_genai as og
+from ort_genai.drafts_ahead import SpeculativeOptions
 from ort_genai.errors import InvalidGeneration
 
 PROMPTS = ([5], [7, 101, 33, 250, 12], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
@@ -127,3 +128,10 @@ def test_models_that_do_not_fit_are_refused():
     model = og.Model(built())
     with pytest.raises(InvalidGeneration, match="main_hidden_states must name a main-model output"):
         og.MtpGenerator(model, model, og.GeneratorParams(model))
+
+
+def test_options_that_have_no_effect_are_told_of(caplog):
+    SpeculativeOptions().changed({"ngram_size": 2, "cooldown": False})
+    assert not caplog.text
+    SpeculativeOptions().changed({"min_adaptive_k": 2, "cooldown": True})
+    assert "min_adaptive_k, cooldown: taken, to no effect" in caplog.text

@@ -6,6 +6,7 @@ that is chosen is the guessed one, they are its next logits, and no run of the m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 
@@ -17,6 +18,8 @@ from ort_genai.errors import InvalidGeneration
 from ort_genai.speculative_stats import SpeculativeStats
 
 Array = np.ndarray
+log = logging.getLogger(__name__)
+_WITHOUT_EFFECT = ("min_adaptive_k", "cooldown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,9 @@ class SpeculativeOptions:
             if not isinstance(value, int | float) or value != int(value) or not 0 <= value <= 1 << 16:
                 raise InvalidGeneration(f"{name} - Expected a whole number from 0 on but saw {value!r}")
             values[name] = value if isinstance(value, bool) else int(value)
+        idle = [name for name in _WITHOUT_EFFECT if values.get(name)]
+        if idle:
+            log.warning("%s: taken, to no effect: the number of guesses does not adapt", ", ".join(idle))
         return replace(self, **values)  # type: ignore[arg-type]  # each value was brought to its field's type
 
     def as_dict(self) -> dict[str, object]:
