@@ -6,7 +6,7 @@ import fake_cuda
 import numpy as np
 import pytest
 
-from ort_core.plugin import InvalidArgument, OrtError
+from ort_core.plugin import OrtError
 from ort_core.plugin.devices import Device
 from ort_ep_tensorrt.provider import NvTensorRtRtxExecutionProvider, TensorrtExecutionProvider
 
@@ -68,12 +68,25 @@ def test_a_device_that_takes_no_streams_of_others_is_said(session, stream, monke
 
 @pytest.mark.parametrize("provider", [TensorrtExecutionProvider, NvTensorRtRtxExecutionProvider])
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "stream"),
     [
-        ({"has_user_compute_stream": "1"}, "gives no handle"),
-        ({"user_compute_stream": "7"}, "set 'has_user_compute_stream', too"),
+        ({}, None),
+        ({"has_user_compute_stream": "1"}, 0),
+        ({"user_compute_stream": "7"}, 7),
+        ({"user_compute_stream": "0"}, 0),
+        ({"has_user_compute_stream": "1", "user_compute_stream": "7"}, 7),
     ],
 )
-def test_half_of_the_two_options_is_refused(provider, options, words):
-    with pytest.raises(InvalidArgument, match=words):
-        provider(options)
+def test_either_of_the_two_options_gives_a_stream(provider, options, stream):
+    """Programs written for onnxruntime give the handle alone; 0 is that of PyTorch's default stream."""
+    assert provider(options).options.settings().stream == stream
+
+
+def test_a_run_that_fails_leaves_nothing_under_way(session, stream, monkeypatch):
+    x = np.ones((2, 4), np.float32)
+    with session(CHAIN, **given(stream)) as opened:
+        opened.run(None, {"x": x})
+        monkeypatch.setattr(fake_cuda.FakeCudaApi, "copy_to_host", lambda *_: 1 / 0)
+        with pytest.raises(OrtError, match="division by zero"):
+            opened.run(None, {"x": x})
+        assert stream.queue == [], "memory that is given back is still written"

@@ -73,7 +73,7 @@ class TensorRtPartition(CompiledPartition):
         names = [value.name for value in request.graph.inputs]
         self.value_inputs = tuple(i for i, name in enumerate(names) if name in self._settled | self._deciding)
         self.device = api.device
-        self.runs_at_once = 1 if settings.stream else None  # a stream does one thing after the other
+        self.runs_at_once = None if settings.stream is None else 1  # a stream does one thing after the other
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
         self._programs: OrderedDict[bytes, EnginesState] = OrderedDict()
         self._lock = threading.Lock()
@@ -202,12 +202,13 @@ class TensorRtPartition(CompiledPartition):
         with self._lock:
             if loaded.idle:
                 return loaded.idle.pop()
-        captures = self._settings.captures_graphs and not loaded.engine.sdk.is_rtx  # which captures by itself
+        is_default = self._settings.stream == 0  # CUDA captures nothing there
+        captures = self._settings.captures_graphs and not is_default and not loaded.engine.sdk.is_rtx  # which does it
         return RunSlotState(loaded.engine, self._api, self._stream(), captures=captures)
 
     def _stream(self) -> Stream:
         handle = self._settings.stream
-        if not handle:
+        if handle is None:
             return self._api.create_stream()
         if not isinstance(self._api, AdoptingApi):
             raise EPFail(f"option 'user_compute_stream': the plugin of {self.device} takes no streams of others")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ort_ep_tensorrt.ranges import parse_ranges
-from ort_ep_tensorrt.refused import check_stream, refuse_changed
+from ort_ep_tensorrt.refused import callers_stream, refuse_changed
 from ort_ep_tensorrt.settings import BuildSettings
 
 _CALIBRATION = "TensorRT 11 calibrates no more; quantize the model (QuantizeLinear and DequantizeLinear are built)"
@@ -47,8 +47,9 @@ class TensorrtOptions:
 
     Attributes:
         device_id: which GPU.
-        has_user_compute_stream: whether ``user_compute_stream`` is given.
-        user_compute_stream: the handle of a CUDA stream on which engines run, as an integer; one run at a time.
+        has_user_compute_stream: whether to run on the caller's stream; ``user_compute_stream`` alone says so, too.
+        user_compute_stream: the handle of a CUDA stream on which engines run, as an integer, one run at a time;
+            0 is the default stream.
         trt_min_subgraph_size: claims with fewer nodes run elsewhere.
         trt_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
         trt_fp16_enable: compute float32 in float16, but for nodes whose numbers need more; inputs and outputs stay.
@@ -85,7 +86,7 @@ class TensorrtOptions:
 
     device_id: int = 0
     has_user_compute_stream: bool = False
-    user_compute_stream: int = 0
+    user_compute_stream: int | None = None
     trt_max_partition_iterations: int = 1000
     trt_min_subgraph_size: int = 1
     trt_max_workspace_size: int = 0
@@ -138,7 +139,6 @@ class TensorrtOptions:
     def __post_init__(self) -> None:
         """Refuse what has no effect here, and what does not parse (``ValueError``)."""
         refuse_changed(self, _REFUSED)
-        check_stream(self.has_user_compute_stream, self.user_compute_stream)
         if not 0 <= self.trt_builder_optimization_level <= 5:
             level = self.trt_builder_optimization_level
             raise ValueError(f"option 'trt_builder_optimization_level' is {level}, expected 0 to 5")
@@ -154,7 +154,7 @@ class TensorrtOptions:
         """Return what they mean."""
         return BuildSettings(
             device_id=self.device_id,
-            stream=self.user_compute_stream,
+            stream=callers_stream(self.has_user_compute_stream, self.user_compute_stream),
             min_subgraph_size=self.trt_min_subgraph_size,
             excluded=frozenset(name.strip() for name in self.trt_op_types_to_exclude.split(",") if name.strip()),
             workspace_nbytes=self.trt_max_workspace_size,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ort_ep_tensorrt.ranges import parse_ranges
-from ort_ep_tensorrt.refused import check_stream, refuse_changed
+from ort_ep_tensorrt.refused import callers_stream, refuse_changed
 from ort_ep_tensorrt.settings import BuildSettings
 
 _STREAM = "TensorRT-RTX chooses the streams beside the caller's"
@@ -26,8 +26,9 @@ class RtxOptions:
 
     Attributes:
         device_id: which GPU.
-        has_user_compute_stream: whether ``user_compute_stream`` is given.
-        user_compute_stream: the handle of a CUDA stream on which engines run, as an integer; one run at a time.
+        has_user_compute_stream: whether to run on the caller's stream; ``user_compute_stream`` alone says so, too.
+        user_compute_stream: the handle of a CUDA stream on which engines run, as an integer, one run at a time;
+            0 is the default stream.
         nv_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
         nv_max_shared_mem_size: shared memory of a kernel in bytes; 0: no limit.
         nv_detailed_build_log: engines keep the names of their layers.
@@ -43,7 +44,7 @@ class RtxOptions:
 
     device_id: int = 0
     has_user_compute_stream: bool = False
-    user_compute_stream: int = 0
+    user_compute_stream: int | None = None
     user_aux_stream_array: str = ""
     nv_length_aux_stream_array: int = 0
     nv_max_workspace_size: int = 0
@@ -61,14 +62,13 @@ class RtxOptions:
     def __post_init__(self) -> None:
         """Refuse what has no effect here, and what does not parse (``ValueError``)."""
         refuse_changed(self, _REFUSED)
-        check_stream(self.has_user_compute_stream, self.user_compute_stream)
         self.settings()
 
     def settings(self) -> BuildSettings:
         """Return what they mean."""
         return BuildSettings(
             device_id=self.device_id,
-            stream=self.user_compute_stream,
+            stream=callers_stream(self.has_user_compute_stream, self.user_compute_stream),
             workspace_nbytes=self.nv_max_workspace_size,
             shared_memory_nbytes=self.nv_max_shared_mem_size,
             is_detailed=self.nv_detailed_build_log,

@@ -19,13 +19,9 @@ def refuse_changed(options: Any, reasons: Mapping[str, str]) -> None:  # Any: da
             raise ValueError(f"option {name!r} is not supported: {reason}")
 
 
-def check_stream(is_given: bool, handle: int) -> None:
-    """Raise when a stream is announced and missing, or given without being announced.
+def callers_stream(is_given: bool, handle: int | None) -> int | None:
+    """Return the handle of the caller's stream, ``None`` where there is none: a handle alone gives one, too.
 
-    Raises:
-        ValueError: saying which of the two options to set.
+    0 is the default stream, which is PyTorch's, too, until another is made current.
     """
-    if is_given and not handle:
-        raise ValueError("option 'has_user_compute_stream' is set, and 'user_compute_stream' gives no handle")
-    if handle and not is_given:
-        raise ValueError("option 'user_compute_stream' gives a stream; set 'has_user_compute_stream', too")
+    return (handle or 0) if is_given or handle is not None else None

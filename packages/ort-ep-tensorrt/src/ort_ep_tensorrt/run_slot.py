@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,6 +61,20 @@ class RunSlotState:
             SdkError: TensorRT refused an address or a shape, or failed.
             AllocationLimitExceeded: the device has not enough memory.
         """
+        try:
+            return self._run(inputs, outputs, dtypes, run_state)
+        except BaseException:
+            with contextlib.suppress(Exception):  # whatever fails here has failed before, and is raised
+                self._stream.synchronize()  # memory of a slot that is dropped is given to others
+            raise
+
+    def _run(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor | None],
+        dtypes: Mapping[str, np.dtype],
+        run_state: RunState,
+    ) -> dict[str, Tensor]:
         engine = self._engine
         values = {name: _host(inputs[name]) for name in engine.inputs if name in engine.on_host}
         engine.set_shapes(self._context, {name: inputs[name].shape for name in engine.inputs}, values)

@@ -15,7 +15,7 @@ class BuildSettings:
 
     Attributes:
         device_id: which GPU.
-        stream: the handle of the caller's stream, on which engines run; 0: each run in flight has one of its own.
+        stream: the handle of the caller's stream, on which engines run; ``None``: each run has one of its own.
         min_subgraph_size: claims with fewer nodes are refused.
         excluded: operators that are refused.
         workspace_nbytes: scratch memory that a layer may take on the device; 0: as much as there is.
@@ -44,7 +44,7 @@ class BuildSettings:
     """
 
     device_id: int = 0
-    stream: int = 0
+    stream: int | None = None
     min_subgraph_size: int = 1
     excluded: frozenset[str] = frozenset()
     workspace_nbytes: int = 0
@@ -74,7 +74,7 @@ class BuildSettings:
     def facts(self) -> str:
         """Return what an engine depends on, as text: not where it is kept, nor which nodes were offered."""
         kept = dataclasses.replace(
-            self, stream=0, ranges={}, caches_engines=True, engine_folder="", caches_timings=True, timing_folder="",
+            self, stream=None, ranges={}, caches_engines=True, engine_folder="", caches_timings=True, timing_folder="",
             excluded=frozenset(), min_subgraph_size=1, captures_graphs=False, kernel_folder="",
             accepts_foreign_timings=False,
         )  # fmt: skip
