@@ -6,6 +6,7 @@ from, captured work does not happen before it is replayed, and addresses outside
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import tempfile
@@ -84,8 +85,9 @@ class EmulatedStream:
             raise self._gpu.fails_within_capture
         self._gpu.launches += 1
         assert all(isinstance(argument, np.generic) for argument in arguments)
-        assert max(grid[0], 1) == grid[0]
-        assert block[0] * block[1] * block[2] <= 1024
+        assert 1 <= grid[0] < 2**31
+        assert all(1 <= size < 2**16 for size in grid[1:])
+        assert 1 <= block[0] * block[1] * block[2] <= 1024
         self._enqueue(lambda: _launched(function, grid, block, list(arguments)))
 
     def run_library(self, step: AnyLibraryStep, addresses: Sequence[int], own=None) -> None:
@@ -129,6 +131,16 @@ class EmulatedStream:
         for work in queue:
             work()
 
+    def settle(self) -> None:
+        queue, self._queue = self._queue, []
+        for work in queue:
+            with contextlib.suppress(Exception):
+                work()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queue and self._captured is None
+
     def _forbidden_in_capture(self, what: str) -> None:
         assert self._captured is None, f"{what} inside a capture would fix the host's address"
 
@@ -155,6 +167,7 @@ class EmulatedGpu:
         self.refuses_capture = refuses_capture
         self.fails_within_capture = fails_within_capture
         self.copies_within = 0
+        self.streams: list[EmulatedStream] = []
         self.libraries = libraries
         self.library_steps: list[AnyLibraryStep] = []
         self.launches = self.captures = self.replays = self.allocations = 0
@@ -172,7 +185,9 @@ class EmulatedGpu:
         return np.zeros(nbytes, np.uint8)
 
     def stream(self) -> EmulatedStream:
-        return EmulatedStream(self)
+        made = EmulatedStream(self)
+        self.streams.append(made)
+        return made
 
     def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, object]:
         missing = [kernel for kernel in kernels if kernel.name not in _COMPILED]

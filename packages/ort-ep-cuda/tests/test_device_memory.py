@@ -65,11 +65,17 @@ class FakeDevice(contextlib.nullcontext):
 
 
 seen: list[int] = []  # which device was current, call by call
+waited: list[int] = []  # for which streams the host waited
 
 
 def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int = 0) -> None:
     seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
     ctypes.memmove(target, source, nbytes)
+
+
+def _pinned(nbytes: int) -> np.ndarray:
+    seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
+    return np.zeros(nbytes, np.uint8)
 
 
 def _memset(address: int, value: int, nbytes: int, stream: int) -> None:
@@ -86,6 +92,7 @@ def library(monkeypatch):
             memcpy=_memcpy,
             memcpyAsync=_memcpy,
             memsetAsync=_memset,
+            streamSynchronize=waited.append,
             getDeviceProperties=lambda index: {"name": b"made up"},
             driverGetVersion=lambda: 13000,
         )
@@ -96,6 +103,7 @@ def library(monkeypatch):
             Stream=lambda non_blocking: RecordingStream(),
         )  # fmt: skip
         monkeypatch.setattr(_sdk, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(_sdk, "pinned", _pinned)
         monkeypatch.setattr(_sdk, "find_device", lambda: Available("made up"))
         return pool
 
@@ -150,8 +158,47 @@ def test_all_work_of_a_stream_is_enqueued_on_its_own_device(library) -> None:
     stream.begin_capture()
     stream.replay(stream.end_capture())
     stream.abort_capture()
+    stream.synchronize()
+    stream.settle()
+    gpu.pinned(8)
     assert seen == [1] * len(seen)
-    assert len(seen) == 8
+    assert len(seen) == 11
+
+
+def test_all_work_of_the_device_api_is_on_its_own_device(library) -> None:
+    """An event of another device than its stream's is an error of CUDA; a default stream is the current device's."""
+    library(1000)
+    seen.clear()
+    api = CudaDeviceApi(1)
+    stream = api.create_stream()
+    stream.wait_for(stream.record())
+    stream.begin_capture()
+    stream.replay(stream.end_capture())
+    stream.synchronize()
+    api.staging(8)
+    assert seen == [1] * 7
+
+
+@pytest.mark.parametrize("copy", ["copy_from_host", "copy_within", "copy_to_host"])
+def test_a_copy_is_there_when_it_returns(library, copy) -> None:
+    """CUDA returns from some copies before their last bytes are there; runs do not wait for the default stream."""
+    library(1000)
+    api, array = CudaDeviceApi(0), np.zeros(4, np.float32)
+    first, second = api.allocate(16), api.allocate(16)
+    waited.clear()
+    getattr(api, copy)(*{"copy_from_host": (array, first), "copy_within": (first, second)}.get(copy, (first, array)))
+    assert waited == [0]
+
+
+def test_memory_that_is_not_page_locked_serves_where_the_system_locks_no_more(library, monkeypatch) -> None:
+    library(1000)
+
+    def refuse(nbytes: int) -> np.ndarray:
+        raise RuntimeError("cudaErrorMemoryAllocation")
+
+    gpu = CupyGpu(CudaOptions())
+    monkeypatch.setattr(_sdk, "pinned", refuse)
+    assert (gpu.pinned(24).nbytes, gpu.pinned(24).dtype) == (24, np.uint8)
 
 
 def test_a_capture_is_aborted_even_where_its_end_is_an_error(library) -> None:
@@ -206,7 +253,14 @@ class RecordingStream:
         return True
 
     def synchronize(self) -> None:
-        self.calls.append("synchronize")
+        self._called("synchronize")
+
+    def record(self) -> object:
+        self._called("record")
+        return object()
+
+    def wait_event(self, event: object) -> None:
+        self._called("wait_event")
 
     def _called(self, name: str) -> None:
         seen.append(FakeDevice.entered[-1] if FakeDevice.entered else 0)
@@ -217,7 +271,7 @@ class RecordingStream:
 
 def test_streams_of_the_device_api_record_work_and_replay_it() -> None:
     native = RecordingStream()
-    stream = CudaStream(Device("cuda", 0), native)
+    stream = CudaStream(Device("cuda", 0), native, contextlib.nullcontext())
     assert isinstance(stream, CapturingStream)
     stream.begin_capture()
     stream.replay(stream.end_capture())
@@ -241,7 +295,7 @@ def test_a_stream_of_the_callers_is_a_queue_of_the_device(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("refuses", "words"), [("begin_capture", "cannot begin"), ("end_capture", "be captured")])
 def test_a_capture_that_cuda_refuses_is_an_error_in_words(refuses: str, words: str) -> None:
-    stream = CudaStream(Device("cuda", 0), RecordingStream(refuses))
+    stream = CudaStream(Device("cuda", 0), RecordingStream(refuses), contextlib.nullcontext())
 
     def capture() -> None:
         stream.begin_capture()

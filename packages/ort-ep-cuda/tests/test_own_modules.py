@@ -42,7 +42,7 @@ class FakeDevice(contextlib.nullcontext):
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CupyGpu:
     """A device whose compiler refuses sources with the word ``nowhere``, and else returns what it is given."""
 
-    def compile_cubin(source: str, architecture: str) -> _sdk.Compiled:
+    def compile_cubin(source: str, architecture: str, *options: str) -> _sdk.Compiled:
         if "nowhere" in source:
             raise RuntimeError("identifier nowhere is undefined")
         return _sdk.Compiled(source.encode(), "")

@@ -12,10 +12,18 @@ import types
 
 import numpy as np
 import pytest
-from emulated_gpu import EmulatedGpu
+from emulated_gpu import EmulatedGpu, EmulatedStream
 from emulated_provider import EmulatedCudaProvider, session_of
 
-from ort_core.plugin import AllocationLimitExceeded, Available, EPFail, InvalidArgument, Unavailable, describe_options
+from ort_core.plugin import (
+    AllocationLimitExceeded,
+    Available,
+    EPFail,
+    InvalidArgument,
+    OrtError,
+    Unavailable,
+    describe_options,
+)
 from ort_core.plugin.cache import ArtefactCache
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.models import model_of
@@ -315,12 +323,43 @@ def test_a_capture_that_fails_on_its_way_is_ended_and_costs_no_result(caplog, er
     assert str(error) in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("options", "handle"),
+    [
+        ({}, None),
+        ({"has_user_compute_stream": "1"}, 0),
+        ({"user_compute_stream": "4096"}, 4096),
+        ({"user_compute_stream": "0"}, 0),
+        ({"has_user_compute_stream": "1", "user_compute_stream": "4096"}, 4096),
+    ],
+)
+def test_a_handle_alone_gives_a_stream_as_programs_for_onnxruntime_do(options, handle) -> None:
+    assert CudaExecutionProvider(options).options.callers_stream == handle
+
+
 @pytest.mark.parametrize("handle", ["4096", "0"])
 def test_a_stream_of_the_callers_never_captures(gpu, handle) -> None:
-    session = session_of(CHAIN, options={"has_user_compute_stream": "1", "user_compute_stream": handle})
+    session = session_of(CHAIN, options={"user_compute_stream": handle})
     for _ in range(4):
         session.run(None, {"x": X})
     assert (gpu.captures, gpu.replays) == (0, 0)
+
+
+def test_a_run_that_fails_on_its_way_leaves_nothing_under_way(gpu, monkeypatch) -> None:
+    """What still ran would write to memory that other runs have been given by then."""
+
+    def refuse(*given: object) -> None:
+        raise RuntimeError("cudaErrorUnknown")
+
+    session = session_of(CHAIN)
+    with monkeypatch.context() as patch:
+        patch.setattr(EmulatedStream, "download", refuse)
+        with pytest.raises(OrtError, match="cudaErrorUnknown"):
+            session.run(None, {"x": X})
+    assert [stream.is_idle for stream in gpu.streams] == [True] * len(gpu.streams)
+    taken = gpu.allocations
+    session.run(None, {"x": X})
+    assert gpu.allocations > taken, "the slot that failed is used again"
 
 
 def test_threads_share_a_session(gpu) -> None:
@@ -345,8 +384,10 @@ def test_an_index_out_of_range_is_an_error_that_names_the_node(gpu) -> None:
     session = session_of("g (float[3,4] x, int64[2] i) => (float[2,4] y) { y = Gather(x, i) }")
     with pytest.raises(InvalidArgument, match=r"Gather.*out of range"):
         session.run(None, {"x": X, "i": np.array([0, 7])})
+    taken = gpu.allocations
     found = session.run(None, {"x": X, "i": np.array([-1, 0])})[0]
     np.testing.assert_array_equal(found, X[[-1, 0]])
+    assert gpu.allocations == taken, "an index that is wrong costs the next run new memory"
 
 
 @pytest.mark.parametrize("op_type", ["Div", "Mod"])
@@ -376,8 +417,9 @@ def test_too_little_memory_is_an_error_that_says_how_much() -> None:
 def test_machine_code_is_compiled_once_for_each_architecture_and_compiler(tmp_path) -> None:
     asked = []
 
-    def compile_source(source: str, architecture: str) -> bytes:
+    def compile_source(source: str, architecture: str, *options: str) -> bytes:
         asked.append(architecture)
+        assert options == ("--maxrregcount=128",), "a block of 512 threads has 65536 registers"
         return f"{architecture}".encode()
 
     kernels, store = [Kernel("b", "B"), Kernel("a", "A")], ArtefactCache(tmp_path)

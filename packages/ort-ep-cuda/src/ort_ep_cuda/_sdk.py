@@ -7,6 +7,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ort_core.plugin import Available, Unavailable
 
 _INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, ort-ep-cuda12 in its place"
@@ -34,6 +36,11 @@ def cupyx() -> Any:  # Any: as above
     import cupyx
 
     return cupyx
+
+
+def pinned(nbytes: int) -> np.ndarray:
+    """Return page-locked bytes of the host."""
+    return cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
 
 
 def cublas() -> Any:  # Any: as above
@@ -275,6 +282,11 @@ def compile_cubin(source: str, architecture: str, *options: str) -> Compiled:
         raise RuntimeError(f"NVRTC does not compile a kernel: {nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
+
+
+def machine_code(source: str, architecture: str, *options: str) -> bytes:
+    """Return what ``compile_cubin`` makes, without the compiler's words."""
+    return compile_cubin(source, architecture, *options).code
 
 
 def nvrtc_version() -> str:

@@ -36,7 +36,7 @@ def build_claim(request: CompileRequest) -> Rejection | None:
         return Rejection(f"nothing was built: the content of {graph.inputs[wanted[0]].name!r} decides sizes")
     program = lower_partition(graph, request.context, [_shape(value) for value in graph.inputs], {})
     compiler = f"nvrtc {_sdk.nvrtc_version()}"
-    cache = KernelCache(ARCHITECTURE, compiler, lambda source, target: _sdk.compile_cubin(source, target).code)
+    cache = KernelCache(ARCHITECTURE, compiler, _sdk.machine_code)
     generated = [kernel for kernel in program.kernels() if not kernel.entry]
     if generated:
         cache.code_of(generated)

@@ -78,7 +78,7 @@ class CudaPartition(CompiledPartition):
         self._draws = itertools.count()
         self.device = Device("cuda", options.device_id)
         self.value_inputs = host_inputs(self._graph)
-        self.runs_at_once = 1 if options.has_user_compute_stream else None
+        self.runs_at_once = None if options.callers_stream is None else 1
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Lower the partition for these shapes, and compile the kernels that no other signature has needed.
@@ -144,9 +144,11 @@ class CudaPartition(CompiledPartition):
             plan = plan.alone()
             slot = self._take(plan)
         draw = draw_words(next(self._draws), self._seed)
-        # a slot whose run failed is not used again: its stream may be broken
-        slot.run(inputs, targets, draw, run_state.guard, plan.sizes)
-        self._give_back(plan, slot)
+        try:
+            slot.run(inputs, targets, draw, run_state.guard, plan.sizes)
+        finally:
+            if slot.is_sound:  # else it is not used again: its stream may be broken
+                self._give_back(plan, slot)
         outputs[:] = targets
 
     def close(self) -> None:
@@ -164,7 +166,7 @@ class CudaPartition(CompiledPartition):
         # libraries choose engines and take memory in a first run, which nothing may do within a capture
         before_capture = max(1, self._options.min_num_runs_before_cuda_graph_capture)
         # A stream of the caller's holds the caller's work, too, and is never put into the state of capturing.
-        captures = self._options.enable_cuda_graph and not self._options.has_user_compute_stream
+        captures = self._options.enable_cuda_graph and self._options.callers_stream is None
         constants = {number: memory.address for number, memory in plan.constants.items()}
         return RunSlotState(
             self._gpu,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from ort_ep_cuda.lowering.views import TensorView
 from ort_ep_cuda.options import CudaOptions
 
 _TO_DEVICE, _TO_HOST, _WITHIN = 1, 2, 3  # cudaMemcpyKind
+log = logging.getLogger(__name__)
 
 
 class CupyMemory:
@@ -146,9 +148,15 @@ class CupyStream:
     def synchronize(self) -> None:
         """Wait; raises what went wrong on the device."""
         try:
-            self._stream.synchronize()
+            with self._gpu.device:  # the default stream is that of the current device
+                self._stream.synchronize()
         except RuntimeError as error:
             raise EPFail(f"work on the GPU failed: {error}") from error
+
+    def settle(self) -> None:
+        """Wait, whatever went wrong: a device that failed has nothing under way."""
+        with contextlib.suppress(RuntimeError), self._gpu.device:
+            self._stream.synchronize()
 
 
 class CupyGpu:
@@ -173,9 +181,7 @@ class CupyGpu:
             self._cudnn_handle_of_thread,
             self.device,
         )
-        self._cache = KernelCache(
-            architecture, compiler, lambda source, target: _sdk.compile_cubin(source, target).code
-        )
+        self._cache = KernelCache(architecture, compiler, _sdk.machine_code)
         self._functions: dict[str, Any] = {}  # Any: CuPy's Function
         self._lock = threading.Lock()
 
@@ -216,14 +222,20 @@ class CupyGpu:
         return self.library.ndarray(view.shape, view.dtype.numpy, cuda.MemoryPointer(owned, 0))
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """Return page-locked bytes."""
-        return _sdk.cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
+        """Return page-locked bytes; ordinary ones where the system locks no more: copies take longer, and are right."""
+        try:
+            with self.device:  # else a context is made on the first device
+                return _sdk.pinned(nbytes)
+        except RuntimeError as error:
+            log.info("%d bytes of the host are not page-locked: %s", nbytes, error)
+            return np.empty(nbytes, np.uint8)
 
     def stream(self) -> GpuStream:
         """Return a stream that does not wait for the default one, or the caller's."""
         with self.device:
-            if self._options.has_user_compute_stream:
-                return CupyStream(self, _sdk.adopted_stream(self._options.user_compute_stream, self._options.device_id))
+            given = self._options.callers_stream
+            if given is not None:
+                return CupyStream(self, _sdk.adopted_stream(given, self._options.device_id))
             return CupyStream(self, self.library.cuda.Stream(non_blocking=True))
 
     def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, Function]:

@@ -12,6 +12,7 @@ from ort_core.plugin.devices import Device, DeviceBuffer, Event, Stream
 from ort_ep_cuda import _sdk
 
 _TO_DEVICE, _TO_HOST, _WITHIN = 1, 2, 3  # cudaMemcpyKind
+_DEFAULT_STREAM = 0
 
 
 class CudaBuffer:
@@ -39,11 +40,12 @@ class CudaEvent:
 
 
 class CudaStream:
-    """A queue of work."""
+    """A queue of work; ``current`` makes its device the one that calls mean: events and default streams are of one."""
 
-    def __init__(self, device: Device, stream: Any) -> None:  # Any: as above
+    def __init__(self, device: Device, stream: Any, current: AbstractContextManager[object]) -> None:  # Any: as above
         self.device = device
         self.native = stream
+        self._current = current
 
     @property
     def native_handle(self) -> int:
@@ -52,18 +54,21 @@ class CudaStream:
 
     def record(self) -> Event:
         """Return an event after all work enqueued so far."""
-        return CudaEvent(self.native.record())
+        with self._current:
+            return CudaEvent(self.native.record())
 
     def wait_for(self, event: Event) -> None:
         """Let later work begin after ``event``; one of another kind of device is waited for by the host."""
         if isinstance(event, CudaEvent):
-            self.native.wait_event(event.native)
+            with self._current:
+                self.native.wait_event(event.native)
         else:
             event.wait()
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
-        self.native.synchronize()
+        with self._current:
+            self.native.synchronize()
 
     def begin_capture(self) -> None:
         """Record what is enqueued from now on.
@@ -72,7 +77,8 @@ class CudaStream:
             EPFail: CUDA does not begin.
         """
         try:
-            self.native.begin_capture()
+            with self._current:
+                self.native.begin_capture()
         except RuntimeError as error:
             raise EPFail(f"the capture of a CUDA graph cannot begin: {error}") from error
 
@@ -83,13 +89,15 @@ class CudaStream:
             EPFail: something that was enqueued cannot be recorded.
         """
         try:
-            return self.native.end_capture()
+            with self._current:
+                return self.native.end_capture()
         except RuntimeError as error:
             raise EPFail(f"a CUDA graph cannot be captured: {error}") from error
 
     def replay(self, graph: Any) -> None:  # Any: CuPy's Graph
         """Enqueue recorded work."""
-        graph.launch(self.native)
+        with self._current:
+            graph.launch(self.native)
 
 
 class CudaDeviceApi:
@@ -131,12 +139,12 @@ class CudaDeviceApi:
     def create_stream(self) -> Stream:
         """Return a new queue, which does not wait for the default one."""
         with self._native:
-            return CudaStream(self.device, self._library.cuda.Stream(non_blocking=True))
+            return CudaStream(self.device, self._library.cuda.Stream(non_blocking=True), self._native)
 
     def adopt_stream(self, native_handle: int) -> Stream:
         """Return the caller's ``cudaStream_t`` as a queue; the caller keeps it alive."""
         with self._native:
-            return CudaStream(self.device, _sdk.adopted_stream(native_handle, self.device.index))
+            return CudaStream(self.device, _sdk.adopted_stream(native_handle, self.device.index), self._native)
 
     def device_of(self, address: int) -> int:
         """Return the number of the device on which memory lies."""
@@ -148,7 +156,8 @@ class CudaDeviceApi:
 
     def staging(self, nbytes: int) -> np.ndarray:
         """Return page-locked bytes of the host."""
-        return _sdk.cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
+        with self._native:
+            return _sdk.pinned(nbytes)
 
     def copy_from_host(self, source: np.ndarray, target: DeviceBuffer, stream: Stream | None = None) -> None:
         """Copy an array's bytes to the device."""
@@ -171,5 +180,7 @@ class CudaDeviceApi:
             runtime = self._library.cuda.runtime
             if stream is None:
                 runtime.memcpy(target, source, nbytes, kind)
+                # it may return before its last bytes are there, and runs do not wait for the default stream
+                runtime.streamSynchronize(_DEFAULT_STREAM)
             else:
                 runtime.memcpyAsync(target, source, nbytes, kind, stream.native_handle)

@@ -95,6 +95,9 @@ class GpuStream(Protocol):
     def synchronize(self) -> None:
         """Block the host until all work is done; raises what went wrong on the device."""
 
+    def settle(self) -> None:
+        """Block the host until nothing is under way any more; never raises, whatever went wrong."""
+
 
 class Gpu(Protocol):
     """One device as a session uses it."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from ort_core.plugin.cache import ArtefactCache, CacheKey
 from ort_ep_cuda.lowering.preamble import PREAMBLE
-from ort_ep_cuda.lowering.program import Kernel
+from ort_ep_cuda.lowering.program import MAXIMUM_THREADS, Kernel
 
 KIND = "cuda-kernels"
+GENERATED = (f"--maxrregcount={(1 << 16) // MAXIMUM_THREADS}",)  # more, and the largest blocks could not be launched
 
 
 class KernelCache:
@@ -18,7 +19,7 @@ class KernelCache:
     Args:
         architecture: such as ``sm_90``.
         compiler: its name and version.
-        compile_source: makes machine code of a source for an architecture.
+        compile_source: makes machine code of a source for an architecture, with more options of the compiler.
         store: where artefacts lie.
     """
 
@@ -26,7 +27,7 @@ class KernelCache:
         self,
         architecture: str,
         compiler: str,
-        compile_source: Callable[[str, str], bytes],
+        compile_source: Callable[..., bytes],
         store: ArtefactCache | None = None,
     ) -> None:
         self._architecture, self._compiler = architecture, compiler
@@ -35,14 +36,17 @@ class KernelCache:
 
     def code_of(self, kernels: Sequence[Kernel]) -> bytes:
         """Return the module that holds these kernels."""
-        return self.code_of_source(module_source(kernels))
+        return self._code_of(module_source(kernels), GENERATED)
 
     def code_of_source(self, source: str) -> bytes:
-        """Return the module that a source is."""
+        """Return the module that a user's source is."""
+        return self._code_of(source, ())
+
+    def _code_of(self, source: str, options: Sequence[str]) -> bytes:
         key = self.key_of(source)
         found = self._store.get(key)
         if found is None:
-            found = self._compile(source, self._architecture)
+            found = self._compile(source, self._architecture, *options)
             self._store.put(key, found)
         return found
 

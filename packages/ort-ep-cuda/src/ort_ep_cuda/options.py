@@ -31,7 +31,7 @@ class CudaOptions:
             ``HEURISTIC`` the best of three, ``EXHAUSTIVE`` the best of sixteen.
         cudnn_conv_use_max_workspace: whether engines that need much scratch memory may be chosen.
         do_copy_in_default_stream: accepted; copies and kernels share one stream, so that no order is lost.
-        has_user_compute_stream: whether ``user_compute_stream`` is given.
+        has_user_compute_stream: whether to run on the caller's stream; ``user_compute_stream`` alone says so, too.
         user_compute_stream: the handle of a CUDA stream to run on, as an integer; 0 is the default stream, which is
             PyTorch's, too, until another is made current.
         enable_cuda_graph: whether a partition's launches are captured as one graph. On by default, where
@@ -59,7 +59,7 @@ class CudaOptions:
     cudnn_conv_use_max_workspace: bool = True
     do_copy_in_default_stream: bool = True
     has_user_compute_stream: bool = False
-    user_compute_stream: int = 0
+    user_compute_stream: int | None = None
     enable_cuda_graph: bool = True
     min_num_runs_before_cuda_graph_capture: int = 1
     use_tf32: bool = False
@@ -81,6 +81,12 @@ class CudaOptions:
     tunable_op_enable: bool = False
     tunable_op_tuning_enable: bool = False
     sdpa_kernel: int = 0
+
+    @property
+    def callers_stream(self) -> int | None:
+        """The handle of the caller's stream, ``None`` where runs have streams of their own."""
+        is_given = self.has_user_compute_stream or self.user_compute_stream is not None
+        return self.user_compute_stream or 0 if is_given else None
 
     @property
     def puts_channels_last(self) -> bool:

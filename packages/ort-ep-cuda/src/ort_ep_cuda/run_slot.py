@@ -67,6 +67,7 @@ class RunSlotState:
         self._graph: Graph | None = None
         self._runs = 0
         self._guard: RunGuard = Unguarded()
+        self.is_sound = True
 
     def run(
         self,
@@ -78,6 +79,9 @@ class RunSlotState:
     ) -> None:
         """Copy inputs over, compute, copy outputs back; returns when they are there.
 
+        However it ends, nothing is under way behind it: memory of a slot that is dropped is given to others. The slot
+        ``is_sound`` behind it unless the device or a library failed.
+
         Args:
             inputs: arrays on the host or on this device, in the order of the partition.
             outputs: arrays that are filled, there or here.
@@ -88,8 +92,25 @@ class RunSlotState:
         Raises:
             InvalidArgument: an index in the data was out of range, a divisor zero; the message names the node.
         """
-        self._guard = guard
-        status = np.zeros(1, np.int32)
+        self._guard, self.is_sound = guard, False
+        try:
+            status = self._enqueue_run(inputs, outputs, draw, sizes)
+            self.stream.synchronize()
+        except BaseException:
+            self.stream.settle()
+            raise
+        self.is_sound = True
+        if status is not None and status[0]:
+            raise InvalidArgument(self._program.checks[int(status[0])])
+        for facts, target in zip(self._program.outputs, outputs, strict=True):
+            if isinstance(target, np.ndarray) and target.nbytes:
+                _bytes_of(target)[:] = self._staging[facts.buffer][: target.nbytes]
+
+    def _enqueue_run(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], draw: np.ndarray, sizes: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Enqueue copies and launches; return where the number of a failed check will stand, if there are any."""
+        status: np.ndarray | None = None
         places = {facts.buffer: target for facts, target in zip(self._program.outputs, outputs, strict=True)}
         bound = self._bound(inputs, places)
         self._send_words(sizes, bound)
@@ -105,13 +126,9 @@ class RunSlotState:
             if buffer.kind is BufferKind.OUTPUT and number not in bound:
                 self._fetch(number, places[number])
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
+                status = self._staging[number][:4].view(np.int32)
                 self.stream.download(self._addresses[number], status.view(np.uint8))
-        self.stream.synchronize()
-        if status[0]:
-            raise InvalidArgument(self._program.checks[int(status[0])])
-        for number, target in places.items():
-            if isinstance(target, np.ndarray) and target.nbytes:
-                _bytes_of(target)[:] = self._staging[number][: target.nbytes]
+        return status
 
     def _send_words(self, sizes: np.ndarray | None, bound: Mapping[int, int]) -> None:
         """Send sizes that grow, and where buffers lie that a run may have elsewhere."""

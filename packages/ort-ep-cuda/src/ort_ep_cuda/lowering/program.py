@@ -16,6 +16,7 @@ from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization, sh
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, results are arrays of the device
+MAXIMUM_THREADS = 512  # of a block of any generated kernel
 ARENA_ALIGNMENT = 256  # bytes: what cudaMalloc itself gives, and all that vector loads and libraries ask for
 
 

@@ -8,6 +8,7 @@ type they are computed in, ``@I@`` the type of indices; sizes are arguments.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -16,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from ort_ep_cuda.lowering.growing import grows, largest
-from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
+from ort_ep_cuda.lowering.program import MAXIMUM_THREADS, Argument, Kernel, Launch, Pointer
 from ort_ep_cuda.lowering.views import TensorView
 
 THREADS = 256  # 128 to 512 differ by a few per cent on current devices
@@ -143,6 +144,7 @@ def launched(
     writes: Sequence[TensorView],
 ) -> Launch:
     """Return a launch that reads and writes the buffers of views."""
+    assert math.prod(block) <= MAXIMUM_THREADS, f"{kernel.name} is compiled for smaller blocks than {block}"
     buffers = (tuple(view.buffer for view in views) for views in (reads, writes))
     return Launch(kernel, grid, block, tuple(arguments), *buffers)
 
