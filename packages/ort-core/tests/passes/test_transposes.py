@@ -80,6 +80,13 @@ def test_reduction_that_drops_the_moved_axis_needs_no_transpose(nodes: str) -> N
     assert num_transposes(assert_fires_any(_HEAD % f"{_TO}  {nodes}")) == 0
 
 
+@pytest.mark.parametrize("opset", [11, 17])
+def test_squeeze_without_axes_takes_those_of_size_one(opset: int) -> None:
+    known = "g (float[1,4,1,5] x) => (float[] y) { t = Transpose<perm=[3,2,1,0]>(x)  s = Squeeze(t)  y = %s(s) }"
+    assert_fires("TransposeOptimizer", known % "Transpose<perm=[1,0]>", ["Squeeze"], opset)
+    assert_stays("TransposeOptimizer", known.replace("[1,4,1,5]", "[1,N,M,5]") % "Neg", opset, sizes={"N": 1, "M": 4})
+
+
 def assert_fires_any(body: str) -> Model:
     model = model_of(body)
     report = run_pass("TransposeOptimizer", model)

@@ -15,6 +15,7 @@ import numpy as np
 from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.values import Value
+from ort_core.ops.shape_arithmetic import fixed_sizes
 from ort_core.rewrite.matcher import constant_of
 
 Perm = tuple[int, ...]
@@ -124,6 +125,10 @@ def _reduction(node: Node, perm: Perm, opset: int) -> Adapted | None:
 
 
 def _squeeze(node: Node, perm: Perm, opset: int) -> Adapted | None:
+    """Adapt a Squeeze; one that names no axes takes those of size 1, which all must be known then."""
+    if "axes" not in node.attributes and node.input(1) is None:
+        ones = _axes_of_one(node)
+        return None if ones is None else Adapted(_without(perm, ones), (0,))
     axes = _axes_of(node, len(perm))
     if not axes:
         return None
@@ -131,6 +136,13 @@ def _squeeze(node: Node, perm: Perm, opset: int) -> Adapted | None:
     if node.input(1) is not None:
         return Adapted(_without(perm, axes), (0,), constants={1: moved})
     return Adapted(_without(perm, axes), (0,), {"axes": tuple(int(axis) for axis in moved)})
+
+
+def _axes_of_one(node: Node) -> list[int] | None:
+    """Return the axes of size 1 of what a node reads, ``None`` where some size is not known."""
+    source = node.input(0)
+    sizes = None if source is None else fixed_sizes(source.shape)
+    return None if sizes is None else [axis for axis, size in enumerate(sizes) if size == 1]
 
 
 def _axes_of(node: Node, rank: int) -> list[int] | None:
