@@ -3,7 +3,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import parser
 
+import ort_core as ort
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.reference.pooling import (
@@ -134,3 +136,20 @@ def test_max_roi_pool_agrees_with_onnxruntime(by_onnxruntime):
 def test_pooling_refuses_padding_as_wide_as_the_kernel():
     with pytest.raises(InvalidArgument, match="must be smaller than"):
         average_pool(np.zeros((1, 1, 4), np.float32), kernel_shape=(2,), pads=(2, 0))
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_windows_that_find_no_place_are_empty_until_two_strides_are_missing(operator, provider, ceil_mode):
+    def run(window):
+        node = f"y = {operator}<kernel_shape=[1, {window}], strides=[1, 3], ceil_mode={ceil_mode}>(x)"
+        proto = parser.parse_model(
+            f'<ir_version: 10, opset_import: ["": 22]> g (float[N, 2, 5, 2] x) => (float[a, b, c, d] y) {{ {node} }}'
+        )
+        session = ort.InferenceSession(proto.SerializeToString(), providers=[provider])
+        return session.run(None, {"x": np.ones((1, 2, 5, 2), np.float32)})[0].shape
+
+    assert run(5) == run(7) == (1, 2, 5, 0)
+    with pytest.raises(InvalidArgument, match="does not fit into axis 1 of padded size 2"):
+        run(8)

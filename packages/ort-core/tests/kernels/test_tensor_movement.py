@@ -79,6 +79,8 @@ def test_fill_values_are_zero_or_the_empty_string(data_type: DataType) -> None:
         ((0, 3), [3, 0], True, (3, 0)),
         ((0, 3), [-1, 3], False, (0, 3)),
         ((2, 0, 3), [0, -1], True, (0, 6)),
+        ((0, 3, 5), [0, 3, -1], False, (0, 3, 5)),
+        ((0, 8, 0), [0, 1, 8, -1], False, (0, 1, 8, 0)),
         ((), [1, 1], False, (1, 1)),
         ((1,), [], False, ()),
     ],

@@ -41,7 +41,7 @@ def _convolution(c: Conditions, data: int, filters: int, bias: int | None) -> No
     spatial = x[1:-1] if last else x[2:]
     for kernel in w[1:-1] if last else w[2:]:
         c.positive(kernel, f"kernel size must be positive, got {list(map(str, w))}")
-    _fit(c, spatial, w[1:-1] if last else w[2:], 1)
+    _fit(c, spatial, w[1:-1] if last else w[2:], is_pooling=False)
 
 
 def _bias(c: Conditions, index: int, channels: KnownDim) -> None:
@@ -62,8 +62,12 @@ def _kernel_shape(c: Conditions, found: Sizes) -> None:
         c.equal(left, right, text)
 
 
-def _fit(c: Conditions, sizes: Sizes, taps: Sizes, least: int) -> None:
-    """Require windows to fit into their padded axes, where all of that is known."""
+def _fit(c: Conditions, sizes: Sizes, taps: Sizes, *, is_pooling: bool) -> None:
+    """Require windows to fit into their padded axes, where all of that is known.
+
+    Pooling by windows that find no place gives an empty result, unless they are larger by two strides: onnxruntime
+    refuses those alone, whose number its division makes negative.
+    """
     try:
         axes = node_windows(c.node, sizes, taps)
     except InvalidArgument as error:
@@ -81,8 +85,8 @@ def _fit(c: Conditions, sizes: Sizes, taps: Sizes, least: int) -> None:
             f"padded size {padded}; check kernel_shape, pads, strides and dilations"
         )
         if isinstance(padded, int):
-            c.require((padded - reach) // axis.stride + 1 >= least, text)
-        elif least:
+            c.require(padded - reach > -2 * axis.stride if is_pooling else padded >= reach, text)
+        elif not is_pooling:
             c.positive(padded - (reach - 1), text)
 
 
@@ -153,7 +157,7 @@ def _pooling(c: Conditions, first: int) -> None:
         f"kernel_shape {list(kernel)} does not fit the input spatial rank {len(spatial)}",
     )
     if kernel:
-        _fit(c, spatial, kernel, 0)
+        _fit(c, spatial, kernel, is_pooling=True)
 
 
 def columns_to_image(c: Conditions) -> None:

@@ -64,7 +64,10 @@ def target_shape(found: Sequence[int], requested: Sequence[int], *, allowzero: b
                     )
                 dims[index] = found[index]
     if -1 in dims:
-        dims[dims.index(-1)] = _missing_dimension(found, [dim for dim in dims if dim != -1])
+        copied = {index for index, dim in enumerate(requested) if dim == 0 and not allowzero}
+        left = [dim for index, dim in enumerate(found) if index not in copied]
+        stated = [dim for index, dim in enumerate(dims) if dim != -1 and index not in copied]
+        dims[dims.index(-1)] = _missing_dimension(left, stated)
     if math.prod(found) != math.prod(dims):
         raise InvalidArgument(
             f"The input tensor cannot be reshaped to the requested shape. Input shape:{shape_text(found)}, "
@@ -75,7 +78,7 @@ def target_shape(found: Sequence[int], requested: Sequence[int], *, allowzero: b
 
 
 def _missing_dimension(found: Sequence[int], known: Sequence[int]) -> int:
-    """Return what -1 stands for; with zeros on both sides the other dimensions decide, as in onnxruntime."""
+    """Return what -1 stands for beside dimensions that are not copied; with zeros on both sides the others decide."""
     if 0 in known and 0 in found:
         found, known = [dim for dim in found if dim], [dim for dim in known if dim]
     whole, rest = divmod(math.prod(found), math.prod(known) or 1)
