@@ -91,6 +91,12 @@ def _steps_over(case: Case) -> bool:
     return any(stride > size for stride, size in zip(strides, kernel, strict=False))
 
 
+def _is_scaled(case: Case) -> bool:
+    """Whether a Resize is given scales, not sizes."""
+    nodes = [node for node in case.model.graph.node if node.op_type == "Resize"]
+    return any(len(node.input) == 3 and node.input[2] for node in nodes)
+
+
 WINDOWED = (
     "Conv FusedConv QLinearConv ConvInteger ConvTranspose If Loop Scan MaxPool AveragePool LpPool GlobalAveragePool "
     "GlobalMaxPool GlobalLpPool"
@@ -164,7 +170,7 @@ KNOWN: tuple[Explained, ...] = (
         has_special_values,
     ),
     Explained(
-        "onnxruntime", "GRU LSTM RNN MoE Normalizer RoiAlign Resize ScatterElements ScatterND",
+        "onnxruntime", "GRU LSTM RNN MoE QMoE Normalizer RoiAlign Resize ScatterElements ScatterND",
         r"expected np\.float64\(-?nan\)",
         "its limits and weights of zero take what is not a number away", has_special_values,
     ),
@@ -191,6 +197,21 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "AveragePool MaxPool LpPool", "Incompatible dimensions",
         "the inference that it calls counts a window that begins behind the image",
         lambda case: bool(_attribute(case, "ceil_mode", 0)),
+    ),
+    Explained(
+        "onnxruntime", "AveragePool MaxPool LpPool", "Incompatible dimensions|[Mm]ismatch|must match",
+        "the inference that it calls finds one place for a window larger than the padded image",
+        _has_too_large_a_window,
+    ),
+    Explained(
+        "onnxruntime", "Resize", r"^values .*\(-?nan\), expected",
+        "of an axis that keeps its size it multiplies what is infinite beside an element by zero",
+        has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "Resize", "^values ",
+        "it takes corners to be those of the whole result, where onnx's lie at the size by scale, a fraction with it",
+        lambda case: _attribute(case, "coordinate_transformation_mode", "") == "align_corners" and _is_scaled(case),
     ),
     Explained(
         "onnxruntime", "GatherBlockQuantized", "zero points shape and scales shape do not match",

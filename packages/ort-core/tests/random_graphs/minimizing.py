@@ -6,6 +6,7 @@ kept where the same engine still shows a difference of the same kind.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +21,12 @@ from random_graphs.smaller_sizes import smaller_sizes
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact
 from random_graphs.writer import reads
 
+_COMPARED = 120  # letters of a message
 Shows = Callable[[Case], Difference | None]
 
 
 def shows_like(found: Difference, engine: Engine | None = None) -> Shows:
-    """Return what tells whether a case shows a difference of the same engine and kind."""
+    """Return what tells whether a case shows a difference of the same engine and kind; of an error, in like words."""
     chosen = engine or BY_NAME[found.engine]
     before = [] if found.engine != "recalled" else [BY_NAME["cpu"]]
 
@@ -33,9 +35,20 @@ def shows_like(found: Difference, engine: Engine | None = None) -> Shows:
             verdict = judge(case, [*before, chosen])
         except (NoTruth, KeyError, ValueError):
             return None
-        return next((d for d in verdict.differences if d.engine == found.engine and d.kind == found.kind), None)
+        return next((d for d in verdict.differences if _is_alike(d, found)), None)
 
     return shows
+
+
+def _is_alike(one: Difference, other: Difference) -> bool:
+    if (one.engine, one.kind) != (other.engine, other.kind):
+        return False
+    return "error" not in one.kind or _words(one.text) == _words(other.text)
+
+
+def _words(text: str) -> str:
+    """Return a message without what changes from graph to graph: quoted names, numbers, names that hold numbers."""
+    return re.sub(r"'[^']*'|\w*[0-9]\w*|[^A-Za-z]+", " ", text)[:_COMPARED]
 
 
 def minimized(case: Case, found: Difference, limit_s: float, shows: Shows | None = None) -> tuple[Case, Difference]:
