@@ -12,8 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 from rig_provider import run
 
 from ort_ep_directml import graph as graph_module
+from ort_ep_directml.abi import d3d12
 from ort_ep_directml.graph import refusal_of
 from ort_ep_directml.runtime import device as device_module
+from ort_ep_directml.runtime import uploading
+from ort_ep_directml.runtime.memory import build_buffer
 
 GENERATOR = np.random.default_rng(21)
 X = (2, 8, 12, 12)
@@ -94,6 +97,32 @@ def test_an_operator_takes_weights_that_directml_owns(rig, case):
 
     limit = 1 if x.dtype == np.uint8 and "Integer" not in case else 2e-5  # a step of quantized numbers
     np.testing.assert_allclose(found[0].astype(np.float64), expected[0].astype(np.float64), rtol=1e-4, atol=limit)
+
+
+def test_weights_go_up_in_pieces_which_are_given_back(rig, monkeypatch):
+    """The host held all weights twice, and one buffer all of them on the device: Direct3D promises none beyond 2 GB."""
+    made: list[tuple[int, int]] = []
+
+    def noted(device, heap, nbytes):
+        made.append((heap, nbytes))
+        return build_buffer(device, heap, nbytes)
+
+    monkeypatch.setattr(uploading, "PIECE_NBYTES", 1024)
+    monkeypatch.setattr(uploading, "BUFFER_NBYTES", 4096)
+    monkeypatch.setattr(uploading, "build_buffer", noted)
+    x, weights, attributes = CASES["LSTM"]
+    model = model_with_weights("LSTM", x, weights, attributes)
+    expected = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
+
+    found = run(model, {"x": x})
+
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=2e-5)
+    assert [nbytes for heap, nbytes in made if heap == d3d12.HEAP_TYPE_UPLOAD] in ([1024], [1024, 1024])
+    held = [nbytes for heap, nbytes in made if heap == d3d12.HEAP_TYPE_DEFAULT]
+    assert len(held) > 1, "weights of different buffers"
+    assert max(held) <= max(4096, *(each.nbytes for each in weights))
 
 
 def test_a_table_of_rows_is_looked_up(rig):

@@ -13,9 +13,10 @@ from ort_ep_directml.abi.com import ComObject
 from ort_ep_directml.graph import describe
 from ort_ep_directml.lowering.plan import GraphPlan
 from ort_ep_directml.runtime.device import DmlDevice
-from ort_ep_directml.runtime.memory import Buffer, build_buffer, offsets
+from ort_ep_directml.runtime.memory import Buffer, build_buffer
 from ort_ep_directml.runtime.recording import Bindings, CommandRecording, Span, binding_properties
 from ort_ep_directml.runtime.run_slot import RunSlotState
+from ort_ep_directml.runtime.uploading import uploaded
 
 MAXIMUM_IDLE_SLOTS = 4  # of one graph; each holds the memory of one run in flight
 
@@ -84,8 +85,8 @@ def _initialized(
     )
     needed = binding_properties(initializer).TemporaryResourceSize
     temporary = build_buffer(device, d3d12.HEAP_TYPE_DEFAULT, needed) if needed else None
+    weights = uploaded(device, owned)
     recording = CommandRecording(device)
-    weights = _uploaded(device, recording, owned)
     recording.dispatch(
         initializer,
         Bindings(
@@ -97,19 +98,3 @@ def _initialized(
     recording.close()
     recording.execute()
     return persistent
-
-
-def _uploaded(device: DmlDevice, recording: CommandRecording, arrays: Sequence[np.ndarray]) -> list[Span]:
-    """Record copies of arrays to the device; each buffer lives as long as a span of it."""
-    if not arrays:
-        return []
-    places = offsets([array.nbytes for array in arrays])
-    staging = build_buffer(device, d3d12.HEAP_TYPE_UPLOAD, places[-1])
-    target = build_buffer(device, d3d12.HEAP_TYPE_DEFAULT, places[-1])
-    with staging.written() as memory:
-        for place, array in zip(places, arrays):
-            memory[place : place + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    recording.copy(Span(staging, 0, places[-1]), Span(target, 0, places[-1]))
-    recording.transition(target, d3d12.RESOURCE_STATE_COPY_DEST, d3d12.RESOURCE_STATE_UNORDERED_ACCESS)
-    recording.keep(staging)
-    return [Span(target, place, -(-array.nbytes // 4) * 4) for place, array in zip(places, arrays)]
