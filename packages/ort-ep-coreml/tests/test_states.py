@@ -72,13 +72,16 @@ def test_pairs_that_say_nothing_are_refused_where_they_are_given(text):
         CoreMlExecutionProvider({"States": text})
 
 
-def test_a_state_is_written_before_and_read_behind_each_run_of_core_ml(monkeypatch, tmp_path):
+def test_a_state_is_written_where_it_is_another_than_the_last_run_left(monkeypatch, tmp_path):
     import coremltools
 
     from ort_ep_coreml import _sdk
 
+    written: list[str] = []
+
     class State(dict):
         def write_state(self, name: str, value: np.ndarray) -> None:
+            written.append(name)
             self[name] = value
 
         def read_state(self, name: str) -> np.ndarray:
@@ -100,3 +103,9 @@ def test_a_state_is_written_before_and_read_behind_each_run_of_core_ml(monkeypat
     found = model.predict({"x": np.ones(1), "past": np.full(2, 3.0)})
     assert found["past"].tolist() == [6, 6]
     assert found["y"].tolist() == [1]
+    again = model.predict({"x": np.ones(1), "past": found["past"]})
+    assert again["past"].tolist() == [12, 12]
+    assert written == ["past"], "what the last run left is there"
+    again["past"][:] = 1
+    assert model.predict({"x": np.ones(1), "past": again["past"]})["past"].tolist() == [2, 2]
+    assert written == ["past", "past"]

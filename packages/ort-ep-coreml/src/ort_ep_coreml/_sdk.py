@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ort_core.plugin import Available, Unavailable
+from ort_ep_coreml.compiled_models import are_same, opened
 from ort_ep_coreml.mil import MilOperation, MilPort, MilProgram, Operand, Ref, Size
 from ort_ep_coreml.open_sizes import OpenSizes
 
@@ -325,20 +326,35 @@ class Model:
         units: ``MLComputeUnits`` as onnxruntime writes them.
         strategy: ``Default`` or ``FastPrediction``.
         low_precision: whether a GPU may accumulate in half precision.
-        states: names of features that the model keeps: each run writes them before and reads them behind.
+        states: names of features that the model keeps. Each run reads them behind, and writes before what it is given
+            other than what the last run left.
+        keeps_compiled: whether what Core ML compiles lies beside the package, for the sessions to come.
     """
 
-    def __init__(self, path: Path, units: str, strategy: str, low_precision: bool, states: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        units: str,
+        strategy: str,
+        low_precision: bool,
+        states: tuple[str, ...],
+        *,
+        keeps_compiled: bool = False,
+    ) -> None:
         self._states = states
+        self._kept: Any = None  # Any: coremltools' state
+        self._left: dict[str, np.ndarray] = {}
         with _quiet() as toolkit, _as_sdk_error(f"opening {path.name}"):
             hints: dict[str, Any] = {}
             if strategy != "Default":
                 hints["specializationStrategy"] = getattr(toolkit.SpecializationStrategy, strategy)
             if low_precision:
                 hints["allowLowPrecisionAccumulationOnGPU"] = True
-            self._model = toolkit.models.MLModel(
-                str(path), compute_units=getattr(toolkit.ComputeUnit, _UNITS[units]), optimization_hints=hints or None
-            )
+            given = {
+                "compute_units": getattr(toolkit.ComputeUnit, _UNITS[units]),
+                "optimization_hints": hints or None,
+            }
+            self._model = opened(toolkit.models, path, given, keeps_compiled=keeps_compiled)
 
     def predict(self, features: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Run once.
@@ -349,9 +365,14 @@ class Model:
         with _as_sdk_error("Core ML failed in a run"):
             if not self._states:
                 return self._model.predict(dict(features))
-            kept = self._model.make_state()
+            if self._kept is None:
+                self._kept = self._model.make_state()
+            left, self._left = self._left, {}  # a run that fails leaves nothing that is known
             for name in self._states:
-                kept.write_state(name, features[name])
+                if name not in left or not are_same(left[name], features[name]):
+                    self._kept.write_state(name, features[name])
             given = {name: array for name, array in features.items() if name not in self._states}
-            found = dict(self._model.predict(given, kept))
-            return {**found, **{name: kept.read_state(name) for name in self._states}}
+            found = dict(self._model.predict(given, self._kept))
+            states = {name: np.array(self._kept.read_state(name)) for name in self._states}
+            self._left = states
+            return {**found, **{name: array.copy() for name, array in states.items()}}

@@ -87,7 +87,10 @@ class CoreMlExecutionProvider(_MilProvider):
         given = self._options
         low_precision = given.AllowLowPrecisionAccumulationOnGPU
         states = tuple(each.feature for each in program.states)
-        return _sdk.Model(path, given.MLComputeUnits, given.SpecializationStrategy, low_precision, states)
+        return _sdk.Model(
+            path, given.MLComputeUnits, given.SpecializationStrategy, low_precision, states,
+            keeps_compiled=bool(given.ModelCacheDirectory),
+        )  # fmt: skip
 
 
 class CoreMlEvaluationProvider(_MilProvider):
