@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.lowering.steps import operators_text
 from ort_core.plugin import NodeExecution, body_path, output_names
-from ort_core.plugin.ir import Graph, Node, walk
+from ort_core.plugin.ir import Graph, Node, TensorType, Value, walk
 
 if TYPE_CHECKING:
     from ort_core.cpu.partition.segments import PartitionSegment
@@ -106,4 +106,26 @@ def _inner(graph: Graph, bodies: Bodies) -> list[NodeExecution]:
 
 
 def _plain(node: Node, reason: str, path: tuple[str, ...] = ()) -> NodeExecution:
-    return NodeExecution.of(node, NUMPY, "", reason, path, is_plain=True)
+    return NodeExecution.of(node, NUMPY, "", named_reason(node, reason), path, is_plain=True)
+
+
+def named_reason(node: Node, reason: str) -> str:
+    """Return a reason with the operator and its types, without which it does not stand for itself.
+
+    ``Compress is not generated`` becomes ``Compress of float and bool is not generated``; a reason that does not begin
+    with the operator stands behind it and a colon.
+    """
+    values = tuple(node.present_inputs()) or tuple(node.present_outputs())
+    types = list(dict.fromkeys(map(_type_text, values)))
+    if not types or reason.startswith(f"{node.op_type} of "):
+        return reason
+    listed = " and ".join(filter(None, (", ".join(types[:-1]), types[-1])))
+    if reason.startswith(f"{node.op_type} "):
+        return f"{node.op_type} of {listed}{reason.removeprefix(node.op_type)}"
+    return f"{node.op_type} of {listed}: {reason}"
+
+
+def _type_text(value: Value) -> str:
+    if value.type is None:
+        return "an unknown type"
+    return value.type.dtype.text if isinstance(value.type, TensorType) else str(value.type)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ort_core.cpu.lowering.broadcasting import sizes_text
 from ort_core.cpu.lowering.pending import (
     CHEAP_OPERATIONS,
     MAX_OPERATIONS,
@@ -44,7 +45,7 @@ class Operands:
         if broadcast_strides(view, shape) is not None:
             return view
         if len(view.shape) > len(shape):
-            raise NotLowered(f"{view.shape} does not broadcast to {shape}")
+            raise NotLowered(f"{sizes_text(view.shape)} does not broadcast to {sizes_text(shape)}")
         for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
             if size != wanted and size != 1:
                 self._lowering.require_equal((size - 1) * (size - wanted), 0)

@@ -14,6 +14,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     elementwise_kernel,
 )
 from ort_core.cpu.codegen.nests.size_stores import size_store_kernel
+from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.pending import (
     Pending,
     PendingAnchor,
@@ -23,13 +24,12 @@ from ort_core.cpu.lowering.pending import (
     PlacedAnchor,
     order_of,
 )
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, Operators, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
     View,
-    broadcast_strides,
     collapse,
     count_of,
     dense_strides,
@@ -121,10 +121,7 @@ class Stores:
         """Write the step that computes an expression into a view of its shape; returns the view."""
         operands = [target.strides]
         for view in pending.inputs:
-            strides = broadcast_strides(view, pending.shape)
-            if strides is None:
-                raise NotLowered(f"whether {view.shape} broadcasts to {pending.shape} is only known at run time")
-            operands.append(strides)
+            operands.append(known_strides(view, pending.shape))
         order = target.order or tuple(range(len(pending.shape)))
         sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
         if strides_of[0][-1] not in (0, 1):  # a column of a larger result: rows of one element

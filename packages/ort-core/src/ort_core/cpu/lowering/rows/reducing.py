@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRIDED, NestInput
 from ort_core.cpu.codegen.nests.reduction_nests import COUNT, INDEX, STATES, ReductionNest, reduction_kernel
+from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, order_of
 from ort_core.cpu.lowering.rows.row_steps import emit_row_nest
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, dense_strides
+from ort_core.cpu.lowering.views import View, collapse, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import (
     RowPass,
@@ -155,7 +156,7 @@ def reduced_by_states(
     """Fold an expression's elements into states; see ``ReductionNest``. ``updates`` read the element as input 0."""
     shape, rank = operand.shape, len(operand.shape)
     kept = [axis for axis in range(rank) if axis not in axes]
-    strides = [_strides(view, shape) for view in operand.inputs]
+    strides = [known_strides(view, shape) for view in operand.inputs]
     out = dense_strides([shape[axis] for axis in kept])
     kept_sizes, kept_strides = collapse([shape[a] for a in kept], [out, *([s[a] for a in kept] for s in strides)])
     if kept_strides[0][-1] not in (0, 1):
@@ -239,7 +240,7 @@ def _rows(
     derived = ((2, after(result, row_value(0))),) if after else ()
     body = RowPass((), (RowReduction(kind, operand.expression, 1),), derived)
     place = target or lowering.new_view(F32, final)
-    strides = [_strides(view, operand.shape) for view in operand.inputs]
+    strides = [known_strides(view, operand.shape) for view in operand.inputs]
     length, inner = collapse(operand.shape[first:], [s[first:] for s in strides])
     emit_row_nest(
         lowering, RowSchedule((body,), (2 if after else 1,)), operand.inputs, (*operand.shape[:first], length[0]),
@@ -251,13 +252,6 @@ def _rows(
 def _runs_along(operand: ReductionOperand, axes: Sequence[int]) -> bool:
     """Return whether all inputs step through the trailing axes as through one, densely or not at all."""
     first = axes[0]
-    strides = [_strides(view, operand.shape)[first:] for view in operand.inputs]
+    strides = [known_strides(view, operand.shape)[first:] for view in operand.inputs]
     sizes, merged = collapse(operand.shape[first:], strides)
     return len(sizes) == 1 and all(each[-1] in (0, 1) for each in merged)
-
-
-def _strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
-    strides = broadcast_strides(view, shape)
-    if strides is None:
-        raise NotLowered(f"whether {view.shape} broadcasts to {tuple(shape)} is only known at run time")
-    return strides

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.rules.many_operands import has_many_operands, many_operands
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.value_types import HALVES, stored_type, tensor_type
-from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, cast, converted, minimum
@@ -40,8 +40,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     if expression.dtype is not dtype:
         raise NotLowered(f"the expression gives {expression.dtype.text}, the model declares {dtype.text}")
     for view in state.inputs:
-        if broadcast_strides(view, shape) is None:
-            raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
+        known_strides(view, shape)
     if state.anchor is not None:
         anchor = state.anchor
         operators = (*anchor.operators, node)

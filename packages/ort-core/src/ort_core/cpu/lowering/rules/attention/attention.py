@@ -6,6 +6,7 @@ What each operator means is read from its record (``ops.attention``).
 from __future__ import annotations
 
 from ort_core.cpu.codegen.attention.attention import AttentionFacts
+from ort_core.cpu.lowering.broadcasting import sizes_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.attention.attention_caches import filled, presents
 from ort_core.cpu.lowering.rules.attention.attention_masks import score_mask
@@ -80,6 +81,6 @@ def _lengths(lowering: Lowering, node: Node, record: AttentionRecord, query: Vie
     if lengths.dtype not in (DataType.INT32, DataType.INT64):
         raise NotLowered(f"lengths of type {lengths.dtype.text} are not generated")
     if len(lengths.shape) > 2 or (len(lengths.shape) == 2 and 1 not in lengths.shape):
-        raise NotLowered(f"lengths of shape {lengths.shape} are not generated")
+        raise NotLowered(f"lengths of shape {sizes_text(lengths.shape)} are not generated")
     lowering.require_equal(count_of(lengths.shape), query.shape[0])
     return lengths.reshaped((query.shape[0],))

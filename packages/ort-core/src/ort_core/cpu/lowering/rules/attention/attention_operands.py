@@ -110,8 +110,11 @@ def _projected(lowering: Lowering, node: Node, projection: Projection) -> View:
         raise NotLowered("the input is not (batch, length, width) of floats")
     product = weight_product(lowering, rows, weights, node.op_type)
     width = product.b.shape[1]
+    if not isinstance(width, int):
+        raise NotLowered(f"how many columns the weights have is not known: {width} is no number")
     if sum(projection.widths) != width:  # type: ignore[arg-type]  # checked
-        raise NotLowered(f"{width} columns do not divide into queries, keys and values of {projection.widths}")
+        parts = " and ".join(map(str, projection.widths))
+        raise NotLowered(f"{width} columns do not divide into queries, keys and values of {parts}")
     value: Scalar = element(0, F32)
     inputs: tuple[View, ...] = ()
     if projection.bias is not None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, broadcast_strides, dense_strides
+from ort_core.cpu.lowering.views import View, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -33,9 +34,7 @@ class _Blocks:
 
     def of_elements(self, view: View, shape: Sequence[KnownDim], start: int) -> View:
         """Return what these blocks hold of a view that broadcasts to ``shape``; they start at place ``start``."""
-        strides = broadcast_strides(view, shape)
-        if strides is None:
-            raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
+        strides = known_strides(view, shape)
         step = strides[self.axis]
         return self._split(view, shape, strides, (step * self.width, step), start * step)
 

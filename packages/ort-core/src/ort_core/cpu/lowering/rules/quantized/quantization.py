@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, Pending, PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import (
@@ -29,7 +30,7 @@ from ort_core.cpu.lowering.rules.quantized.blocks import by_blocks
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import Place, View, broadcast_strides, count_of
+from ort_core.cpu.lowering.views import Place, View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
 
@@ -146,8 +147,7 @@ def _set(lowering: Lowering, node: Node, state: FusionState, result: Scalar, sha
     else:
         core, (result, inputs) = None, _pruned(result, state.inputs, 0 if state.anchor is None else 1)
     for view in inputs:
-        if broadcast_strides(view, shape) is None:
-            raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
+        known_strides(view, shape)
     pending: Pending
     if state.anchor is None:
         pending = PendingElementwise(result, inputs, tuple(shape), (node,), core)

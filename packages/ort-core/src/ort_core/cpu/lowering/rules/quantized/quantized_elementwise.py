@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import Grid, constant_grid, dequantized, quantized_expression
 from ort_core.cpu.lowering.rules.indexing.views import require_joinable
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, broadcast_strides
+from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, meaning_of
 
@@ -63,8 +64,7 @@ def _real(lowering: Lowering, state: FusionState, node: Node, first: int, shape:
     if value is None:
         raise NotLowered("an operand is missing")
     view = lowering.view(value)
-    if broadcast_strides(view, shape) is None:
-        raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
+    known_strides(view, shape)
     grid = _known(constant_grid(lowering, node.input(first + 1), node.input(first + 2), view.dtype))
     return dequantized(lowering, state, state.add(view), grid)
 

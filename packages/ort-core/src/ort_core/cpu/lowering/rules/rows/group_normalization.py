@@ -27,8 +27,10 @@ def group_normalization(lowering: Lowering, node: Node) -> None:
         return
     source = lowering.contiguous(node.input(0))
     shape = source.shape
-    if not isinstance(shape[1], int) or shape[1] % groups:
-        raise NotLowered("the channels do not divide into groups")
+    if not isinstance(shape[1], int):
+        raise NotLowered("the number of channels is not known")
+    if groups < 1 or shape[1] % groups:
+        raise NotLowered(f"{shape[1]} channels do not divide into {groups} groups")
     pixels = count_of(shape[2:])
     view = source.reshaped((shape[0], groups, shape[1] // groups, pixels))
     inner = (groups, 1, 1) if per_group else (groups, shape[1] // groups, 1)
