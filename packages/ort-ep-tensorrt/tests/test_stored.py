@@ -85,7 +85,7 @@ def test_an_engine_of_another_gpu_is_refused_unless_it_was_built_for_all(fake, m
 def test_damaged_bytes_are_refused(fake):
     request = request_of(product(2))
     blob = compile_partition(request, fake, BuildSettings()).serialize()
-    for broken, words in ((blob[:-1], "damaged"), (b"nothing", "no engine"), (b"", "no engine")):
+    for broken, words in ((blob[:-1], "damaged"), (b"nothing", "not of this provider"), (b"", "not of this provider")):
         answer = load_partition(broken, request, fake, BuildSettings())
         assert isinstance(answer, Rejection)
         assert words in answer.reason

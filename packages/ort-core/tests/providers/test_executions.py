@@ -61,7 +61,9 @@ def test_a_size_that_only_a_run_knows_is_told_of_the_node_that_needs_it_and_of_n
         [last] y = Softmax (p)
     }"""
     told = _told(_report(text))
-    assert told.pop("grown") == "numpy: Expand of float and int64: the size ?e_0 cannot be told from the sizes of inputs"
+    assert (
+        told.pop("grown") == "numpy: Expand of float and int64: the size ?e_0 cannot be told from the sizes of inputs"
+    )
     assert all(how.startswith("native") for how in told.values()), told
 
 
@@ -76,8 +78,12 @@ def test_control_flow_of_which_nothing_is_compiled_is_told_as_that() -> None:
     }"""
     text = text.replace("bool c)", "bool c, bool[2] m)")
     told = _told(_report(text))
-    assert told["choice"] == "numpy: If of bool: control flow is followed step by step; nothing in its bodies is compiled"
-    assert told["then1"] == "numpy: Neg of float: alone, or with the few nodes beside it, it is not worth a native program"
+    assert (
+        told["choice"] == "numpy: If of bool: control flow is followed step by step; nothing in its bodies is compiled"
+    )
+    assert (
+        told["then1"] == "numpy: Neg of float: alone, or with the few nodes beside it, it is not worth a native program"
+    )
 
 
 def test_a_type_that_is_not_compiled_is_told_with_its_operator() -> None:

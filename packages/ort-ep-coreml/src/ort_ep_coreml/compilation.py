@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ort_core.plugin import CompileRequest, EPFail, Rejection
+from ort_core.plugin.cache import seal, unseal
 from ort_ep_coreml import _sdk
 from ort_ep_coreml.capability import program_of
 from ort_ep_coreml.mil import MilProgram
 from ort_ep_coreml.options import CoreMlOptions
-from ort_ep_coreml.package import KEY_LENGTH, SUFFIX, content_key, packed, unpack, write_package
+from ort_ep_coreml.package import MARK, SUFFIX, content_key, packed, unpack, write_package
 from ort_ep_coreml.partition import CoreMlPartition, Predictor
 
 Open = Callable[[Path, MilProgram], Predictor]
@@ -53,13 +54,15 @@ def load_partition(
         program = program_of(request, options)
     except ValueError as error:
         return Rejection(str(error))
-    digest = content_key(program, key)
-    if blob[:KEY_LENGTH] != digest.encode():
+    digest, stored = content_key(program, key), unseal(MARK, blob)
+    if isinstance(stored, Rejection):
+        return stored
+    if stored.head != digest:
         return Rejection("the stored package was built of another graph, or with other options or versions")
     folder = Path(tempfile.mkdtemp(prefix="ort-coreml-"))
     path = folder / f"partition{SUFFIX}"
     try:
-        unpack(blob[KEY_LENGTH:], path)
+        unpack(bytes(stored.content), path)
         return _partition(request, options, program, path, digest, opening, folder)
     except (_sdk.SdkError, ValueError) as error:
         shutil.rmtree(folder)
@@ -76,6 +79,6 @@ def _partition(
     folder: Path | None,
 ) -> CoreMlPartition:
     def stored() -> bytes | Rejection:
-        return digest.encode() + packed(path)
+        return seal(MARK, digest, [packed(path)])
 
     return CoreMlPartition(request, program, opening(path, program), options.sizes(), stored, folder)

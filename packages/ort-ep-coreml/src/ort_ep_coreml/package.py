@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from ort_core.plugin import CompiledPartition, EPFail
+from ort_core.plugin.cache import Unsealed, unseal
 from ort_ep_coreml import _sdk
 from ort_ep_coreml.mil import MilProgram, Operand
 from ort_ep_coreml.options import CoreMlOptions
 
-KEY_LENGTH = 64  # of a SHA-256 in hexadecimal digits, before a stored package
+MARK = b"ort-ep-coreml\x01"  # of a stored package; its text is the content key
 SUFFIX = ".mlpackage"
 _TIMELESS = (1980, 1, 1, 0, 0, 0)  # the first date that the format knows: equal packages give equal bytes
 
@@ -87,7 +88,9 @@ def copy_stored(partition: CompiledPartition, path: Path) -> None:
         raise EPFail("the model falls into several parts: one package holds only what one program can compute")
     stored = partition.serialize()
     assert isinstance(stored, bytes), "partitions of this package are stored"
-    unpack(stored[KEY_LENGTH:], path)
+    opened = unseal(MARK, stored)
+    assert isinstance(opened, Unsealed), opened
+    unpack(bytes(opened.content), path)
 
 
 def unpack(content: bytes, path: Path) -> None:

@@ -2,16 +2,13 @@
 
 A module is named by the digest of its text and target, so lowering the same graph for the same target asks for the same
 names: what it does not find is compiled. Code that does not depend on the graph (the threads' and that of direct calls)
-goes with it, so that a process without a compiler needs none. Layout: a line that names the format, the SHA-256 of the
-rest, the length of a JSON head (8 bytes, little-endian), the head (target, digest of this package's files, names and
-lengths), object files.
+goes with it, so that a process without a compiler needs none. The bytes are sealed: the text before the object files is
+JSON, with the target, the digest of this package's files, names and lengths.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
 from collections.abc import Mapping
 
 from ort_core.cpu.codegen.machine_code.code_cache import adopt, adopt_for_host, modules_for_host
@@ -19,11 +16,9 @@ from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.object_loading import BadObject
 from ort_core.cpu.codegen.machine_code.target import Target, target_of
 from ort_core.plugin import Rejection, frozen
-from ort_core.plugin.cache import package_digest
+from ort_core.plugin.cache import Unsealed, package_digest, seal, unseal
 
-_MAGIC = b"ort-core-cpu-code-2\n"
-_DIGEST_NBYTES = 32
-_LENGTH = struct.Struct("<Q")
+_MARK = b"ort-core-cpu-code-3\n"
 
 
 @frozen
@@ -44,30 +39,25 @@ def encode_modules(modules: Mapping[bytes, CompiledModule], target: Target) -> b
         "modules": [[name.hex(), len(module.object_code)] for name, module in named],
         "common": [[facts, len(module.object_code)] for facts, module in common],
     }
-    text = json.dumps(head).encode()
-    objects = [module.object_code for _, module in (*named, *common)]
-    content = b"".join((_LENGTH.pack(len(text)), text, *objects))
-    return _MAGIC + hashlib.sha256(content).digest() + content
+    return seal(_MARK, json.dumps(head), [module.object_code for _, module in (*named, *common)])
 
 
 def adopted(blob: bytes) -> StoredCode | Rejection:
     """Make stored modules known to the compiler for as long as the result is held, or say why the bytes are wrong."""
-    start = len(_MAGIC) + _DIGEST_NBYTES
-    content = memoryview(blob)[start:]
-    if blob[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content).digest() != blob[len(_MAGIC) : start]:
-        return Rejection("the bytes are not the machine code that was stored: they were cut or changed")
+    stored = unseal(_MARK, blob)
+    if isinstance(stored, Rejection):
+        return stored
     try:
-        return _adopted(content)
-    except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:  # BadObject among them
+        return _adopted(stored)
+    except (ValueError, KeyError, TypeError, IndexError) as error:  # BadObject among them
         return Rejection(f"the machine code cannot be read: {error}")
 
 
-def _adopted(content: memoryview) -> StoredCode | Rejection:
-    (length,) = _LENGTH.unpack_from(content)
-    head = json.loads(bytes(content[_LENGTH.size : _LENGTH.size + length]))
+def _adopted(stored: Unsealed) -> StoredCode | Rejection:
+    head, content = json.loads(stored.head), stored.content
     if head["package"] != package_digest():
         return Rejection("it was made by other files of ort-core than these, though of the same version")
-    at = _LENGTH.size + length
+    at = 0
     modules: list[CompiledModule] = []
     for names, take in (
         (head["modules"], lambda name, code: adopt(bytes.fromhex(name), code)),
