@@ -50,7 +50,10 @@ def write_attention(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_embedding(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Write QEmbedLayerNormalization: indices stay as they are, tables, gamma and beta are quantized."""
+    """Write QEmbedLayerNormalization: indices stay as they are, tables, gamma and beta are quantized.
+
+    Its second result has a name whether it is read or not: only EmbedLayerNormalization may leave it out.
+    """
     values = quantizer.quantized_inputs(node.input[2:7]) if len(node.output) <= 2 else None
     if values is None:
         return quantizer.keep(node)
@@ -58,7 +61,8 @@ def write_embedding(quantizer: ONNXQuantizer, node: NodeProto) -> None:
         node.input[0], node.input[1], *(each.q_name for each in values), _input(node, 7),
         *(each.scale_name for each in values), *(each.zp_name for each in values),
     ]  # fmt: skip
-    embedding = helper.make_node("QEmbedLayerNormalization", inputs, list(node.output), _name(node), domain=MICROSOFT)
+    outputs = [node.output[0], "".join(node.output[1:2]) or f"{node.output[0]}_mask_index"]
+    embedding = helper.make_node("QEmbedLayerNormalization", inputs, outputs, _name(node), domain=MICROSOFT)
     embedding.attribute.extend(node.attribute)
     quantizer.add(embedding)
     return None
