@@ -287,6 +287,11 @@ class BaseQuantizer:
             scale = scale if scale.dtype in (np.float32, np.float16) else scale.astype(np.float32)
             return Parameters(scale, np.asarray(chosen["zero_point"], dtype), kind)
         if kind == TensorProto.FLOAT8E4M3FN:
+            if not hasattr(data, "std"):
+                raise InvalidQuantization(
+                    f"value {name!r} is to be of 8-bit floats, whose scale follows from a standard deviation, and only "
+                    "its range was found; choose CalibrationMethod.Distribution"
+                )
             return Parameters(float8_scale(np.asarray(data.std)), np.zeros((), dtype), kind)
         ends = [np.asarray(chosen.get(key, end)) for key, end in zip(("rmin", "rmax"), data.range_value, strict=True)]
         ends = [end.astype(np.float32) if end.dtype not in (np.float32, np.float16) else end for end in ends]
@@ -409,9 +414,12 @@ class BaseQuantizer:
 
 
 def _shares(found: TensorData) -> TensorData:
-    """Return the range from 0 to 1 in the type of another one, that of the value: its scale has that type, too."""
+    """Return the range from 0 to 1 in the type of another one, that of the value: its scale has that type, too.
+
+    Moments stay: scales of 8-bit floats follow from them.
+    """
     dtype = np.asarray(found.range_value[0]).dtype.type
-    return TensorData(lowest=dtype(0), highest=dtype(1))
+    return TensorData(**{**vars(found), "lowest": dtype(0), "highest": dtype(1)})
 
 
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:

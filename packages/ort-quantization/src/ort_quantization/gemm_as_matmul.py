@@ -100,7 +100,7 @@ class _Replacement:
 
 
 def _is_plain(node: NodeProto) -> bool:
-    if node.op_type != "Gemm":
+    if node.op_type != "Gemm" or node.domain not in ("", "ai.onnx"):
         return False
     return (
         _attribute(node, "alpha", 1.0) == 1 and _attribute(node, "beta", 1.0) == 1 and not _attribute(node, "transA", 0)

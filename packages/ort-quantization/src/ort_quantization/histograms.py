@@ -15,6 +15,7 @@ import numpy as np
 _BINS = 8192  # 64 KB a tensor
 _FINER = 4
 _KEPT = 2**14  # numbers, as much memory as the bins take
+_PIECE = 2**15  # numbers that are counted at once: what that takes beside them stays in the processor's cache
 
 
 class Histogram:
@@ -68,14 +69,16 @@ class Histogram:
             return
         least, most = float(flat.min()), float(flat.max())
         self.least, self.most = min(self.least, least), max(self.most, most)
-        self._first.append(flat.copy())
+        self._first.append(flat)
         if sum(each.size for each in self._first) > _KEPT:
             self._count_first()
+        else:
+            self._first[-1] = flat.copy()  # the caller's array is another one's soon
 
     def _count_first(self) -> None:
         """Count the numbers that were kept, and every number from now on."""
         for flat in self._first:
-            self._grow(float(np.abs(flat).max()))
+            self._grow(max(abs(float(flat.min())), abs(float(flat.max()))))
             self._counts += self._counted(flat)
         self._first = []
 
@@ -98,13 +101,15 @@ class Histogram:
 
     def _counted(self, flat: np.ndarray) -> np.ndarray:
         half = len(self._counts) // 2
+        counts = np.zeros(2 * half, np.int64)
         if self._reach == 0:
-            counts = np.zeros(len(self._counts), np.int64)
             counts[half] = flat.size
             return counts
-        places = flat.astype(np.float64) * (half / self._reach)
-        places += half
-        return np.bincount(np.minimum(places.astype(np.int64), 2 * half - 1), minlength=2 * half)
+        for first in range(0, flat.size, _PIECE):
+            places = flat[first : first + _PIECE].astype(np.float64) * (half / self._reach)
+            places += half
+            counts += np.bincount(np.minimum(places.astype(np.int64), 2 * half - 1), minlength=2 * half)
+        return counts
 
     def between(self, low: float, high: float, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
         """Return counts (bins,) and the ends (bins + 1,) of even bins between two numbers."""

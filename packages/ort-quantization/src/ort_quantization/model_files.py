@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import onnx
-from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_helper
+from onnx import ModelProto, TensorProto, defs, external_data_helper, helper, numpy_helper
 
 from ort_core.errors import NoSuchFile
 from ort_core.model_graphs import graphs_of
@@ -40,6 +40,7 @@ _FIRST_OPSET = 7  # before, operators broadcast by an attribute
 _INITIALIZERS_ALONE = 9  # opset from which on ONNX's converter finds initializers that are no inputs
 _IR_WITH_INITIALIZERS_ALONE = 4
 _CHANNELS_FROM = 13  # opset in which QuantizeLinear and DequantizeLinear have an axis
+_ASIDE = "ort.quantization.aside"  # a domain for the time that ONNX's converter is not to look at nodes
 _ALIGNMENT = 64  # bytes; a mapped tensor may then be read by any vector unit
 _PIECE = 2**24  # bytes that are copied at once from file to file
 
@@ -206,10 +207,13 @@ def converted_to(model: ModelProto, target: int) -> ModelProto:
         known = {*inputs, *(each.name for each in hidden)}
         hidden += [each for each in shown.graph.initializer if each.name not in known]
     shown.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in hidden)
+    has_set_aside = _set_aside(shown, opset)
     try:
         found = onnx.version_converter.convert_version(shown, target)
     except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as error:
         raise InvalidQuantization(f"ONNX cannot convert the model from opset {opset} to {target}: {error}") from error
+    if has_set_aside:
+        _bring_back(found)
     names = {each.name for each in hidden}
     kept = [each for each in found.graph.input if each.name not in names]
     del found.graph.input[:]
@@ -217,6 +221,32 @@ def converted_to(model: ModelProto, target: int) -> ModelProto:
     if hidden:
         found.ir_version = max(found.ir_version, _IR_WITH_INITIALIZERS_ALONE)
     return found
+
+
+def _set_aside(model: ModelProto, opset: int) -> bool:
+    """Give operators that ONNX's opset does not have a domain of their own, which its converter passes over.
+
+    onnxruntime's optimizers write SimplifiedLayerNormalization and others without a domain.
+    """
+    found = False
+    for each in graphs_of(model.graph):
+        for node in each.node:
+            if node.domain in ("", "ai.onnx") and not defs.has(node.op_type, opset):
+                node.domain, found = _ASIDE, True
+    if found:
+        model.opset_import.add(domain=_ASIDE, version=1)
+    return found
+
+
+def _bring_back(model: ModelProto) -> None:
+    """Undo what ``_set_aside`` did."""
+    for each in graphs_of(model.graph):
+        for node in each.node:
+            if node.domain == _ASIDE:
+                node.domain = ""
+    kept = [each for each in model.opset_import if each.domain != _ASIDE]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
 
 
 def with_opset_for(

@@ -278,8 +278,9 @@ class QDQQuantizer(BaseQuantizer):
         for node in self._nodes:
             if self.enable_subgraph_quantization:
                 quantize_bodies(self, node)
-            if self.should_quantize_node(node) and self._has_ranges(node):
-                find_marker(node)(self, node)
+            marker = find_marker(node) if self.should_quantize_node(node) and self._has_ranges(node) else None
+            if marker is not None:
+                marker(self, node)
                 for name in node.input:
                     self._receivers.setdefault(name, []).append(node)
             if node.op_type == "DequantizeLinear":

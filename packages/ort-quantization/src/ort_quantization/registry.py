@@ -13,7 +13,7 @@ from onnx import NodeProto
 from ort_quantization.operators import boundaries, contributed, integer_products, linear, movement
 from ort_quantization.operators.base_operator import QuantOperatorBase
 from ort_quantization.operators.qdq_base_operator import QDQOperatorBase
-from ort_quantization.quantized_types import QuantizationMode
+from ort_quantization.quantized_types import MICROSOFT, QuantizationMode
 
 if TYPE_CHECKING:
     from ort_quantization.onnx_quantizer import ONNXQuantizer
@@ -34,6 +34,9 @@ def _is_chosen_float32(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
 
 
 Entry = tuple[Choice, Writer] | type[QuantOperatorBase]
+
+_CONTRIBUTED = frozenset({"Attention", "EmbedLayerNormalization"})
+"""Names that mean operators of com.microsoft; the others mean ONNX's own. Classes choose themselves."""
 
 _COMMON: dict[str, Entry] = {
     "Gather": (movement.is_chosen_gather, movement.write_gather),
@@ -118,17 +121,27 @@ def find_writer(quantizer: ONNXQuantizer, node: NodeProto) -> Writer | None:
     chosen = (IntegerOpsRegistry if is_dynamic else QLinearOpsRegistry).get(node.op_type)
     if isinstance(chosen, type):
         return _write_by_class(chosen) if chosen(quantizer, node).should_quantize() else None
-    return chosen[1] if chosen is not None and chosen[0](quantizer, node) else None
+    return chosen[1] if chosen is not None and _is_meant(node) and chosen[0](quantizer, node) else None
+
+
+def _is_meant(node: NodeProto) -> bool:
+    """Return whether a node's operator is the one that is known by its name: ONNX has an Attention, too."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return domain == (MICROSOFT if node.op_type in _CONTRIBUTED else "")
 
 
 def _write_by_class(entry: type[QuantOperatorBase]) -> Writer:
     return lambda quantizer, node: entry(quantizer, node).quantize()
 
 
-def find_marker(node: NodeProto) -> Marker:
-    """Return what says which values around a node are quantized."""
-    chosen = QDQRegistry.get(node.op_type, boundaries.mark_all)
-    return _mark_by_class(chosen) if isinstance(chosen, type) else chosen
+def find_marker(node: NodeProto) -> Marker | None:
+    """Return what says which values around a node are quantized, ``None`` where it stays as it is."""
+    chosen = QDQRegistry.get(node.op_type)
+    if isinstance(chosen, type):
+        return _mark_by_class(chosen)
+    if chosen is None:
+        return boundaries.mark_all
+    return chosen if _is_meant(node) else None
 
 
 def _mark_by_class(entry: type[QDQOperatorBase]) -> Marker:
@@ -148,7 +161,9 @@ class _Marked(QDQOperatorBase):
 
     def quantize(self) -> None:
         """Mark the values around the node."""
-        find_marker(self.node)(self.quantizer, self.node)
+        marker = find_marker(self.node)
+        if marker is not None:
+            marker(self.quantizer, self.node)
 
 
 def CreateDefaultOpQuantizer(onnx_quantizer: ONNXQuantizer, node: NodeProto) -> QuantOperatorBase:  # noqa: N802 - onnxruntime's name

@@ -123,7 +123,8 @@ def _products(model: ModelProto, chosen: set[str], excluded: set[str]) -> Iterat
     inputs = {each.name for each in model.graph.input}  # defaults that a caller may replace are no constants
     tensors = {each.name: each for each in model.graph.initializer if each.name not in inputs}
     for node in model.graph.node:
-        if node.op_type not in chosen.intersection(("MatMul", "Gemm")) or node.name in excluded:
+        is_other = node.domain not in ("", "ai.onnx") or node.op_type not in chosen.intersection(("MatMul", "Gemm"))
+        if is_other or node.name in excluded:
             continue
         weight = tensors.get(node.input[1])
         given = {each.name: each.i for each in node.attribute}
