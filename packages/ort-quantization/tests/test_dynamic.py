@@ -11,6 +11,7 @@ from onnxruntime.quantization import QuantType as TheirType
 from onnxruntime.quantization import quantize_dynamic as theirs
 
 from ort_quantization import QuantType, quantize_dynamic
+from ort_quantization.errors import InvalidQuantization
 
 # A rounding of an activation that falls to the other side: one step of 255.
 ONE_STEP = 0.01
@@ -137,3 +138,10 @@ def test_embeddings_whose_mask_result_is_left_out_load(tmp_path):
     onnx.save(model, tmp_path / "float.onnx")
     found, expected = (run_onnxruntime(tmp_path / name, feeds_of(model)) for name in ("a.onnx", "float.onnx"))
     assert relative_error(found, expected) < 0.05
+
+
+@pytest.mark.parametrize("name", ["QInt4", "QUInt4", "QInt16", "QUInt16", "QFLOAT8E4M3FN"])
+def test_types_that_no_operator_multiplies_at_run_time_are_refused_in_a_sentence(tmp_path, name):
+    with pytest.raises(InvalidQuantization, match="QInt8 or QUInt8"):  # the tool's files load nowhere
+        quantize_dynamic(DYNAMIC["matmul"](), tmp_path / "a.onnx", weight_type=QuantType[name])
+    assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from ort_quantization.advice import (
     advise_on_choices,
@@ -15,11 +15,14 @@ from ort_quantization.advice import (
     advise_without_change,
     count_operators,
 )
+from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import read_with_shapes, with_opset_for
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.quantized_types import QuantizationMode, QuantType, tensor_type_of
 from ort_quantization.registry import IntegerOpsRegistry
+
+_WEIGHTS = (TensorProto.INT8, TensorProto.UINT8)  # what MatMulInteger and ConvInteger multiply
 
 
 def quantize_dynamic(
@@ -42,7 +45,7 @@ def quantize_dynamic(
         op_types_to_quantize: operators; all of ``IntegerOpsRegistry`` by default.
         per_channel: weights get a scale for each channel, where their operator allows it.
         reduce_range: weights get one bit less, for processors that add products of bytes in 16 bits.
-        weight_type: of weights.
+        weight_type: of weights: ``QInt8`` or ``QUInt8``.
         nodes_to_quantize: names of the only nodes to quantize; all by default.
         nodes_to_exclude: names of nodes that stay as they are.
         use_external_data_format: large tensors get a file of their own, as they must in models above 2 GB.
@@ -54,6 +57,11 @@ def quantize_dynamic(
         NoSuchFile: there is no such model.
         InvalidQuantization: the model or an option cannot be quantized so.
     """
+    if tensor_type_of(weight_type) not in _WEIGHTS:
+        raise InvalidQuantization(
+            f"quantize_dynamic writes weights of 8 bits, QInt8 or QUInt8; found {weight_type}. MatMulNBitsQuantizer "
+            "writes weights of 2, 4 and 8 bits beside activations in reals"
+        )
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)
     advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)

@@ -40,6 +40,7 @@ from ort_quantization.tensor_ranges import TensorsData, load_tensors_data, read_
 log = logging.getLogger(__name__)
 
 _WIDE = (QuantType.QInt16, QuantType.QUInt16)
+_NARROW = (QuantType.QInt4, QuantType.QUInt4)
 _FLOAT8 = QuantType.QFLOAT8E4M3FN
 
 
@@ -57,6 +58,11 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
         )
     if quant_format != QuantFormat.QDQ and (activation_type in _WIDE or weight_type in _WIDE):
         raise InvalidQuantization("Only QuantFormat.QDQ supports 16-bit quantization types.")
+    if quant_format != QuantFormat.QDQ and (activation_type in _NARROW or weight_type in _NARROW):
+        raise InvalidQuantization(
+            "no operator of QuantFormat.QOperator reads 4 bits: choose QuantFormat.QDQ, or MatMulNBitsQuantizer for "
+            "weights alone"
+        )
     if quant_format != QuantFormat.QDQ and activation_type == weight_type == QuantType.QInt8:
         log.warning("QInt8 activations in QuantFormat.QOperator are slow on x86-64: choose QUInt8, or QuantFormat.QDQ")
 
