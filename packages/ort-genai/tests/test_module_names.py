@@ -54,6 +54,16 @@ def test_under_the_drop_in_onnxruntimes_name_gives_the_same_classes():
     assert done.stdout.split() == ["True", "True"], done.stderr
 
 
+def test_the_doors_of_models_import_nothing_that_a_first_token_does_not_need():
+    program = (
+        "import sys; from ort_genai import Model, Generator, GeneratorParams, Tokenizer; "
+        "heavy = ('onnx', 'jinja2', 'llguidance', 'ort_core.providers.discovery'); "
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["[]"], done.stdout + done.stderr
+
+
 def test_without_the_package_the_command_line_says_what_to_install():
     assert "pip install ort-genai" in missing_command_text("genai")
 

@@ -36,6 +36,14 @@ def test_outputs_come_in_the_order_of_binding(session, bound):
     assert len(bound.get_outputs_as_ortvaluevector()) == 2
 
 
+def test_plugins_are_not_searched_for_the_cpu(session, bound, monkeypatch):
+    asked = []
+    monkeypatch.setattr("ort_core.session_api.io_binding.directory_in_use", lambda: asked.append(1))
+    bound.bind_output("product")
+    bound.bind_output("total", "cpu", 0)
+    assert asked == []
+
+
 def test_memory_at_an_address_is_read_and_written_at_each_run(session):
     source, target = X.copy(), np.zeros_like(X)
     binding = session.io_binding()

@@ -7,12 +7,15 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer
 
 from ort_genai.errors import InvalidGeneration
 from ort_genai.text import Text
+
+if TYPE_CHECKING:  # imported by the first grammar: a start without one does not wait for it
+    from llguidance import LLMatcher, LLTokenizer
 
 
 class GrammarKind(enum.StrEnum):
@@ -49,6 +52,8 @@ class Grammar:
 
     def compiled(self) -> str:
         """Return what llguidance reads."""
+        from llguidance import LLMatcher
+
         try:
             if self.kind is GrammarKind.JSON_SCHEMA:
                 json.loads(self.source)
@@ -80,6 +85,8 @@ class GuidanceTokens:
         Raises:
             InvalidGeneration: the grammar cannot be read.
         """
+        from llguidance import LLMatcher, LLTokenizer
+
         with self._lock:
             if self._made is None:
                 self._made = LLTokenizer(self._text.library.to_str(), n_vocab=self._size, eos_token=self._ends or None)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
-from google.protobuf.message import DecodeError
+from ort_genai.graph_wiring import Wiring, wiring_of
 
 _COUNTS = frozenset({"ReduceSum", "Sub", "Cast", "Shape", "Gather", "Squeeze", "Unsqueeze", "Identity"})
 _LENGTHS = (5, 6)  # inputs of GroupQueryAttention
@@ -26,26 +25,24 @@ def takes_lengths_alone(model: Path | bytes, mask: str) -> bool:
     if (len(model) if isinstance(model, bytes) else model.stat().st_size) > _LARGEST:
         return False
     try:
-        loaded = (
-            onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
-        )
-    except DecodeError:  # the ORT format
+        wiring = wiring_of(model if isinstance(model, bytes) else model.read_bytes())
+    except ValueError:  # the ORT format
         return False
-    return _ends_in_lengths(loaded.graph, mask)
+    return _ends_in_lengths(wiring, mask)
 
 
-def _ends_in_lengths(graph: onnx.GraphProto, mask: str) -> bool:
+def _ends_in_lengths(wiring: Wiring, mask: str) -> bool:
     counted, is_read = {mask}, False
-    for node in graph.node:
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-            return False  # its body may read anything
-        read = [place for place, name in enumerate(node.input) if name in counted]
+    for node in wiring.nodes:
+        if node.has_bodies:
+            return False  # a body may read anything
+        read = [place for place, name in enumerate(node.inputs) if name in counted]
         if not read:
             continue
         if node.op_type == "GroupQueryAttention" and all(place in _LENGTHS for place in read):
             is_read = True
         elif node.op_type in _COUNTS:
-            counted.update(node.output)
+            counted.update(node.outputs)
         else:
             return False
-    return is_read and not any(output.name in counted for output in graph.output)
+    return is_read and counted.isdisjoint(wiring.outputs)

@@ -1,8 +1,7 @@
-"""Text and tokens: the library ``tokenizers``, and chat templates in jinja2's sandbox."""
+"""Text and tokens, by the library ``tokenizers``."""
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
@@ -11,17 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import tokenizers
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ort_genai.configuration import Config
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.json_files import read_json
 
 Message = Mapping[str, Any]  # Any: what a template reads of a message is up to the template
-_LONGEST = 1 << 24  # characters of what a template writes
 _OPTIONS = ("add_special_tokens", "skip_special_tokens")
 
 
@@ -131,34 +127,13 @@ class Text:
             raise InvalidGeneration(
                 "the model has no chat template (chat_template in tokenizer_config.json); give template"
             )
+        from ort_genai.chat_templates import written  # imports jinja2, for which texts without templates do not wait
+
         names = {name: self.token(name) or "" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
-        try:
-            made = _environment().from_string(source)
-            pieces, size = [], 0
-            stream = made.generate(
-                **names, messages=list(messages), tools=tools, add_generation_prompt=is_answered, **values
-            )
-            for piece in stream:
-                size += len(piece)
-                if size > _LONGEST:
-                    raise InvalidGeneration(f"the chat template writes more than {_LONGEST} characters")
-                pieces.append(piece)
-        except jinja2.TemplateError as error:
-            raise InvalidGeneration(f"the chat template refuses: {error}") from error
-        except (
-            TypeError,
-            ValueError,
-            KeyError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-            MemoryError,
-            IndexError,
-        ) as error:
-            if isinstance(error, InvalidGeneration):
-                raise
-            raise InvalidGeneration(f"the chat template fails: {type(error).__name__}: {error}") from error
-        return "".join(pieces)
+        return written(
+            source,
+            {**names, "messages": list(messages), "tools": tools, "add_generation_prompt": is_answered, **values},
+        )
 
 
 class TextStream:
@@ -371,18 +346,3 @@ def _template(folder: Path, config: Mapping[str, object]) -> str | None:
         named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
         found = named.get("default")
     return found if isinstance(found, str) else None
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    """Return a sandbox with what templates of Hugging Face's models call."""
-
-    def refuse(message: str) -> str:
-        raise jinja2.TemplateError(message)
-
-    def as_json(value: object, indent: int | None = None, ensure_ascii: bool = False, **_: object) -> str:
-        return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
-
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    made.filters["tojson"] = as_json
-    made.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.datetime.now().strftime(form))
-    return made

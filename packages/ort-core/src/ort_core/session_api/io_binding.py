@@ -310,7 +310,10 @@ def _moved(result: OrtValue, device: Device) -> OrtValue:
 def _device(device_type: str | OrtDevice, device_id: int) -> Device:
     """Return the device of a binding; one that no plugin offers is an error."""
     device = device_type.device if isinstance(device_type, OrtDevice) else find_device(device_type, device_id)
-    directory_in_use().get(device)
+    if (
+        not device.is_cpu or device.index
+    ):  # the CPU is always there: plugins, which take long to find, are not asked for it
+        directory_in_use().get(device)
     return device
 
 

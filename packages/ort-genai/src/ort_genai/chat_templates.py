@@ -1,0 +1,54 @@
+"""Chat templates, in jinja2's sandbox, with what those of Hugging Face's models call."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ort_genai.errors import InvalidGeneration
+
+_LONGEST = 1 << 24  # characters of what a template writes
+_FAULTS = (
+    TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError, MemoryError, IndexError,
+)  # fmt: skip
+
+
+def written(template: str, values: Mapping[str, object]) -> str:
+    """Return what a template writes of values.
+
+    Raises:
+        InvalidGeneration: it fails, refuses, writes without end, or does what the sandbox forbids.
+    """
+    try:
+        pieces, size = [], 0
+        for piece in _environment().from_string(template).generate(**values):
+            size += len(piece)
+            if size > _LONGEST:
+                raise InvalidGeneration(f"the chat template writes more than {_LONGEST} characters")
+            pieces.append(piece)
+    except jinja2.TemplateError as error:
+        raise InvalidGeneration(f"the chat template refuses: {error}") from error
+    except InvalidGeneration:
+        raise
+    except _FAULTS as error:
+        raise InvalidGeneration(f"the chat template fails: {type(error).__name__}: {error}") from error
+    return "".join(pieces)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Return a sandbox with what templates of Hugging Face's models call."""
+
+    def refuse(message: str) -> str:
+        raise jinja2.TemplateError(message)
+
+    def as_json(value: object, indent: int | None = None, ensure_ascii: bool = False, **_: object) -> str:
+        return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
+
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    made.filters["tojson"] = as_json
+    made.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.datetime.now().strftime(form))
+    return made
