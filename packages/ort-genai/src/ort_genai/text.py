@@ -18,6 +18,7 @@ from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.json_files import read_json
 
 Message = Mapping[str, Any]  # Any: what a template reads of a message is up to the template
+IMAGE_MARK = "\U0010fffd"  # where an image stands in a message: a private character
 _OPTIONS = ("add_special_tokens", "skip_special_tokens")
 
 
@@ -56,8 +57,15 @@ class Text:
         except TypeError as error:
             raise InvalidGeneration("the text has half a pair of surrogates, which is no character") from error
 
-    def chat_tokens(self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None) -> list[int]:
+    def chat_tokens(
+        self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None, image_token: str = ""
+    ) -> list[int]:
         """Return the tokens of a conversation.
+
+        Args:
+            messages: with ``role`` and ``content``.
+            tools: descriptions that the template may list.
+            image_token: name of the token that ``IMAGE_MARK`` in a message stands for; empty: for none.
 
         Names of special tokens in the messages are text: nobody ends his message, or speaks as another one, by writing
         ``<|im_end|>``. Those that the template writes are tokens.
@@ -67,11 +75,13 @@ class Text:
         """
         written = json.dumps([list(messages), list(tools or ())], ensure_ascii=False, default=str)
         names = [name for name in self._special_ids if json.dumps(name, ensure_ascii=False)[1:-1] in written]
-        if not names:
+        if not names and not image_token:
             return self.encode(self.chat(messages, tools=tools), has_special=False)
         marks = _marks(written, names)
         hidden_tools = None if tools is None else [_replaced(each, marks) for each in tools]
         whole = self.chat([_replaced(each, marks) for each in messages], tools=hidden_tools)
+        if image_token:
+            whole = whole.replace(IMAGE_MARK, image_token)
         found: list[int] = []
         for piece in re.split("(" + "|".join(map(re.escape, self._special_ids)) + ")", whole):
             if piece in self._special_ids:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_genai.engine.drafts import Drafter, ModelDrafter, NgramDrafter
 from ort_genai.engine.engine import AsyncEngine, EngineOptions
 from ort_genai.model import Adapters, Model
+
+_WITH_IMAGES = 32 << 20  # bytes of a request; a photograph has 2 to 10 MB, and a third more in base64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def serve_model(folder: Path, options: Serving, limits: EngineOptions) -> None:
     model = Model(folder)
     engine = AsyncEngine(model, limits, adapters=_adapters(model, options), drafter=_drafter(options.draft))
     try:
-        made = application(engine, ServerOptions(options.name, options.api_key))
+        served = ServerOptions(options.name, options.api_key)
+        made = application(engine, served if model.vision is None else replace(served, max_body=_WITH_IMAGES))
         uvicorn.run(made, host=options.host, port=options.port, ws="none")
     finally:
         engine.close()

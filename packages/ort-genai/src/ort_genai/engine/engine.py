@@ -24,6 +24,7 @@ from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
+from ort_genai.row_inputs import RowInputs
 
 if TYPE_CHECKING:
     from ort_genai.model import Adapters, Model
@@ -122,8 +123,17 @@ class AsyncEngine:
         self._thread = threading.Thread(target=self._work, name="ort-genai engine", daemon=True)
         self._thread.start()
 
-    def submit(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
+    def submit(
+        self, prompt: Sequence[int] | str, options: GenerationOptions | None = None, *,
+        features: np.ndarray | None = None,
+    ) -> AsyncRequest:  # fmt: skip
         """Ask for a text behind a prompt, tokens or a text; iterate over what comes back.
+
+        Args:
+            prompt: what is read first.
+            options: how the text is generated.
+            features: (n, hidden) vectors of images, in the order of the prompt's tokens that stand for them
+                (``ort_genai.media.seen_chat`` makes both).
 
         Raises:
             InvalidGeneration: the prompt or the options cannot be taken, alone in an empty engine.
@@ -132,8 +142,9 @@ class AsyncEngine:
         options = options or GenerationOptions()
         tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
         self._check(tokens, options)
+        self._check_images(tokens, features)
         guide = None if options.grammar is None else self.model.guidance.matcher(options.grammar)
-        request = AsyncRequest(tokens, options, self._wake, guide)
+        request = AsyncRequest(tokens, options, self._wake, guide, features)
         with self._changed:
             if self._is_closed:
                 raise EngineBusy("the engine is closed")
@@ -167,6 +178,13 @@ class AsyncEngine:
                 f"{len(tokens)} tokens and up to {longest - len(tokens)} more need {needed / 1e6:.3f} MB of "
                 f"caches, the engine has {self.options.cache_bytes / 1e6:.3f}: ask for fewer (max_tokens)"
             )
+
+    def _check_images(self, tokens: list[int], features: np.ndarray | None) -> None:
+        table = self.model.decoder.table
+        asked = 0 if table is None else tokens.count(table.image_token)
+        given = 0 if features is None else len(features)
+        if asked != given:
+            raise InvalidGeneration(f"the prompt has {asked} tokens that stand for images, and {given} vectors of them")
 
     def _adapter(self, name: str) -> ort_core.LoraAdapter:
         if self._adapters is None:
@@ -274,15 +292,23 @@ class AsyncEngine:
                 return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
             self._waiting.popleft()
         state = self._new_state(request.options.adapter)
-        known = self._prefixes.find(request.prompt, request.options.adapter)
+        known = self._prefixes.find(request.prompt, request.weights_and_images)
         if known is None:
             state.add_row()
         else:
             state.import_row(known)
+        if request.features is not None:
+            state.inputs[0] = self._images_of(request, state.lengths[0])
         self._reading = _ReadingState(request, state, longest, state.lengths[0])
         self._counts.requests += 1
         self._counts.prompt_tokens += len(request.prompt)
         self._counts.cached_tokens += state.lengths[0]
+
+    def _images_of(self, request: AsyncRequest, read: int) -> RowInputs:
+        """Return a prompt's images, of which those among its first tokens have been read."""
+        table = self.model.decoder.table
+        places = [] if table is None else [p for p in range(read) if request.prompt[p] == table.image_token]
+        return RowInputs(request.features, places)
 
     def _bytes_with(self, request: AsyncRequest, longest: int) -> int:
         """Return the bytes of all caches with a further request, its prompt's own among them while it is read."""
@@ -320,7 +346,7 @@ class AsyncEngine:
             return
         caches = state.export_row(0)
         if self.options.prefix_bytes:
-            self._prefixes.keep(request.prompt, caches, request.options.adapter)
+            self._prefixes.keep(request.prompt, caches, request.weights_and_images)
         most = reading.longest - len(request.prompt)
         text = TextState(
             request.options, request.prompt, self.model.text, self.model.decoder.end_tokens, request.guide, most
@@ -356,6 +382,10 @@ class AsyncEngine:
 
     def _choose(self, running: _RunningState, logits: np.ndarray) -> tuple[EndReason | None, str]:
         """Choose a token for a request and hand it over; return why the text ends, if it does, and what failed."""
+        table = self.model.decoder.table
+        if table is not None:  # a text has no images: it would stand for one that is not there
+            logits = logits.copy()
+            logits[table.image_token] = -np.inf
         try:
             piece, reason = running.text.take(logits)
         except InvalidGeneration as error:  # a grammar that ends nowhere, NaN: this text's own fault
@@ -367,7 +397,10 @@ class AsyncEngine:
     def _drafts(self, running: _RunningState) -> list[int]:
         read = running.request.prompt + running.text.tokens
         count = min(self.options.draft_tokens, running.longest - len(read))
-        return [] if count < 1 or self._drafter is None else self._drafter.guess(read, count)
+        guessed = [] if count < 1 or self._drafter is None else self._drafter.guess(read, count)
+        table = self.model.decoder.table
+        image = -1 if table is None else table.image_token
+        return guessed[: guessed.index(image)] if image in guessed else guessed
 
     def _step_by_drafts(self, lane: _Lane, drafts: list[int]) -> None:
         """Read the last token and guesses behind it; guesses count as far as they are what is chosen."""
@@ -391,7 +424,7 @@ class AsyncEngine:
         running = lane.running[place]
         if self.options.prefix_bytes and reason is not EndReason.ERROR:
             read = running.request.prompt + running.text.tokens
-            self._prefixes.keep(read, lane.state.export_row(place), running.request.options.adapter)
+            self._prefixes.keep(read, lane.state.export_row(place), running.request.weights_and_images)
         lane.state.drop_row(place)
         last = lane.running.pop()
         if place < len(lane.running):

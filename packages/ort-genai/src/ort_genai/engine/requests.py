@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import hashlib
 import math
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 from ort_genai.errors import GenerationFailed, InvalidGeneration
 from ort_genai.guidance import Grammar, Guide
@@ -136,18 +140,27 @@ class AsyncRequest:
         options: how.
         wake: is called when it is cancelled.
         guide: of the grammar.
+        features: vectors of the prompt's images.
     """
 
     def __init__(
-        self, prompt: list[int], options: GenerationOptions, wake: Callable[[], None], guide: Guide | None = None
-    ) -> None:
-        self.prompt, self.options, self.guide = prompt, options, guide
+        self, prompt: list[int], options: GenerationOptions, wake: Callable[[], None], guide: Guide | None = None,
+        features: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.prompt, self.options, self.guide, self.features = prompt, options, guide, features
         self.finished: Finished | None = None
         self.is_cancelled = False
         self._wake = wake
         self._whole: str | None = None
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    @cached_property
+    def weights_and_images(self) -> str:
+        """What its caches depend on beside tokens: the adapter, and all images."""
+        if self.features is None:
+            return self.options.adapter
+        return f"{self.options.adapter} {hashlib.sha256(np.ascontiguousarray(self.features).tobytes()).hexdigest()}"
 
     def cancel(self) -> None:
         """End it; what was generated stays, and the room it takes is free after the step that runs."""

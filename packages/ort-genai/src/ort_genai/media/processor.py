@@ -65,6 +65,16 @@ class MultiModalProcessor:
             raise InvalidGeneration(f"a model of type {self._model.type} does not hear")
         return self._seen(prompts, images)
 
+    def pixels_of(self, images: Images) -> np.ndarray:
+        """Return pixels (images, channels, height, width) as the part that sees reads them.
+
+        Raises:
+            InvalidGeneration: the model does not see.
+        """
+        if self._recipe is None:
+            raise InvalidGeneration(f"a model of type {self._model.type} does not see")
+        return np.stack([self._recipe.pixels(each) for each in images.pixels])
+
     def decode(self, tokens: object) -> str:
         """Return the text of tokens."""
         return self._tokenizer.decode(tokens)
@@ -84,8 +94,8 @@ class MultiModalProcessor:
         return NamedTensors({"input_ids": self._rows(prompts), "audio_features": features})
 
     def _seen(self, prompts: list[str], images: Images | None) -> NamedTensors:
-        table, recipe, vision = self._model.decoder.table, self._recipe, self._model.vision
-        if table is None or recipe is None or vision is None:
+        table, vision = self._model.decoder.table, self._model.vision
+        if table is None or vision is None:
             raise InvalidGeneration("the folder has a vision part and no embedding part, which it needs")
         name = self._model.text.library.id_to_token(table.image_token) or ""
         count = sum(text.count(name) for text in prompts) if name else 0
@@ -95,7 +105,7 @@ class MultiModalProcessor:
         written = [text.replace(name, name * self._tokens_of_an_image) if name else text for text in prompts]
         found = NamedTensors({"input_ids": self._rows(written)})
         if images is not None:
-            found[vision.pixels] = np.stack([recipe.pixels(each) for each in images.pixels])
+            found[vision.pixels] = self.pixels_of(images)
         return found
 
     @property

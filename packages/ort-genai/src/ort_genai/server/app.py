@@ -24,6 +24,8 @@ from ort_genai.embeddings import Embedder, Pooling, has_vectors
 from ort_genai.engine.engine import AsyncEngine
 from ort_genai.engine.requests import AsyncRequest
 from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
+from ort_genai.media.images import Images
+from ort_genai.media.seen_chat import SeenPrompt, seen_prompt
 from ort_genai.server.answers import AnswerHead, usage_of
 from ort_genai.server.forms import ChatForms, CompletionForms, Forms
 from ort_genai.server.schemas import ChatBody, CompletionBody, Sampling
@@ -196,9 +198,8 @@ class _Routes:
         adapter = self._adapter_of(body.model)
         tools = [each.model_dump(exclude_none=True) for each in body.used_tools()]
         names = [each.function.name for each in body.used_tools()]
-        messages = with_tools(body.plain_messages(), tools, self._text.template)
         limit = body.max_completion_tokens or body.max_tokens or self._options.max_tokens
-        prompt = await asyncio.to_thread(self._chat_tokens, messages, tools)
+        prompt = await asyncio.to_thread(self._chat_prompt, body, tools)
         asked = await asyncio.to_thread(
             self._submit_all, [prompt], body, max_tokens=limit, grammar=body.grammar(), adapter=adapter,
             tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
@@ -216,7 +217,7 @@ class _Routes:
             raise InvalidGeneration(f"{len(prompts)} prompts with {body.n} choices each; expected 1 to 128 texts")
         limit = body.max_tokens or 16  # OpenAI's own number for this route
         asked = await asyncio.to_thread(
-            self._submit_all, prompts, body, max_tokens=limit, adapter=adapter,
+            self._submit_all, [SeenPrompt(each, None) for each in prompts], body, max_tokens=limit, adapter=adapter,
             tells_log_probabilities=body.logprobs is not None, log_probabilities=body.logprobs or 0,
         )  # fmt: skip
         head = AnswerHead("text_completion", adapter or self._options.name)
@@ -224,21 +225,28 @@ class _Routes:
         forms = CompletionForms(self._text, starts, tells_chances=body.logprobs is not None)
         return await self._answered(request, body, asked, head, forms)
 
-    def _chat_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> list[int]:
-        return self._text.chat_tokens(messages, tools=tools or None)
+    def _chat_prompt(self, body: ChatBody, tools: Sequence[dict[str, Any]]) -> SeenPrompt:
+        template = self._text.template
+        if self._engine.model.vision is None:
+            messages = with_tools(body.plain_messages(), tools, template)
+            return SeenPrompt(self._text.chat_tokens(messages, tools=tools or None), None)
+        seen, contents = body.seen_messages()
+        messages = with_tools(seen, tools, template)
+        images = Images.open_bytes(*contents) if contents else None
+        return seen_prompt(self._engine.model, messages, images, tools=tools or None)
 
     def _completion_tokens(self, body: CompletionBody) -> list[list[int]]:
         return [each if isinstance(each, list) else self._text.encode(each) for each in body.prompts()]
 
     def _submit_all(
-        self, prompts: Sequence[list[int]], body: Sampling, **more: Any
+        self, prompts: Sequence[SeenPrompt], body: Sampling, **more: Any
     ) -> list[AsyncRequest]:  # Any: options
         asked: list[AsyncRequest] = []
         try:
             for prompt in prompts:
                 for place in range(body.n):
                     options = body.options(place, self._options.temperature, **more)
-                    asked.append(self._engine.submit(prompt, options))
+                    asked.append(self._engine.submit(prompt.tokens, options, features=prompt.features))
         except OrtError:
             for each in asked:
                 each.cancel()

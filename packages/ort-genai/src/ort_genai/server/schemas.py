@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, Literal
 
@@ -109,6 +110,15 @@ class ChatBody(Sampling):
         """
         return [_plain(message) for message in self.messages]
 
+    def seen_messages(self) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """Return the messages, with parts ``{"type": "image"}`` where images stand, and the images' files.
+
+        Raises:
+            InvalidGeneration: one has no role, or parts that are neither texts nor images.
+        """
+        contents: list[bytes] = []
+        return [_seen(message, contents) for message in self.messages], contents
+
     def used_tools(self) -> list[Tool]:
         """Return the tools that the model may call."""
         if not self.tools or self.tool_choice == "none":
@@ -173,6 +183,37 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
     if len(texts) != len(content) or not all(isinstance(each, str) for each in texts):
         raise InvalidGeneration("a message has parts that are no text, which this model cannot read")
     return {**message, "content": "".join(str(each) for each in texts)}
+
+
+def _seen(message: dict[str, Any], contents: list[bytes]) -> dict[str, Any]:
+    """Return a message whose images are named alone; their files are put behind ``contents``."""
+    content = message.get("content")
+    if not isinstance(message.get("role"), str) or not isinstance(content, list):
+        plain = _plain(message)
+        return {**plain, "content": [{"type": "text", "text": plain["content"]}]}
+    parts: list[dict[str, str]] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "image_url":
+            contents.append(_image(part.get("image_url")))
+            parts.append({"type": "image"})
+        elif kind == "text" and isinstance(part.get("text"), str):
+            parts.append({"type": "text", "text": part["text"]})
+        else:
+            raise InvalidGeneration(f"a message has a part of type {kind!r}; expected text or image_url")
+    return {**message, "content": parts}
+
+
+def _image(stated: object) -> bytes:
+    """Return the file that a data URI holds; what would have to be fetched from elsewhere is refused."""
+    url = stated.get("url") if isinstance(stated, dict) else stated
+    head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
+    if not head.startswith("data:image/") or not head.endswith(";base64"):
+        raise InvalidGeneration("image_url.url must be a data URI (data:image/png;base64,…): nothing is fetched here")
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise InvalidGeneration(f"image_url.url is no base64: {error}") from error
 
 
 def _call_schema(tool: Tool) -> dict[str, Any]:

@@ -23,8 +23,13 @@ def with_tools(messages: Sequence[Message], tools: Sequence[Message], template: 
     text = "\n".join([_ASKING, *(json.dumps(each["function"], ensure_ascii=False) for each in tools)])
     first = messages[0]
     if first["role"] == "system":
-        return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
-    return [{"role": "system", "content": text}, *messages]
+        content = first["content"]
+        told = (
+            [*content, {"type": "text", "text": f"\n\n{text}"}] if isinstance(content, list) else f"{content}\n\n{text}"
+        )
+        return [{**first, "content": told}, *messages[1:]]
+    has_parts = isinstance(first.get("content"), list)
+    return [{"role": "system", "content": [{"type": "text", "text": text}] if has_parts else text}, *messages]
 
 
 def calls_in(text: str, names: Sequence[str]) -> tuple[str, list[Message]]:
