@@ -5,6 +5,10 @@ A message is one or two sentences for the client: what was found, what was expec
 
 from __future__ import annotations
 
+import logging
+
+log = logging.getLogger(__name__)
+
 
 class RequestFailure(Exception):
     """A request that gets no result.
@@ -124,3 +128,11 @@ class DeadlineExceeded(RequestFailure):
     status = 504
     code = "DEADLINE_EXCEEDED"
     outcome = "deadline"
+
+
+def failure_of(error: Exception) -> RequestFailure:
+    """Return an error in the protocol's words; one that is nobody's refusal is written to the log."""
+    if isinstance(error, RequestFailure):
+        return error
+    log.error("a run failed", exc_info=error)
+    return ModelFailed(f"the model failed: {type(error).__name__}: {error}")

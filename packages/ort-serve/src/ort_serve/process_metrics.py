@@ -8,13 +8,12 @@ import psutil
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from ort_serve.statistics import Metrics
-
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+from ort_serve.statistics import FOLDER, Metrics
 
 
 def metrics_text(metrics: Metrics) -> bytes:
     """Return the text that Prometheus reads."""
+    metrics.bring_up_to_date()
     metrics.resident.set(psutil.Process().memory_info().rss)
     if FOLDER not in os.environ:
         return generate_latest(metrics.registry)

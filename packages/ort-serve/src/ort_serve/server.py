@@ -24,6 +24,7 @@ from ort_serve.certificates import Certificates
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.app import build_app
 from ort_serve.rest.connections import connections_within
+from ort_serve.rest.without_task import WithoutTask
 from ort_serve.rpc.service import build_grpc_server
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.server_settings import ServerSettings, Tls
@@ -134,7 +135,7 @@ class Server:
             lifespan="off",
             timeout_keep_alive=int(limits.idle_s),
             limit_concurrency=limits.connections,
-            http=connections_within(limits),
+            http=connections_within(limits, WithoutTask(self.state)),
             ws="none",
             timeout_graceful_shutdown=int(_GRACE_S + _ANSWER_S),
             server_header=False,

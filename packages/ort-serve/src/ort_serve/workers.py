@@ -22,9 +22,9 @@ from pathlib import Path
 from prometheus_client.multiprocess import mark_process_dead
 
 from ort_serve.access_log import log_to_stderr
-from ort_serve.process_metrics import FOLDER
 from ort_serve.running import run_server
 from ort_serve.server_settings import ServerSettings
+from ort_serve.statistics import FOLDER
 
 log = logging.getLogger(__name__)
 _FAST_S = 5.0  # a process that lived shorter is not started again at once

@@ -97,6 +97,8 @@ def scheduling_parameters(parameters: Mapping[str, object]) -> tuple[int, float 
     Raises:
         InvalidRequest: one of them is not a number that is at least 0.
     """
+    if not parameters:
+        return 0, None
     priority, timeout = parameters.get("priority", 0), parameters.get("timeout", 0)
     for name, value in (("priority", priority), ("timeout", timeout)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -115,7 +117,7 @@ def checked_shape(name: str, shape: object) -> tuple[int, ...]:
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**48:
             raise InvalidRequest(f"input {name!r}: shape has {str(size)[:40]} where a size is expected")
-    if math.prod(size or 1 for size in shape) >= 2**56:  # numpy counts without the zeros, too
+    if math.prod([size or 1 for size in shape]) >= 2**56:  # numpy counts without the zeros, too
         raise InvalidRequest(f"input {name!r}: shape {str(shape)[:100]} is beyond any memory")
     return tuple(shape)
 

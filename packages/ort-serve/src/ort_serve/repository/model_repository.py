@@ -69,6 +69,9 @@ class ModelRepository:
             longest time
             are unloaded beyond it, and loaded again when they are asked. None: no limit.
         loads_at_once: how many models are loaded side by side.
+
+    Attributes:
+        changes: how many versions came or went.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ModelRepository:
         self._models: dict[str, ModelState] = {}
         self._drains: set[asyncio.Task[None]] = set()
         self._loads = asyncio.Semaphore(loads_at_once)
+        self.changes = 0
 
     async def load_all(self) -> None:
         """Bring the models to what the folder says: new and changed ones are loaded, removed ones unloaded."""
@@ -278,6 +282,7 @@ class ModelRepository:
             loaded.batching.reason,
         )
         state.versions[number] = VersionState(READY, "", stamp, loaded)
+        self.changes += 1
         if old is not None:
             self._drain(old)
 
@@ -322,7 +327,11 @@ class ModelRepository:
         if state.loaded is not None:
             task = asyncio.get_running_loop().create_task(asyncio.to_thread(state.loaded.drain))
             self._drains.add(task)
-            task.add_done_callback(self._drains.discard)
+            task.add_done_callback(self._drained)
+
+    def _drained(self, task: asyncio.Task[None]) -> None:
+        self._drains.discard(task)
+        self.changes += 1
 
 
 def _check_loaded(state: ModelState) -> None:

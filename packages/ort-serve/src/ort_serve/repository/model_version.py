@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_core import InferenceSession, OrtError, SessionOptions
 from ort_serve.failures import InvalidRequest
+from ort_serve.protocol.requests import RequestedOutput
 from ort_serve.repository.model_settings import ModelSettings, WarmUp
 from ort_serve.repository.signature import ModelSignature, TensorSignature, read_signature
 from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
@@ -37,7 +38,9 @@ class ModelVersion:
 
     Attributes:
         request: what it was loaded from.
+        version: its number as the protocol writes it.
         signature: its inputs and outputs.
+        all_outputs: what a request gets that names none.
         batching: what is joined, and why no more.
         statistics: its counts.
         load_seconds: how long loading and warming up took.
@@ -47,14 +50,17 @@ class ModelVersion:
     def __init__(self, request: LoadRequest, cores: CoreBudget, metrics: Metrics) -> None:
         begin = time.perf_counter()
         self.request = request
+        self.version = str(request.version)
         settings = request.settings
         threads = settings.threads or max(cores.cores // settings.instances, 1)
         self.session = _session(request, threads)
         self.signature = read_signature(self.session.get_inputs(), self.session.get_outputs())
+        self.all_outputs = tuple(RequestedOutput(tensor.name) for tensor in self.signature.outputs)
         _check_inputs(settings.warm_up, self.signature)
         self._warm_up(settings.warm_up)
         self.batching = self._batching(settings)
         self.nbytes = _nbytes(request.path)
+        self._metrics = metrics
         self.statistics = ModelStatistics(request.model, str(request.version), metrics)
         policy = BatchPolicy(
             self.batching.max_rows,
@@ -75,11 +81,6 @@ class ModelVersion:
         )
         self.statistics.nbytes.inc(self.nbytes)
         self.load_seconds = time.perf_counter() - begin
-
-    @property
-    def version(self) -> str:
-        """The version as the protocol writes it."""
-        return str(self.request.version)
 
     def put(self, job: Job) -> None:
         """Let a job wait for this version.
@@ -107,6 +108,7 @@ class ModelVersion:
         self.queue.close()
         self._runner.join()
         self.statistics.nbytes.dec(self.nbytes)
+        self._metrics.leave(self.statistics)
 
     def zeros(self) -> dict[str, np.ndarray]:
         """Return inputs of zeros, with 1 for each open size; strings are empty."""

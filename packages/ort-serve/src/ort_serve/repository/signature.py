@@ -64,21 +64,28 @@ class ModelSignature:
         Raises:
             InvalidRequest: a name, an element type or a shape does not fit; the message says what does.
         """
-        known = {signature.name for signature in self.inputs}
-        for name in inputs:
-            if name not in known:
-                raise InvalidRequest(f"the model has no input {name!r}; its inputs are {_names(self.inputs)}")
+        if len(inputs) > len(self.inputs):
+            self._check_known(inputs)
         for signature in self.inputs:
             array = inputs.get(signature.name)
             if array is None:
+                self._check_known(inputs)
                 raise InvalidRequest(
                     f"input {signature.name!r} is missing; the model's inputs are {_names(self.inputs)}"
                 )
             _check_tensor(signature, array)
+        if not outputs:
+            return
         offered = {signature.name for signature in self.outputs}
         for name in outputs:
             if name not in offered:
                 raise InvalidRequest(f"the model has no output {name!r}; its outputs are {_names(self.outputs)}")
+
+    def _check_known(self, inputs: Mapping[str, np.ndarray]) -> None:
+        known = {signature.name for signature in self.inputs}
+        for name in inputs:
+            if name not in known:
+                raise InvalidRequest(f"the model has no input {name!r}; its inputs are {_names(self.inputs)}")
 
 
 def read_signature(inputs: Sequence[Declared], outputs: Sequence[Declared]) -> ModelSignature:
@@ -120,7 +127,7 @@ def _no_batch(inputs: Sequence[TensorSignature], outputs: Sequence[TensorSignatu
 
 def _check_tensor(signature: TensorSignature, array: np.ndarray) -> None:
     found = datatype_of(array)
-    if found != signature.datatype:
+    if found is not signature.datatype and found != signature.datatype:
         raise InvalidRequest(f"input {signature.name!r}: the model takes {signature.datatype.name}; found {found.name}")
     is_open = not signature.shape  # a rank that is not known is told so, too: the session looks at it
     fits = is_open or (

@@ -13,7 +13,7 @@ from ort_serve.failures import Cancelled, InvalidRequest, NotReady, TooLarge, To
 from ort_serve.server_settings import Limits
 
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's numbers: a gzip header, a zlib header
-_SMALL = 1 << 16  # bytes that are not counted, and packed where they are: less than a connection's own buffers
+SMALL = 1 << 16  # bytes that are not counted, and packed where they are: less than a connection's own buffers
 _BRIEF = 1 << 12  # bytes that become a few megabytes at most
 _MOST_EXPANSION = 1032  # of deflate: 258 bytes for two bits
 
@@ -57,13 +57,13 @@ class Body:
         Raises:
             NotReady: requests in flight hold too many.
         """
-        if nbytes > max(self._held, _SMALL):
+        if nbytes > max(self._held, SMALL):
             self._budget.take(nbytes - self._held)
             self._held = nbytes
 
     def settle(self) -> None:
         """Count what the body has become."""
-        held = len(self.raw) if len(self.raw) > _SMALL else 0
+        held = len(self.raw) if len(self.raw) > SMALL else 0
         self._budget.held += held - self._held
         self._held = held
 
@@ -121,12 +121,16 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limits: Li
 
 async def compressed(body: bytes, accepted: str) -> tuple[bytes, str]:
     """Return a response's body in an encoding that the client accepts, and its name; empty for the body itself."""
+    return packed(body, accepted) if len(body) <= SMALL else await asyncio.to_thread(packed, body, accepted)
+
+
+def packed(body: bytes, accepted: str) -> tuple[bytes, str]:
+    """Do as ``compressed`` does, in this thread."""
     name = _accepted(accepted)
     if not name:
         return body, ""
-    if len(body) <= _SMALL:
-        return _packed(body, name), name
-    return await asyncio.to_thread(_packed, body, name), name
+    packer = zlib.compressobj(1, zlib.DEFLATED, _WINDOWS[name])
+    return packer.compress(body) + packer.flush(), name
 
 
 def _accepted(text: str) -> str:
@@ -141,11 +145,6 @@ def _accepted(text: str) -> str:
         if name.strip() in _WINDOWS and weight > best:
             best, found = weight, name.strip()
     return found
-
-
-def _packed(body: bytes, name: str) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, _WINDOWS[name])
-    return packer.compress(body) + packer.flush()
 
 
 async def _gathered(receive: Receive, body: Body, limit: int) -> bytes:

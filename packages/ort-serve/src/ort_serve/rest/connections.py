@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from ort_serve.failures import Cancelled
+from ort_serve.rest.answers import Answer
+from ort_serve.rest.without_task import WithoutTask
+from ort_serve.scheduling.job import Job
 from ort_serve.server_settings import Limits
 
 log = logging.getLogger(__name__)
@@ -20,9 +25,14 @@ _TOO_LARGE = (
 )
 
 
-def connections_within(limits: Limits) -> type[LimitedConnection]:
-    """Return the class of connections for a server's limits."""
-    return type("Connection", (LimitedConnection,), {"limits": limits})
+def connections_within(limits: Limits, without_task: WithoutTask | None = None) -> type[LimitedConnection]:
+    """Return the class of connections for a server's limits.
+
+    Args:
+        limits: of each connection.
+        without_task: answers what needs no task; None: nothing does.
+    """
+    return type("Connection", (LimitedConnection,), {"limits": limits, "without_task": without_task})
 
 
 class LimitedConnection(HttpToolsProtocol):
@@ -33,6 +43,7 @@ class LimitedConnection(HttpToolsProtocol):
     """
 
     limits = Limits()
+    without_task: WithoutTask | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -40,9 +51,12 @@ class LimitedConnection(HttpToolsProtocol):
         self._fields_nbytes = 0
         self._is_head = True
         self._is_whole = True
+        self._is_reading = False
         self._method = b""
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._held: tuple[RequestResponseCycle, Any] | None = None  # a request that is not whole yet, and its ASGI
+        self._job: Job | None = None  # that a request without a task waits for
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for a request, but not for ever."""
@@ -53,6 +67,9 @@ class LimitedConnection(HttpToolsProtocol):
         """Forget the timers."""
         super().connection_lost(exc)
         self._cancel_deadline()
+        self._held = None
+        if self._job is not None:
+            self._job.leave(Cancelled("the client left"))
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
@@ -61,12 +78,17 @@ class LimitedConnection(HttpToolsProtocol):
         """Read on, within the limits."""
         was_whole = self._is_whole
         self._unset_keepalive_if_required()
+        self._is_reading = True
         try:
             self._feed(data)
         except httptools.HttpParserError:
             log.info("a request of %s is no HTTP", self.client)
+            self._held = None
             self.send_400_response("Invalid HTTP request received.")
             return
+        finally:
+            self._is_reading = False
+        self._begin_held()
         if self._is_whole:
             return
         if self._is_head:
@@ -132,6 +154,51 @@ class LimitedConnection(HttpToolsProtocol):
         self._is_whole = True
         self._cancel_deadline()
         super().on_message_complete()
+        if self._held is not None and not self._is_answered(self._held[0]):
+            self._begin_held()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Begin to answer a request: hold it, where it may come whole with what was read."""
+        if self.without_task is None or self._is_whole or not self._is_reading or app is not self.app:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._held = cycle, app
+
+    def _begin_held(self) -> None:
+        """Give the request that is held to the application."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            super()._start_asgi_task(*held)
+
+    def _is_answered(self, cycle: RequestResponseCycle) -> bool:
+        """Answer the request that is held without a task, if it may be."""
+        if self.without_task is None or self.flow.write_paused:
+            return False
+        body = bytes(cycle.body)
+        reply = functools.partial(self._reply, cycle)
+        is_answered, job = self.without_task.answer(cycle.scope, body, reply)
+        if is_answered:
+            self._held = None
+            self._job = None if cycle.response_complete else job
+        return is_answered
+
+    def _reply(self, cycle: RequestResponseCycle, answer: Answer) -> None:
+        """Write an answer, as uvicorn's own cycle does with ASGI's messages."""
+        self._job = None
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        status, headers, body = answer
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        if not cycle.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts += (b"content-length: %d\r\n\r\n" % len(body), body)
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join(parts))
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def pause_writing(self) -> None:
         """Look from now on whether the client reads."""

@@ -10,13 +10,13 @@ from types import TracebackType
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ort_serve.failures import Cancelled, ModelFailed, NotAllowed, RequestFailure
-from ort_serve.inference import LONG_NBYTES, infer
-from ort_serve.protocol.requests import InferResponse, Watcher
+from ort_serve.inference import LONG_NBYTES, infer, is_long
+from ort_serve.protocol.requests import Watcher
 from ort_serve.rest.answers import failure_answer
 from ort_serve.rest.body import compressed, read_body
 from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer
 from ort_serve.rest.encoding import encode_infer
-from ort_serve.rest.paths import path_within
+from ort_serve.rest.paths import model_of
 from ort_serve.scheduling.job import Job
 from ort_serve.server_state import ServerState
 
@@ -35,7 +35,7 @@ class InferAddresses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        asked = _model_of(scope)
+        asked = model_of(scope)
         if asked is None:
             await self._app(scope, receive, send)
             return
@@ -64,12 +64,12 @@ class InferAddresses:
         state, begin = self._state, time.perf_counter()
         with await read_body(headers, receive, state.settings.limits, state.body_budget) as body:
             given = (*asked, body.raw, headers.get(HEADER_LENGTH), state.regions, state.settings.limits.json_nbytes)
-            is_long = len(body.raw) > LONG_NBYTES
-            request = await asyncio.to_thread(decode_infer, *given) if is_long else decode_infer(*given)
+            by_thread = len(body.raw) > LONG_NBYTES
+            request = await asyncio.to_thread(decode_infer, *given) if by_thread else decode_infer(*given)
             request.watcher = watcher
             found = await infer(state.repository, request, lambda job: _ClientWatch(job, receive))
         told = (found, request.are_outputs_binary, state.regions)
-        raw, length = await asyncio.to_thread(encode_infer, *told) if _is_long(found) else encode_infer(*told)
+        raw, length = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
         if state.trace.is_wanted():
             state.trace.tell(found, time.perf_counter() - begin)
         answered = [_JSON if length is None else _BINARY]
@@ -81,22 +81,6 @@ class InferAddresses:
             if encoding:
                 answered.append((b"content-encoding", encoding.encode()))
         return 200, answered, raw
-
-
-def _is_long(response: InferResponse) -> bool:
-    return sum([array.nbytes for _, array in response.outputs]) > LONG_NBYTES
-
-
-def _model_of(scope: Scope) -> tuple[str, str] | None:
-    """Return the model and the version that an address of inference names; None for other addresses."""
-    if scope["type"] != "http" or not scope["path"].endswith("/infer"):
-        return None
-    parts = path_within(scope).split("/")
-    if parts[:3] != ["", "v2", "models"] or not all(parts[3:]):
-        return None
-    if len(parts) == 5:
-        return parts[3], ""
-    return (parts[3], parts[5]) if len(parts) == 7 and parts[4] == "versions" else None
 
 
 class _ClientWatch:

@@ -41,7 +41,7 @@ def decode_infer(message: Any, regions: SharedMemoryRegions) -> InferRequest:
         InvalidRequest: it cannot be read; the message names the part.
         NotFound: it names a region that is not registered.
     """
-    parameters = read_parameters(message.parameters)
+    parameters = read_parameters(message.parameters) if message.parameters else {}
     priority, timeout = scheduling_parameters(parameters)
     raw = message.raw_input_contents
     inputs: dict[str, np.ndarray] = {}
@@ -64,7 +64,7 @@ def decode_infer(message: Any, regions: SharedMemoryRegions) -> InferRequest:
         inputs[tensor.name] = found
     if taken != len(raw):
         raise InvalidRequest(f"raw_input_contents has {len(raw)} parts for {taken} inputs")
-    outputs = tuple(_output(tensor) for tensor in message.outputs)
+    outputs = tuple([_output(tensor) for tensor in message.outputs])
     return InferRequest(
         message.model_name, message.model_version, inputs, message.id, outputs, True, priority, timeout, parameters
     )

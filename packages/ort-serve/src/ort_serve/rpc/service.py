@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from ort_serve import access_log
 from ort_serve.descriptions import describe_config, describe_model, describe_server, describe_statistics
 from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailure, Unsupported
-from ort_serve.inference import LONG_NBYTES, infer
+from ort_serve.inference import LONG_NBYTES, infer, is_long
 from ort_serve.protocol.requests import Watcher
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.rpc.decoding import decode_infer
@@ -109,7 +109,7 @@ class Service:
             request = decode_infer(message, self._state.regions)
         request.watcher = watcher
         found = await infer(self._repository, request)
-        if sum([array.nbytes for _, array in found.outputs]) > LONG_NBYTES:
+        if is_long(found):
             response = await asyncio.to_thread(encode_infer, found, self._state.regions)
         else:
             response = encode_infer(found, self._state.regions)

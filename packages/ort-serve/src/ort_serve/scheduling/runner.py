@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from ort_core import RunOptions, errors
-from ort_serve.failures import Cancelled, InvalidRequest, ModelFailed, NotReady, RequestFailure
+from ort_serve.failures import Cancelled, InvalidRequest, ModelFailed, NotReady, failure_of
 from ort_serve.scheduling.brief_runs import BriefRuns
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.scheduling.job import Job, RunState, complete
@@ -117,7 +117,7 @@ class ModelRunner:
                 job.started_ns = time.monotonic_ns()
                 return self._batch([job], None)[0]
             except Exception as error:  # whatever it is, the client is told in the protocol's words
-                raise _failure(error) from error
+                raise failure_of(error) from error
             finally:
                 self._cores.release(held)
         finally:
@@ -189,7 +189,7 @@ class ModelRunner:
                 for job in jobs:
                     self._run([job], None if options is None else RunOptions(), loop)
                 return
-            complete([(jobs[0], _failure(error))], loop)
+            complete([(jobs[0], failure_of(error))], loop)
             return
         self._queue.told((time.monotonic_ns() - started) / 1e9, len(jobs))
         complete(list(zip(jobs, results)), loop)
@@ -236,13 +236,6 @@ class ModelRunner:
                 raise (NotReady(_ENDING) if self._is_ending else Cancelled("the client left")) from error
             log.exception("a run failed")
             raise ModelFailed(f"the model failed: {error}") from error
-
-
-def _failure(error: Exception) -> RequestFailure:
-    if isinstance(error, RequestFailure):
-        return error
-    log.error("a run failed", exc_info=error)
-    return ModelFailed(f"the model failed: {type(error).__name__}: {error}")
 
 
 def _wanted(jobs: Sequence[Job], outputs: Sequence[str]) -> list[str]:
