@@ -66,6 +66,20 @@ class WarmUp(_Strict):
     count: int = Field(default=1, ge=1, le=1000)
 
 
+class DeclaredTensor(_Strict):
+    """An input or output that the model must have.
+
+    Attributes:
+        name: its name.
+        datatype: the protocol's name, such as ``FP32``; None: any.
+        shape: its sizes, -1 for open ones; None: any.
+    """
+
+    name: str
+    datatype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
 class ModelSettings(_Strict):
     """How one model is served.
 
@@ -81,6 +95,8 @@ class ModelSettings(_Strict):
         batching: how requests are joined.
         queue: how requests wait.
         warm_up: runs before a version serves; one of zeros where none is named.
+        inputs: what the model must take, all of it; empty: whatever it takes. A version that differs is not served.
+        outputs: what the model must give, among others.
     """
 
     file: str = Field(default="model.onnx", pattern=r"^[^/\\]+$")
@@ -94,6 +110,8 @@ class ModelSettings(_Strict):
     batching: BatchSettings = BatchSettings()
     queue: QueueSettings = QueueSettings()
     warm_up: tuple[WarmUp, ...] = ()
+    inputs: tuple[DeclaredTensor, ...] = ()
+    outputs: tuple[DeclaredTensor, ...] = ()
 
 
 def checked_settings(values: object, source: str) -> ModelSettings:

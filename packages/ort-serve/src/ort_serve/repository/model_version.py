@@ -12,6 +12,7 @@ import numpy as np
 from ort_core import InferenceSession, OrtError, SessionOptions
 from ort_serve.failures import InvalidRequest
 from ort_serve.protocol.requests import RequestedOutput
+from ort_serve.repository.declared import check_declared
 from ort_serve.repository.model_settings import ModelSettings, WarmUp
 from ort_serve.repository.signature import ModelSignature, TensorSignature, read_signature
 from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
@@ -55,6 +56,7 @@ class ModelVersion:
         threads = settings.threads or max(cores.cores // settings.instances, 1)
         self.session = _session(request, threads)
         self.signature = read_signature(self.session.get_inputs(), self.session.get_outputs())
+        check_declared(settings, self.signature)
         self.all_outputs = tuple(RequestedOutput(tensor.name) for tensor in self.signature.outputs)
         _check_inputs(settings.warm_up, self.signature)
         self._warm_up(settings.warm_up)

@@ -9,8 +9,10 @@ from typing import Any
 from google.protobuf import text_format
 
 from ort_serve.failures import InvalidRequest
+from ort_serve.protocol.datatypes import BY_CONFIG_NAME
 from ort_serve.repository.model_settings import ModelSettings, QueueSettings, checked_settings
 from ort_serve.rpc.messages import MESSAGE_CLASSES
+from ort_serve.rpc.schema import ENUMS
 
 _READ = frozenset({
     "name", "platform", "backend", "max_batch_size", "input", "output", "version_policy", "instance_group",
@@ -44,6 +46,8 @@ def read_triton_config(path: Path) -> ModelSettings:
         "latest": max(config.version_policy.latest.num_versions, 1),
         "batching": _batching(config),
         "queue": _queue(config.dynamic_batching),
+        "inputs": [_declared(tensor, config.max_batch_size) for tensor in config.input],
+        "outputs": [_declared(tensor, config.max_batch_size) for tensor in config.output],
         "warm_up": [_warm_up(each, config.max_batch_size) for each in config.model_warmup],
     }
     return checked_settings(values, str(path))
@@ -75,6 +79,18 @@ def _top_fields(text: str) -> set[str]:
             found.add(name)
         depth += (mark in ("{", "[")) - (mark in ("}", "]"))
     return found
+
+
+def _declared(tensor: Any, max_batch_size: int) -> dict[str, object]:
+    """Return what a model must have: with ``max_batch_size`` its first size is the batch, which dims leave out."""
+    config_name = ENUMS["DataType"][tensor.data_type]
+    dims = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
+    is_told = bool(tensor.dims)
+    return {
+        "name": tensor.name,
+        "datatype": BY_CONFIG_NAME[config_name].name if config_name in BY_CONFIG_NAME else None,
+        "shape": [*([-1] if max_batch_size else []), *dims] if is_told else None,
+    }
 
 
 def _warm_up(warm_up: Any, max_batch_size: int) -> dict[str, object]:

@@ -79,8 +79,9 @@ ModelConfig: 1 name string; 2 platform string; 3 version_policy ModelVersionPoli
 5 input ModelInput*; 6 output ModelOutput*; 7 instance_group ModelInstanceGroup*; 8 default_model_filename string; \
 11 dynamic_batching ModelDynamicBatching; 14 parameters {ModelParameter}; \
 16 model_warmup ModelWarmup*; 17 backend string
-ModelInput: 1 name string; 2 data_type DataType; 4 dims int64*
-ModelOutput: 1 name string; 2 data_type DataType; 3 dims int64*
+ModelTensorReshape: 1 shape int64*
+ModelInput: 1 name string; 2 data_type DataType; 4 dims int64*; 5 reshape ModelTensorReshape
+ModelOutput: 1 name string; 2 data_type DataType; 3 dims int64*; 5 reshape ModelTensorReshape
 ModelVersionPolicy: 1 latest .Latest|; 2 all .All|; 3 specific .Specific|
 ModelVersionPolicy.Latest: 1 num_versions uint32
 ModelVersionPolicy.All
