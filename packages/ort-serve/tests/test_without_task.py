@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from serve_fixtures import DOUBLER, echo_text, running_server, write_model
 
-from ort_serve import running
+from ort_serve import access_log, running
 from ort_serve.rest.without_task import WithoutTask
 from ort_serve.statistics import TalliedHistogram, Tally
 
@@ -70,7 +70,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Whether each request was answered without a task."""
+    """Whether each request was answered without a task; nobody else's settings of logs are in the way."""
+    monkeypatch.setattr(access_log, "is_wanted", lambda: False)
     found: list[bool] = []
     real = WithoutTask.answer
 
@@ -105,6 +106,12 @@ def test_an_answer_is_the_application_s_own(server, taken, monkeypatch, case):
     assert taken == [is_plain], "whether the request goes without a task"
     monkeypatch.setattr(WithoutTask, "answer", lambda *given: (False, None))
     assert parted(found) == parted(answered(server, sent))
+
+
+def test_a_line_in_the_log_is_the_application_s_matter(server, taken, monkeypatch):
+    monkeypatch.setattr(access_log, "is_wanted", lambda: True)
+    assert b" 200 " in answered(server, REQUESTS["json"][0])
+    assert taken == [False]
 
 
 def test_requests_of_one_connection_are_answered_in_their_order(server, taken):

@@ -9,6 +9,8 @@ from ort_serve.protocol.datatypes import Datatype, count_of, text_of
 
 _KINDS = {"b": "booleans", "i": "integers", "u": "integers", "f": "numbers", "V": "numbers", "O": "strings"}
 
+_INEXACT = 2.0**53  # from here on several integers are one float64
+
 
 def array_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: object) -> np.ndarray:
     """Return the tensor of a JSON list.
@@ -66,6 +68,11 @@ def _need_integers(name: str, datatype: Datatype, found: np.ndarray) -> None:
         raise InvalidRequest(f"input {name!r}: {datatype.name} takes integers; found fractions")
     if found.dtype.kind != "b" and (int(found.min()) < int(limits.min) or int(found.max()) > int(limits.max)):
         raise InvalidRequest(f"input {name!r}: an element is beyond {datatype.name}'s {limits.min} to {limits.max}")
+    if found.dtype.kind == "f" and np.abs(found).max() >= _INEXACT:
+        raise InvalidRequest(
+            f"input {name!r}: {datatype.name} has elements beyond 2**53 beside fractions, or beyond 64 bits, which are "
+            "rounded when JSON is read; write all as integers within the range, or send binary data"
+        )
 
 
 def _strings(name: str, data: list[object]) -> np.ndarray:
