@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ort_genai.configuration import Config
+    from ort_genai.cross_encoder import CrossEncoder
     from ort_genai.embeddings import Embedder, Pooling
     from ort_genai.engine.drafts import ModelDrafter, NgramDrafter
     from ort_genai.engine.engine import AsyncEngine, EngineOptions
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from ort_genai.turns.request import Request
 
 __all__ = [
-    "Adapters", "AsyncEngine", "AsyncRequest", "Audios", "Config", "Embedder", "EndReason", "Engine",
+    "Adapters", "AsyncEngine", "AsyncRequest", "Audios", "Config", "CrossEncoder", "Embedder", "EndReason", "Engine",
     "EngineCapabilities", "EngineErrorCode", "EngineEvent", "EngineEventBuffer", "EngineEventFlags", "EngineOptions",
     "FinishReason", "GenerationOptions", "Generator", "GeneratorParams", "Images", "Model", "ModelDrafter",
     "MtpGenerator", "MultiModalProcessor", "NamedTensors", "NgramDrafter", "Piece", "Pooling", "Request",
@@ -66,6 +67,7 @@ __getattr__, __dir__ = lazy_names(  # a program that builds a model does not imp
     __name__,
     {
         "ort_genai.configuration": ("Config",),
+        "ort_genai.cross_encoder": ("CrossEncoder",),
         "ort_genai.embeddings": ("Embedder", "Pooling"),
         "ort_genai.engine.drafts": ("ModelDrafter", "NgramDrafter"),
         "ort_genai.engine.engine": ("AsyncEngine", "EngineOptions"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ort_genai.builder.architecture import Architecture
+from ort_genai.builder.bert import NAMES as PAIRS
+from ort_genai.builder.bert import PairArchitecture, pairs_of, write_pairs
 from ort_genai.builder.decoder_graph import DecoderGraph
 from ort_genai.builder.families import architecture_of
 from ort_genai.builder.graph_writer import GraphWriter
@@ -29,7 +31,7 @@ from ort_genai.builder.whisper import (
 )
 from ort_genai.errors import InvalidModelFolder
 
-Made = Architecture | LlavaArchitecture | WhisperArchitecture
+Made = Architecture | LlavaArchitecture | PairArchitecture | WhisperArchitecture
 _BLOCKS = (16, 32, 64, 128, 256)
 
 
@@ -118,6 +120,8 @@ def _architecture(opened: WeightSource, options: BuildOptions) -> Made:
     named = opened.config.get("architectures")
     if named == [WHISPER]:
         return whisper_of(opened.config)
+    if isinstance(named, list) and len(named) == 1 and named[0] in PAIRS:
+        return pairs_of(opened.config)
     if named == [LLAVA]:
         found = llava_of(opened.config)
         return replace(found, text=_with_context(found.text, options.context_length))
@@ -129,6 +133,9 @@ def _write_parts(
     progress: Callable[[int, int], None],
 ) -> None:  # fmt: skip
     """Write the graphs and the configuration."""
+    if isinstance(made, PairArchitecture):
+        write_pairs(folder, source, made, options.formats()[0], progress)
+        return
     if isinstance(made, WhisperArchitecture):
         write_whisper(folder, source, made, options.formats(), progress)
         source.write_others(folder, ("generation_config.json", "preprocessor_config.json"))

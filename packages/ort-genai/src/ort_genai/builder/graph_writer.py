@@ -44,7 +44,7 @@ class GraphWriter:
         """Add an initializer and return its name; one that is there already is not written again."""
         if name in self._tensors:
             return name
-        made = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        made = numpy_helper.from_array(np.asarray(value, order="C"), name)  # its shape as it is: () stays ()
         if len(made.raw_data) > _SMALL:
             self._move_out(made)
         self._tensors[name] = made

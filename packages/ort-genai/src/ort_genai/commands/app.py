@@ -118,11 +118,12 @@ def serve(
         list[str] | None, typer.Option(metavar="NAME=FILE", help="LoRA weights, served as a model; several times.")
     ] = None,
     draft: Annotated[str, typer.Option(help="Guess tokens: 'ngrams', or the folder of a smaller model.")] = "",
+    reranker: Annotated[str, typer.Option(help="Folder of a model that scores pairs of texts, for /v1/rerank.")] = "",
 ) -> None:
     """Serve a model behind OpenAI's routes, with a page to talk to it."""
     from ort_genai.commands.serving import Serving, serve_model
     from ort_genai.engine.engine import EngineOptions
 
     limits = EngineOptions(max_batch=max_batch, max_waiting=max_waiting, cache_bytes=cache_megabytes << 20)
-    options = Serving(host, port, name or model.resolve().name, api_key, tuple(adapter or ()), draft)
+    options = Serving(host, port, name or model.resolve().name, api_key, tuple(adapter or ()), draft, reranker)
     serve_model(model, options, limits)

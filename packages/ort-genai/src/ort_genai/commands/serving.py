@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ort_core.errors import InvalidArgument, NotImplemented
+from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.engine.drafts import Drafter, ModelDrafter, NgramDrafter
 from ort_genai.engine.engine import AsyncEngine, EngineOptions
 from ort_genai.model import Adapters, Model
@@ -24,6 +25,7 @@ class Serving:
         api_key: that clients must send; empty: none.
         adapters: ``NAME=FILE`` of each.
         draft: ``ngrams``, the folder of a smaller model, or empty.
+        reranker: folder of a model that scores pairs of texts, or empty.
     """
 
     host: str
@@ -32,6 +34,7 @@ class Serving:
     api_key: str = ""
     adapters: tuple[str, ...] = ()
     draft: str = ""
+    reranker: str = ""
 
 
 def serve_model(folder: Path, options: Serving, limits: EngineOptions) -> None:
@@ -51,7 +54,8 @@ def serve_model(folder: Path, options: Serving, limits: EngineOptions) -> None:
     engine = AsyncEngine(model, limits, adapters=_adapters(model, options), drafter=_drafter(options.draft))
     try:
         served = ServerOptions(options.name, options.api_key)
-        made = application(engine, served if model.vision is None else replace(served, max_body=_WITH_IMAGES))
+        served = served if model.vision is None else replace(served, max_body=_WITH_IMAGES)
+        made = application(engine, served, CrossEncoder(options.reranker) if options.reranker else None)
         uvicorn.run(made, host=options.host, port=options.port, ws="none")
     finally:
         engine.close()

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from ort_core.errors import OrtError
+from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.embeddings import Embedder, Pooling, has_vectors
 from ort_genai.engine.engine import AsyncEngine
 from ort_genai.engine.requests import AsyncRequest
@@ -70,8 +71,9 @@ class _Refused(Exception):
 class _Routes:
     """The handlers of one engine."""
 
-    def __init__(self, engine: AsyncEngine, options: ServerOptions) -> None:
+    def __init__(self, engine: AsyncEngine, options: ServerOptions, reranker: CrossEncoder | None) -> None:
         self._engine, self._options, self._name = engine, options, options.name
+        self._reranker = reranker
         self._text = engine.model.text
         self._started = int(time.time())
         self._answers = {"ok": 0, "refused": 0}
@@ -164,7 +166,8 @@ class _Routes:
     async def rerank(self, request: HttpRequest) -> Response:
         """Order documents by how near they are to a query."""
         body = await read_body(request, RerankBody, self._options.max_body)
-        return JSONResponse(await asyncio.to_thread(rerank_answer, self._embedder(body.model), body, self._name))
+        ranker = self._reranker or self._embedder(body.model)
+        return JSONResponse(await asyncio.to_thread(rerank_answer, ranker, body, self._name))
 
     def _embedder(self, name: str) -> Embedder:
         if self._adapter_of(name):
@@ -293,12 +296,18 @@ def _error(status: int, message: str, kind: str = "invalid_request_error", code:
     return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
 
 
-def application(engine: AsyncEngine, options: ServerOptions) -> Starlette:
-    """Return the application; when it ends the engine is closed."""
+def application(engine: AsyncEngine, options: ServerOptions, reranker: CrossEncoder | None = None) -> Starlette:
+    """Return the application; when it ends the engine is closed.
+
+    Args:
+        engine: that answers.
+        options: what the server is called and what it takes.
+        reranker: that orders documents; ``None``: the engine's model does, where its graph gives vectors.
+    """
 
     @contextlib.asynccontextmanager
     async def living(_: Starlette) -> AsyncIterator[None]:
         yield
         await asyncio.to_thread(engine.close)
 
-    return Starlette(routes=_Routes(engine, options).routes(), lifespan=living)
+    return Starlette(routes=_Routes(engine, options, reranker).routes(), lifespan=living)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.embeddings import Embedder
 
 _MOST = 2048  # texts of a request, as OpenAI has it
@@ -57,9 +58,9 @@ def embedding_answer(embedder: Embedder, body: EmbeddingBody, model: str) -> dic
     }  # fmt: skip
 
 
-def rerank_answer(embedder: Embedder, body: RerankBody, model: str) -> dict[str, Any]:  # Any: JSON
-    """Return documents by how near they are to the query."""
-    ranked = embedder.ranked(body.query, body.documents)[: body.top_n]
+def rerank_answer(ranker: Embedder | CrossEncoder, body: RerankBody, model: str) -> dict[str, Any]:  # Any: JSON
+    """Return documents by how near they are to the query, or by how well they answer it."""
+    ranked = ranker.ranked(body.query, body.documents)[: body.top_n]
     results = [
         {"index": place, "relevance_score": score, "document": {"text": body.documents[place]}}
         for place, score in ranked
