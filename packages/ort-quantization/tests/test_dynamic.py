@@ -58,6 +58,22 @@ def test_quantized_models_give_in_both_engines_nearly_what_floats_give(tmp_path,
     assert relative_error(expected, run_onnxruntime(source, feeds)) < 0.05
 
 
+def test_weights_that_others_read_too_stay_floats_where_channels_have_no_axis(tmp_path):
+    weight = np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)
+    text = """<ir_version: 8, opset_import: ["" : 12]>
+        g (float[N, 8] x) => (float[N, 5] y, float[8, 5] z) { y = MatMul(x, w) z = Neg(w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    source, here = tmp_path / "float.onnx", tmp_path / "here.onnx"
+    onnx.save(model, source)
+    quantize_dynamic(source, here, per_channel=True)
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)}
+    for run in (run_onnxruntime, run_ours):
+        product, negated = run(here, feeds)
+        assert relative_error([product], [feeds["x"] @ weight]) < 0.05
+        np.testing.assert_array_equal(negated, -weight)
+
+
 @pytest.mark.parametrize(
     "choices",
     [

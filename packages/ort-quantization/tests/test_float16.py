@@ -251,6 +251,25 @@ def test_operators_of_a_model_alone_get_their_bodies() -> None:
     assert run(small, {"x": np.ones((1, 8), np.float16)})[0].dtype == np.float16
 
 
+def test_an_operator_of_microsoft_that_takes_no_half_floats_stays_float32() -> None:
+    text = """<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+        g (int64[N, 3] ids, float[N, 4] x) => (float[N, 4] y) {
+        s = Mul (x, x)
+        r = com.microsoft.NGramRepeatBlock <ngram_size = 2> (ids, s)
+        y = Add (r, x)
+    }"""
+    model = parser.parse_model(text)
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 4)).astype(np.float32)
+    feeds = {"ids": np.array([[1, 2, 1], [3, 0, 2]]), "x": x}
+    halves = ours.convert_float_to_float16(model, keep_io_types=True)
+    assert [node.op_type for node in halves.graph.node].count("Cast") >= 2
+    [expected], [found] = (
+        onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+        for each in (model, halves)
+    )
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
 @pytest.mark.parametrize("operator", ["QLinearSigmoid (q, s, z, s, z)", "QLinearConcat <axis = 0> (s, z, q, s, z)"])
 def test_integers_that_an_operator_of_microsoft_makes_stay_integers(operator: str) -> None:
     """onnx infers no type of what such an operator makes, and a float among its inputs does not make it one."""

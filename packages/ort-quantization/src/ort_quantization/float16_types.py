@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, defs
@@ -39,9 +39,10 @@ def needs_of(op_type: str, domain: str, opset: int, half: int) -> Needs:
     """Return what an operator of a version asks for; unknown operators are taken to compute in any type."""
     schema = _schema(op_type, domain, opset)
     if schema is None:
-        is_known = domain != "com.microsoft" or not op_type.startswith(_FLOAT_ONLY)
-        is_float = not is_known or (domain in ("", "ai.onnx") and half == TensorProto.BFLOAT16)  # such as ImageScaler
-        return Needs(is_float, frozenset(_FLOAT_INPUTS.get(op_type, ())))
+        if domain == "com.microsoft":
+            return _needs_of_contrib(op_type, opset, half)
+        is_float = domain in ("", "ai.onnx") and half == TensorProto.BFLOAT16  # such as ImageScaler
+        return Needs(is_float)
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     is_float = any(
         _FIXED in allowed.get(each.type_str, ()) and _STRINGS[half] not in allowed[each.type_str]
@@ -53,6 +54,25 @@ def needs_of(op_type: str, domain: str, opset: int, half: int) -> Needs:
         frozenset(place for place, each in enumerate(schema.outputs) if each.type_str == _FIXED)
         | frozenset(_STASHED.get(op_type, ())),
     )
+
+
+def _needs_of_contrib(op_type: str, opset: int, half: int) -> Needs:
+    """Return what an operator of com.microsoft asks for; where some of its values can be half floats, of the others."""
+    floats = frozenset(_FLOAT_INPUTS.get(op_type, ()))
+    schema = find_operator("com.microsoft", op_type, opset)
+    if schema is None or op_type.startswith(_FLOAT_ONLY):
+        return Needs(op_type.startswith(_FLOAT_ONLY), floats)
+    fixed = [
+        [place for place, each in enumerate(places) if _is_fixed(each.type_text, schema.type_constraints, half)]
+        for places in (schema.inputs, schema.outputs)
+    ]
+    takes_half = any(_STRINGS[half] in texts for texts in schema.type_constraints.values())
+    return Needs(not takes_half and any(fixed), floats | frozenset(fixed[0]), frozenset(fixed[1]))
+
+
+def _is_fixed(text: str, constraints: Mapping[str, Collection[str]], half: int) -> bool:
+    allowed = constraints.get(text, (text,))
+    return _FIXED in allowed and _STRINGS[half] not in allowed
 
 
 def output_type(node: NodeProto, place: int, opset: int, inputs: Mapping[int, int]) -> int:

@@ -39,7 +39,7 @@ _LAST_OPSET = 28
 _FIRST_OPSET = 7  # before, operators broadcast by an attribute
 _INITIALIZERS_ALONE = 9  # opset from which on ONNX's converter finds initializers that are no inputs
 _IR_WITH_INITIALIZERS_ALONE = 4
-_CHANNELS_FROM = 13  # opset in which QuantizeLinear and DequantizeLinear have an axis
+FIRST_OPSET_OF_CHANNELS = 13  # opset in which QuantizeLinear and DequantizeLinear have an axis
 _ASIDE = "ort.quantization.aside"  # a domain for the time that ONNX's converter is not to look at nodes
 _ALIGNMENT = 64  # bytes; a mapped tensor may then be read by any vector unit
 _PIECE = 2**24  # bytes that are copied at once from file to file
@@ -274,7 +274,7 @@ def with_opset_for(
         raise InvalidQuantization(
             f"opset {opset} is too new: models of opsets {_FIRST_OPSET} to {_LAST_OPSET} are quantized"
         )
-    target = max(needed_opset(opset, types, has_blocks), _CHANNELS_FROM if has_channels else 0)
+    target = max(needed_opset(opset, types, has_blocks), FIRST_OPSET_OF_CHANNELS if has_channels else 0)
     if target == opset:
         return model
     log.warning(

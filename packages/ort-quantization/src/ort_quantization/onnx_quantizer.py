@@ -17,7 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from ort_core.model_graphs import graphs_of, reads_in_order, reads_of
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_files import INFERRED, mark, read_tensor, with_shapes
+from ort_quantization.model_files import FIRST_OPSET_OF_CHANNELS, INFERRED, mark, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
@@ -177,9 +177,14 @@ class ONNXQuantizer(BaseQuantizer):
         self.add(node)
 
     def dequantize(self, name: str) -> None:
-        """Give a value in reals, if nothing has given it yet and it has a quantized form in this graph."""
+        """Give a value in reals, if nothing has given it yet and it has a quantized form in this graph.
+
+        A weight with a scale for each channel stays beside its integers where DequantizeLinear has no axis yet.
+        """
         value = self.quantized_value_map.get(name)
         if value is None or name in self.generated_value_names:
+            return
+        if value.axis is not None and self.opset_version < FIRST_OPSET_OF_CHANNELS:
             return
         node = helper.make_node("DequantizeLinear", value.inputs, [name], f"{name}_DequantizeLinear")
         if value.axis is not None:
