@@ -241,6 +241,18 @@ def test_the_correction_is_the_mean_of_the_weights_error(tmp_path):
     np.testing.assert_allclose(added["Gemm_0"], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_products_whose_bias_was_added_behind_them_are_quantized_as_without(tmp_path):
+    onnx.save(shifted_network("MatMul"), tmp_path / "float.onnx")
+    counts = []
+    for has_step in (False, True):
+        quantize_static(
+            tmp_path / "float.onnx", tmp_path / "small.onnx", SampleReader(samples_of(2, (4, 8))),
+            QuantFormat.QOperator, activation_type=QuantType.QUInt8, extra_options={"BiasCorrection": has_step},
+        )  # fmt: skip
+        counts.append([node.op_type for node in onnx.load(tmp_path / "small.onnx").graph.node].count("QLinearMatMul"))
+    assert counts == [1, 1]
+
+
 def test_biases_that_others_read_are_left_alone(tmp_path):
     b = Builder()
     bias = b.weight("b", 8)

@@ -20,6 +20,7 @@ from ort_core.model_graphs import graphs_of
 from ort_quantization.activation_capture import Providers, Samples, captured
 from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.dequantized_weights import dequantized_weights
+from ort_quantization.tensor_ranges import TensorsData
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,23 @@ def bias_corrected(
         _add_to_bias(found, site.node, means[result])
     log.info("the biases of %d layers were corrected", len(sites))
     return found, {site.node.name or result: means[result] for site, result in zip(sites, results, strict=True)}
+
+
+def ranges_of_products(ranges: TensorsData, before: ModelProto, corrected: ModelProto) -> TensorsData:
+    """Return ranges that hold products behind which a bias was added, too: what is added to them is small.
+
+    Args:
+        ranges: of the values of a model.
+        before: that model.
+        corrected: what ``bias_corrected`` made of it.
+    """
+    known = {name for node in before.graph.node for name in node.output}
+    found = dict(ranges.data)
+    made = {name for node in corrected.graph.node for name in node.output}
+    for node in corrected.graph.node:
+        if node.op_type == "Add" and node.input[0] in made - known and node.output[0] in found:
+            found[node.input[0]] = found[node.output[0]]
+    return TensorsData(ranges.calibration_method, found)
 
 
 def _sites(model: ModelProto, folder: str, small: ModelProto, small_folder: str) -> list[_Site]:
@@ -143,6 +161,9 @@ def _add_behind(model: ModelProto, node: NodeProto, tensors: Mapping[str, Tensor
             return
     inner, name = _new_name(model, f"{result}_product"), _new_name(model, f"{result}_bias")
     model.graph.initializer.append(numpy_helper.from_array(added, name))
+    for known in [each for each in (*model.graph.value_info, *model.graph.output) if each.name == result][:1]:
+        model.graph.value_info.add().CopyFrom(known)
+        model.graph.value_info[-1].name = inner
     node.output[0] = inner
     place = next(at for at, each in enumerate(model.graph.node) if each is node or each == node)
     model.graph.node.insert(place + 1, helper.make_node("Add", [inner, name], [result], name))

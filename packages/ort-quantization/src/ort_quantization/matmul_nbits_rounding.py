@@ -174,9 +174,12 @@ def _least_squares(values: Array, weights: Array, numbers: Array, sums: tuple[Ar
 def half_quadratic(weight: Array, bits: int, block_size: int) -> Numbers:
     """Return numbers with real zero points, moved from the range's own towards an error with few large values.
 
+    Those of 8 bits are whole numbers, which is what engines take, and 256 numbers leave little to gain by others.
     The range's own stays where nothing that the iteration visits loses less: weights that lie on such a grid already
     keep their values.
     """
+    if bits == 8:
+        return round_to_nearest(weight, bits, block_size, is_symmetric=False)
     top = (1 << bits) - 1
 
     def method(blocks: Array) -> tuple[Array, Array, Array | None]:

@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto
 
 from ort_quantization.activation_capture import Samples
 from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
-from ort_quantization.bias_correction import bias_corrected
+from ort_quantization.bias_correction import bias_corrected, ranges_of_products
 from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
 from ort_quantization.calibrater_base import Providers
 from ort_quantization.equalize import equalized
@@ -153,20 +153,18 @@ def quantize_static(
             )
         if cache is not None:
             save_tensors_data(ranges, cache, smooth_quant=is_smooth)
-    common = (
-        weight_type, activation_type, ranges, nodes_to_quantize, nodes_to_exclude, chosen, options,
-    )  # fmt: skip
+    choices = (nodes_to_quantize, nodes_to_exclude, chosen, options)
 
-    def quantized(given: ModelProto) -> ONNXModel:
-        held = ONNXModel(given, folder)
+    def quantized(given: ModelProto, found: TensorsData) -> ONNXModel:
+        held, common = ONNXModel(given, folder), (weight_type, activation_type, found, *choices)
         if quant_format is not QuantFormat.QOperator:
             return _quantized(QDQQuantizer(held, per_channel, reduce_range, *common), before, chosen)
         operators = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
         return _quantized(operators, before, chosen)
 
     if correction.is_asked_for:
-        model = correction.corrected(model, folder, quantized, calibration_providers)
-    quantized(model).save_model_to_file(model_output, use_external_data_format)
+        model, ranges = correction.corrected(model, folder, ranges, quantized, calibration_providers)
+    quantized(model, ranges).save_model_to_file(model_output, use_external_data_format)
 
 
 def _quantized(quantizer: ONNXQuantizer | QDQQuantizer, before: Counter[str], chosen: list[str]) -> ONNXModel:
@@ -199,15 +197,16 @@ class _Correction:
         self.reader = KeptReader(self._samples)
 
     def corrected(
-        self, model: ModelProto, folder: str, quantized: Callable[[ModelProto], ONNXModel], providers: Providers | None
-    ) -> ModelProto:
-        """Return the float model whose biases make up for the weights that it is quantized to."""
+        self, model: ModelProto, folder: str, ranges: TensorsData,
+        quantized: Callable[[ModelProto, TensorsData], ONNXModel], providers: Providers | None,
+    ) -> tuple[ModelProto, TensorsData]:  # fmt: skip
+        """Return the float model whose biases make up for the weights that it is quantized to, and its ranges."""
         copied = ModelProto()
         copied.CopyFrom(model)
-        small = quantized(copied)
+        small = quantized(copied, ranges)
         with self._samples:
             found, _ = bias_corrected(model, folder, small.model, folder, KeptReader(self._samples), providers)
-        return found
+        return found, ranges_of_products(ranges, model, found)
 
 
 def _has_axes(overrides: TensorQuantOverridesHelper) -> bool:

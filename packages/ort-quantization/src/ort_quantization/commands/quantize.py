@@ -21,6 +21,7 @@ _HOW = "How"
 _CALIBRATION = "Calibration"
 _REPORT = "Report"
 _TARGET = "To a target"
+_WEIGHTS = "Weights alone"
 _COMPARED = 16  # samples by which results and layers are compared
 
 
@@ -111,6 +112,26 @@ def quantize(
             metavar="FILE", rich_help_panel=_CALIBRATION, help="Keep the state here; go on from it after a break."
         ),
     ] = None,
+    weight_only: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BITS",
+            rich_help_panel=_WEIGHTS,
+            help="Weights of products get 2, 4 or 8 bits in blocks; activations stay as they are. For language models.",
+        ),
+    ] = None,
+    weight_method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_WEIGHTS,
+            help="hqq, default, rtn or k_quant; gptq and awq need --data.",
+        ),
+    ] = "hqq",
+    block_size: Annotated[int, typer.Option(rich_help_panel=_WEIGHTS, help="Rows that share a scale.")] = 32,
+    last_bits: Annotated[
+        int, typer.Option(rich_help_panel=_WEIGHTS, help="Of products that no other product follows.")
+    ] = 8,
     to_target: Annotated[
         float | None,
         typer.Option(
@@ -142,7 +163,7 @@ def quantize(
     from ort_quantization.commands.showing import show
     from ort_quantization.quantize import quantize as by_config
     from ort_quantization.reports import report_of
-    from ort_quantization.sample_files import read_samples
+    from ort_quantization.sample_files import SampleReader, read_samples
 
     target = model.with_name(f"{model.stem}.quantized.onnx") if output is None else output
     if target.resolve() == model.resolve():
@@ -160,6 +181,22 @@ def quantize(
             method=method.value, page=report, as_json=json,
         )  # fmt: skip
         return
+    if weight_only is not None:
+        from ort_quantization.quantize_weights import quantize_weights
+
+        quantize_weights(
+            model, target, weight_only, method=weight_method, block_size=block_size, last_bits=last_bits,
+            calibration_data_reader=SampleReader(samples) if samples else None, nodes_to_exclude=exclude or (),
+            use_external_data_format=external_data, providers=provider,
+        )  # fmt: skip
+        compared = _layers(model, model, target, samples[:_COMPARED], report) if layers or report is not None else None
+        show(report_of(model, target, samples, provider), compared if layers else None, as_json=json)
+        return
+    if not samples and weights not in (TypeName.INT8, TypeName.UINT8):
+        raise typer.BadParameter(
+            f"without --data weights get 8 bits; for {weights.value} give samples, or --weight-only BITS",
+            param_hint="--weights",
+        )
     common = {
         "op_types_to_quantize": op_type, "nodes_to_quantize": only, "nodes_to_exclude": exclude,
         "per_channel": per_channel, "reduce_range": reduce_range, "use_external_data_format": external_data,
