@@ -79,7 +79,7 @@ def test_a_node_in_the_middle_that_is_refused_splits_the_claim(view):
         (
             "QuantizeLinear",
             "g (float[2,3] x, float[n] s) => (uint8[2,3] y) { y = QuantizeLinear<axis=0, output_dtype=2>(x, s) }",
-            "whose number is known",
+            "computed scales",
         ),
     ],
 )

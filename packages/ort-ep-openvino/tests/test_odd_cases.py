@@ -29,6 +29,8 @@ TRANSPOSED = [floats(1, 2, 3, 3), floats(2, 2, 1, 3)]
 THETA = floats(1, 2, 3)
 BATCHES = [floats(2, 5, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), None, floats(2, 1, 2), floats(2, 1, 2)]
 CAUSAL = [floats(2, 3, 5), floats(3, 1, 4)]
+QUANTIZED = [GENERATOR.integers(0, 255, (1, 3, 2, 2)).astype(np.uint8), *[np.array(0.1, np.float32), BYTES[0]] * 3]
+NAN_LEFT, NAN_RIGHT = (np.array(values, np.float32) for values in ([np.nan, 1, 2, 3], [1, np.nan, 3, 2]))
 WRONG = {
     "a shift that loses bits": ("BitShift", 21, [BYTES, BYTES], {"direction": "LEFT"}, "saturates"),
     "a softmax of several axes": ("Softmax", 11, [X], {"axis": 1}, "several axes"),
@@ -49,12 +51,38 @@ WRONG = {
     "a grid of one row": ("AffineGrid", 20, [THETA, np.array([1, 1, 1, 3])], {"align_corners": 1}, "align_corners"),
     "an activation that is none of them": ("CausalConvWithState", 27, CAUSAL, {"activation": "relu"}, "activation"),
     "a peephole": ("LSTM", 14, [floats(2, 1, 3), *RECURRENT, *[None] * 4, floats(1, 6)], {"hidden_size": 2}, "input 7"),
+    "padding around nothing": ("Pad", 21, [X[:0, 0], np.array([1, 1, 1, 1])], {}, "holds no element"),
+    "nothing of a row": ("TopK", 21, [X, np.array([0])], {}, "holds no element"),
+    "how much of a row is not said": ("TopK", 21, [X, np.array([2])], {}, "nothing says how many", (1,)),
+    "a grid of unsaid sizes": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {}, "no constant", (1,)),
+    "columns that fill no block": ("Col2Im", 18, [floats(1, 5, 4), np.array([3, 3]), np.array([2, 2])], {}, "multiple"),
+    "directions of different activations": (
+        "RNN", 14, [floats(2, 1, 3), floats(2, 2, 3), floats(2, 2, 2)],
+        {"hidden_size": 2, "direction": "bidirectional", "activations": ["Relu", "Tanh"]}, "different activations",
+    ),
+    "a quantized convolution of groups": (
+        "QLinearConv", 21, [*QUANTIZED[:3], BYTES.reshape(3, 1, 1, 1), *QUANTIZED[3:]], {"group": 3}, "grouped"
+    ),
+    "a computed scale of an old opset": (
+        "QuantizeLinear", 10, [X, np.array(2, np.float32), np.array(1, np.uint8)], {}, "opset 11"
+    ),
     "a scalar that stays one": ("Expand", 21, [np.array(2, np.float32), np.array([], np.int64)], {}, "scalar"),
 }  # fmt: skip
 """Operator, opset, inputs, attributes and a word of the reason, by what OpenVINO takes otherwise."""
 RIGHT = {
     "causality behind a past, in parts": (
         "Attention", 24, [QKV[0][:, :, :2], *QKV[:2], None, *QKV[:2]], {"is_causal": 1}
+    ),
+    "a NaN on either side of a maximum": ("Max", 13, [NAN_LEFT, NAN_RIGHT], {}),
+    "a NaN on either side of a minimum": ("Min", 13, [NAN_LEFT.astype(np.float16), NAN_RIGHT.astype(np.float16)], {}),
+    "the largest of three": ("Max", 13, [X, X[::-1].copy(), X * 2], {}),
+    "ties around an odd zero point": (
+        "QuantizeLinear", 19, [np.arange(-4.5, 5, dtype=np.float32), np.array(1, np.float32), np.array(3, np.int8)], {}
+    ),
+    "the largest of a row": ("TopK", 21, [X, np.array([2])], {}),
+    "directions of equal activations": (
+        "RNN", 14, [floats(2, 1, 3), floats(2, 2, 3), floats(2, 2, 2)],
+        {"hidden_size": 2, "direction": "bidirectional", "activations": ["Relu", "Relu"]},
     ),
     "a shift to the right": ("BitShift", 21, [BYTES, BYTES % 8], {"direction": "RIGHT"}),
     "a softmax of the last axis": ("Softmax", 11, [X], {"axis": 2}),
@@ -87,16 +115,18 @@ RIGHT = {
     "a gate": ("SwiGLU", 28, [X, X[::-1].copy()], {"alpha": 0.5}),
     "a grid of two rows": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {"align_corners": 1}),
 }  # fmt: skip
-OUTPUTS = {"CausalConvWithState": 2, "GRU": 2, "LSTM": 3, "RNN": 2}
+OUTPUTS = {"CausalConvWithState": 2, "GRU": 2, "LSTM": 3, "RNN": 2, "TopK": 2}
 """How many outputs an operator has that has more than one."""
 
 
-def model_of(op_type: str, opset: int, inputs: list, attributes: dict) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Return a model of one node with all outputs that it has, its integers constants, and what it is fed."""
+def model_of(
+    op_type: str, opset: int, inputs: list, attributes: dict, fed: tuple[int, ...] = ()
+) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Return a model of one node with all outputs that it has, its integers constants but those fed, and its feeds."""
     outputs = [f"y{place}" for place in range(OUTPUTS.get(op_type, 1))]
     named = {f"i{place}": array for place, array in enumerate(inputs) if array is not None}
     names = [f"i{place}" if array is not None else "" for place, array in enumerate(inputs)]
-    feeds = {name: array for name, array in named.items() if array.dtype != np.int64}
+    feeds = {name: array for name, array in named.items() if array.dtype != np.int64 or int(name[1:]) in fed}
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
     graph = helper.make_graph(
         [helper.make_node(op_type, names, outputs, **attributes)],
@@ -119,8 +149,8 @@ def session_on(model: bytes, *providers: str) -> ort.InferenceSession:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_openvino_computes_otherwise_is_refused(name: str) -> None:
-    op_type, opset, inputs, attributes, why = WRONG[name]
-    model, _ = model_of(op_type, opset, inputs, attributes)
+    op_type, opset, inputs, attributes, why, *fed = WRONG[name]
+    model, _ = model_of(op_type, opset, inputs, attributes, *fed)
     report = session_on(model, NAME, "ReferenceExecutionProvider").explain()
     assert not report.on(NAME)
     reasons = [each.reason for node in report.nodes for each in node.refusals if each.provider == NAME]
@@ -139,6 +169,12 @@ def test_what_lies_beside_it_is_claimed_and_right(name: str) -> None:
 
 
 OPEN = {
+    "a padded row that may be empty": (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n,3] x) => (float[m,k] y) <int64[4] p = {1, 0, 1, 0}> '
+        "{ y = Pad(x, p) }",
+        {},
+        [{"x": floats(n, 3)} for n in (2, 0, 1)],
+    ),
     "a causal convolution": (
         '<ir_version: 13, opset_import: ["" : 27]> g (float[b,3,n] x, float[3,1,4] w, float[b,3,3] p) => '
         '(float[b,3,n] y, float[b,3,3] s) { y, s = CausalConvWithState<activation="silu">(x, w, , p) }',

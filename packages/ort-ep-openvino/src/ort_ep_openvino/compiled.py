@@ -24,7 +24,7 @@ from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
 from ort_ep_openvino.lowering.ports import Ports
-from ort_ep_openvino.narrowing import has_large_size, narrowings_of
+from ort_ep_openvino.narrowing import has_odd_size, narrowings_of
 from ort_ep_openvino.output_shapes import OutputShapes
 from ort_ep_openvino.requests import RequestPoolState
 
@@ -88,11 +88,9 @@ class OpenVinoPartition(CompiledPartition):
             elif not narrow.holds(arrays[narrow.index]):
                 self._elsewhere.run(_beyond(narrow.name), inputs, outputs, run_state)
                 return
-        large = next(
-            (v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_large_size([a.shape])), None
-        )
-        if large is not None:
-            self._elsewhere.run(_beyond(large), inputs, outputs, run_state)
+        odd = next((v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_odd_size([a.shape])), None)
+        if odd is not None:
+            self._elsewhere.run(_beyond(odd), inputs, outputs, run_state)
             return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.plugin import DirectFunction
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.narrowing import has_large_size
+from ort_ep_openvino.narrowing import has_odd_size
 from ort_ep_openvino.staging import Port, StagedPoolState
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class OpenVinoDirectCallsState:
         """Take note of the shapes of feeds that an ordinary run took."""
         arrays = [feeds.get(name) for name in self._names]
         shapes = tuple(array.shape for array in arrays if isinstance(array, np.ndarray))
-        if len(shapes) != len(arrays) or shapes in self._known or has_large_size(shapes):
+        if len(shapes) != len(arrays) or shapes in self._known or has_odd_size(shapes):
             return
         outputs = tuple(shape for shape in self._shapes.evaluate(shapes) if shape is not None)
         inputs = zip(shapes, self._input_dtypes, strict=True)

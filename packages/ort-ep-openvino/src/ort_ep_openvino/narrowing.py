@@ -56,9 +56,9 @@ def narrowings_of(graph: Graph, places: Sequence[int]) -> tuple[Narrowing, ...]:
     return tuple(narrowing for narrowing in found if narrowing is not None)
 
 
-def has_large_size(shapes: Sequence[tuple[int, ...] | None]) -> bool:
-    """Return whether a size is larger than claims count on."""
-    return any(size > HIGHEST_SMALL for shape in shapes if shape is not None for size in shape)
+def has_odd_size(shapes: Sequence[tuple[int, ...] | None]) -> bool:
+    """Return whether a size is larger than claims count on, or 0: some of OpenVINO's operators then end the process."""
+    return any(not 0 < size <= HIGHEST_SMALL for shape in shapes if shape is not None for size in shape)
 
 
 def _narrowing_of(value: Value, index: int) -> Narrowing | None:

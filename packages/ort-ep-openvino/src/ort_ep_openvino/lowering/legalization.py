@@ -86,6 +86,23 @@ def _extreme(graph: Graph, node: Node) -> None:
     _replace(graph, node, Node("Where", [add("Greater", [found, zero]), extreme, limit], 1, name=node.name))
 
 
+def _larger_or_smaller(graph: Graph, node: Node) -> None:
+    """Max(a, b) -> Where(a is NaN, or greater than a b that is none, a, b), and Min alike: the device loses NaNs."""
+    if _dtype(node.output) not in (DataType.FLOAT, DataType.FLOAT16) or len(node.inputs) < 2:
+        return
+
+    def add(op_type: str, inputs: Sequence[Value | None]) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1)).output
+
+    found, *others = node.inputs
+    for other in others:
+        better = add("Greater" if node.op_type == "Max" else "Less", [found, other])
+        is_number = add("Not", [add("IsNaN", [other])])
+        wins = add("Or", [add("IsNaN", [found]), add("And", [better, is_number])])
+        found = add("Where", [wins, found, other])
+    _replace(graph, node, Node("Identity", [found], 1, name=node.name))
+
+
 def _widened(graph: Graph, node: Node) -> None:
     """Arithmetic of 8 and 16 bits -> in int32, then cut to the bits of the type.
 
@@ -117,6 +134,31 @@ def _dropout(graph: Graph, node: Node) -> None:
         ones = graph.insert_before(node, Node("ConstantOfShape", [shape], 1, fill))
         ones.adopt_outputs([node.detach_output(1)])
     _replace(graph, node, Node("Identity", [node.input(0)], 1, name=node.name))
+
+
+def _quantized(graph: Graph, node: Node) -> None:
+    """QuantizeLinear(x, scale, zero point) -> a quotient, rounded, moved, cut; where one of both is no constant.
+
+    The device multiplies by the reciprocal of such a scale, and rounds behind the zero point: ties go to the wrong side
+    where it is odd. Constants stay: what quantized products are recognized by is worth a tie.
+    """
+    x, scale, point = node.input(0), node.input(1), node.input(2)
+    source, dtype = _dtype(x), _dtype(node.output)
+    assert source is not None, "claims hold typed tensors"
+    assert dtype is not None, "claims hold typed tensors"
+    if all(value is None or graph.fixed_constant(value) is not None for value in (scale, point)):
+        return
+
+    def add(op_type: str, inputs: Sequence[Value | None], given: object = ()) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1, given)).output  # type: ignore[arg-type]  # Node checks
+
+    float32 = {"to": int(DataType.FLOAT)}
+    limits = np.iinfo(dtype.numpy)
+    ends = [graph.new_constant(np.array(limit, np.float32), "limit") for limit in (limits.min, limits.max)]
+    found = add("Round", [add("Div", [add("Cast", [value], float32) for value in (x, scale)])])
+    if point is not None:
+        found = add("Add", [found, add("Cast", [point], float32)])
+    _replace(graph, node, Node("Cast", [add("Clip", [found, *ends])], 1, {"to": int(dtype)}, name=node.name))
 
 
 def _power(graph: Graph, node: Node) -> None:
@@ -157,10 +199,12 @@ def _boolean(node: Node) -> TensorType:
 _REWRITES: Mapping[str, Rewrite] = {
     **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _widened),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), steps_first),
+    **dict.fromkeys(("Max", "Min"), _larger_or_smaller),
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
     "Dropout": _dropout,
     "Pow": _power,
+    "QuantizeLinear": _quantized,
     "Cast": _cast,
     "CastLike": _cast_like,
     "NonMaxSuppression": _non_max_suppression,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ort_core.plugin import GraphView
 from ort_core.plugin.claims import dtype_of, held_constant, is_static
 from ort_core.plugin.ir import DataType, Node
@@ -62,7 +64,23 @@ def _reduced_floats(view: GraphView, node: Node) -> str | None:
 
 
 def _known_k(view: GraphView, node: Node) -> str | None:
-    return None if node.int_attribute("sorted", 1) else "OpenVINO's unsorted TopK is sorted by index"
+    if not node.int_attribute("sorted", 1):
+        return "OpenVINO's unsorted TopK is sorted by index"
+    k = node.input(1)
+    if k is not None and held_constant(view, k) is None:
+        return "OpenVINO's TopK ends the process where it keeps nothing, and nothing says how many this one keeps"
+    return None
+
+
+def _whole_blocks(view: GraphView, node: Node) -> str | None:
+    image, block = (held_constant(view, node.input(index)) for index in (1, 2))
+    data = node.input(0)
+    if image is None or block is None or data is None or not is_static(data) or data.shape is None:
+        return "OpenVINO's Col2Im ends the process where sizes do not fit, and nothing says that these do"
+    channels, size = data.shape[-2], int(np.prod(block.array()))
+    if not isinstance(channels, int) or size < 1 or channels % size:
+        return f"{channels} rows are no multiple of blocks of {size} elements"
+    return None
 
 
 MOVEMENT: Mapping[str, Rule] = {
@@ -90,7 +108,7 @@ MOVEMENT: Mapping[str, Rule] = {
     "ReverseSequence": Rule(MOVED, ports={1: INDICES}),
     "Trilu": Rule(MOVED, ports={1: INDICES}),
     "CenterCropPad": Rule(MOVED, ports={1: INDICES}),
-    "Col2Im": Rule(FLOATS, ports={1: INDICES, 2: INDICES}),
+    "Col2Im": Rule(FLOATS, ports={1: INDICES, 2: INDICES}, conditions=(_whole_blocks,)),
     "Shape": Rule(MOVED, results={0: INT64}),
     "Size": Rule(MOVED, results={0: INT64}),
     "ConstantOfShape": Rule(MOVED, ports={0: INT64}),

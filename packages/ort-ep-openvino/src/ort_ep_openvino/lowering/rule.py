@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ort_core.plugin import GraphView, claims
-from ort_core.plugin.claims import arity_refusal, first_refusal, types_refusal
+from ort_core.plugin.claims import arity_refusal, first_refusal, held_constant, types_refusal
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 
 Condition = claims.Condition[GraphView]
@@ -62,8 +62,21 @@ class Rule:
             arity_refusal(view, node, oldest=self.oldest)
             or types_refusal(node.inputs, self.types, self.ports, value_refusal)
             or types_refusal(node.outputs, self.types, self.results, value_refusal)
+            or _empty_refusal(view, node)
             or first_refusal(self.conditions, view, node)
         )
+
+
+def _empty_refusal(view: GraphView, node: Node) -> str | None:
+    """Return which tensor is known to hold no element, or ``None``; constants behind the first input may be empty."""
+    first = node.input(0) if node.inputs else None
+    read = (v for v in node.present_inputs() if v is first or held_constant(view, v) is None)
+    empty = next(
+        (v for v in (*read, *node.outputs[:1]) if v is not None and v.shape is not None and 0 in v.shape), None
+    )
+    if empty is None:
+        return None
+    return f"{empty.name!r} holds no element; some of OpenVINO's operators then end the process, or give other shapes"
 
 
 def value_refusal(value: Value, allowed: Set[DataType]) -> str | None:

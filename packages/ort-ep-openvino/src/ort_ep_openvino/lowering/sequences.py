@@ -49,13 +49,28 @@ def _lengths_of_known_steps(view: GraphView, node: Node) -> str | None:
     return f"OpenVINO gives other states of a {node.op_type} with lengths of sequences where a size is open"
 
 
+def _same_activations(view: GraphView, node: Node) -> str | None:
+    """Refuse two directions of different activations: OpenVINO computes both with those of the first."""
+    if node.string_attribute("direction", "forward") != "bidirectional":
+        return None
+    for name in ("activations", "activation_alpha", "activation_beta"):
+        found = node.attribute(name)
+        given = tuple(str(each).lower() for each in found) if isinstance(found, tuple) else ()
+        if given[: len(given) // 2] != given[len(given) // 2 :]:
+            return f"the directions of a {node.op_type} have different activations; OpenVINO takes those of the first"
+    return None
+
+
 _FOUR_GATES = without_attributes(input_forget=0)
 
 SEQUENCES: Mapping[str, Rule] = {
-    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_lengths_of_known_steps,), oldest=7),
-    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_lengths_of_known_steps,), oldest=7),
+    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_lengths_of_known_steps, _same_activations), oldest=7),
+    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_lengths_of_known_steps, _same_activations), oldest=7),
     "LSTM": Rule(
-        FLOATS, ports={4: INDICES}, conditions=(_FOUR_GATES, without_inputs(7), _lengths_of_known_steps), oldest=7
+        FLOATS,
+        ports={4: INDICES},
+        conditions=(_FOUR_GATES, without_inputs(7), _lengths_of_known_steps, _same_activations),
+        oldest=7,
     ),
     "Attention": Rule(FLOATS, ports={3: FLOATS | BOOL, 6: INDICES}, conditions=(_plain_attention,)),
     "RotaryEmbedding": Rule(FLOATS, ports={3: INDICES}),

@@ -9,7 +9,7 @@ from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import TransposedAxis, known_sizes, node_transposed, node_windows
 from ort_ep_openvino.lowering.compositions import causal_refusal
-from ort_ep_openvino.lowering.conditions import without_attributes
+from ort_ep_openvino.lowering.conditions import constant_inputs, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
 
 INT64 = frozenset({DataType.INT64})
@@ -95,7 +95,7 @@ WINDOWS: Mapping[str, Rule] = {
     "Resize": Rule(FLOATS, ports={3: INDICES}, conditions=(_resize_is_right,), oldest=11),
     "Upsample": Rule(FLOATS, oldest=9),
     "GridSample": Rule(FLOATS),
-    "AffineGrid": Rule(FLOATS, ports={1: INDICES}, conditions=(_has_two_corners,)),
+    "AffineGrid": Rule(FLOATS, ports={1: INDICES}, conditions=(constant_inputs(1), _has_two_corners)),
     "RoiAlign": Rule(FLOATS, ports={2: INDICES}, conditions=(without_attributes(mode="avg"),)),
     "NonMaxSuppression": Rule(FLOATS, ports={2: INT64}, results={0: INT64}, oldest=10),
     "HannWindow": Rule(FLOATS, ports={0: INDICES}),
