@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ort_serve.platform_sockets import grpc_path, http_path
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.server import Server
 from ort_serve.server_settings import ServerSettings
@@ -113,6 +114,9 @@ def _tell(server: Server) -> None:
     console.print(table)
     scheme = "http" if server.settings.tls is None else "https"
     host = f"[{server.settings.host}]" if ":" in server.settings.host else server.settings.host
+    for name, path in (("HTTP", http_path(server.settings)), ("gRPC", grpc_path(server.settings))):
+        if path is not None:
+            console.print(f"{name} at unix:{path}", highlight=False, markup=False, soft_wrap=True)
     if server.http_port is not None:
         console.print(
             f"HTTP at {scheme}://{host}:{server.http_port}  (a page at /, metrics at /metrics)",

@@ -21,6 +21,7 @@ import grpc.aio
 import uvicorn
 
 from ort_serve.certificates import Certificates
+from ort_serve.platform_sockets import clear_place, grpc_path, http_path, unix_listener
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.app import build_app
 from ort_serve.rest.connections import connections_within
@@ -50,7 +51,7 @@ class Server:
         OSError: a certificate or its key cannot be used.
 
     Attributes:
-        http_port: where HTTP listens once it has started; None without.
+        http_port: where HTTP listens once it has started; None without, and for sockets.
         grpc_port: likewise.
     """
 
@@ -65,6 +66,7 @@ class Server:
         self._grpc: grpc.aio.Server | None = None
         self._certificates = None if self.settings.tls is None else Certificates(self.settings.tls)
         self._tasks: list[asyncio.Task[None]] = []
+        self._paths: list[Path] = []  # of sockets that are this server's
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -82,7 +84,7 @@ class Server:
             InvalidRequest: there is no such file or folder.
             OSError: a port is taken, or a certificate cannot be read.
         """
-        listener = None if self.settings.http_port is None else _listening(self.settings)
+        listener = self._listener()
         try:
             await self.repository.load_all()
             if self.settings.grpc_port is not None:
@@ -117,6 +119,8 @@ class Server:
         if ending and (await asyncio.wait(ending, timeout=_GRACE_S))[1]:
             self.repository.terminate()
             await asyncio.wait(ending)
+        for path in self._paths:
+            path.unlink(missing_ok=True)
         await self.repository.close(_ANSWER_S)
 
     async def wait(self) -> None:
@@ -143,22 +147,38 @@ class Server:
         )
         self._http = _Uvicorn(config)
         self._tasks.insert(0, asyncio.create_task(self._http.serve([listener])))
-        self.http_port = listener.getsockname()[1]
+        self.http_port = None if http_path(self.settings) else listener.getsockname()[1]
         while not self._http.started and not self._tasks[0].done():
             await asyncio.sleep(0.001)
         if self._certificates is not None and config.ssl is not None:
             self._certificates.follow(config.ssl)
 
+    def _listener(self) -> socket.socket | None:
+        path = http_path(self.settings)
+        if path is None:
+            return None if self.settings.http_port is None else _listening(self.settings)
+        listener = unix_listener(path)
+        self._paths.append(path)
+        return listener
+
     async def _start_grpc(self, port: int) -> None:
         server = build_grpc_server(self.state)
         address = f"[{self.settings.host}]:{port}" if ":" in self.settings.host else f"{self.settings.host}:{port}"
+        path = grpc_path(self.settings)
+        if path is not None:
+            clear_place(path)
+            address = f"unix:{path}"
         try:
             if self._certificates is None:
-                self.grpc_port = server.add_insecure_port(address)
+                bound = server.add_insecure_port(address)
             else:
-                self.grpc_port = server.add_secure_port(address, self._certificates.grpc_credentials())
+                bound = server.add_secure_port(address, self._certificates.grpc_credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen at {address} for gRPC: {error}") from error
+        if path is None:
+            self.grpc_port = bound
+        else:
+            self._paths.append(path)
         await server.start()
         self._grpc = server
 

@@ -50,6 +50,7 @@ class ServerSettings:
         host: address to listen at.
         http_port: 0 for a free one, None for no HTTP.
         grpc_port: likewise.
+        sockets: a folder in which ``http.sock`` and ``grpc.sock`` are made, instead of ports.
         token: what requests must bear in ``Authorization: Bearer …``; None: nothing.
         tls: None for plain text.
         allows_loading: requests may load and unload models.
@@ -66,6 +67,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     http_port: int | None = 8000
     grpc_port: int | None = 8001
+    sockets: Path | None = None
     token: str | None = None
     tls: Tls | None = None
     allows_loading: bool = False

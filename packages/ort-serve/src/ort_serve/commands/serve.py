@@ -33,6 +33,16 @@ def serve(
     grpc_port: Annotated[
         int, typer.Option(rich_help_panel=_LISTENING, help="0 for a free one, -1 for no gRPC.")
     ] = 8001,
+    sockets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            rich_help_panel=_LISTENING,
+            help="Listen at FOLDER/http.sock and FOLDER/grpc.sock instead of ports (not on Windows).",
+        ),
+    ] = None,
     workers: Annotated[
         int,
         typer.Option(
@@ -107,6 +117,8 @@ def serve(
             "a request reaches one of the workers alone: --workers goes with --watch, not with --allow-loading or "
             "--shared-memory"
         )
+    if workers > 1 and sockets is not None:
+        raise typer.BadParameter("a socket belongs to one process: --sockets goes without --workers")
     if http_port < 0 and grpc_port < 0:
         raise typer.BadParameter("neither HTTP nor gRPC is left to listen")
     if not models.exists():
@@ -115,6 +127,7 @@ def serve(
         host=host,
         http_port=http_port if http_port >= 0 else None,
         grpc_port=grpc_port if grpc_port >= 0 else None,
+        sockets=sockets,
         token=None if token_file is None else _token(token_file),
         tls=None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key, tls_clients),
         allows_loading=allow_loading,

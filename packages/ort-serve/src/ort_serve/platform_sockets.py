@@ -1,0 +1,57 @@
+"""Sockets of the file system, which POSIX systems have: who may reach a server is a matter of a folder's rights."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import sys
+from pathlib import Path
+
+from ort_serve.server_settings import ServerSettings
+
+_HTTP, _GRPC = "http.sock", "grpc.sock"
+
+
+def http_path(settings: ServerSettings) -> Path | None:
+    """Return where HTTP listens; None for a port, or not at all."""
+    return settings.sockets / _HTTP if settings.sockets is not None and settings.http_port is not None else None
+
+
+def grpc_path(settings: ServerSettings) -> Path | None:
+    """Return where gRPC listens; None for a port, or not at all."""
+    return settings.sockets / _GRPC if settings.sockets is not None and settings.grpc_port is not None else None
+
+
+def unix_listener(path: Path) -> socket.socket:
+    """Return a socket that is bound to a path.
+
+    Raises:
+        OSError: another server listens there, or the path cannot be one's.
+    """
+    clear_place(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot listen at {path}: {error.strerror or error}") from error
+    return listener
+
+
+def clear_place(path: Path) -> None:
+    """Remove the socket that a server left which was killed.
+
+    Raises:
+        OSError: another server listens there, it is no socket, or the system has none.
+    """
+    if sys.platform == "win32":
+        raise OSError("Python has no Unix sockets on Windows: listen at ports")
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise OSError(errno.EEXIST, f"cannot listen at {path}: there is something else of that name")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, contextlib.suppress(ConnectionRefusedError):
+        asking.connect(str(path))
+        raise OSError(errno.EADDRINUSE, f"cannot listen at {path}: another server does")
+    path.unlink(missing_ok=True)
