@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterable
 
 import httpx
 import numpy as np
@@ -210,13 +211,19 @@ def test_a_model_whose_rows_depend_on_each_other_is_not_joined(tmp_path):
 class Machine:
     """A model on a clock of its own, so that no load of the real machine shows."""
 
-    def __init__(self, fixed: float, each_row: float) -> None:
+    def __init__(self, fixed: float, each_row: float, disturbed: Iterable[int] = ()) -> None:
         self.now = 0.0
         self._fixed = fixed
         self._each_row = each_row
+        self._disturbed = dict.fromkeys(disturbed, 51)  # rows, and how many runs of them take twice the time
 
     def run(self, feeds):
-        self.now += self._fixed + self._each_row * len(feeds["x"])
+        rows = len(feeds["x"])
+        seconds = self._fixed + self._each_row * rows
+        if self._disturbed.get(rows, 0):
+            self._disturbed[rows] -= 1
+            seconds *= 2
+        self.now += seconds
         return {"y": feeds["x"] * 2}
 
     def measure(self):
@@ -234,6 +241,16 @@ def test_a_model_that_gains_is_joined_as_long_as_it_does():
     assert Machine(fixed=0.004, each_row=0.00001).measure().max_rows == 64
     assert Machine(fixed=0.004, each_row=0.001).measure().max_rows == 32  # 1.06 beyond
     assert Machine(fixed=0.0, each_row=2.0).measure().max_rows == 1
+
+
+def test_other_programs_do_not_end_the_measurement():
+    assert Machine(fixed=0.0004, each_row=0.000001, disturbed=[4]).measure().max_rows == 64, "timed again"
+    always = Machine(fixed=0.0004, each_row=0.000001, disturbed=[4])
+    always._disturbed[4] = 1000
+    assert always.measure().max_rows == 64, "the next size is tried"
+    nothing = Machine(fixed=0.0, each_row=0.0001).measure()
+    assert nothing.max_rows == 1
+    assert list(nothing.seconds) == [1, 2, 4], "but no more"
 
 
 @pytest.fixture

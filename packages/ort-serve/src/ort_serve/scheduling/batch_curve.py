@@ -1,9 +1,10 @@
 """How much a model gains from batches, measured once before it serves.
 
 Runs of 1, 2, 4, … rows are timed on zeros. The largest batch is the last that still adds a tenth to the rows per
-second; where none does, nothing is joined, and the curve is the reason. Whether joined rows give what they give alone
-is tried on random
-rows: a model that mixes rows, or whose quantization depends on all of them, is not joined by itself.
+second; where none does, nothing is joined, and the curve is the reason. Other programs may be in the way of a run: a
+size that seems to gain nothing is timed again, beside the best before it, and of short runs the next size is tried,
+too. Whether joined rows give what they give alone is tried on random rows: a model that mixes rows, or whose
+quantization depends on all of them, is not joined by itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _TIME_LIMIT_S = 1.5  # for the whole measurement
 _FEWEST, _MOST = 3, 50  # runs of one size: of short ones many, since the least is what counts
 _ENOUGH_S = 0.02
 _SLOW_S = 0.2  # one run of that length is measured once
+_SHORT_S = 0.005  # other programs may make a run of that length twice as long: one size is not enough to go by
 _CLOSE = 1e-3  # of the largest magnitude: sums in another order stay far below, other scales of quantization far above
 
 
@@ -53,14 +55,28 @@ def measure_batches(
     if difference:
         return BatchCurve({}, 1, difference)
     seconds: dict[int, float] = {}
-    best, until, rows = 1, clock() + _TIME_LIMIT_S, 1
-    while rows <= _LARGEST:
-        seconds[rows] = _timed(run, {name: np.repeat(array, rows, axis=0) for name, array in one_row.items()}, clock)
-        if rows > 1 and rows / seconds[rows] < _GAIN * best / seconds[best]:
+
+    def time_again(rows: int) -> None:
+        feeds = {name: np.repeat(array, rows, axis=0) for name, array in one_row.items()}
+        seconds[rows] = min(seconds.get(rows, np.inf), _timed(run, feeds, clock))
+
+    def gains(rows: int) -> bool:
+        doublings = (rows // best).bit_length() - 1
+        return rows / seconds[rows] >= _GAIN**doublings * best / seconds[best]
+
+    time_again(1)
+    best, until, rows, is_last = 1, clock() + _TIME_LIMIT_S, 2, False
+    while rows <= _LARGEST and clock() <= until:
+        time_again(rows)
+        if not gains(rows) and seconds[rows] < _SHORT_S:
+            time_again(best)
+            time_again(rows)
+        if gains(rows):
+            best, is_last = rows, False
+        elif is_last or seconds[rows] >= _SHORT_S:
             break
-        best = rows
-        if clock() > until:
-            break
+        else:
+            is_last = True
         rows *= 2
     told = ", ".join(
         f"{count} {'row' if count == 1 else 'rows'} {taken * 1e3:.3g} ms" for count, taken in seconds.items()
