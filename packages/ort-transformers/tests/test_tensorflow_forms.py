@@ -118,3 +118,16 @@ def test_a_sum_with_an_infinite_number_is_no_choice():
     assert report.counts.get("TensorFlowForms", 0) > 0
     assert report.num_attentions == 0
     assert len(report.unfused_of("attention")) == 1
+
+
+def test_a_sum_that_is_no_attentions_keeps_what_infinities_make():
+    """Zero times infinity is not a number, though it is not chosen."""
+    text = """<ir_version: 8, opset_import: ["": 15]> g (float[3] x, bool[3] c) => (float[3] y) <float n = {2.0}> {
+      kept = Cast<to=1>(c)   not = Not(c)   hidden = Cast<to=1>(not)   a = Mul(kept, x)   b = Mul(hidden, n)
+      y = Add(a, b)
+    }"""
+    fused, _ = fuse_model(parser.parse_model(text))
+    feeds = {"x": np.array([np.inf, -np.inf, 1], np.float32), "c": np.array([False, True, False])}
+    for engine in (ort_core, onnxruntime):
+        session = engine.InferenceSession(fused.SerializeToString(), providers=["CPUExecutionProvider"])
+        np.testing.assert_array_equal(session.run(None, feeds)[0], np.array([np.nan, -np.inf, 2], np.float32))

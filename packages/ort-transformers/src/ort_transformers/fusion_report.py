@@ -86,8 +86,9 @@ _OTHERS = frozenset({"MoE", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Rotary
 def _attentions(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
     """Find softmaxes whose shares weigh values: those of attentions in pieces."""
     readers, makers = model.input_name_to_nodes(), model.output_name_to_node()
+    weights = frozenset(each.name for each in model.model.graph.initializer)
     for node in model.get_nodes_by_op_type("Softmax"):
-        if model.match_first_parent(node, "MatMul", makers)[0] is None and not _comes_from_product(node, makers):
+        if not _comes_from_product(node, makers, weights):
             continue
         product = _product_behind(node, readers)
         if product is not None:
@@ -106,7 +107,8 @@ def _why_unknown(softmax: onnx.NodeProto, product: onnx.NodeProto, readers: Read
     return f"{between.op_type} {between.name!r} reads the softmax, beside its product with values or in front of it"
 
 
-def _comes_from_product(node: onnx.NodeProto, makers: Makers) -> bool:
+def _comes_from_product(node: onnx.NodeProto, makers: Makers, weights: frozenset[str]) -> bool:
+    """Return whether scores are a product of two computed values: one with weights is a projection."""
     waiting = [(name, 0) for name in node.input[:1]]
     while waiting:
         name, depth = waiting.pop()
@@ -114,7 +116,9 @@ def _comes_from_product(node: onnx.NodeProto, makers: Makers) -> bool:
         if maker is None or depth > _DEPTH:
             continue
         if maker.op_type in ("MatMul", "Einsum", "FusedMatMul"):
-            return True
+            if weights.isdisjoint(maker.input):
+                return True
+            continue
         waiting += [(each, depth + 1) for each in maker.input]
     return False
 

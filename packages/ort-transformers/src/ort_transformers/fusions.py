@@ -25,8 +25,10 @@ from ort_core.plugin.passes import (
     RulePass,
     pipeline_for,
 )
+from ort_transformers.einsum_forms import EINSUM_FORMS
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.fusion_report import FusionReport, report_of
+from ort_transformers.score_sizes import SCORE_SIZES
 from ort_transformers.tensorflow_forms import TENSORFLOW_FORMS
 
 MICROSOFT = "com.microsoft"
@@ -47,7 +49,7 @@ _BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("Laye
 
 
 EXPERTS = RulePass("ExpertFusion", [ExpertFusion()], Level.EXTENDED)  # before activations become operators of their own
-_CLEANING = frozenset({"ReshapeElimination", "DeadCodeElimination"})
+_CLEANING = frozenset({"ReshapeElimination", "DeadCodeElimination", "TransposeOptimizer"})
 STANDARD_OPSET = 23
 STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
     *(each for each in EXTENDED_PASSES if each.name == "SimplifiedLayerNormFusion"),
@@ -113,8 +115,8 @@ def basic_passes(options: FusionOptions) -> Sequence[Pass]:
 
 
 def form_passes(basic: Sequence[Pass]) -> Sequence[Pass]:
-    """Return the passes that bring what TensorFlow's converter writes to the form of others, and clean up behind."""
-    return [TENSORFLOW_FORMS, *(each for each in basic if each.name in _CLEANING)]
+    """Return the passes that bring TensorFlow's forms, Einsums and sizes to those of others, and clean up behind."""
+    return [TENSORFLOW_FORMS, EINSUM_FORMS, SCORE_SIZES, *(each for each in basic if each.name in _CLEANING)]
 
 
 def fusion_passes(options: FusionOptions) -> Sequence[Pass]:

@@ -1,10 +1,9 @@
-"""What TensorFlow's converter writes for an Einsum and for a choice, in the form that exporters of PyTorch have.
+"""What TensorFlow's converter writes for an Einsum, in the form that exporters of PyTorch have.
 
     Reshape(Unsqueeze(x))                       ->  Reshape(x)
     Transpose(Unsqueeze(x, axes), perm)         ->  Unsqueeze(Transpose(x, perm without them), axes behind)
     Transpose(Reshape(Transpose(x)))            ->  Reshape(Transpose(x))     where batch and heads are stacked between
     Reshape(x, computed)                        ->  Reshape(x, numbers)       where the shape is known but for one size
-    Cast(c) * x + Cast(Not(c)) * number         ->  Where(c, x, number)
 
 Axes of one element that only stand for letters of an equation come and go around Transposes; without them what remains
 is one Transpose and one Reshape, as fusions know them. All of it moves nothing else than before, and less often.
@@ -19,7 +18,7 @@ import numpy as np
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
-from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, one_of, op, var
+from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, one_of, op, var
 
 _SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 _READS_SHAPE = frozenset({*_SHAPES, "Shape"})
@@ -162,37 +161,8 @@ def _permuted(value: Value, perm: Sequence[int]) -> TensorType | None:
     return TensorType(found.dtype, tuple(found.shape[axis] for axis in perm))
 
 
-class ChoiceOfSum(RewriteRule[Match]):
-    """Make a choice of a sum of which either addend is zero."""
-
-    name = "ChoiceOfSum"
-
-    def build_pattern(self) -> Pattern:
-        """Return a value where a condition holds, plus a number where it does not."""
-        condition = var("condition")
-        number = constant("number", where=lambda each: each.size == 1 and each.dtype.is_float)
-        kept = op("Mul", op("Cast", condition), var("x"))
-        return op("Add", kept, op("Mul", op("Cast", op("Not", condition)), number))
-
-    def check(self, match: Match) -> Match | Rejection:
-        """The number must be finite, as nothing times infinity is none; so must be x, where it is not chosen."""
-        number = float(match.array("number").reshape(-1)[0])
-        if not np.isfinite(number):
-            return Rejection("the number is not finite", match.root)
-        may_widen = len(match.constant("number").shape) > (match["x"].rank or 0)
-        return Rejection("the number may add axes", match.root) if may_widen else match
-
-    def rewrite(self, match: Match, bindings: Match) -> GraphPatch:
-        """Put a Where there."""
-        patch = GraphPatch(match.model, match.root)
-        chosen = [match["condition"], match["x"], match["number"]]
-        patch.replace(match.output, patch.op("Where", chosen, opset=match.opset(), type=match.output.type))
-        patch.remove(*match.nodes)
-        return patch
-
-
 TENSORFLOW_FORMS = RulePass(
     "TensorFlowForms",
-    [TransposeBeforeUnsqueeze(), TransposeBeforeStack(), OneReshape(), ChoiceOfSum()],
+    [TransposeBeforeUnsqueeze(), TransposeBeforeStack(), OneReshape()],
     Level.EXTENDED,
 )

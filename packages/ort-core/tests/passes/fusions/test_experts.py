@@ -86,7 +86,7 @@ def test_layers_without_a_gate_keep_their_activation(activation: str, kind: str)
 @pytest.mark.parametrize(
     ("old", "new", "because"),
     [
-        ("p = Softmax", "p = LogSoftmax", "no softmax of the numbers that choose them"),
+        ("p = Softmax", "p = LogSoftmax", "not known to be zero or more"),
         ("TopK(p, k)", "TopK <largest = 0> (p, k)", "not the k largest"),
         ("xe = Expand(xu, repeats)", "xt = Concat <axis = 1> (xu, xu) xe = Neg(xt)", "are not those of tokens"),
         ("Sigmoid(a)", "HardSigmoid(a)", "no such activation"),

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
@@ -28,11 +29,7 @@ from ort_core.passes.fusions.attention_heads import (
     SPLIT,
     batch_of,
 )
-from ort_core.passes.fusions.attention_mask import (
-    Mask,
-    broadcast_mask,
-    broadcast_type,
-)
+from ort_core.passes.fusions.attention_mask import broadcast_mask, broadcast_type
 from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
 from ort_core.passes.fusions.attention_rows import above_lowest, refuse_hidden_rows, replace_hidden_rows
 from ort_core.passes.fusions.attention_scores import find_scores, find_sunk_scores, stacked_behind, why_no_scores
@@ -131,7 +128,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         """Put one MultiHeadAttention there, and its result in the place of the merged heads."""
         patch = GraphPatch(match.model, match.root)
         facts = bindings.facts
-        bias = _sum_of(patch, bindings.masks, bindings.facts.num_heads)
+        bias = _sum_of(patch, bindings)
         joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
         presents = [each.output for each in joined if each is not None]
         node = _put(patch, match.root, bindings, bias, presents)
@@ -153,13 +150,11 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
     if parts.target is AttentionTarget.MULTI_HEAD:
         inputs = attention_inputs(patch, parts, bias)
         body = build_attention_body(inputs, facts, 1 + len(presents))
-        shape = (batch_of(parts.query), dim(parts.scores, -2), facts.num_heads * facts.value_size)
+        shape = (_batch_of_result(parts), dim(parts.scores, -2), facts.num_heads * facts.value_size)
         types = [TensorType(facts.dtype, shape), *(value.type for value in presents)]
         attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
         return patch.node("MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body)
-    query = parts.query.as_flat(patch, facts.num_heads * facts.head_size)
-    key = parts.key.as_flat(patch, facts.num_groups * facts.head_size)
-    value = parts.value.as_flat(patch, facts.num_groups * facts.value_size)
+    query, key, value = _flat_operands(patch, parts)
     pasts = (parts.key.past, parts.value.past) if parts.uses_past else (None, None)
     if bias is not None:
         bias = broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))
@@ -170,13 +165,17 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
     return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts, parts.sink)
 
 
-def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...], num_heads: int) -> Value | None:
+def _sum_of(patch: GraphPatch, parts: AttentionParts) -> Value | None:
     """Return what is added to the scores, ``None`` where there is no mask."""
-    if not masks:
+    if not parts.masks:
         return None
-    total = masks[0].as_addend(patch, num_heads)
-    for mask in masks[1:]:
-        addend = mask.as_addend(patch, num_heads)
+
+    def batch() -> Value:
+        return _size(patch, parts.query.as_flat(patch, parts.facts.num_heads * parts.facts.head_size), 0)
+
+    addends = [mask.as_addend(patch, parts.facts.num_heads, batch) for mask in parts.masks]
+    total = addends[0]
+    for addend in addends[1:]:
         total = patch.op("Add", [total, addend], type=broadcast_type(total, addend))
     return total
 
@@ -184,12 +183,12 @@ def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...], num_heads: int) -> Value
 def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | None) -> list[Value | None]:
     """Return the inputs of a MultiHeadAttention, with the nodes that bring them into shape."""
     facts = parts.facts
-    width, value_width = facts.num_heads * facts.head_size, facts.num_heads * facts.value_size
-    query = parts.query.as_flat(patch, width)
     is_four = parts.key.four is not None and parts.value.four is not None and parts.key.split is None
-    if parts.uses_past or not is_four or facts.head_size != facts.value_size:  # onnxruntime wants four of one shape
-        key, value = parts.key.as_flat(patch, width), parts.value.as_flat(patch, value_width)
+    is_four &= not parts.broadcasts_batch and facts.head_size == facts.value_size  # onnxruntime wants one shape
+    if parts.uses_past or not is_four:
+        query, key, value = _flat_operands(patch, parts)
     else:
+        query = parts.query.as_flat(patch, facts.num_heads * facts.head_size)
         assert parts.key.four is not None
         assert parts.value.four is not None
         key, value = parts.key.four, parts.value.four
@@ -199,6 +198,30 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | Non
     if parts.uses_past:
         inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]
     return inputs
+
+
+def _flat_operands(patch: GraphPatch, parts: AttentionParts) -> tuple[Value, Value, Value]:
+    """Return query, key and value as (batch, length, heads * size), of one batch."""
+    facts = parts.facts
+    query = parts.query.as_flat(patch, facts.num_heads * facts.head_size)
+    key = parts.key.as_flat(patch, facts.num_groups * facts.head_size)
+    value = parts.value.as_flat(patch, facts.num_groups * facts.value_size)
+    if not parts.broadcasts_batch:
+        return query, key, value
+    ones = patch.constant(np.ones(2, np.int64), "same")
+    of_query, of_key = (patch.op("Concat", [_size(patch, each, 0), ones], {"axis": 0}) for each in (query, key))
+    return tuple(  # type: ignore[return-value]  # three of three
+        patch.op("Expand", [each, other], type=_of_batch(each, parts))
+        for each, other in ((query, of_key), (key, of_query), (value, of_query))
+    )
+
+
+def _of_batch(value: Value, parts: AttentionParts) -> TensorType:
+    return TensorType(parts.facts.dtype, (_batch_of_result(parts), dim(value, 1), dim(value, 2)))
+
+
+def _batch_of_result(parts: AttentionParts) -> int | SymbolicDim | None:
+    return dim(parts.scores, 0) if parts.broadcasts_batch else batch_of(parts.query)
 
 
 def _lengths(patch: GraphPatch, parts: AttentionParts, query: Value, key: Value) -> list[Value]:
@@ -221,6 +244,9 @@ def replace_product(patch: GraphPatch, product: Value, result: Value, facts: Att
     """Replace a product with values by the result, in whatever form it is read; return what was replaced."""
     if product.rank != 3:
         return replace_merged(patch, product, result, facts)
+    if facts.num_heads == 1 and same_dim(dim(result, 0), dim(product, 0)):
+        patch.replace(product, result)
+        return product
     reader = only_reader(product)
     four = None if reader is None or reader.op_type != "Reshape" or reader.domain else reader.output
     if four is not None and four.rank == 4:

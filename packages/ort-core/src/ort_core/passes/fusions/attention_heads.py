@@ -19,6 +19,7 @@ from ort_core.rewrite.patch import GraphPatch
 SPLIT = (0, 2, 1, 3)  # (batch, length, heads, size) <-> (batch, heads, length, size)
 SPLIT_LENGTH_FIRST = (1, 2, 0, 3)  # (length, batch, heads, size) -> (batch, heads, length, size)
 MERGE_LENGTH_FIRST = (2, 0, 1, 3)  # and back
+SWAPPED_TO_SPLIT = (0, 3, 1, 2)  # (batch, heads, size, length) -> (batch, length, heads, size)
 
 
 @frozen
@@ -28,7 +29,9 @@ class Heads:
     ``four`` is (batch, heads, length, size); ``split`` the same before its transposition, ``flat`` before it was
     split into heads: each ``None`` where it does not exist. ``past`` and ``joined``: ``four`` of a cache, and the
     Concat that appends these heads to it. ``first`` is (length, batch, heads * size), in place of all the others, with
-    ``size`` of each head: nn.MultiheadAttention has the length first.
+    ``size`` of each head: nn.MultiheadAttention has the length first. ``swapped`` is (batch, heads, size, length), in
+    place of all the others, where it is not known to be a transposition. ``alone`` is (batch, length, size) of one
+    head, which may be several heads that were stacked with the batch.
     """
 
     four: Value | None
@@ -38,6 +41,8 @@ class Heads:
     joined: Node | None = None
     first: Value | None = None
     size: int = 0
+    swapped: Value | None = None
+    alone: Value | None = None
 
     def as_flat(self, patch: GraphPatch, width: int) -> Value:
         """Return (batch, length, heads * size), with new nodes where the model has no such value."""
@@ -45,7 +50,11 @@ class Heads:
             return self.flat
         if self.first is not None:
             return patch.op("Transpose", [self.first], {"perm": (1, 0, 2)})
+        if self.alone is not None:
+            return self.alone
         split = self.split
+        if self.swapped is not None:
+            split = patch.op("Transpose", [self.swapped], {"perm": SWAPPED_TO_SPLIT})
         if split is None:
             assert self.four is not None
             split = patch.op("Transpose", [self.four], {"perm": SPLIT})
@@ -163,10 +172,11 @@ def find_keys(turned: Value) -> tuple[Heads, float] | None:
     if node is not None and node.ints_attribute("perm") == (1, 2, 3, 0) and node.inputs[0] is not None:
         split, more = peel_scale(node.inputs[0])
         first = _split_length_first(split)
-        return None if first is None else (first, factor * more)
+        if first is not None:
+            return first, factor * more
     four = _before_swap(value)
     if four is None:
-        return None
+        return (Heads(None, None, None, swapped=value), factor) if value.rank == 4 else None
     inner, more = peel_scale(four)
     heads = find_heads(inner)
     return None if heads is None else (heads, factor * more)
@@ -181,6 +191,20 @@ def _find_stacked_keys(value: Value) -> tuple[Heads | None, float]:
         inner, factor = peel_scale(node.inputs[0])
         return find_heads(inner), factor
     return find_length_first(value, is_swapped=True), 1.0
+
+
+def one_head_of(three: Value | None) -> Heads | None:
+    """Return (batch, length, size) as one head."""
+    return None if three is None or three.rank != 3 else Heads(None, None, None, alone=three)
+
+
+def swapped_head_of(three: Value) -> tuple[Heads | None, float]:
+    """Return the keys of one head of which (batch, size, length) was made by a swap, and the factor on the way."""
+    value, factor = peel_scale(three)
+    node = producer_of(value, "Transpose")
+    if node is None or node.ints_attribute("perm") != (0, 2, 1):
+        return None, factor
+    return one_head_of(node.inputs[0]), factor
 
 
 def _before_swap(value: Value) -> Value | None:
@@ -208,6 +232,10 @@ def size_of_heads(heads: Heads) -> tuple[int | None, int | None]:
     if heads.first is not None:
         width = fixed_dim(heads.first, 2)
         return (None if width is None else width // heads.size), heads.size
+    if heads.alone is not None:
+        return 1, fixed_dim(heads.alone, 2)
+    if heads.swapped is not None:
+        return fixed_dim(heads.swapped, 1), fixed_dim(heads.swapped, 2)
     if heads.split is not None and heads.split.rank == 4:
         return fixed_dim(heads.split, 2), fixed_dim(heads.split, 3)
     if heads.four is None or heads.four.rank != 4:
@@ -219,5 +247,6 @@ def batch_of(heads: Heads) -> int | SymbolicDim | None:
     """Return the size of the batch."""
     if heads.first is not None:
         return dim(heads.first, 1)
-    value = heads.four if heads.four is not None else heads.split
+    places = (heads.four, heads.split, heads.swapped, heads.alone)
+    value = next((each for each in places if each is not None), None)
     return None if value is None else dim(value, 0)

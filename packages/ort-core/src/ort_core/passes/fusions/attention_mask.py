@@ -11,6 +11,7 @@ from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
+from ort_core.passes.fusions.attention_windows import Windowed, windows_in_batch
 from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, same_dim
 from ort_core.rewrite.matcher import constant_of
 from ort_core.rewrite.patch import GraphPatch
@@ -32,7 +33,8 @@ class Mask:
     """What is added to the scores; with ``allowed``, the number that replaces scores where that is false.
 
     One that ``is_inverted`` replaces them where ``allowed`` is true. One that ``is_stacked`` has the shape
-    (batch * heads, queries or 1, keys). ``factor`` is what its sum with the scores was multiplied by.
+    (batch * heads, queries or 1, keys), one that is ``windowed`` is of windows. ``factor`` multiplied it:
+    behind its sum with the scores, or -1 in a difference.
     """
 
     value: Value
@@ -40,10 +42,13 @@ class Mask:
     is_stacked: bool = False
     is_inverted: bool = False
     factor: float = 1.0
+    windowed: Windowed | None = None
 
     @property
     def rank(self) -> int | None:
         """The rank of what is added."""
+        if self.windowed is not None:
+            return 4
         return self.value.rank if self.allowed is None else self.allowed.rank
 
     @property
@@ -54,16 +59,18 @@ class Mask:
     @property
     def is_bounded(self) -> bool:
         """Whether it is known to have neither NaN nor large numbers above zero: it may be -inf."""
-        return is_bounded(self.value)
+        return self.factor > 0 and is_bounded(self.value)
 
     def read(self) -> tuple[Value, ...]:
         """Return the values that it is made of."""
         return (self.value,) if self.allowed is None else (self.value, self.allowed)
 
-    def as_addend(self, patch: GraphPatch, num_heads: int) -> Value:
-        """Return it as a tensor to add to scores of four axes."""
+    def as_addend(self, patch: GraphPatch, num_heads: int, batch: Callable[[], Value]) -> Value:
+        """Return it as a tensor to add to scores of four axes; ``batch`` makes a vector of the size of their first."""
         if self.is_stacked:
             return self._pulled_apart(patch, num_heads)
+        if self.windowed is not None:
+            return windows_in_batch(patch, self.windowed, batch())
         if self.allowed is None and self.factor != 1.0:
             factor = patch.constant(np.array(self.factor, dtype_of(self.value).numpy), "scale")
             return patch.op("Mul", [self.value, factor], type=self.value.type)
@@ -101,15 +108,59 @@ def find_choice(chosen: Node) -> Mask | None:
         return Mask(low, allowed, is_inverted=is_inverted)
     if is_inverted:
         return None
+    return Mask(low, allowed) if _keeps_first(allowed) else None
+
+
+def _keeps_first(allowed: Value) -> bool:
+    """Return whether each row is known to keep its first score."""
     value: Value | None = allowed
     while value is not None and value.producer is not None:
         node = value.producer
         if node.op_type != "Cast" and not (node.op_type == "Slice" and _keeps_first_column(node)):
-            return None
+            return False
         value = node.inputs[0]
     buffer = constant_of(value)
-    keeps_all = buffer is not None and len(buffer.shape) >= 2 and bool((buffer.array()[..., 0] != 0).all())
-    return Mask(low, allowed) if keeps_all else None
+    return buffer is not None and len(buffer.shape) >= 2 and bool((buffer.array()[..., 0] != 0).all())
+
+
+def hides_rest(addend: Value, keep: Value) -> bool:
+    """Return whether an addend is a low number where ``keep`` is 0, and 0 where it is 1.
+
+    The number must do to scores what ``find_choice`` asks of one that replaces them.
+    """
+    node = addend.producer
+    if node is None or node.op_type != "Mul" or node.domain != "":
+        return False
+    for hidden, low in (node.inputs, node.inputs[::-1]):
+        number = number_of(low)
+        if hidden is None or low is None or number is None or number > LOWEST_EFFECT or not np.isfinite(number):
+            continue
+        if not _is_rest(hidden, keep):
+            return False
+        return (number <= SWALLOWS_SCORES and dtype_of(low) in _WIDE_RANGE) or _keeps_first(keep)
+    return False
+
+
+def _is_rest(hidden: Value, keep: Value) -> bool:
+    """Return whether ``keep`` is 0 or 1 everywhere, and ``hidden`` is 1 - ``keep``."""
+    node, cast = hidden.producer, keep.producer
+    if node is None or node.domain != "":
+        return False
+    if node.op_type == "Sub":
+        return node.inputs[1] is keep and number_of(node.inputs[0]) == 1 and _is_zero_or_one(keep)
+    if node.op_type != "Cast" or cast is None or cast.op_type != "Cast" or node.inputs[0] is None:
+        return False
+    inverse = node.inputs[0].producer
+    return inverse is not None and inverse.op_type == "Not" and inverse.inputs[0] is cast.inputs[0]
+
+
+def _is_zero_or_one(value: Value) -> bool:
+    value = _before_moves(value)
+    node = value.producer
+    if node is not None:
+        return node.op_type == "Cast" and node.domain == "" and dtype_of(node.inputs[0]) is DataType.BOOL
+    found = constant_of(value)
+    return found is not None and bool(np.isin(found.array().astype(np.float64), (0.0, 1.0)).all())
 
 
 def _keeps_first_column(node: Node) -> bool:

@@ -12,7 +12,16 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import depend_on
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts
-from ort_core.passes.fusions.attention_heads import Heads, batch_of, find_heads, find_keys, peel_scale, size_of_heads
+from ort_core.passes.fusions.attention_heads import (
+    Heads,
+    batch_of,
+    find_heads,
+    find_keys,
+    one_head_of,
+    peel_scale,
+    size_of_heads,
+    swapped_head_of,
+)
 from ort_core.passes.fusions.attention_mask import Mask
 from ort_core.passes.fusions.attention_scores import Scores
 from ort_core.passes.fusions.attention_targets import STANDARD_OPSET, AttentionTarget, find_groups, why_not_grouped
@@ -33,6 +42,7 @@ class AttentionParts:
     target: AttentionTarget = AttentionTarget.MULTI_HEAD
     hides_rows: bool = False
     sink: Constant | None = None
+    broadcasts_batch: bool = False
 
     @property
     def uses_past(self) -> bool:
@@ -59,13 +69,15 @@ def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget
     assert right is not None
     q, q_factor = peel_scale(left)
     keys = find_keys(right)
-    if keys is None:
-        return Rejection(
-            "the second factor of the scores is not known to be keys with their last axes swapped", product
-        )
     query, value = find_heads(q), find_heads(match["v"])
-    if query is None or value is None:
-        return Rejection("batch and heads of queries or values are stacked, it is not known of what", product)
+    if keys is None or query is None or value is None:
+        stacked, factor = swapped_head_of(right)
+        query, value = one_head_of(q), one_head_of(match["v"])
+        if stacked is None or query is None or value is None:
+            return Rejection(
+                "the second factor of the scores is not known to be keys with their last axes swapped", product
+            )
+        keys = stacked, factor
     if query.joined is not None:
         query = Heads(q, None, None)
     read = (q, *(value for mask in masks for value in mask.read()))
@@ -134,7 +146,10 @@ def _checked(
     facts = replace(facts, softcap=scores.softcap)
     if scores.sink is not None and scores.sink.size != facts.num_heads:
         return Rejection(f"there are {scores.sink.size} sinks for {facts.num_heads} heads", match.root)
-    return AttentionParts(query, key, value, scores.masks, scores.product.output, facts, target, sink=scores.sink)
+    return AttentionParts(
+        query, key, value, scores.masks, scores.product.output, facts, target, sink=scores.sink,
+        broadcasts_batch=not same_dim(batch_of(query), batch_of(key)),
+    )  # fmt: skip
 
 
 def _facts_of(
@@ -149,7 +164,10 @@ def _facts_of(
         return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
     if count != groups and (target is AttentionTarget.MULTI_HEAD or count % groups):
         return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
-    if not all(same_dim(batch_of(query), batch_of(heads)) for heads in others):
+    if not same_dim(batch_of(others[0]), batch_of(others[1])):
+        return Rejection("key and value are not known to have the same batch", match.root)
+    has_other_form = any(each.joined is not None or each.first is not None for each in parts)
+    if not same_dim(batch_of(query), batch_of(others[0])) and (has_other_form or product.output.rank != 4):
         return Rejection("query, key and value are not known to have the same batch", match.root)
     assert head_size is not None
     assert value_size is not None

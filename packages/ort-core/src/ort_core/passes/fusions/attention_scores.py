@@ -16,11 +16,12 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
-from ort_core.passes.fusions.attention_mask import SWALLOWS_SCORES, Mask, find_choice
+from ort_core.passes.fusions.attention_mask import SWALLOWS_SCORES, Mask, find_choice, hides_rest
+from ort_core.passes.fusions.attention_windows import find_windowed
 from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, only_reader, same_dim
 from ort_core.rewrite.matcher import constant_of
 
-_ON_THE_WAY = ("Add", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
+_ON_THE_WAY = ("Add", "Sub", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
@@ -48,7 +49,7 @@ class Scores:
 def find_scores(masked: Value) -> Scores | None:
     """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
     value, factor = peel_scale(masked)
-    node = producer_of(value, "MatMul", "Reshape", "Where", "Add", "Tanh", "Max")
+    node = producer_of(value, "MatMul", "Reshape", "Where", "Add", "Sub", "Tanh", "Max")
     if node is None:
         return None
     if node.op_type == "Max":
@@ -57,7 +58,13 @@ def find_scores(masked: Value) -> Scores | None:
         return _find_capped(node, factor)
     if node.op_type == "MatMul":
         return Scores(node, factor)
+    if node.op_type == "Sub":
+        return _scaled(_find_subtracted(node), factor)
     if node.op_type == "Reshape":
+        windowed = find_windowed(node)
+        if windowed is not None:
+            found = find_scores(windowed.scores) if factor == 1.0 else None
+            return None if found is None else found.masked_by(Mask(windowed.mask, windowed=windowed))
         inner = _restacked(value)
         found = None if inner is None else find_scores(inner)
         if found is None or inner is None:
@@ -76,13 +83,11 @@ def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
     bounds = [integers_of(each) for each in cut.inputs[1:]]
     if bounds[:2] != [(0,), (-1,)] or bounds[2:3] not in ([(3,)], [(-1,)]) or bounds[3:] not in ([], [(1,)]):
         return Rejection("something else than the last share is cut off", cut)
-    shifted = producer_of(joined, "Sub")  # by the largest of a row, which changes no share
+    shifted = producer_of(joined, "Sub")
     if shifted is not None:
-        largest = producer_of(shifted.inputs[1], "ReduceMax")
-        axes = None if largest is None else integers_of(largest.input(1)) or largest.ints_attribute("axes")
-        if largest is None or axes not in ((-1,), (3,)) or largest.inputs[0] is not shifted.inputs[0]:
+        if not _is_shift_by_largest(shifted):
             return Rejection("the scores are not shifted by their largest", shifted)
-        joined = largest.inputs[0] or joined
+        joined = shifted.inputs[0] or joined
     concat = producer_of(joined, "Concat")
     if concat is None or len(concat.inputs) != 2 or concat.int_attribute("axis", 0) not in (3, -1):
         return Rejection("the scores are not joined with one of each head", cut)
@@ -99,9 +104,11 @@ def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
 
 def _scaled(found: Scores | None, factor: float) -> Scores | None:
     """Return scores whose masks were added before the factor; one above 1 could make -inf of a low number."""
-    if found is None or found.softcap or not 0 < factor <= 1:
+    if found is None or factor == 1.0:
+        return found
+    if found.softcap or not factor > 0 or any(abs(mask.factor * factor) > 1 for mask in found.masks):
         return None
-    if any(mask.allowed is not None or mask.is_stacked for mask in found.masks):
+    if any(mask.allowed is not None or mask.is_stacked or mask.windowed is not None for mask in found.masks):
         return None
     masks = tuple(replace(mask, factor=mask.factor * factor) for mask in found.masks)
     return replace(found, factor=found.factor * factor, masks=masks)
@@ -139,10 +146,52 @@ def _find_chosen(chosen: Node) -> Scores | None:
     return None if found is None else found.masked_by(choice)
 
 
+def _find_subtracted(subtracted: Node) -> Scores | None:
+    """Return the scores from which their largest was taken, which changes no share, or a mask."""
+    inner, mask = subtracted.inputs
+    if inner is None or mask is None:
+        return None
+    if _is_shift_by_largest(subtracted):
+        return find_scores(inner)
+    found = find_scores(inner) if only_reader(inner) is subtracted else None
+    return found.masked_by(Mask(mask, factor=-1.0)) if found is not None and _fits(mask, inner) else None
+
+
+def _is_shift_by_largest(subtracted: Node) -> bool:
+    """Return whether a Sub takes from each row its largest element."""
+    inner, right = subtracted.inputs
+    kept = producer_of(right, "Unsqueeze", "Reshape")
+    largest = producer_of(right if kept is None else kept.inputs[0], "ReduceMax")
+    if inner is None or right is None or largest is None or largest.inputs[0] is not inner:
+        return False
+    axes = integers_of(largest.input(1)) or largest.ints_attribute("axes")
+    rank = inner.rank
+    if rank is None or right.rank != rank or dim(right, -1) != 1 or axes not in ((-1,), (rank - 1,)):
+        return False
+    return kept is None or all(same_dim(dim(right, axis), dim(inner, axis)) for axis in range(rank - 1))
+
+
+def _find_weighed(added: Node) -> Scores | None:
+    """Return the scores of ``scores * keep + number * (1 - keep)``, where ``keep`` is 0 or 1."""
+    for weighed, addend in (added.inputs, added.inputs[::-1]):
+        node = producer_of(weighed, "Mul")
+        if node is None or weighed is None or addend is None or only_reader(weighed) is not added:
+            continue
+        for inner, keep in (node.inputs, node.inputs[::-1]):
+            if inner is None or keep is None or only_reader(inner) is not node or not hides_rest(addend, keep):
+                continue
+            found = find_scores(inner) if _fits(addend, inner) and inner.rank == weighed.rank else None
+            return None if found is None else found.masked_by(Mask(addend))
+    return None
+
+
 def _find_added(added: Node) -> Scores | None:
     left, right = added.inputs
     assert left is not None
     assert right is not None
+    weighed = _find_weighed(added)
+    if weighed is not None:
+        return weighed
     for inner, mask in ((left, right), (right, left)):
         if only_reader(inner) is not added or inner.rank not in (3, 4):
             continue

@@ -119,6 +119,8 @@ def _length_of(heads: Heads) -> Size:
     """Return how many new keys there are."""
     if heads.four is not None:
         return dim(heads.four, 2)
+    if heads.swapped is not None:
+        return dim(heads.swapped, 3)
     return None if heads.split is None else dim(heads.split, 1)
 
 

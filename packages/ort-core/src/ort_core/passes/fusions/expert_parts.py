@@ -63,12 +63,17 @@ class ExpertActivation:
 
 @frozen
 class Routing:
-    """Logits (tokens, experts) of which the k largest choose; their shares add up to 1 or not, times ``factor``."""
+    """Logits (tokens, experts) of which the k largest choose; their shares add up to 1 or not, times ``factor``.
 
-    logits: Value
+    Where shares are made in another way there are no such logits, but the ``shares`` and the ``ids`` (tokens, k).
+    """
+
+    logits: Value | None
     count: int
     is_normalized: bool
     factor: float
+    shares: Value | None = None
+    ids: Value | None = None
 
 
 def same_order(value: Value) -> Iterator[Value]:
@@ -282,7 +287,35 @@ def find_routing(shares: Value, ids: Value) -> Routing | Rejection:
         found = _softmax_of(weights, top)
         if found is not None:
             return Routing(found[0], count[0], found[1], factor)
-    return Rejection("the shares of the experts are no softmax of the numbers that choose them", top)
+    if is_never_negative(shares):
+        return Routing(None, count[0], True, 1.0, shares, chosen)
+    return Rejection("the shares of the experts are not known to be zero or more", top)
+
+
+_NEVER_NEGATIVE = frozenset({"Sigmoid", "Softmax", "Exp", "Relu", "Softplus", "HardSigmoid"})
+_KEEP_SIGN = frozenset(
+    {
+        *_SAME_ORDER, "Gather", "GatherElements", "GatherND", "Transpose", "Cast", "Slice", "Split", "TopK",
+        "ReduceSum", "ReduceMax", "ReduceMean", "Identity", "Expand",
+    }
+)  # fmt: skip
+_COMBINE = frozenset({"Add", "Mul", "Div", "Min"})
+_SIGN_STEPS = 12  # between a router's shares and the function that made them, and some more
+
+
+def is_never_negative(value: Value | None, steps: int = _SIGN_STEPS) -> bool:
+    """Return whether no element of a value is known to be below zero, by the operators that made it."""
+    found = constant_of(value)
+    if found is not None:
+        return found.dtype.is_float and bool((found.array() >= 0).all())
+    node = None if value is None else value.producer
+    if node is None or node.domain or not steps or (node.op_type == "TopK" and value is not node.outputs[0]):
+        return False
+    if node.op_type in _NEVER_NEGATIVE:
+        return True
+    if node.op_type in _KEEP_SIGN:
+        return is_never_negative(node.inputs[0], steps - 1)
+    return node.op_type in _COMBINE and all(is_never_negative(each, steps - 1) for each in node.inputs)
 
 
 def _behind(shares: Value) -> Iterator[Value]:

@@ -3,9 +3,12 @@
     shares, ids = TopK(Softmax(logits), k)    h = activation(w1[ids] @ x)    y = ReduceSum(shares * (w2[ids] @ h), k)
         ->  y = MoE(x, logits, w1, b1, w2, b2) {k, normalize_routing_weights, activation_type}
 
-Exports gather the weights of every slot, a copy of an expert for each token: the operator reads them in place. A gated
-activation becomes ``swiglu`` with its two halves interleaved, the one form that onnxruntime's CPU has: the constant is
-written in that order. Where two logits are equal it is not said which of them is chosen, here or there.
+Shares that are made in another way, of a sigmoid or by groups, are brought to such logits: their logarithms in the
+places of the chosen experts, a number that is never chosen in the others, and the result times the sum of a token's
+shares. Exports gather the weights of every slot, a copy of an expert for each token: the operator reads them in
+place. A gated activation becomes ``swiglu`` with its two halves interleaved, the one form that onnxruntime's CPU has:
+the constant is written in that order. Where two logits are equal it is not said which of them is chosen, here or
+there.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 
 from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import DataType
+from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.expert_parts import (
@@ -36,6 +39,8 @@ from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
 
 _FLOATS = frozenset({DataType.FLOAT})
+NEVER_CHOSEN = -1e4  # the logarithm of the least float32 is -88, and exp of this beside any of them is 0
+SCATTER_OPSET = 13  # since then ReduceSum takes its axes as an input, too
 
 
 @frozen
@@ -86,14 +91,18 @@ class ExpertFusion(RewriteRule[Experts]):
             attributes |= {"swiglu_fusion": 1, "activation_alpha": activation.alpha, "activation_beta": activation.beta}
             attributes |= {} if activation.limit is None else {"swiglu_limit": activation.limit}
         weights, bias = _first_layer(activation)
+        logits = routing.logits or _drawn_logits(patch, routing, weights.shape[0])
         inputs = [
-            bindings.tokens, routing.logits, patch.constant(weights, "experts"), _constant(patch, bias),
+            bindings.tokens, logits, patch.constant(weights, "experts"), _constant(patch, bias),
             patch.constant(np.ascontiguousarray(bindings.last.weight_array()), "experts"),
             _constant(patch, bindings.last.bias_array()),
         ]  # fmt: skip
         while inputs[-1] is None:
             inputs.pop()
         result = patch.op("MoE", inputs, attributes, type=match.output.type, domain=ONNXRUNTIME)
+        if routing.shares is not None:
+            total = patch.op("ReduceSum", [_by_tokens(patch, routing.shares, routing.count), axis_of(patch)])
+            result = patch.op("Mul", [result, total], type=match.output.type)
         if routing.factor != 1:
             factor = patch.constant(np.array(routing.factor, weights.dtype), "factor")
             result = patch.op("Mul", [result, factor], type=match.output.type)
@@ -110,17 +119,49 @@ def _find_experts(last: ExpertLayer, shares: Value, summed: Value, match: Match)
     routing = find_routing(shares, last.ids)
     if isinstance(routing, Rejection):
         return routing
+    if routing.logits is None and match.opset() < SCATTER_OPSET:
+        return Rejection(
+            f"the shares are no softmax of what chooses the experts, and opset {match.opset()} has no form of others",
+            match.root,
+        )
     layers = [layer for layer, _ in activation.parts]
     if any(each.ids is not last.ids or each.rows is not layers[0].rows for each in layers):
         return Rejection("the layers are not of the same slots", match.root)
     tokens = find_tokens(layers[0].rows, routing.count)
     if tokens is None:
         return Rejection(f"the rows are not those of tokens, repeated for {routing.count} experts", match.root)
-    if dim(summed, 1) != routing.count or not same_dim(dim(tokens, 0), dim(routing.logits, 0)):
+    router = routing.logits or routing.ids
+    assert router is not None
+    if dim(summed, 1) != routing.count or not same_dim(dim(tokens, 0), dim(router, 0)):
         return Rejection("the numbers of tokens of the router and of the experts are not known to be equal", match.root)
-    if any(dtype_of(each) is not dtype_of(match.output) for each in (tokens, routing.logits, last.weights)):
+    if any(dtype_of(each) is not dtype_of(match.output) for each in (tokens, routing.logits or shares, last.weights)):
         return Rejection("tokens, logits and weights are of several element types", match.root)
     return Experts(tokens, routing, activation, last)
+
+
+def _by_tokens(patch: GraphPatch, value: Value, count: int) -> Value:
+    """Return (tokens, k) of what has one element for each slot."""
+    return patch.op("Reshape", [value, patch.constant(np.array([-1, count], np.int64), "tokens")])
+
+
+def axis_of(patch: GraphPatch) -> Value:
+    """Return the axis of the experts."""
+    return patch.constant(np.array([1], np.int64), "experts_axis")
+
+
+def _drawn_logits(patch: GraphPatch, routing: Routing, num_experts: int) -> Value:
+    """Return logits (tokens, experts) of which the softmax over the chosen experts has the given proportions."""
+    assert routing.shares is not None
+    assert routing.ids is not None
+    shares = _by_tokens(patch, routing.shares, routing.count)
+    ids = _by_tokens(patch, routing.ids, routing.count)
+    dtype = dtype_of(routing.shares)
+    least = patch.constant(np.array(np.finfo(dtype.numpy).tiny, dtype.numpy), "least_share")
+    logs = patch.op("Log", [patch.op("Max", [shares, least])])
+    tokens = patch.op("Slice", [patch.op("Shape", [ids]), *(patch.constant(np.array([n], np.int64)) for n in (0, 1))])
+    sizes = patch.op("Concat", [tokens, patch.constant(np.array([num_experts], np.int64), "experts")], {"axis": 0})
+    others = patch.op("Expand", [patch.constant(np.array(NEVER_CHOSEN, dtype.numpy), "never_chosen"), sizes])
+    return patch.op("ScatterElements", [others, ids, logs], {"axis": 1}, type=TensorType(dtype, (None, num_experts)))
 
 
 def _first_layer(activation: ExpertActivation) -> tuple[np.ndarray, np.ndarray | None]:

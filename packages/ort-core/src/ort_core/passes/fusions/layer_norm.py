@@ -67,7 +67,7 @@ def square_of(x: ValuePattern) -> ValuePattern:
 
 def root_of(mean_square: ValuePattern) -> tuple[ValuePattern, ValuePattern]:
     """Return the patterns of the deviation and of its inverse."""
-    padded = op("Add", mean_square, constant("epsilon", where=is_one_element))
+    padded = one_of(op("Add", mean_square, constant("epsilon", where=is_one_element)), mean_square)
     root = one_of(op("Sqrt", padded), op("Pow", padded, is_scalar(0.5)))
     inverse = one_of(op("Reciprocal", root), op("Div", is_scalar(1.0), root), op("Pow", padded, is_scalar(-0.5)))
     return root, inverse
@@ -109,7 +109,7 @@ def find_normalization(match: Match, means: tuple[str, ...], x: Value, y: Value)
         return refused
     if len(axes) != 1:
         return Rejection("the two means are over different axes", match.root)
-    epsilon = number_of(match["epsilon"])
+    epsilon = number_of(match["epsilon"]) if "epsilon" in match else 0.0
     if epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
         return Rejection(f"{epsilon} is no epsilon", match.root)
     if dtype_of(x) not in FUSED_FLOATS or dtype_of(y) != dtype_of(x):

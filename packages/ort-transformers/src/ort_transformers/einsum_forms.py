@@ -1,0 +1,117 @@
+"""Einsums beside a softmax that are products of matrices: Transposes and one MatMul, as fusions know them.
+
+    Einsum("ibnd,jbnd->bnij", q, k)  ->  MatMul(Transpose(q, (1, 2, 0, 3)), Transpose(k, (1, 2, 3, 0)))
+
+Each letter stands for an axis of both operands and the result (a batch), of both operands alone (it is summed over), or
+of one operand and the result. With one letter of each of the last three kinds, what remains are orders of axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ort_core.plugin import Rejection
+from ort_core.plugin.ir import Value
+from ort_core.plugin.passes import Level, RulePass
+from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
+
+_STEPS = 6  # between a product and a softmax, of the exports that were looked at
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """The orders of axes in which an Einsum is a product of matrices: of both operands, and of the result."""
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    result: tuple[int, ...]
+
+
+def matrix_product(equation: str) -> MatrixProduct | None:
+    """Return the orders of axes of an equation of two operands, ``None`` where it is no product of matrices."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    operands = terms.split(",")
+    if not arrow or len(operands) != 2 or "." in equation or any(len(set(t)) != len(t) for t in (*operands, result)):
+        return None
+    left, right = operands
+    batch = [letter for letter in result if letter in left and letter in right]
+    summed = [letter for letter in left if letter in right and letter not in result]
+    rows = [letter for letter in result if letter in left and letter not in right]
+    columns = [letter for letter in result if letter in right and letter not in left]
+    others = set(left + right + result) - {*batch, *summed, *rows, *columns}
+    if others or (len(summed), len(rows), len(columns)) != (1, 1, 1):
+        return None
+    made = [*batch, *rows, *columns]
+    return MatrixProduct(
+        tuple(left.index(letter) for letter in (*batch, *rows, *summed)),
+        tuple(right.index(letter) for letter in (*batch, *summed, *columns)),
+        tuple(made.index(letter) for letter in result),
+    )
+
+
+class EinsumToMatMul(RewriteRule[MatrixProduct]):
+    """Make a MatMul of an Einsum in front of a softmax, or behind one."""
+
+    name = "EinsumToMatMul"
+
+    def build_pattern(self) -> Pattern:
+        """Return an Einsum of two operands."""
+        return op("Einsum", var("left"), var("right"))
+
+    def check(self, match: Match) -> MatrixProduct | Rejection:
+        """The equation must be one of matrices, and a softmax be near."""
+        equation = match.root.attribute("equation")
+        found = matrix_product(equation) if isinstance(equation, str) else None
+        if found is None:
+            return Rejection(f"{equation!r} is no product of matrices", match.root)
+        if not leads_to_softmax(match.output) and not any(_comes_from_softmax(match[each]) for each in _OPERANDS):
+            return Rejection("there is no softmax near, for which an attention could be", match.root)
+        return found
+
+    def rewrite(self, match: Match, bindings: MatrixProduct) -> GraphPatch:
+        """Put a MatMul there, between what turns its operands and its result."""
+        patch = GraphPatch(match.model, match.root)
+        orders = (bindings.left, bindings.right)
+        factors = [_turned(patch, match[name], order) for name, order in zip(_OPERANDS, orders, strict=True)]
+        patch.replace(match.output, _turned(patch, patch.op("MatMul", factors), bindings.result))
+        patch.remove(match.root)
+        return patch
+
+
+_OPERANDS = ("left", "right")
+
+
+def _turned(patch: GraphPatch, value: Value, order: tuple[int, ...]) -> Value:
+    return value if order == tuple(range(len(order))) else patch.op("Transpose", [value], {"perm": order})
+
+
+def leads_to_softmax(value: Value) -> bool:
+    """Return whether a softmax is near behind a value, and what is between only moves, scales or masks it."""
+    waiting = [(value, 0)]
+    while waiting:
+        current, depth = waiting.pop()
+        for node in current.consumers():
+            if node.op_type == "Softmax":
+                return True
+            if depth < _STEPS and node.op_type in _ON_THE_WAY and node.domain == "":
+                waiting.append((node.output, depth + 1))
+    return False
+
+
+def _comes_from_softmax(value: Value) -> bool:
+    current: Value | None = value
+    for _ in range(_STEPS):
+        node = None if current is None else current.producer
+        if node is None or node.op_type == "Softmax":
+            return node is not None
+        if node.op_type not in _BEHIND:
+            return False
+        current = node.inputs[0]
+    return False
+
+
+_ON_THE_WAY = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Where", "Reshape", "Transpose", "Cast", "Slice", "Unsqueeze", "Gather", "Squeeze"}
+)
+_BEHIND = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Mul", "Dropout"})
+EINSUM_FORMS = RulePass("EinsumForms", [EinsumToMatMul()], Level.EXTENDED)
