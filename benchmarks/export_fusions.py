@@ -1,6 +1,6 @@
 """What the exports of `exported_architectures.py` become: onnxruntime's optimizer beside ours, as a table.
 
-    python benchmarks/export_fusions.py FOLDER [--only NAME ...] [--time] [--output results/export_fusions.json]
+    python benchmarks/export_fusions.py FOLDER [--only NAME ...] [--time] [--output FILE.json] [--resume]
 
 For each architecture and style: attentions, norms, rotations and activations that are one operator, of those there;
 nodes; how far the results of the fused file are from torch's, in onnxruntime and in ort_core. Both optimizers run as a
@@ -54,24 +54,37 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the output has already")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)  # of onnxruntime's optimizer: what it did is in the table
     onnxruntime.set_default_logger_severity(4)
-    rows = []
+    rows = rows_of(asked.output) if asked.resume else []
+    known = {(row["architecture"], row["style"]) for row in rows}
     for path in sorted(asked.folder.glob("*.onnx")):
         name, style = path.stem.split(".")
-        if not asked.only or name in asked.only:
-            rows.append(row_of(path, name, style, times=asked.time))
-            print(as_text(rows[-1]), flush=True)
-    failed = asked.folder / "FAILED.json"
+        if (asked.only and name not in asked.only) or (name, style) in known:
+            continue
+        rows.append(row_of(path, name, style, times=asked.time))
+        print(as_text(rows[-1]), flush=True)
+        if asked.output is not None:
+            write(asked.output, rows, asked.folder)
+    print(totals(rows))
+
+
+def rows_of(output: Path | None) -> list[dict[str, object]]:
+    """Return the rows that an earlier, unfinished run wrote."""
+    return json.loads(output.read_text())["rows"] if output is not None and output.exists() else []
+
+
+def write(output: Path, rows: list[dict[str, object]], folder: Path) -> None:
+    """Write what is known so far: a run that is cut off goes on from it with --resume."""
+    failed = folder / "FAILED.json"
     report = {
         "versions": {each.__name__: each.__version__ for each in (onnxruntime, ort_core, onnx, np)},
-        "rows": rows,
+        "rows": sorted(rows, key=lambda row: (row["architecture"], row["style"])),
         "not_exported": json.loads(failed.read_text()) if failed.exists() else {},
     }
-    print(totals(rows))
-    if asked.output is not None:
-        asked.output.write_text(json.dumps(report, indent=1) + "\n")
+    output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def row_of(path: Path, name: str, style: str, *, times: bool) -> dict[str, object]:
