@@ -19,11 +19,13 @@ from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 from graph_cases import CASES
 from library_numbers import FuseEverything
+from test_chunked_map import BODY
 from test_growing_sizes import DECODER, decode
 from test_own_kernels import SOURCE
 
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import module_source
+from ort_ep_cuda.lowering.chunked_map import LEAST_ELEMENTS
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
 from ort_ep_cuda.lowering.program import Kernel
 
@@ -55,6 +57,9 @@ def kernels() -> list[Kernel]:
             session_of(case.body, opset=case.opset).run(None, case.feeds)
     gpu.libraries = NOTHING_FUSED
     decode(session_of(DECODER), 2, 5, np.random.default_rng(7), is_compared=False)
+    for text in ("float", "float16", "double"):
+        much = np.ones(LEAST_ELEMENTS, text.replace("double", "f8"))
+        session_of(BODY.format(t=text)).run(None, {"a": much, "b": much, "s": much[0]})
     for body, shapes in GRAPHS.values():
         session = session_of(body, operators=OPERATORS)
         session.run(None, {i.name: np.ones(shape, "f4") for i, shape in zip(session.get_inputs(), shapes, strict=True)})

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 
 from ort_core.plugin.loops import Scalar, print_expression
+from ort_ep_cuda.lowering.chunked_map import chunked_kernel, elements_at_once
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.program import Kernel, Launch
 from ort_ep_cuda.lowering.views import Shape, TensorView, collapse
@@ -44,15 +45,17 @@ def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView, pr
     sizes, strides = collapse(*_permuted(out.shape, views, order))
     kinds = [_layout(view, sizes) for view in strides]
     is_wide = any(reach(view) >= 2**31 for view in views)
-    key = (id(root), *(view.dtype for view in views), *kinds, len(sizes), is_wide)
+    width = elements_at_once(views, kinds)
+    key = (id(root), *(view.dtype for view in views), *kinds, len(sizes), is_wide, width)
     if key not in printed:
-        printed[key] = (root, _kernel(root, views, kinds, len(sizes), is_wide))
+        chunked = chunked_kernel(root, views, kinds, width) if width > 1 else None
+        printed[key] = (root, chunked or _kernel(root, views, kinds, len(sizes), is_wide))
     kernel = printed[key][1]
     sizes_and_strides = [out.size, *sizes[1:]] if "strided" in kinds else [out.size]
     for kind, view in zip(kinds, strides, strict=True):
         sizes_and_strides += view if kind == "strided" else ()
     arguments = (*pointers(*views), *numbers(*sizes_and_strides))
-    return launched(kernel, blocks_for(out.size, THREADS), (THREADS, 1, 1), arguments, operands, [out])
+    return launched(kernel, blocks_for(out.size, THREADS * width), (THREADS, 1, 1), arguments, operands, [out])
 
 
 def _permuted(shape: Shape, views: Sequence[TensorView], order: Sequence[int]) -> tuple[Shape, list[Shape]]:
