@@ -25,6 +25,19 @@ def refused(tmp_path, words, **changes):
 
 
 @pytest.mark.parametrize(
+    ("value", "precision"), [(1e6, Precision.FP16), (np.inf, Precision.FP32), (np.nan, Precision.INT4)]
+)
+def test_weights_beyond_their_type_are_refused_by_their_name(tmp_path, value, precision):
+    source = write_checkpoint(tmp_path / "source", "llama")
+    weights = load_file(source / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 5] = value
+    save_file(weights, source / "model.safetensors")
+    with pytest.raises(InvalidModelFolder, match=r"layers\.1\.mlp\.up_proj.* infinite or none"):
+        build(source, tmp_path / "out", BuildOptions(precision))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"architectures": ["LlamaForCausalML"]}, "Did you mean 'LlamaForCausalLM'"),

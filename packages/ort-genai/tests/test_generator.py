@@ -148,6 +148,19 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path):
         og.Model(tmp_path)
 
 
+def test_a_grammar_that_cannot_be_read_is_refused_before_anything_is_read(model):
+    params = og.GeneratorParams(model)
+    params.set_guidance("json_schema", "{")
+    with pytest.raises(InvalidGeneration, match="json_schema cannot be read"):
+        og.Generator(model, params)
+
+
+@pytest.mark.parametrize("token", [-1, 1 << 40])
+def test_what_is_no_token_is_not_decoded(model, token):
+    with pytest.raises(InvalidGeneration, match="no list of tokens"):
+        og.Tokenizer(model).decode(np.array([token]))
+
+
 def test_beams_that_should_follow_a_grammar_are_refused(model):
     params = og.GeneratorParams(model)
     params.set_search_options(num_beams=2)

@@ -107,6 +107,12 @@ class Generator:
         self._random = np.random.Generator(np.random.PCG64(None if seed < 0 else seed))
         for _ in range(rows):
             self._state.add_row()
+        self._begin_guides()
+
+    def _begin_guides(self) -> None:
+        """Let each text begin its grammar; one that cannot be read is refused before anything is."""
+        if self._grammar is not None:
+            self._guides = [self._model.guidance.matcher(self._grammar) for _ in range(self._options.batch_size)]
 
     # ------------------------------------------------------------ reading
 
@@ -156,8 +162,8 @@ class Generator:
             self._ended[place] = False
         self._logits = np.stack(logits)
         self._next = [row[-1] for row in rows]
-        if self._grammar is not None and not self._guides:
-            self._guides = [self._model.guidance.matcher(self._grammar) for _ in rows]
+        if not self._guides:
+            self._begin_guides()
         if beams > 1:
             self._beams = [BeamsState.begun(row, beams) for row in self._rows]
         self._start = len(self._rows[0])

@@ -106,8 +106,15 @@ class Text:
         return made
 
     def decode(self, tokens: Sequence[int], *, skips_special: bool = True) -> str:
-        """Return the text of tokens."""
-        return self.library.decode(list(tokens), skip_special_tokens=skips_special)
+        """Return the text of tokens; those that the tokenizer does not have give nothing.
+
+        Raises:
+            InvalidGeneration: one is negative, or no number that a token can have.
+        """
+        try:
+            return self.library.decode(list(tokens), skip_special_tokens=skips_special)
+        except (OverflowError, TypeError) as error:
+            raise InvalidGeneration(f"what is to be decoded is no list of tokens: {error}") from error
 
     def token(self, name: str) -> str | None:
         """Return a token's text by its name in ``tokenizer_config.json``: ``bos_token``."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from ort_genai.builder.architecture import Architecture
 from ort_genai.builder.bert import NAMES as PAIRS
 from ort_genai.builder.bert import PairArchitecture, pairs_of, write_pairs
@@ -106,7 +108,8 @@ def build(
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         opened.write_tokenizer(temporary)
-        _write_parts(temporary, opened, made, options, progress)
+        with np.errstate(over="ignore", invalid="ignore"):  # such tensors are refused by their names, with what to do
+            _write_parts(temporary, opened, made, options, progress)
         if folder.is_dir():
             folder.rmdir()
         temporary.chmod(0o755)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, save_model
 
+from ort_genai.errors import InvalidModelFolder
+
 CONTRIB = "com.microsoft"
 OPSET, IR_VERSION = 21, 10
 _SMALL = 1024  # bytes; smaller tensors stand in the model itself
@@ -41,9 +43,18 @@ class GraphWriter:
         self._file.close()
 
     def tensor(self, name: str, value: np.ndarray) -> str:
-        """Add an initializer and return its name; one that is there already is not written again."""
+        """Add an initializer and return its name; one that is there already is not written again.
+
+        Raises:
+            InvalidModelFolder: it holds numbers that are none, or are beyond its type.
+        """
         if name in self._tensors:
             return name
+        if value.dtype.kind in "fV" and not np.isfinite(value).all():  # V: bfloat16
+            raise InvalidModelFolder(
+                f"tensor {name} holds numbers that are infinite or none as {value.dtype.name}; where those of the "
+                "checkpoint are finite this type is too narrow: build it with --precision bf16 or fp32"
+            )
         made = numpy_helper.from_array(np.asarray(value, order="C"), name)  # its shape as it is: () stays ()
         if len(made.raw_data) > _SMALL:
             self._move_out(made)
