@@ -29,6 +29,7 @@ from ort_core.plugin.loops import Scalar, element
 from ort_core.plugin.memory import release_pages
 
 MAX_INPUTS = 4  # of an epilogue over many rows
+PRODUCT = element(0, F32)  # one for all: expressions are equal to themselves alone
 BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 for the left side
 
 
@@ -88,7 +89,10 @@ class NBitsAnchor:
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         words.extend(self._operands.words(pending, kinds, strides[2:]))
-        kernel = NBitsKernel(spec, _epilogue(pending), len(words), known.takes_bfloat16 or lowering.uses_bfloat16)
+        dense = _dense(pending)
+        kernel = NBitsKernel(
+            spec, _epilogue(pending, dense), len(words), known.takes_bfloat16 or lowering.uses_bfloat16
+        )
         memory = ProductMemory(
             lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
             tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
@@ -98,19 +102,23 @@ class NBitsAnchor:
         flops = count_of(pending.shape) * (2 * known.depth)
         reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         text = lowering.kernel(
-            (replace(spec, expression=element(0, F32)), structure_of(spec.expression), kernel.in_pairs),
+            (replace(spec, expression=PRODUCT), structure_of(spec.expression), kernel.in_pairs, kernel.many, dense),
             lambda: text_kernel("nbits", lambda name: module_text(nbits_functions(name, kernel, machine))),
         )
         writes = [target.buffer, memory.scratch]
         lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
 
 
-def _epilogue(pending: PendingAnchor) -> ExpressionEpilogue | None:
+def _dense(pending: PendingAnchor) -> tuple[bool, ...]:
+    """Return which operands lie along the columns."""
+    strides = [broadcast_strides(view, pending.shape) for view in pending.inputs]
+    return tuple(each is not None and each[-1] == 1 for each in strides)
+
+
+def _epilogue(pending: PendingAnchor, dense: tuple[bool, ...]) -> ExpressionEpilogue | None:
     """Return the expression as products of many rows compute it."""
     if pending.expression.operation == "input":
         return None
-    strides = [broadcast_strides(view, pending.shape) for view in pending.inputs]
-    dense = tuple(each is not None and each[-1] == 1 for each in strides)
     return ExpressionEpilogue(pending.expression, dense, PRODUCT_ARGUMENTS.count)
 
 
