@@ -35,8 +35,14 @@ def test_division_rounds_toward_zero_as_the_operator_does():
     for left, right in itertools.product(range(-7, 8), (-3, -2, 2, 3)):
         assert sym.divide_integers(left, right) == math.trunc(left / right)
     assert sym.divide_integers(n, 2).evaluate({"n": 5}) == 2
-    assert sym.divide_integers(-n, 2) is None
     assert sym.divide_integers(n, 0) is None
+    for divisor, number in itertools.product((2, 3, 5), range(-9, 10)):
+        for size in (n + number, -n + number, 2 * n - 7 + number):
+            found = sym.divide_integers(size, divisor)
+            for value in range(12):
+                dividend = size.evaluate({"n": value})
+                exact = found if isinstance(found, int) else found.evaluate({"n": value})
+                assert exact == math.trunc(dividend / divisor), (size, divisor, value)
 
 
 @pytest.mark.parametrize(

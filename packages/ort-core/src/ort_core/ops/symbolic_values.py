@@ -112,6 +112,10 @@ def divide_integers(left: Element, right: Element) -> Element:
         return quotient if (left < 0) == (right < 0) else -quotient
     if is_non_negative(left) and is_non_negative(right):
         return floor_div(left, right)
+    if isinstance(right, int) and right > 0:  # a size less a constant, which may be below 0
+        if is_non_negative(left + right - 1):
+            return maximum(floor_div(left, right), 0)
+        return floor_div(maximum(left, 0), right) - floor_div(maximum(-left, 0), right)
     return None
 
 

@@ -237,6 +237,46 @@ def test_shapes_and_what_is_made_of_them_are_stored_when_they_are_asked_for() ->
     agrees(model, *on_shapes())
 
 
+@pytest.mark.parametrize(
+    ("start", "limit", "step", "dtype"),
+    [
+        ("size", 0, -1, FLOAT),
+        (5, "size", -2, INT32),
+        (-3, "size", 2, DOUBLE),
+        ("size", 40, 3, INT64),
+        ("size", -40, -7, INT64),
+        (7.0, "size", 1.0, FLOAT),
+    ],
+    ids=str,
+)
+def test_ranges_run_between_sizes_in_both_directions(
+    start: float | str, limit: float | str, step: float, dtype: int
+) -> None:
+    """As an export of distances between places has them: down from a size less one, in floats."""
+    bounds = {"start": start, "limit": limit, "step": step}
+    nodes = [
+        N("Shape", ["x"], ["s"], start=1, end=2), N("Squeeze", ["s"], ["d"]), N("Add", ["d", "minus"], ["e"]),
+        N("Div", ["e", "two"], ["h"]), N("Cast", ["h"], ["size"], to=dtype),
+        N("Range", ["size" if value == "size" else name for name, value in bounds.items()], ["r"]),
+    ]  # fmt: skip
+    constants = {k: np.array(v, NUMERIC[dtype]) for k, v in bounds.items() if v != "size"}
+    constants |= {"minus": np.array(-1), "two": np.array(2)}
+    model = model_of(nodes, {"x": (FLOAT, ["A", "B", "C"])}, {"r": dtype}, constants)
+    for size in (1, 4, 9, 60):
+        (found,) = agrees(model, {"x": random(1, (2, size, 3))})
+        numbers = ((size - 1) // 2 if each == "size" else each for each in bounds.values())
+        np.testing.assert_array_equal(found[0], np.arange(*numbers).astype(NUMERIC[dtype]))
+
+
+@pytest.mark.parametrize("names", [["x", "low", ""], ["x", "low"], ["x", "", "high"], ["x", "", ""]], ids=str)
+def test_a_clip_may_name_an_absent_bound_or_leave_it_out(names: list[str]) -> None:
+    model = model_of(
+        [N("Clip", names, ["y"])], {"x": (FLOAT, ["A", "B", "C"])}, {"y": FLOAT},
+        {"low": np.float32(-0.2), "high": np.float32(0.3)},
+    )  # fmt: skip
+    agrees(model, *on_shapes())
+
+
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_layer_normalization_gives_its_statistics(outputs: int) -> None:
     node = N("LayerNormalization", ["x", "s", "b"], ["y", "m", "d"][:outputs], axis=1)

@@ -85,9 +85,10 @@ def infer_range(ctx: InferenceContext) -> None:
     elif isinstance(delta, (int, float)) and isinstance(start, (int, float)) and isinstance(limit, (int, float)):
         count = np.ceil((limit - start) / delta)
         size = max(0, int(count)) if np.isfinite(count) else None
-    elif delta == 1:
-        difference = sym.subtract(limit, start)
-        size = None if difference is None or isinstance(difference, float) else sym.larger(difference, 0)  # type: ignore[assignment]  # no float
+    elif isinstance(delta, int):
+        difference = sym.subtract(limit, start) if delta > 0 else sym.subtract(start, limit)
+        if difference is not None and not isinstance(difference, float):
+            size = sym.larger(sym.ceil_div(difference, abs(delta)), 0)  # type: ignore[assignment]  # no float
     ctx.set_output(0, ctx.dtype(0), (size,))
     if isinstance(size, int) and size <= sym.MAX_ELEMENTS and isinstance(start, int) and isinstance(delta, int):
         ctx.set_value(0, tuple(start + i * delta for i in range(size)))

@@ -19,7 +19,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     """Describe the node's result as an expression over its operands."""
     inputs = list(node.present_inputs())
     is_clip_above = node.op_type == "Clip" and len(inputs) == 2 and node.input(1) is None
-    if len(inputs) != len(node.inputs) and not is_clip_above:
+    if inputs != list(node.inputs[: len(inputs)]) and not is_clip_above:  # absent ones at the end are none
         raise NotLowered("an optional operand in the middle is absent")
     if lowering.opset_of(node) < 7 and not node.domain and (node.op_type == "PRelu" or node.attribute("broadcast")):
         raise NotLowered("before opset 7 operands were aligned otherwise")

@@ -16,10 +16,12 @@ from ort_core.cpu.lowering.rows.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node, ceil_div, maximum
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, ceil_div, maximum
 from ort_core.plugin.loops import Scalar, binary, cast, converted, element, lift, select
 
 I64 = DataType.INT64
+RANGES = (I64, DataType.INT32, DataType.FLOAT, DataType.DOUBLE)
+MOST_EXACT = 1 << 53  # beyond it float64 skips whole numbers
 
 
 def constant_of_shape(lowering: Lowering, node: Node) -> None:
@@ -36,21 +38,34 @@ def constant_of_shape(lowering: Lowering, node: Node) -> None:
 
 
 def arithmetic_range(lowering: Lowering, node: Node) -> None:
-    """Range of integers between bounds that follow from sizes."""
+    """Range between whole bounds that follow from sizes: a multiple of each place, and the first number."""
     dtype, shape = tensor_type(node.output)
-    bounds = [lowering.elements_of(node.input(i)) for i in range(3)]
-    if dtype is not I64 or any(bound is None or len(bound) != 1 for bound in bounds):
-        raise NotLowered("its bounds are only known at run time")
-    start, limit, step = (bound[0] for bound in bounds if bound is not None)
-    if not isinstance(step, int) or step <= 0:
-        raise NotLowered("the step is no positive number")
-    lowering.require_equal(maximum(ceil_div(limit - start, step), 0), shape[0])
+    bounds = [_whole_number(lowering, node.input(i)) for i in range(3)]
+    if dtype not in RANGES or any(bound is None for bound in bounds):
+        raise NotLowered("its bounds are only known at run time, or are no whole numbers")
+    start, limit, step = (bound for bound in bounds if bound is not None)
+    if not isinstance(step, int) or step == 0:
+        raise NotLowered("the step is no number known before a run, or zero")
+    distance = limit - start if step > 0 else start - limit
+    lowering.require_equal(maximum(ceil_div(distance, abs(step)), 0), shape[0])
     numbers = lowering.iota(shape[0])
     if isinstance(start, int):
-        _set(lowering, node, shape, lambda i: i * step + start, numbers)
+        _set(lowering, node, shape, lambda i: cast(i * step + start, dtype), numbers)
     else:
         first = lowering.contiguous(node.input(0)).reshaped(())
-        _set(lowering, node, shape, lambda i, s: i * step + s, numbers, first)
+        _set(lowering, node, shape, lambda i, s: cast(i * step, dtype) + s, numbers, first)
+
+
+def _whole_number(lowering: Lowering, value: Value | None) -> KnownDim | None:
+    """Return the one element of a tensor of any type, if it is a whole number that is known, or follows from sizes."""
+    array = lowering.constant_of(value)
+    known = array if array is not None else lowering.contents.get(value) if value is not None else None
+    if known is None or known.size != 1:
+        return None
+    (only,) = known.reshape(-1).tolist()
+    if isinstance(only, float) and only.is_integer() and abs(only) <= MOST_EXACT:
+        return int(only)
+    return only if isinstance(only, (int, SymbolicDim)) else None
 
 
 def triangle(lowering: Lowering, node: Node) -> None:

@@ -25,7 +25,7 @@ from ort_core.plugin.loops import (
 def row_formula(lowering: Lowering, node: Node) -> None:
     """Compute all outputs of a node by its operator's formulas; without reductions they stay pending expressions."""
     inputs = list(node.present_inputs())
-    if len(inputs) != len(node.inputs):
+    if inputs != list(node.inputs[: len(inputs)]):  # absent ones at the end are none
         raise NotLowered("an optional operand in the middle is absent")
     shape = _full_shape(inputs)
     state = FusionState()
