@@ -62,6 +62,22 @@ def test_reduction_over_space_reads_channels_last_images(
     agrees(nodes, constants, ["N", 3, 6, "W"], (1, 3, 6, 5), (2, 3, 6, 17))
 
 
+@pytest.mark.parametrize(
+    ("operator", "axes", "keep"),
+    [("ReduceMax", [3], 0), ("ReduceMean", [2], 1), ("ReduceSum", [0, 3], 0), ("ReduceMin", [3], 1)],
+    ids=str,
+)
+def test_reduction_over_one_axis_of_space_is_turned_behind_it(
+    agrees: Agrees, operator: str, axes: list[int], keep: int
+) -> None:
+    """What is left has another order of axes in memory than the result."""
+    nodes = [
+        N("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), N(operator, ["a", "axes"], ["y"], keepdims=keep)
+    ]  # fmt: skip
+    constants = {"w": numbers(1, 21, 3, 3, 3), "axes": np.array(axes, np.int64)}
+    agrees(nodes, constants, ["N", 3, "H", "W"], (1, 3, 6, 5), (2, 3, 6, 17))
+
+
 @pytest.mark.parametrize("counts", [0, 1])
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
 def test_pooling_that_rounds_its_size_up_stops_at_the_image(agrees: Agrees, operator: str, counts: int) -> None:

@@ -99,7 +99,16 @@ def reduce_operand(
     if any(axis not in range(len(operand.shape)) for axis in axes):
         raise NotLowered(f"axes {list(axes)} are not those of a tensor of rank {len(operand.shape)}")
     final = kept_shape(operand.shape, axes)
-    operand, axes = _in_memory_order(operand, axes)
+    order = _memory_order(operand)
+    kept = [axis for axis in order if axis not in axes and operand.shape[axis] != 1]
+    if order:
+        operand, axes = _ordered(operand, order), sorted(order.index(axis) for axis in axes)
+    if kept != sorted(kept):  # turned once it is small: what lies apart in memory is slow to read, all of it
+        made = _reduced(lowering, operand, axes, kind, after, None, operators)
+        turned = made.transposed(tuple(order.index(axis) for axis in range(len(order))))
+        place = lowering.new_view(made.dtype, final) if target is None else target
+        store_operand(lowering, operand_of(turned), operators, place.reshaped(final))
+        return place
     made = _reduced(lowering, operand, axes, kind, after, target, operators)
     return made if target is not None else made.reshaped(final)
 
@@ -125,17 +134,15 @@ def _reduced(
     return _fold(lowering, operand, chosen, kind, after, target, operators, final)
 
 
-def _in_memory_order(operand: ReductionOperand, axes: Sequence[int]) -> tuple[ReductionOperand, Sequence[int]]:
-    """Return the operand and the reduced axes with the axes as they lie in memory, where the result lies as before."""
-    rank = len(operand.shape)
-    orders = [view.order for view in operand.inputs if len(view.order) == rank]
-    kept = [axis for order in orders[:1] for axis in order if axis not in axes and operand.shape[axis] != 1]
-    if not orders or kept != sorted(kept):
-        return operand, axes
-    order = orders[0]
-    views = tuple(_with_rank(view, rank).transposed(order) for view in operand.inputs)
-    shape = tuple(operand.shape[axis] for axis in order)
-    return ReductionOperand(operand.expression, views, shape), sorted(order.index(axis) for axis in axes)
+def _memory_order(operand: ReductionOperand) -> tuple[int, ...]:
+    """Return the axes of an operand as they lie in memory; nothing where that is their own order."""
+    orders = (view.order for view in operand.inputs if len(view.order) == len(operand.shape))
+    return next(orders, ())
+
+
+def _ordered(operand: ReductionOperand, order: tuple[int, ...]) -> ReductionOperand:
+    views = tuple(_with_rank(view, len(order)).transposed(order) for view in operand.inputs)
+    return ReductionOperand(operand.expression, views, tuple(operand.shape[axis] for axis in order))
 
 
 def _with_rank(view: View, rank: int) -> View:
