@@ -13,6 +13,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.convolutions.computed_weights import convolution_of_windows
 from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
     ConvolutionBase,
     ConvolvedImages,
@@ -106,7 +107,7 @@ def _turned(images: View) -> View:
 
 
 def convolution(lowering: Lowering, node: Node) -> None:
-    """Conv with constant weights, of rank 3 to 5; a bias is part of the epilogue."""
+    """Conv of rank 3 to 5, with constant weights a channels-last anchor; a bias is part of the epilogue."""
     if quantized_convolution(lowering, node):
         return
     weights = lowering.constant_of(node.input(1))
@@ -114,8 +115,11 @@ def convolution(lowering: Lowering, node: Node) -> None:
         constant = quantized_constant(lowering, node.input(1))
         weights = None if constant is None else constant.real()
     dtype, shape = tensor_type(node.output)
+    if weights is None and len(shape) >= 3 and dtype is F32:
+        convolution_of_windows(lowering, node)
+        return
     if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
-        raise NotLowered("only float32 convolutions of one to three axes with constant weights are generated")
+        raise NotLowered("only float32 convolutions of one to three axes are generated")
     if weights.ndim == 5:
         volume_convolution(lowering, node, weights)
         return

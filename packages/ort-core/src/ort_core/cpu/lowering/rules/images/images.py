@@ -18,7 +18,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
-from ort_core.plugin.ops import SAME, node_windows
+from ort_core.plugin.ops import node_windows
 
 
 def images(lowering: Lowering, value: Value | None, channels: int | None = None, *, as_parts: bool = False) -> View:
@@ -86,11 +86,18 @@ def pads_by_axis(node: Node, window: Sequence[int], sizes: Sequence[KnownDim]) -
     Raises:
         NotLowered: some are negative, or depend on a size that only a run knows.
     """
-    is_automatic = node.string_attribute("auto_pad", "NOTSET") in SAME
-    if is_automatic and not all(isinstance(size, int) for size in sizes):
-        raise NotLowered("automatic pads of an axis of unknown size are not generated")
     pads = [(axis.before, axis.after) for axis in node_windows(node, sizes, window)]
     known = [(before, after) for before, after in pads if isinstance(before, int) and isinstance(after, int)]
-    if len(known) < len(pads) or any(min(each) < 0 for each in known):
+    if len(known) < len(pads):  # known for steps of one, whatever the size
+        raise NotLowered("automatic pads of an axis of unknown size are not generated")
+    if any(min(each) < 0 for each in known):
         raise NotLowered("negative pads are not generated")
     return [before for before, _ in known], [after for _, after in known]
+
+
+def strides_and_dilations(node: Node, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how far windows lie apart, and their taps, along each axis of space."""
+    strides, dilations = (node.ints_attribute(name) or (1,) * axes for name in ("strides", "dilations"))
+    if len(strides) != axes or len(dilations) != axes:
+        raise NotLowered("strides or dilations do not fit the axes")
+    return tuple(strides), tuple(dilations)
