@@ -65,6 +65,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "images.response_normalization.local_response_normalization": "LRN",
     "products.matmul": "MatMul com.microsoft:FusedMatMul",
     "products.gemm": "Gemm",
+    "einsum.einsum": "Einsum",
     "recurrent.recurrent": "LSTM GRU RNN",
     "machine_learning.trees.tree_ensemble": "ai.onnx.ml:TreeEnsemble ai.onnx.ml:TreeEnsembleRegressor",
     "machine_learning.trees.tree_classifier": "ai.onnx.ml:TreeEnsembleClassifier",
