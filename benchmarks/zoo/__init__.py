@@ -1,0 +1,1 @@
+"""A zoo of architectures from seeded random configurations that nobody tuned on."""

@@ -1,0 +1,243 @@
+"""The zoo beside onnxruntime: right outputs, times in turns, loads, memory, and steps that numpy took.
+
+    python benchmarks/zoo_export.py FOLDER
+    python benchmarks/zoo_judge.py FOLDER [--only NAME ...] [--rows FILE] [--threads 2] [--again]
+
+Each model of the folder is judged by a process of its own, and has its row written into a file of JSON lines at once: a
+run that is ended goes on with what has no row. Times are the least of many short turns of either engine, since a
+machine with other work on it only ever adds to them. ``--rows FILE`` alone prints the table of rows that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ort_core.cli.bench_turns import Contest, contest
+from ort_core.cli.bench_worker import OpenRequest, TurnRequest
+
+TURNS = 6
+TURN_S = 0.15
+LIMIT_S = 400  # of one model
+VERSIONS = ("ort-core", "numpy", "llvmlite", "onnxruntime")
+BEHIND = 0.9  # a ratio below it is told as a loss
+WRONG = 1e-3  # of the largest value: beyond it, and beyond what onnxruntime is from torch, too, a result is wrong
+COMPILER_FAILED = "the compiler failed"  # in the reason of a step that an exception left to numpy
+TABLE_WIDTH = 150
+Row = dict[str, Any]  # Any: plain data for JSON
+
+
+def judged(model: Path, threads: int) -> Row:
+    """Return the row of one model: what it is beside onnxruntime and beside torch."""
+    stored = np.load(model.with_suffix(".npz"))
+    feeds = {name.removeprefix("input:"): stored[name] for name in stored.files if name.startswith("input:")}
+    truth = [stored[name] for name in sorted(stored.files) if name.startswith("result:")]
+    feeds = {name: value for name, value in feeds.items() if name in input_names(model)}
+    with tempfile.TemporaryDirectory(prefix="ort-zoo-") as cache:
+        os.environ["ORT_CACHE_DIR"] = cache
+        first = measured(model, feeds, threads, turns=2)
+        warm = measured(model, feeds, threads, turns=TURNS)
+        steps = steps_by_numpy(model)
+    ours, theirs = (min(min(each[place]) for each in warm.rounds) / 1e6 for place in (0, 1))
+    mine, other = warm.opened
+    return {
+        "model": model.stem, "ms": round(ours, 3), "onnxruntime_ms": round(theirs, 3), "ratio": round(theirs / ours, 3),
+        "first_load_s": round(first.opened[0].load_ns / 1e9, 3), "warm_load_s": round(mine.load_ns / 1e9, 3),
+        "onnxruntime_load_s": round(other.load_ns / 1e9, 3), "second_run_ms": round(first.rounds[0][0][0] / 1e6, 1),
+        "peak_mb": round(first.peaks[0] / 1e6), "warm_peak_mb": round(warm.peaks[0] / 1e6),
+        "onnxruntime_peak_mb": round(warm.peaks[1] / 1e6),
+        "error": furthest(mine.outputs, other.outputs), "error_torch": furthest(mine.outputs, truth),
+        "onnxruntime_error_torch": furthest(other.outputs, truth), "numpy_steps": steps,
+    }  # fmt: skip
+
+
+def measured(model: Path, feeds: Mapping[str, np.ndarray], threads: int, turns: int) -> Contest:
+    """Return a contest in short turns; the cache of compiled code is as it is."""
+    requests = [
+        OpenRequest(engine, str(model), [("CPUExecutionProvider", {})], 99, (), threads, feeds)
+        for engine in ("ort-core", "onnxruntime")
+    ]
+    return contest(requests, TurnRequest(1 if turns > 2 else 0, None, TURN_S), turns, lambda _turn: None)
+
+
+def input_names(model: Path) -> set[str]:
+    """Return the inputs that an export kept."""
+    from ort_core.onnx_io.load import load_model
+
+    return {value.name for value in load_model(model).graph.inputs}
+
+
+def furthest(found: Sequence[Any], expected: Sequence[Any]) -> float:  # Any: run-time values
+    """Return the largest difference over the largest value of a result; the share of unequal elements of integers."""
+    if len(found) != len(expected):
+        return float("inf")
+    return max((difference(np.asarray(a), np.asarray(b)) for a, b in zip(found, expected, strict=True)), default=0.0)
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return how far one result lies from another, infinite where shapes, NaNs or infinities are not the same."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if expected.dtype.kind != "f" or not expected.size:
+        return float(np.mean(found != expected)) if expected.size else 0.0
+    finite = np.isfinite(expected)
+    if not np.array_equal(found[~finite], expected[~finite].astype(found.dtype), equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    scale = float(np.abs(expected[finite]).max()) or 1.0
+    apart = float(np.abs(found[finite].astype(np.float64) - expected[finite]).max()) / scale
+    return apart if apart == apart else float("inf")
+
+
+def steps_by_numpy(model: Path) -> dict[str, int]:
+    """Return how often numpy runs which operator for which reason, nodes of bodies included."""
+    command = [sys.executable, "-m", "ort_core.cli", "explain", str(model), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    found: Counter[str] = Counter()
+    for node in report["nodes"] + report["inner"]:
+        execution = node.get("execution") or {}
+        if execution.get("how") == "numpy":
+            found[f"{node['op_type']}: {execution['reason']}"] += 1
+    return dict(found.most_common())
+
+
+def row_of(model: Path, threads: int) -> Row:
+    """Return the row of a model, judged by a process of its own; what that prints or raises is told in it."""
+    command = [sys.executable, __file__, str(model.parent), "--here", model.stem, "--threads", str(threads)]
+    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return {"model": model.stem, "fault": f"more than {LIMIT_S} s", "load": load}
+    told = [line for line in done.stderr.splitlines() if line.strip() and "onnxruntime" not in line]
+    if done.returncode:
+        return {"model": model.stem, "fault": told[-1][:300] if told else f"exit code {done.returncode}", "load": load}
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    return {**row, "load": load, **({"told": told[:3]} if told else {})}
+
+
+def fault_of(row: Row) -> str:
+    """Return what is wrong with a model, or nothing: no result, another one, or a warning."""
+    if "fault" in row:
+        return str(row["fault"])
+    apart, theirs = row["error_torch"], row["onnxruntime_error_torch"]
+    if row["error"] > WRONG and apart > max(WRONG, 2 * theirs):
+        return f"{apart:.1e} from torch (onnxruntime {theirs:.1e})"
+    failed = [step for step in row["numpy_steps"] if COMPILER_FAILED in step]
+    return str([*row.get("told", ()), *failed, ""][0])
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """Return a line for each model, the slowest beside onnxruntime first."""
+    table = Table(title=f"{len(rows)} models of the zoo beside onnxruntime")
+    for heading in (
+        "model",
+        "ms",
+        "theirs",
+        "ratio",
+        "first",
+        "warm",
+        "theirs",
+        "MB",
+        "theirs",
+        "error",
+        "by numpy, or fault",
+    ):
+        table.add_column(heading, justify="left" if heading[0] in "mb" and heading != "ms" else "right", no_wrap=True)
+    for row in sorted(rows, key=lambda each: each.get("ratio", 0.0)):
+        table.add_row(*cells(row))
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    if ratios:
+        mean = float(np.exp(np.mean(np.log(ratios))))
+        behind = sum(ratio < BEHIND for ratio in ratios)
+        table.caption = f"geometric mean {mean:.2f}, least {min(ratios):.2f}, {behind} below {BEHIND}"
+    return table
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of one model."""
+    fault = fault_of(row)
+    if "ratio" not in row:
+        return (row["model"], *[""] * 9, f"[red]{fault}")
+    steps = "; ".join(f"{count} {step}" for step, count in list(row["numpy_steps"].items())[:2])
+    return (
+        row["model"], f"{row['ms']:.2f}", f"{row['onnxruntime_ms']:.2f}", f"{row['ratio']:.2f}",
+        f"{row['first_load_s']:.1f}", f"{row['warm_load_s']:.2f}", f"{row['onnxruntime_load_s']:.2f}",
+        str(row["peak_mb"]), str(row["onnxruntime_peak_mb"]), f"{row['error']:.0e}",
+        f"[red]{fault}" if fault else steps,
+    )  # fmt: skip
+
+
+def machine_row(threads: int) -> Row:
+    """Return where and with what the rows were measured."""
+    import importlib.metadata
+
+    from ort_core.cli.hardware import find_hardware
+
+    hardware = find_hardware()
+    return {
+        "machine": hardware.processor, "features": list(hardware.features), "cores": hardware.usable_cores,
+        "threads": threads, "date": datetime.now(UTC).date().isoformat(), "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+    }  # fmt: skip
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the last row of each model."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    yield from {row["model"]: row for row in rows if "model" in row}.values()
+
+
+def main() -> None:
+    """Judge what the command line asks for, then print the table of all rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--only", nargs="*", help="begins of names")
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="judge models that have a row, too")
+    parser.add_argument("--here", help="judge one model in this process")
+    asked = parser.parse_args()
+    if asked.here:
+        print(json.dumps(judged(asked.folder / f"{asked.here}.onnx", asked.threads)))
+        return
+    rows = asked.rows or asked.folder / "rows.jsonl"
+    if asked.folder:
+        judge_folder(asked.folder, rows, asked.only, asked.threads, again=asked.again)
+    Console(width=TABLE_WIDTH).print(table_of(list(read_rows(rows))))
+
+
+def judge_folder(folder: Path, rows: Path, only: Sequence[str] | None, threads: int, *, again: bool) -> None:
+    """Write the rows of the models of a folder that have none."""
+    known = set() if again else {row["model"] for row in read_rows(rows)}
+    if not rows.exists():
+        rows.write_text(json.dumps(machine_row(threads)) + "\n")
+    for stored in sorted(folder.glob("*.npz")):
+        model = stored.with_suffix(".onnx")
+        if model.stem in known or (only and not model.name.startswith(tuple(only))):
+            continue
+        row = row_of(model, threads)
+        with rows.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        told = fault_of(row) or "; ".join(f"{count} {step}" for step, count in row["numpy_steps"].items())
+        print(f"{row['model']}: {row.get('ratio', '-')} {told[:200]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
