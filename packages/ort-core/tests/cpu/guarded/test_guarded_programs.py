@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from faulty_programs import COUNT, FAULTS, program  # isort: skip
 import ort_core as ort
@@ -85,6 +85,19 @@ def test_a_program_whose_values_are_all_looks_at_others_has_no_steps_and_runs(mo
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     found = session.run(None, {"c": np.array(False), "x": x, "v": np.array(1, np.float32)})[0]
     assert np.array_equal(found, x[::-1])
+
+
+def test_a_program_that_reads_the_shape_of_text_runs(mode: str) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g (string[N, 1] x) => (float[] y, float[] z) '
+        "<float[3] table = {1, 2, 3}, int64 three = {3}> { w = com.microsoft.Tokenizer <mark = 1, mincharnum = 1, "
+        'pad_value = "#", separators = [" "]> (x)  s = Shape(w)  y = ConstantOfShape(s)  m = Mod(s, three)  '
+        "z = Gather(table, m) }"
+    )
+    session = ort.InferenceSession(parser.parse_model(text).SerializeToString())
+    found = session.run(None, {"x": np.array([["a b"], ["c"]], object)})
+    np.testing.assert_array_equal(found[0], np.zeros((2, 1, 4), np.float32))
+    assert found[1].tolist() == [3, 2, 2]
 
 
 def test_a_program_is_an_ordinary_one_unless_guarding_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,8 @@ class _GuardedRun:
             self._region.fill(number, pattern)
         self._region.bytes_of(self._error)[...] = 0
         for number, array in enumerate(inputs):
-            self._region.bytes_of(number)[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            if not array.dtype.hasobject:  # of text the shape alone is read
+                self._region.bytes_of(number)[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._region.let_read_only(number)
         self._tables = [self._table_of(thread) for thread in range(self._threads)]
 
