@@ -53,7 +53,8 @@ class Campaign:
 
     def _one_process(self, start: int, stop: int, without: str = "") -> int:
         """Judge seeds in one process; returns the first that is left to be judged."""
-        command = [sys.executable, str(WORKER), str(start), str(stop - start), self.effort, without]
+        warned = [f"-W{each}" for each in sys.warnoptions]
+        command = [sys.executable, *warned, str(WORKER), str(start), str(stop - start), self.effort, without]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stderr is not None

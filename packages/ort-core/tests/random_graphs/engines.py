@@ -37,6 +37,11 @@ class Engine:
     repeats: int = 1
     way: str = ""
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The names of the engines that this one runs: its own, and that of whoever writes its file."""
+        return (self.name, "onnxruntime") if self.way == "ORT format" else (self.name,)
+
     def session(self, case: Case) -> Any:
         """Return a session.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random_graphs.writer import GraphWriter, Refused
 
-ATTEMPTS = 8  # for each node that is wanted
+ATTEMPTS = 16  # for each node that is wanted
 
 
 def grow(g: GraphWriter, length: int) -> None:

@@ -1,14 +1,14 @@
 """The same graph with runs of its nodes as calls of model-local functions, some of them calls within functions.
 
 Which nodes become functions follows from the seed and the nodes that are there, so that a minimized case keeps them.
-An attribute of a node inside may become one of the function, given by the call. Nodes with bodies stay outside: a
-function sees nothing but its inputs.
+An attribute of a node inside may become one of the function, given by the call. A function sees nothing but its inputs:
+what bodies of its control flow read around them becomes such.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, helper
 
@@ -45,7 +45,7 @@ def with_functions(model: ModelProto, seed: int) -> ModelProto:
         outputs = [name for name in made if name in outside]
         if not outputs:
             continue
-        inputs = sorted({name for node in inside for name in node.input if name} - set(made))
+        inputs = sorted({name for node in inside for name in reads(node) if name} - set(made) - _defined_within(inside))
         function, given = _function(f"Part{number}", inputs, outputs, inside, imports, chooser)
         call = helper.make_node(function.name, inputs, outputs, name=f"call{number}", domain=DOMAIN, **given)
         found.functions.append(function)
@@ -57,8 +57,9 @@ def with_functions(model: ModelProto, seed: int) -> ModelProto:
 
 
 def _some_run(nodes: Sequence[NodeProto], chooser: random.Random) -> tuple[int, int] | None:
-    """Return where some consecutive nodes without bodies begin and end."""
-    free = [index for index, node in enumerate(nodes) if not any(a.HasField("g") for a in node.attribute)]
+    """Return where some consecutive nodes begin and end; those with bodies stand outside of half of the functions."""
+    with_bodies = chooser.random() < 0.5
+    free = [i for i, node in enumerate(nodes) if with_bodies or not any(a.HasField("g") for a in node.attribute)]
     if not free:
         return None
     first = chooser.choice(free)
@@ -66,6 +67,16 @@ def _some_run(nodes: Sequence[NodeProto], chooser: random.Random) -> tuple[int, 
     while last in free and last - first < chooser.randint(1, _MOST_NODES):
         last += 1
     return first, last
+
+
+def _defined_within(nodes: Iterable[NodeProto]) -> set[str]:
+    """Return the names that bodies of nodes, and bodies in them, give to values."""
+    found: set[str] = set()
+    for body in (attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")):
+        found.update(each.name for each in (*body.input, *body.initializer))
+        found.update(name for node in body.node for name in node.output)
+        found |= _defined_within(body.node)
+    return found
 
 
 def _function(

@@ -20,6 +20,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType, TensorType
 from ort_core.kernels.kernel import KernelContext, KernelSpec, Unguarded
 from ort_core.kernels.preconditions.conditions import ArrayConditions
 from ort_core.kernels.preconditions.table import find_precondition
@@ -114,6 +115,11 @@ MOVES_AND_DECIDES = frozenset(
     ]
 )
 """Operators that round nothing: what comes out went in, or is a decision about exact values."""
+KEEPS_STEPS = frozenset([
+    "QuantizeLinear", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather",
+    "Concat", "Split", "MaxPool",
+])  # fmt: skip
+"""Operators whose integers may hang on a last bit by one: dequantized, they lie within one scale of the truth."""
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 ROUNDS_INSIDE = frozenset(
     [
@@ -141,6 +147,7 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_t
 LARGEST = {"f16": 500.0}
 LARGEST_OF_OTHERS = 1e5
 SENSITIVITY = 4096  # times its window a result may move under a disturbance of one window
+_RARE = 32  # at most one integer of so many hangs on a last bit where a chain of quantized steps goes on
 _TO_INTEGERS = ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
 DISCRETE = "the answer hangs on a last bit"
 
@@ -208,7 +215,7 @@ class Interpreter:
         Raises:
             NoTruth: it fails, or its result is ill-conditioned, too large, or undetermined.
         """
-        if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+        if node.op_type in ("If", "Loop", "Scan", "SequenceMap") and not node.domain:
             return getattr(self, f"_{node.op_type.lower()}")(node, inputs, scope)
         given = [v for v in inputs if v is not None]
         if node.op_type in ("Unique", "Imputer", "NonZero") and not given[0].is_exact:  # equality decides
@@ -229,7 +236,12 @@ class Interpreter:
         if node.op_type in CENTERED:
             moved = self._plain(node, [None if v is None else _moved(v) for v in inputs])
             twins = [[_wider(*each) for each in zip(truths, twin, moved, strict=True)] for twin in twins]
-        self._check_last_scale(node, inputs, truths)
+        if node.op_type == "QuantizeLinear":
+            twins = [
+                self._with_other_division(node, inputs, twin, side) for side, twin in zip((1, -1), twins, strict=True)
+            ]
+        else:
+            self._check_last_scale(node, inputs, truths)
         return [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
 
     def _check_last_scale(self, node: NodeProto, inputs: Sequence[Triple | None], truths: Sequence[Any]) -> None:
@@ -248,6 +260,18 @@ class Interpreter:
             moved = self._plain(node, given)
             if not all(np.array_equal(moved[i], truths[i]) for i in wholes):
                 raise NoTruth(DISCRETE)
+
+    def _with_other_division(
+        self, node: NodeProto, inputs: Sequence[Triple | None], twins: Sequence[Any], side: int
+    ) -> list[Any]:
+        """Return twins of integers that hang on how a quotient is rounded, beside those that hang on its dividend."""
+        given = [None if v is None else v.truth for v in inputs]
+        truth = self._plain(node, given)
+        given[1] = _side(inputs[1], side, rounds=True)  # type: ignore[arg-type]  # the scale is given
+        return [
+            np.where(each == plain, other, each)
+            for each, other, plain in zip(twins, self._plain(node, given), truth, strict=True)
+        ]
 
     def graph(self, graph: GraphProto, scope: Mapping[str, Triple]) -> list[Triple]:
         """Return the outputs of a graph whose inputs and captured values stand in ``scope``."""
@@ -288,13 +312,7 @@ class Interpreter:
         """Return what runs a graph on arrays, any other attribute as it is."""
         if not isinstance(attribute, GraphProto):
             return attribute
-        names = [each.name for each in attribute.input]
-
-        def run(*arrays: np.ndarray) -> tuple[Any, ...]:
-            scope = {name: exact(array) for name, array in zip(names, arrays, strict=True)}
-            return tuple(each.truth for each in self.graph(attribute, scope))
-
-        return run
+        return _Body(self, attribute)
 
     def _output_types(self, node: NodeProto, inputs: Sequence[Triple | None]) -> Callable[[Any], ElementType | None]:
         """Return what tells the type of an output from its array in float64."""
@@ -362,6 +380,18 @@ class Interpreter:
         reversed_out = attributes.get("scan_output_directions", [0] * outputs)
         stacks = [[row[i] for row in rows] for i in range(outputs)]
         return [*states, *(_stacked(s[::-1] if b else s) for s, b in zip(stacks, reversed_out, strict=True))]
+
+    def _sequencemap(
+        self, node: NodeProto, inputs: Sequence[Triple | None], scope: Mapping[str, Triple]
+    ) -> list[Triple]:
+        (body,), (given,) = [a.g for a in node.attribute], [value for value in inputs if value is not None]
+        found = []
+        for item in zip(given.truth, given.above, given.below, strict=True):
+            is_exact = given.above is given.truth
+            one = Triple(item[0], *((item[0],) * 2 if is_exact else item[1:]), given.dtype)
+            found.append(self.graph(body, {**scope, body.input[0].name: one})[0])
+        sides = [[getattr(each, side) for each in found] for side in ("truth", "above", "below")]
+        return [Triple(*sides, found[0].dtype if found else given.dtype, is_tensor=False)]
 
 
 def _type_of_empty(node: NodeProto, inputs: Sequence[Triple | None]) -> ElementType | None:
@@ -468,6 +498,8 @@ def _finished(
         if node.op_type in _TO_INTEGERS and not np.isfinite(np.asarray(inputs[0].truth, np.float64)).all():
             raise NoTruth("integers of what is not finite")
         if above is not truth and not (np.array_equal(above, truth) and np.array_equal(below, truth)):
+            if node.op_type in KEEPS_STEPS and _is_a_step(truth, above) and _is_a_step(truth, below):
+                return Triple(truth, above, below, dtype)  # dequantized, it lies within one scale of the truth
             raise NoTruth(DISCRETE)
         return Triple(truth, truth, truth, dtype)
     truth, above, below = (np.asarray(each, np.float64) for each in (truth, above, below))
@@ -487,6 +519,38 @@ def _finished(
         if moved > most * min(dtype.window, F32.window) * max(largest, 1e-3):
             raise NoTruth("ill-conditioned")
     return Triple(truth, above, below, dtype)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A graph within a node, which its kernel runs on arrays."""
+
+    run: Interpreter
+    graph: GraphProto
+
+    @property
+    def input_count(self) -> int:
+        """The number of its inputs."""
+        return len(self.graph.input)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        """Types of its outputs, as they are declared."""
+        found = [each.type.tensor_type for each in self.graph.output]
+        shapes = [tuple(dim.dim_value or None for dim in each.shape.dim) for each in found]
+        return tuple(TensorType(DataType(t.elem_type), shape) for t, shape in zip(found, shapes, strict=True))
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[Any, ...]:
+        """Run it once."""
+        names = [each.name for each in self.graph.input]
+        scope = {name: exact(array) for name, array in zip(names, arrays, strict=True)}
+        return tuple(each.truth for each in self.run.graph(self.graph, scope))
+
+
+def _is_a_step(truth: np.ndarray, twin: np.ndarray) -> bool:
+    """Return whether few integers differ, by one."""
+    apart = np.abs(truth.astype(np.int64) - twin.astype(np.int64))
+    return bool(apart.max(initial=0) <= 1 and np.count_nonzero(apart) * _RARE <= apart.size)
 
 
 def _meet(left: Triple, right: Triple) -> bool:

@@ -6,29 +6,26 @@ Families (``families/``) call ``pick`` for an operand, ``constant`` and ``input`
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from random_graphs import element_types as et
 from random_graphs.element_types import ElementType
+from random_graphs.older_forms import NoOlderForm, in_opset
+from random_graphs.schemas import Refused, check_operands, known_attributes
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8, 8, 15, 16, 17, 31, 32, 33)
-OPSETS = (13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)
+OPSETS = (7, 8, 9, 10, 11, 11, 12, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)
+GROWING = (0, 1, 2, 3, 5, 8, 16, 17, 33, 64, 65)
 MOST_ELEMENTS = 12_000
 INPUT_TYPES = (*[et.F32] * 12, et.F64, et.F16, et.F16, et.BF16, et.I64, et.I64, et.I32, et.U8, et.I8, et.BOOL)
 CUSTOM_DOMAIN = "test.random"
-
-
-class Refused(Exception):
-    """A step does not fit what the graph has so far; another one is tried."""
 
 
 @dataclass
@@ -103,6 +100,7 @@ class GraphWriter:
     outer: GraphWriter | None = None
     only_outputs: list[Value] = field(default_factory=list)  # that no operator reads
     declared: dict[str, ValueInfoProto] = field(default_factory=dict)  # of what is no tensor
+    half: ElementType | None = None  # the type of all floats of some graphs
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -115,10 +113,11 @@ class GraphWriter:
         return cls(
             seed,
             chooser.choice(OPSETS),
-            chooser.choice((1, 2, 2, 3)),
+            chooser.choice((1, 2, 2, 3, 3, 5)),
             chooser,
             np.random.default_rng(seed),
             zero_share=chooser.choice((0, 0, 0, 0.03, 0.1)),
+            half=chooser.choice((None,) * 20 + (et.BF16, et.F16)),
         )
 
     @property
@@ -158,7 +157,7 @@ class GraphWriter:
 
     def input(self, dtype: ElementType | None = None, rank: int | None = None) -> Value:
         """Add an input; about half of its sizes are named, and may differ between assignments."""
-        chosen = dtype or self.choice(INPUT_TYPES)
+        chosen = self._float_of(dtype or self.choice(INPUT_TYPES))
         rank = self.choice((0, 1, 2, 2, 3, 3, 4, 4, 5)) if rank is None else rank
         sizes = [
             self.choice(self.symbols) if self.chance(0.5) else [self.some_size()] * self.assignments
@@ -204,6 +203,7 @@ class GraphWriter:
         Raises:
             Refused: none is of these types and ranks (``filled``: with elements under every assignment).
         """
+        dtypes = tuple(self._float_of(each) for each in dtypes)
         fitting = [
             value
             for value in self.visible()
@@ -221,6 +221,9 @@ class GraphWriter:
         if not fitting:
             raise Refused("no value fits")
         return self.choice(fitting[-5:] if self.chance(0.7) else fitting)
+
+    def _float_of(self, dtype: ElementType) -> ElementType:
+        return self.half if self.half is not None and dtype.is_float else dtype
 
     def _some_rank(self, rank: int | None, least: int, most: int) -> int:
         return self.random.randint(least, max(least, min(most, 4))) if rank is None else rank
@@ -260,9 +263,14 @@ class GraphWriter:
         operands = list(inputs)
         while operands and operands[-1] is None:
             operands.pop()
+        if not domain:
+            try:
+                operands, attributes = in_opset(op_type, operands, attributes, self.opset)
+            except NoOlderForm as reason:
+                raise Refused(str(reason)) from reason
         named = [True] * outputs if isinstance(outputs, int) else list(outputs)
         names = [self._name("v") if is_named else "" for is_named in named]
-        given = {name: value for name, value in attributes.items() if value is not None}
+        given = known_attributes(domain, op_type, self.opset, attributes)
         proto = helper.make_node(
             op_type,
             ["" if v is None else v.name for v in operands],
@@ -271,9 +279,7 @@ class GraphWriter:
             name=self._name("n"),
             **given,
         )
-        for value, known in zip(operands, types_of(domain, op_type, self.opset), strict=False):
-            if value is not None and value.is_tensor and known and value.dtype.onnx not in known:
-                raise Refused(f"{op_type} takes no {value.dtype.name}")
+        check_operands(domain, op_type, self.opset, operands)
         interpreter = Interpreter(self.opset, self._custom())
         found = [self._evaluate(interpreter, proto, operands, k) for k in range(self.assignments)]
         made = [Value(name, tuple(each[i] for each in found)) for i, name in enumerate(names) if name]
@@ -313,8 +319,9 @@ class GraphWriter:
     def body(self) -> GraphWriter:
         """Return a writer for a nested graph, which sees all values of this one."""
         inner = GraphWriter(
-            self.seed, self.opset, self.assignments, self.random, self.numbers, self.zero_share, outer=self
-        )
+            self.seed, self.opset, self.assignments, self.random, self.numbers, self.zero_share, outer=self,
+            half=self.half,
+        )  # fmt: skip
         inner.symbols = self.symbols
         return inner
 
@@ -355,36 +362,10 @@ class GraphWriter:
         return f"{prefix}{root._count}"
 
     def _symbol(self) -> list[int]:
+        if self.assignments > 2 and self.chance(0.2):  # from nothing, and back again
+            return sorted(self.random.sample(GROWING, self.assignments), reverse=self.chance(0.3))
         sizes = [self.some_size() for _ in range(self.assignments)]
         return [sizes[0]] * self.assignments if self.chance(0.4) else sizes
-
-
-@functools.lru_cache(maxsize=4096)
-def types_of(domain: str, op_type: str, opset: int) -> tuple[frozenset[int], ...]:
-    """Return the element types that onnx allows for each input, an empty set where it names none or is not asked.
-
-    Raises:
-        Refused: the operator is newer than the opset.
-    """
-    if domain not in ("", "ai.onnx.ml") or op_type == "SimplifiedLayerNormalization":
-        return ()
-    try:
-        schema = onnx.defs.get_schema(op_type, opset if not domain else ml_version_of(op_type), domain)
-    except onnx.defs.SchemaError as reason:
-        raise Refused(f"{op_type} is newer") from reason
-    found = []
-    for each in schema.inputs:
-        names = [name[7:-1] for name in each.types if name.startswith("tensor(")]
-        found.append(frozenset(_ONNX_NAMES[name] for name in names if name in _ONNX_NAMES))
-    return tuple(found)
-
-
-def ml_version_of(op_type: str) -> int:
-    """Return the version of ai.onnx.ml that an operator is taken from."""
-    return 5 if op_type == "TreeEnsemble" else 3
-
-
-_ONNX_NAMES = {name.lower(): number for name, number in TensorProto.DataType.items()}
 
 
 def _has_bodies(node: NodeProto) -> bool:

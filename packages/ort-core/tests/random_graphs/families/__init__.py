@@ -38,6 +38,9 @@ _MODULES = (
     "custom",
     "experts_and_blocks",
     "carried_sequences",
+    "rarer",
+    "quantized_chains",
+    "searches",
 )
 
 

@@ -75,7 +75,7 @@ def loop(g: GraphWriter) -> list[Value]:
         else []
     )
     again = body.node("Identity", [going])
-    turns = g.constant(np.asarray(g.choice((1, 2, 3, 5)) if stacked else g.choice((0, 1, 2, 3, 5)), np.int64))
+    turns = _turns(g, least=1 if stacked else 0)
     graph = body.as_body("turn", [again, kept, *stacked])
     return g.node(
         "Loop",
@@ -83,6 +83,21 @@ def loop(g: GraphWriter) -> list[Value]:
         [True] * (1 + len(stacked)),
         body=graph,
     )
+
+
+def _turns(g: GraphWriter, least: int) -> Value:
+    """Return a number of turns: fixed, or another in each run, none and below none among them."""
+    if g.outer is None and not least and g.chance(0.3) and len(g.inputs) < 4:
+        turns = g.input(et.I64, 0)
+        return g.node("Min", [turns, g.constant(np.asarray(6, np.int64))])
+    if g.chance(0.3):
+        shape = g.node("Shape", [g.pick(least=1)])
+        size = g.node("Gather", [shape, g.constant(np.asarray(0, np.int64))])
+        turns = g.node("Min", [size, g.constant(np.asarray(5, np.int64))])
+        if min(int(each.truth) for each in turns.samples) < least:
+            raise Refused("no turn")
+        return turns
+    return g.constant(np.asarray(g.choice((1, 2, 3, 5)) if least else g.choice((0, 1, 2, 3, 5)), np.int64))
 
 
 def _kept(body: GraphWriter, carried: Value) -> Value:

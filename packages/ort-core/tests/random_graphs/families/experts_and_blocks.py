@@ -102,8 +102,8 @@ def integer_experts(g: GraphWriter) -> Value:
 @family(3, in_bodies=False)
 def trees(g: GraphWriter) -> Value:
     """TreeEnsemble: one operator for regressors and classifiers, of version 5."""
-    if g.ml_version < 5:
-        raise Refused("a newer operator")
+    if g.ml_version < 5 or g.half is not None:
+        raise Refused("a newer operator, whose splits are float32 here")
     value, targets = rows(g, et.F32), g.choice((1, 2, 3))
     inner: dict[str, list[int]] = {
         f"nodes_{name}": [] for name in ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
