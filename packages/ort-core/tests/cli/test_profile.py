@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -70,6 +71,23 @@ def test_region_of_unknown_work_has_no_rates(tmp_path):
     assert row["gbytes_per_s"] is None
 
 
+def test_region_whose_sizes_grow_is_held_against_the_work_of_all_its_runs(tmp_path):
+    sizes = [{"float": [rows, 8]} for rows in (4, 8, 16)]
+    events = [
+        event("a", 1_000_000, flops=8 * 10**6 * size["float"][0], bytes=1000, output_type_shape=[size],
+              output_size=str(32 * size["float"][0]))
+        for size in sizes
+    ]  # fmt: skip
+    row = summary(tmp_path, *events)["nodes"][0]
+    assert row["gflops_per_s"] == pytest.approx(8 * (4 + 8 + 16) / 3)
+    assert row["output"] == "float[4, 8] … float[16, 8]"
+
+
+def test_region_whose_work_is_not_known_in_each_run_has_no_rates(tmp_path):
+    events = [event("a", 1000, flops=flops, bytes=8) for flops in (10, None)]
+    assert "gflops_per_s" not in summary(tmp_path, *events)["nodes"][0]
+
+
 def test_region_is_held_against_the_ceiling_of_its_arithmetic(tmp_path):
     work = {"flops": 50_000_000, "bytes": 1000}
     events = [event(kind, 1_000_000, arithmetic=kind, **work) for kind in ("int8", "float64", "float32")]
@@ -103,6 +121,16 @@ def test_fused_product_reports_the_operations_and_bytes_of_its_sizes(ort, produc
     assert least <= row["nbytes"] <= 2 * least, "weights are packed in panels, which may be wider than the matrix"
     assert 0 < row["ceiling_share"] < 2
     assert data["ceilings"]["CPUExecutionProvider"]["num_threads"] == 1
+
+
+def test_sequences_are_told_by_how_many_values_they_hold(ort, tmp_path):
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[5, 2] x) => (float[A, 2] y) {
+        [parts] s = SplitToSequence (x)
+        [whole] y = ConcatFromSequence <axis = 0> (s)
+    }""")
+    onnx.save(model, tmp_path / "sequences.onnx")
+    data = ort("profile", tmp_path / "sequences.onnx", "--json", "--threads", "1").data
+    assert {row["name"]: row["output"] for row in data["nodes"]} == {"parts": "sequence of 5", "whole": "float[5, 2]"}
 
 
 def test_processor_computes_faster_than_it_reads_and_small_data_faster_than_large():

@@ -47,7 +47,7 @@ def summarize_trace(
                 "step": step,
                 "operator": found[0]["args"]["op_name"],
                 "provider": found[0]["args"]["provider"],
-                "output": ", ".join(map(_shape_text, found[0]["args"]["output_type_shape"])),
+                "output": _outputs_text(found),
                 "calls": len(found) // iterations,
                 **_times(found, iterations, total),
                 **_rates(found, ceilings.get(found[0]["args"]["provider"])),
@@ -59,8 +59,11 @@ def summarize_trace(
 
 
 def _rates(events: Sequence[dict[str, Any]], ceilings: Roofline | None) -> dict[str, Any]:  # Any: an event's fields
-    """Return what the events of one node computed and moved per second, and what that is of the ceiling."""
-    flops, nbytes = (events[0]["args"].get(key) for key in ("flops", "bytes"))
+    """Return what the events of one node computed and moved per second, and what that is of the ceiling.
+
+    Sizes may differ from event to event, as in a Loop that grows a value: work is the mean of all, as the time is.
+    """
+    flops, nbytes = (_mean([event["args"].get(key) for event in events]) for key in ("flops", "bytes"))
     mean_s = sum(event["own"] for event in events) / len(events) / 1e9
     if flops is None or not mean_s:
         return {}
@@ -73,6 +76,11 @@ def _rates(events: Sequence[dict[str, Any]], ceilings: Roofline | None) -> dict[
         rates["bound"] = "memory" if moving >= least_s else "compute"
         rates["ceiling_share"] = least_s / mean_s
     return rates
+
+
+def _mean(counts: Sequence[int | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) / len(known) if len(known) == len(counts) else None
 
 
 def _with_own_time(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:  # Any: an event's fields
@@ -103,8 +111,19 @@ def _ranked(rows: Any) -> list[dict[str, Any]]:  # Any: plain data
     return sorted(rows, key=lambda row: -row["ms"])
 
 
-def _shape_text(entry: dict[str, list[int]]) -> str:
-    return ", ".join(f"{dtype}{shape}" for dtype, shape in entry.items())
+def _outputs_text(events: Sequence[Mapping[str, Any]]) -> str:  # Any: an event's fields
+    """Return what a node gave: of its first and its largest run where sizes differ; of sequences how many they hold."""
+    first, largest = events[0]["args"], max((event["args"] for event in events), key=_output_nbytes)
+    return " … ".join(dict.fromkeys(map(_given_text, (first, largest))))
+
+
+def _output_nbytes(arguments: Mapping[str, Any]) -> int:  # Any: as above
+    return int(arguments.get("output_size", 0))
+
+
+def _given_text(arguments: Mapping[str, Any]) -> str:  # Any: as above
+    tensors = [f"{dtype}{shape}" for entry in arguments["output_type_shape"] for dtype, shape in entry.items()]
+    return ", ".join([*tensors, *(f"sequence of {count}" for count in arguments.get("output_sequences", ()))])
 
 
 def rate_texts(row: Mapping[str, Any]) -> tuple[str, str, str]:  # Any: a node's row

@@ -108,6 +108,7 @@ class Profiler:
                     "sub_threads": {},
                 },
                 "duration_ns": end_ns - start_ns,
+                **_lengths_field(outputs),
                 **({} if work is None else _work_fields(work)),
             },
         )
@@ -155,6 +156,12 @@ def _types_and_shapes(values: Sequence[RuntimeValue]) -> list[dict[str, list[int
         if isinstance(value, np.ndarray):
             shown.append({type_of(value).dtype.text: list(value.shape)})  # type: ignore[union-attr]  # an array's type is a tensor's
     return shown
+
+
+def _lengths_field(outputs: Sequence[RuntimeValue]) -> dict[str, object]:
+    """Return how many values each sequence among the outputs holds; the field is ours, and left out without any."""
+    lengths = [len(value) for value in outputs if isinstance(value, list)]
+    return {"output_sequences": lengths} if lengths else {}
 
 
 def _work_fields(work: RegionWork) -> dict[str, object]:
