@@ -78,9 +78,9 @@ def _rates(events: Sequence[dict[str, Any]], ceilings: Roofline | None) -> dict[
     return rates
 
 
-def _mean(counts: Sequence[int | None]) -> float | None:
+def _mean(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
-    return sum(known) / len(known) if len(known) == len(counts) else None
+    return round(sum(known) / len(known)) if len(known) == len(counts) else None
 
 
 def _with_own_time(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:  # Any: an event's fields

@@ -201,12 +201,6 @@ class Graph(Body):
         for nested in node.subgraphs():
             nested.release()
 
-    def move_before(self, anchor: Node, node: Node) -> None:
-        """Move a node of this graph before another of its nodes."""
-        self._check_editable()
-        self._unlink(node)
-        self._link(node, anchor._previous, anchor)
-
     def release(self) -> None:
         """Give up every use that the nodes of this (nested) graph make of outer values."""
         for node in self:

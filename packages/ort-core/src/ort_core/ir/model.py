@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.graph import Graph
 
-DEFAULT_DOMAIN = ""
 FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 

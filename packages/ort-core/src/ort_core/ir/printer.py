@@ -26,11 +26,6 @@ def format_model(model: Model) -> str:
     return "\n".join(lines)
 
 
-def format_graph(graph: Graph) -> str:
-    """Return a readable listing of a graph."""
-    return "\n".join(_graph_lines(graph, ""))
-
-
 def format_type(value_type: ValueType | None) -> str:
     """Return a type with its shape, such as ``float[N, 3]``."""
     if value_type is None:

@@ -8,17 +8,14 @@ either side is NaN, as numpy and ONNX do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
 
-ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max", "rem"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-BITWISE = frozenset({"and", "or", "xor", "shl", "lshr", "ashr"})
 ROW_REDUCTIONS = frozenset({"row_sum", "row_prod", "row_max", "row_min"})
 KEPT_TEXTS = 256  # of expressions: layers share theirs, and ask for the text again and again; some 10 KB each
-UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not", "is_nan"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,9 +79,6 @@ class Scalar:
             "whether an expression holds is only known for each element: write select(condition, left, right) "
             "instead of if, and, or, not, min() and max()"
         )
-
-
-Meaning = Callable[..., Scalar]
 
 
 def element(index: int, dtype: DataType) -> Scalar:

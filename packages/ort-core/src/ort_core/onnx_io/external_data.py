@@ -19,8 +19,6 @@ from ort_core.forks import Lock, new_lock
 from ort_core.frozen import frozen
 from ort_core.tensors.mapped_files import map_file
 
-_FIELDS = frozenset({"location", "offset", "length", "checksum", "basepath"})
-
 
 @frozen
 class ExternalLocation:

@@ -48,7 +48,7 @@ ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | o
 
 _NO_SIZES: Mapping[str, int] = {}
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
-MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
+MAX_IR_VERSION = 14
 _MAX_VERSION = 2**31 - 1  # of an operator set: onnx's own look-up takes 32 bits
 MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
 

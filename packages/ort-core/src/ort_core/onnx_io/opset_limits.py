@@ -16,7 +16,6 @@ NEWEST = {
     "": 28, "ai.onnx.ml": 5, "ai.onnx.training": 1, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1,
     "com.microsoft": 1, "com.microsoft.nchwc": 1,
 }  # fmt: skip
-ONNXRUNTIME_GUARANTEES = 7  # ai.onnx from here on; older ones are read as well as they can be
 
 
 def check_opsets(imports: Mapping[str, int], *, released_only: bool = True) -> None:

@@ -80,11 +80,6 @@ class Given:
         return found if isinstance(found, str) else default
 
 
-def has_record(node: Node) -> bool:
-    """Return whether the operator of a node is an attention that has a record."""
-    return (node.domain, node.op_type) in _FORMS
-
-
 def node_attention(
     node: Node, shape: ShapeReader | None = None, attribute: Callable[[str], object] | None = None
 ) -> AttentionRecord:

@@ -20,7 +20,6 @@ from ort_core.ops.contrib import (
 from ort_core.ops.contrib.notation import parse_schemas
 from ort_core.ops.schema import OpSchema
 
-CONTRIB_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
 TEXTS = tuple(
     (module.DOMAIN, module.SCHEMAS)
     for module in (

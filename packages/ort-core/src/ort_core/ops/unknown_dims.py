@@ -27,13 +27,6 @@ def _has_unknown(dim: SymbolicDim) -> bool:
     return any(name.startswith(UNKNOWN_PREFIX) for name in dim.symbols())
 
 
-def visible_shape(shape: Shape | None) -> Shape | None:
-    """Return a shape as a user sees it: anonymous sizes are ``None``."""
-    if shape is None:
-        return None
-    return tuple(None if is_unknown(dim) else dim for dim in shape)
-
-
 def name_unknown(shape: Shape, owner: str) -> Shape:
     """Return a shape with every ``None`` replaced by an anonymous size of ``owner``."""
     if None not in shape:

@@ -25,7 +25,6 @@ from ort_core.rewrite.pattern import Pattern, constant, op, optional, var
 from ort_core.rewrite.rule import RewriteRule, replace_by
 
 INPUT_SLICE_OPSET = 10  # before it, starts, ends and axes were attributes
-INPUT_AXES_OPSET = 13  # of Squeeze and Unsqueeze
 _RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX for "to the end"; no dimension is that long
 

@@ -10,7 +10,6 @@ from ort_core.errors import InvalidArgument
 from ort_core.ir.model import Model
 from ort_core.ir.subgraph import extract
 from ort_core.ir.traversal import walk
-from ort_core.ir.types import TensorType
 
 if TYPE_CHECKING:
     from ort_core.ir.constants import Constant
@@ -68,14 +67,6 @@ class GraphView:
     def value_range(self, value: Value) -> tuple[int, int] | None:
         """Return bounds (inclusive) of the elements of an integer value, or ``None`` when nothing is proven."""
         return self.ranges(value)
-
-    def shape_origin(self, value: Value) -> Value | None:
-        """Return the value whose shape this one holds (an output of Shape, through Cast and Identity), or ``None``."""
-        producer = value.producer
-        while producer is not None and producer.op_type in ("Cast", "Identity"):
-            source = producer.input(0)
-            producer = source.producer if source is not None else None
-        return producer.input(0) if producer is not None and producer.op_type == "Shape" else None
 
     def units(self) -> tuple[tuple[Node, ...], ...]:
         """Return groups that should be claimed whole: DequantizeLinear -> operator -> QuantizeLinear, or one node."""
@@ -159,14 +150,3 @@ def _imports_of(model: Model, graph: Graph) -> dict[str, int]:
         return dict(model.opset_imports)
     used = {"", "ai.onnx", *(node.domain for node in walk(graph))}
     return {domain: version for domain, version in model.opset_imports.items() if domain in used}
-
-
-def element_types(node: Node) -> tuple[str, ...]:
-    """Return the texts of a node's input types, for reasons in rejections."""
-    return tuple("?" if v is None or v.type is None else str(v.type) for v in node.inputs)
-
-
-def has_dense_types(node: Node) -> bool:
-    """Return whether all inputs and outputs of a node are dense tensors (no sequences, maps, optionals)."""
-    values = (*node.present_inputs(), *node.present_outputs())
-    return all(isinstance(v.type, TensorType) for v in values)

@@ -21,7 +21,6 @@ from ort_core.ir.values import Value
 COMMUTATIVE = frozenset(
     {"Add", "Mul", "And", "Or", "Xor", "Equal", "Sum", "Max", "Min", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 )
-AttributePredicate = Callable[[object], bool]  # is given the attribute's value, or None when it is absent
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ort_core.cpu.codegen.images.layout import (
-    border_kernel,
     channels_first_kernel,
     channels_last_kernel,
     pad_kernel,
@@ -77,14 +76,6 @@ def test_padding_of_a_channels_first_image_gives_a_channels_last_one(
     actual = run_kernel(padded_channels_last_kernel("kernel", channels, target), [x, y, *sizes], 1, target)
     wanted = np.pad(x.transpose(0, 2, 3, 1), ((0, 0), (1, 2), (3, 0), (0, 0)))
     np.testing.assert_array_equal(actual, wanted)
-
-
-def test_border_alone_leaves_the_inner_part(run_kernel: RunKernel) -> None:
-    inner = image((2, 5, 7, 3))
-    y = np.full((2, 7, 9, 3), np.nan, np.float32)
-    y[:, 1:-1, 1:-1] = inner
-    actual = run_kernel(border_kernel("kernel", 3), [0, y, 2, 5, 7, 0, 0, 27, 189, 1, 1, 1, 1], 1)
-    np.testing.assert_array_equal(actual, np.pad(inner, ((0, 0), (1, 1), (1, 1), (0, 0))))
 
 
 def test_transposition_compiles_for_arm() -> None:

@@ -92,11 +92,6 @@ def reshaped(operand: Operand, sizes: Sequence[int]) -> Operand | None:
     return replace(operand, sizes=sizes, strides=tuple(0 if n == 1 else next(kept) for n in sizes))
 
 
-def prefixed(operand: Operand, sizes: Sequence[int]) -> Operand:
-    """Return the view of the first elements along each dimension."""
-    return replace(operand, sizes=tuple(sizes))
-
-
 def reinterpreted(operand: Operand, dtype: ElementType) -> Operand:
     """Return the same bits as another element type of the same width."""
     assert dtype.bits == operand.dtype.bits, (dtype, operand.dtype)

@@ -18,8 +18,6 @@ from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.schema.element_types import ElementType
 from ort_ep_directml.schema.enumerators import ConvolutionDirection, ConvolutionMode, ReduceFunction
 
-_DILATED_LEVEL = 0x6200  # from here average and Lp pooling have dilations
-
 
 @dataclass(frozen=True, slots=True)
 class Window:

@@ -13,7 +13,6 @@ from ort_core.ops.bodies.writer import BodyWriter, NoBody
 _BOUNDS = {DataType.UINT8: (0, 255), DataType.INT8: (-128, 127)}
 _WIDE_LEVELS = frozenset({DataType.INT16, DataType.UINT16, DataType.INT4, DataType.UINT4})
 _LEVELS_SINCE, _HALF_SCALES_SINCE = 21, 19
-_BYTES = frozenset(_BOUNDS)
 
 
 def _parameters(w: BodyWriter, scale: int, zero: int, axis: int | None) -> tuple[list[Value], dict[str, object]]:

@@ -227,14 +227,7 @@ def padded_channels_last_kernel(name: str, channels: int, target: Target) -> lis
     return _bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target), has_planes=True)
 
 
-def border_kernel(name: str, channels: int, *, value: float = 0.0) -> list[Emitter]:
-    """Return a kernel that fills the border of images whose inner part other kernels write; it has no source."""
-    return _bordered(name, channels, value, None)
-
-
-def _bordered(
-    name: str, channels: int, value: float, copy: Emitter | None, *, has_planes: bool = False
-) -> list[Emitter]:
+def _bordered(name: str, channels: int, value: float, copy: Emitter, *, has_planes: bool = False) -> list[Emitter]:
     """Return a walk over rows; ``copy`` is given a row of the source, its place, its pixels, and the source's plane."""
     fill = _fill_function(f"{name}.fill", value)
     emitter = kernel_emitter(name)
@@ -255,21 +248,17 @@ def _bordered(
         with emitter.either(emitter.compare("ult", source_row, height)) as branch:
             emitter.call_void(fill.name, line, before)
             middle = emitter.element(line, before)
-            if copy is not None:
-                origin = position(
-                    emitter,
-                    emitter.argument(args, at.source, "ptr"),
-                    [
-                        (image, emitter.argument(args, at.source_image)),
-                        (source_row, emitter.argument(args, at.source_row)),
-                    ],
-                )
-                plane = emitter.argument(args, at.source_channel) if has_planes else integer(0)
-                emitter.call_void(copy.name, origin, middle, width, plane)
+            origin = position(
+                emitter,
+                emitter.argument(args, at.source, "ptr"),
+                [(image, emitter.argument(args, at.source_image)), (source_row, emitter.argument(args, at.source_row))],
+            )
+            plane = emitter.argument(args, at.source_channel) if has_planes else integer(0)
+            emitter.call_void(copy.name, origin, middle, width, plane)
             emitter.call_void(fill.name, emitter.element(middle, inner), after)
             with branch.otherwise():
                 emitter.call_void(fill.name, line, emitter.add(emitter.add(before, inner), after))
-    return [fill, *([] if copy is None else [copy]), emitter]
+    return [fill, copy, emitter]
 
 
 _COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels"), ("i64", "plane")]

@@ -31,11 +31,6 @@ _COPY = [
 ]
 
 
-def packed_size(depth: int, columns: int, panel: int) -> int:
-    """Return how many elements one packed ``depth`` x ``columns`` matrix takes in panels of ``panel`` columns."""
-    return -(-columns // panel) * panel * depth
-
-
 def panels_shape(shape: Sequence[int], panel: int) -> tuple[int, ...]:
     """Return the shape of ``[..., k, n]`` when it is packed."""
     *batch, depth, columns = shape

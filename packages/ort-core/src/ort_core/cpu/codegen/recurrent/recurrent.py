@@ -23,7 +23,7 @@ MAX_GATES = 4
 _CHAINS = 4  # least sums in flight: one row streams weights from the second-level cache, which is slower than 4 sums
 
 # What expressions read, by index: the sums of the phase's gates, the input's shares of all gates, states, vectors.
-SUM, SHARE, STATE, VECTOR, ACTIVE = 0, 4, 8, 16, 24
+SUM, SHARE, STATE, VECTOR = 0, 4, 8, 16
 # States: each [batch, padded units]; HIDDEN is read by the products of a step while NEXT is written.
 HIDDEN, NEXT, CELL, EXTRA, RESET = range(5)
 STATES = 5
