@@ -182,6 +182,11 @@ class Node:
         value = self.attribute(name)
         return value if isinstance(value, tuple) else None
 
+    def floats_attribute(self, name: str) -> tuple[float, ...]:
+        """Return a FLOATS attribute, empty where there is none."""
+        value = self.attribute(name)
+        return value if isinstance(value, tuple) else ()
+
     def subgraphs(self) -> tuple[Graph, ...]:
         """Return the graphs nested in the attributes, in attribute order (the fused ``body`` is not one)."""
         found: tuple[Graph, ...] = ()

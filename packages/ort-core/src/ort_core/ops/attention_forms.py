@@ -27,6 +27,7 @@ from ort_core.ops.attention import (
     ScoreStage,
 )
 from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim
+from ort_core.ops.typed_attributes import TypedAttributes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,20 +42,24 @@ ShapeReader = Callable[..., "Shape | None"]  # of the number of an input and the
 
 
 @frozen
-class Given:
+class Given(TypedAttributes):
     """What a form reads.
 
     Attributes:
         shape: returns the shape of an input if it is there, is known, and has one of the ranks that are named.
         present: which inputs are there.
         outputs: which outputs are asked for.
-        attribute: returns the value of an attribute, ``None`` where it is absent.
+        attributes: returns the value of an attribute, ``None`` where it is absent.
     """
 
     shape: ShapeReader
     present: Sequence[bool]
     outputs: Sequence[bool]
-    attribute: Callable[[str], object]
+    attributes: Callable[[str], object]
+
+    def attribute(self, name: str) -> object:
+        """Return the value of an attribute, ``None`` where it is absent."""
+        return self.attributes(name)
 
     def input(self, index: int) -> int | None:
         """Return the number of an input that is there, ``None`` of one that is not."""
@@ -63,21 +68,6 @@ class Given:
     def has_output(self, index: int) -> bool:
         """Return whether an output is asked for."""
         return index < len(self.outputs) and self.outputs[index]
-
-    def whole(self, name: str, default: int = 0) -> int:
-        """Return an attribute that is a whole number."""
-        found = self.attribute(name)
-        return found if isinstance(found, int) else default
-
-    def number(self, name: str) -> float | None:
-        """Return an attribute that is a number, ``None`` where it is absent."""
-        found = self.attribute(name)
-        return float(found) if isinstance(found, (int, float)) else None
-
-    def word(self, name: str, default: str) -> str:
-        """Return an attribute that is a word."""
-        found = self.attribute(name)
-        return found if isinstance(found, str) else default
 
 
 def node_attention(
@@ -115,20 +105,21 @@ def _reader(shapes: Sequence[Shape | None]) -> ShapeReader:
 
 def _standard(g: Given) -> AttentionRecord:
     """Attention of ai.onnx: inputs Q, K, V, a mask, past keys, past values, lengths."""
-    query = _of_three_or_four_axes(g, 0, g.whole("q_num_heads"))
-    key, value = (_of_three_or_four_axes(g, index, g.whole("kv_num_heads")) for index in (1, 2))
+    query = _of_three_or_four_axes(g, 0, g.int_of("q_num_heads"))
+    key, value = (_of_three_or_four_axes(g, index, g.int_of("kv_num_heads")) for index in (1, 2))
     left, right, is_causal = (
-        g.whole("left_window_size", -1),
-        g.whole("right_window_size", -1),
-        g.whole("is_causal") != 0,
+        g.int_of("left_window_size", -1),
+        g.int_of("right_window_size", -1),
+        g.int_of("is_causal") != 0,
     )
     lengths = g.input(6)
     return AttentionRecord(
-        query, key, value, scale_dim(value.size, query.heads), g.number("scale"), mask=g.input(3), is_mask_padded=True,
+        query, key, value, scale_dim(value.size, query.heads), g.optional_float_of("scale"), mask=g.input(3),
+        is_mask_padded=True,
         is_causal=is_causal, left=left if left >= 0 else None, right=right if right >= 0 and not is_causal else None,
         cache=_cache(g, 4, 5), lengths=None if lengths is None else Lengths(lengths), softcap=_softcap(g),
-        is_double=g.whole("softmax_precision") == DataType.DOUBLE.value,
-        scores=ScoreStage(g.whole("qk_matmul_output_mode") % 4) if g.has_output(_SCORES) else None,
+        is_double=g.int_of("softmax_precision") == DataType.DOUBLE.value,
+        scores=ScoreStage(g.int_of("qk_matmul_output_mode") % 4) if g.has_output(_SCORES) else None,
         presents=(g.has_output(1), g.has_output(2)),
     )  # fmt: skip
 
@@ -136,8 +127,8 @@ def _standard(g: Given) -> AttentionRecord:
 def _flexible(g: Given) -> AttentionRecord:
     """FlexAttention: inputs Q, K, V of four axes; its subgraphs are no part of the record."""
     query, key, value = (_of_three_or_four_axes(g, index, 0) for index in range(3))
-    precision = g.whole("softmax_precision") == DataType.DOUBLE.value
-    return AttentionRecord(query, key, value, None, g.number("scale"), is_double=precision)
+    precision = g.int_of("softmax_precision") == DataType.DOUBLE.value
+    return AttentionRecord(query, key, value, None, g.optional_float_of("scale"), is_double=precision)
 
 
 def _multi_head(g: Given) -> AttentionRecord:
@@ -149,7 +140,7 @@ def _multi_head(g: Given) -> AttentionRecord:
 def _decoder_masked(g: Given) -> AttentionRecord:
     """DecoderMaskedMultiHeadAttention: one new token; the beams matter where there are several."""
     return _of_given_heads(
-        g, bias=10, padding=3, mask=4, past=5, start=g.input(7), is_buffer=g.whole("past_present_share_buffer") != 0,
+        g, bias=10, padding=3, mask=4, past=5, start=g.input(7), is_buffer=g.int_of("past_present_share_buffer") != 0,
         beams=9, beam_width=8,
     )  # fmt: skip
 
@@ -158,13 +149,13 @@ def _of_given_heads(
     g: Given, *, bias: int, padding: int, mask: int, past: int, start: int | None, is_buffer: bool, beams: int,
     beam_width: int | None = None,
 ) -> AttentionRecord:  # fmt: skip
-    heads = g.whole("num_heads")
+    heads = g.int_of("num_heads")
     query, key, value = _given_heads(g, heads)
-    scores_are_asked = g.has_output(_SCORES) or (beam_width is not None and g.whole("output_qk") != 0)
+    scores_are_asked = g.has_output(_SCORES) or (beam_width is not None and g.int_of("output_qk") != 0)
     return AttentionRecord(
         query, key, value, scale_dim(value.size, query.heads), _contributed_scale(g), bias=g.input(bias),
         mask=g.input(mask), padding=g.input(padding), filtered=_filter(g), last_sees_all=True,
-        is_causal=g.whole("unidirectional") != 0,
+        is_causal=g.int_of("unidirectional") != 0,
         cache=_cache(g, past, past + 1, Growth.BUFFER if is_buffer else Growth.APPENDED, start),
         scores=ScoreStage.MASKED if scores_are_asked else None,
         beams=g.input(beams) if beam_width is None or g.input(beam_width) is not None else None,
@@ -217,16 +208,16 @@ def _of_projection(
     g: Given, projection: Projection, *, padding: int, past: int, mask: int = -1, start: int = -1, beams: int = -1,
     beam_width: int = -1,
 ) -> AttentionRecord:  # fmt: skip
-    heads, shape = g.whole("num_heads"), g.shape(0, 3)
+    heads, shape = g.int_of("num_heads"), g.shape(0, 3)
     batch, length = (None, None) if shape is None else shape[:2]
     query, key, value = _columns(None, batch, length, heads, projection.widths)
     numbers = [None if index < 0 else g.input(index) for index in (mask, start, beams, beam_width)]
-    growth = Growth.BUFFER if g.whole("past_present_share_buffer") else Growth.APPENDED
-    rotary = Rotary(size=g.whole("rotary_embedding_dim")) if g.whole("do_rotary") else None
+    growth = Growth.BUFFER if g.int_of("past_present_share_buffer") else Growth.APPENDED
+    rotary = Rotary(size=g.int_of("rotary_embedding_dim")) if g.int_of("do_rotary") else None
     return AttentionRecord(
         query, key, value, projection.widths[2], _contributed_scale(g), projection, mask=numbers[0],
         padding=g.input(padding), filtered=_filter(g), last_sees_all=True,
-        is_causal=g.whole("unidirectional") != 0, cache=_cache(g, past, past, growth, numbers[1]), rotary=rotary,
+        is_causal=g.int_of("unidirectional") != 0, cache=_cache(g, past, past, growth, numbers[1]), rotary=rotary,
         beams=None if numbers[3] is None else numbers[2], beam_width=numbers[3],
         presents=(g.has_output(1), g.has_output(1)), is_hidden_nan=True,
     )  # fmt: skip
@@ -244,19 +235,19 @@ def _widths(g: Given) -> tuple[Dim, Dim, Dim]:
 def _grouped_query(g: Given) -> AttentionRecord:
     """GroupQueryAttention: several query heads for each head of keys, and lengths for each entry of the batch."""
     lengths, k_scale, v_scale = g.input(5), g.input(12), g.input(13)
-    kinds = (g.word("k_quant_type", "NONE"), g.word("v_quant_type", "NONE"))
+    kinds = (g.string_of("k_quant_type", "NONE"), g.string_of("v_quant_type", "NONE"))
     quantized = None
     if kinds != ("NONE", "NONE") or k_scale is not None or v_scale is not None:
-        quantized = QuantizedCache((k_scale, v_scale), kinds, g.whole("kv_cache_bit_width"))
+        quantized = QuantizedCache((k_scale, v_scale), kinds, g.int_of("kv_cache_bit_width"))
     query, key, value, width = _grouped_heads(g)
-    window, stage = g.whole("local_window_size", -1), g.whole("qk_output")
+    window, stage = g.int_of("local_window_size", -1), g.int_of("qk_output")
     return AttentionRecord(
         query, key, value, width, _contributed_scale(g), mask=g.input(10),
-        left=window - 1 if window >= 0 else None, is_causal=g.whole("causal", 1) != 0,
+        left=window - 1 if window >= 0 else None, is_causal=g.int_of("causal", 1) != 0,
         cache=_cache(g, 3, 4, Growth.FILLED), lengths=None if lengths is None else Lengths(lengths, 1, g.input(6)),
         softcap=_softcap(g), scores=_grouped_scores(stage, g.has_output(_SCORES)),
         rotary=_rotary(g, 7, g.input(9)), norms=_norms(g), sink=g.input(11),
-        has_zero_sink=g.whole("smooth_softmax", -1) == 1, slides=g.whole("sliding_window_cache") != 0,
+        has_zero_sink=g.int_of("smooth_softmax", -1) == 1, slides=g.int_of("sliding_window_cache") != 0,
         quantized=quantized, presents=(g.has_output(1), g.has_output(2)),
     )  # fmt: skip
 
@@ -285,7 +276,7 @@ def _dynamic_sparse(g: Given) -> AttentionRecord:
 
 def _grouped_heads(g: Given) -> tuple[HeadSource, HeadSource, HeadSource, Dim]:
     """Return queries, keys and values, separate or side by side in the first input, and the width of the result."""
-    heads, groups, shape = g.whole("num_heads"), g.whole("kv_num_heads"), g.shape(0, 3)
+    heads, groups, shape = g.int_of("num_heads"), g.int_of("kv_num_heads"), g.shape(0, 3)
     batch, length, columns = (None, None, None) if shape is None else shape
     if g.input(1) is None:
         size = divide_dim(columns, heads + 2 * groups)
@@ -313,23 +304,23 @@ def _norms(g: Given) -> HeadNorms | None:
     query, key = g.input(14), g.input(15)
     if query is None or key is None:
         return None
-    both = g.number("qk_norm_epsilon")
+    both = g.optional_float_of("qk_norm_epsilon")
     both = 9.999999974752427e-07 if both is None else both
-    own = (g.number("q_norm_epsilon"), g.number("k_norm_epsilon"))
+    own = (g.optional_float_of("q_norm_epsilon"), g.optional_float_of("k_norm_epsilon"))
     return HeadNorms(query, key, (both if own[0] is None else own[0], both if own[1] is None else own[1]))
 
 
 def _rotary(g: Given, cos: int, positions: int | None) -> Rotary | None:
-    if not g.whole("do_rotary"):
+    if not g.int_of("do_rotary"):
         return None
-    return Rotary(g.input(cos), g.input(cos + 1), positions, g.whole("rotary_interleaved") != 0)
+    return Rotary(g.input(cos), g.input(cos + 1), positions, g.int_of("rotary_interleaved") != 0)
 
 
 def _packed(g: Given) -> AttentionRecord:
     """PackedAttention: as Attention over tokens of all sequences, one behind the other."""
     projection, shape = Projection(0, 1, g.input(2), _widths(g)), g.shape(0, 2)
     tokens = None if shape is None else shape[0]
-    query, key, value = _columns(None, None, tokens, g.whole("num_heads"), projection.widths)
+    query, key, value = _columns(None, None, tokens, g.int_of("num_heads"), projection.widths)
     return AttentionRecord(
         query, key, value, projection.widths[2], _contributed_scale(g), projection, mask=g.input(5),
         tokens=PackedTokens(3, 4),
@@ -338,7 +329,7 @@ def _packed(g: Given) -> AttentionRecord:
 
 def _packed_multi_head(g: Given) -> AttentionRecord:
     """PackedMultiHeadAttention: as MultiHeadAttention over tokens of all sequences, one behind the other."""
-    heads, shapes = g.whole("num_heads"), [g.shape(0, 2, 4), g.shape(1, 2), g.shape(2, 2)]
+    heads, shapes = g.int_of("num_heads"), [g.shape(0, 2, 4), g.shape(1, 2), g.shape(2, 2)]
     first = shapes[0]
     tokens = None if first is None else first[0]
     sources: list[HeadSource] = []
@@ -396,16 +387,16 @@ def _cache(g: Given, key: int, value: int, growth: Growth = Growth.APPENDED, sta
 
 
 def _softcap(g: Given) -> float:
-    return max(g.number("softcap") or 0.0, 0.0)
+    return max(g.optional_float_of("softcap") or 0.0, 0.0)
 
 
 def _contributed_scale(g: Given) -> float | None:
     """Return a stated scale; to com.microsoft 0 is none."""
-    return g.number("scale") or None
+    return g.optional_float_of("scale") or None
 
 
 def _filter(g: Given) -> float:
-    stated = g.number("mask_filter_value")
+    stated = g.optional_float_of("mask_filter_value")
     return DEFAULT_FILTER if stated is None else stated
 
 

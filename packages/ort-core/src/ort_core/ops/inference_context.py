@@ -18,6 +18,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
 from ort_core.ops.schema import OpSchema
 from ort_core.ops.symbolic_values import MAX_ELEMENTS, Element, SymbolicValue, make_value
+from ort_core.ops.typed_attributes import TypedAttributes
 
 if TYPE_CHECKING:
     from ort_core.ops.shape_inference import Inference, Scope
@@ -33,7 +34,7 @@ class InferenceRefusal(Exception):
         super().__init__(f"[{kind}] {reason}")
 
 
-class InferenceContext:
+class InferenceContext(TypedAttributes):
     """One node as its rule sees it. Absent inputs have type ``None``, as have inputs of unknown type."""
 
     __slots__ = ("_engine", "_scope", "_types", "found", "found_constants", "found_values", "node", "opset", "schema")
@@ -158,36 +159,6 @@ class InferenceContext:
             return found.value
         declared = None if self.schema is None else self.schema.attributes.get(name)
         return None if declared is None or declared.default is None else declared.default.value
-
-    def int_of(self, name: str, default: int = 0) -> int:
-        """Return an INT attribute."""
-        found = self.attribute(name)
-        return found if isinstance(found, int) else default
-
-    def optional_int_of(self, name: str) -> int | None:
-        """Return an INT attribute, ``None`` when absent."""
-        found = self.attribute(name)
-        return found if isinstance(found, int) else None
-
-    def float_of(self, name: str, default: float = 0.0) -> float:
-        """Return a FLOAT attribute."""
-        found = self.attribute(name)
-        return float(found) if isinstance(found, (int, float)) else default
-
-    def string_of(self, name: str, default: str = "") -> str:
-        """Return a STRING attribute."""
-        found = self.attribute(name)
-        return found if isinstance(found, str) else default
-
-    def ints_of(self, name: str) -> tuple[int, ...] | None:
-        """Return an INTS attribute, ``None`` when absent."""
-        found = self.attribute(name)
-        return found if isinstance(found, tuple) and all(isinstance(i, int) for i in found) else None
-
-    def items_of(self, name: str) -> tuple[object, ...] | None:
-        """Return a list attribute of any kind, ``None`` when absent."""
-        found = self.attribute(name)
-        return found if isinstance(found, tuple) else None
 
     def graph_of(self, name: str) -> Graph:
         """Return a GRAPH attribute; refuses when it is missing."""

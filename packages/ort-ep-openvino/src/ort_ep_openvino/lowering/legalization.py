@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
 from ort_ep_openvino.lowering.compositions import causal_convolution, gate, steps_first
 
@@ -27,7 +28,7 @@ def legalize(graph: Graph) -> None:
 
 def _cast_like(graph: Graph, node: Node) -> None:
     """CastLike(x, y) -> Cast<to>(x): the device runs no ConvertLike."""
-    target = _dtype(node.output)
+    target = dtype_of(node.output)
     assert target is not None, "claims hold typed tensors"
     cast = Node("Cast", [node.input(0)], 1, {"to": int(target)}, name=node.name)
     _replace(graph, node, cast)
@@ -36,8 +37,8 @@ def _cast_like(graph: Graph, node: Node) -> None:
 
 def _cast(graph: Graph, node: Node) -> None:
     """Cast<to=bool>(x) -> Not(Equal(x, 0)): a NaN is true."""
-    source = _dtype(node.input(0))
-    if source not in (DataType.FLOAT, DataType.FLOAT16) or _dtype(node.output) is not DataType.BOOL:
+    source = dtype_of(node.input(0))
+    if source not in (DataType.FLOAT, DataType.FLOAT16) or dtype_of(node.output) is not DataType.BOOL:
         return
     zero = graph.new_constant(np.zeros((), source.numpy), "zero")
     equal = graph.insert_before(node, Node("Equal", [node.input(0), zero], [Value("", _boolean(node))]))
@@ -65,7 +66,7 @@ def _extreme(graph: Graph, node: Node) -> None:
 
     The device starts from the lowest finite number, and returns that for nothing but infinities, and for no elements.
     """
-    source = _dtype(node.input(0))
+    source = dtype_of(node.input(0))
     axes, attributes = node.inputs[1:], tuple(node.attributes.values())
     zero = graph.new_constant(np.zeros((), np.float32), "zero")
 
@@ -108,7 +109,7 @@ def _widened(graph: Graph, node: Node) -> None:
 
     The device saturates where bytes wrap around, and holds 16 bits in int32 without cutting what overflows.
     """
-    dtype = _dtype(node.output)
+    dtype = dtype_of(node.output)
     if dtype not in NARROW or (node.op_type in ("Div", "Mod") and dtype not in SHORTS):
         return
 
@@ -163,7 +164,7 @@ def _quantized(graph: Graph, node: Node) -> None:
 
 def _power(graph: Graph, node: Node) -> None:
     """Pow(x, integer) -> Pow(x, Cast(integer)): the frontend computes two element types in the wrong one."""
-    base, exponent = _dtype(node.input(0)), _dtype(node.input(1))
+    base, exponent = dtype_of(node.input(0)), dtype_of(node.input(1))
     if base is not None and exponent is not base:
         cast = graph.insert_before(node, Node("Cast", [node.input(1)], 1, {"to": int(base)}))
         node.set_input(1, cast.output)
@@ -184,10 +185,6 @@ def _replace(graph: Graph, node: Node, replacement: Node) -> None:
     graph.insert_before(node, replacement)
     replacement.adopt_outputs([node.detach_output(0)])
     graph.remove(node)
-
-
-def _dtype(value: Value | None) -> DataType | None:
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
 
 
 def _boolean(node: Node) -> TensorType:

@@ -7,6 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.gates import sigmoid, silu, softplus
+from ort_core.kernels.reference.linear_states import linear_states
 from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
@@ -57,24 +58,18 @@ def linear_attention(
     values = widen(value).reshape(batch, steps, kv_num_heads, -1)
     # Keys with fewer heads than the values serve several of them.
     keys = widen(key).reshape(batch, steps, -1, queries.shape[3])
-    keys = np.repeat(keys, kv_num_heads // keys.shape[2], axis=2)
+    keys = np.repeat(keys, kv_num_heads // keys.shape[2], axis=2).transpose(0, 2, 1, 3)
     queries = np.repeat(queries, heads // q_num_heads, axis=2)
     factor = np.float32(scale or 1 / np.sqrt(queries.shape[3]))
-    state = np.zeros((batch, kv_num_heads, keys.shape[3], values.shape[3]), np.float32)
+    before = np.zeros((batch, kv_num_heads, keys.shape[3], values.shape[3]), np.float32)
     if past_state is not None:
-        state = widen(past_state[-1] if state_window else past_state)
+        before = widen(past_state[-1] if state_window else past_state)
     growth = None
     if gated and decay is not None:
-        growth = np.exp(widen(decay)).reshape(batch, steps, kv_num_heads, -1)
-    rate = None if beta is None or not delta else widen(beta)
-    states, outputs = [state], np.empty((batch, steps, heads, values.shape[3]), np.float32)
-    for t in range(steps):
-        k, v = keys[:, t, :, :, None], values[:, t, :, None, :]
-        if growth is not None:
-            state = state * growth[:, t, :, :, None]
-        if rate is not None:
-            v = rate[:, t, :, None, None] * (v - np.matmul(k.swapaxes(-1, -2), state))
-        state = state + k * v
+        growth = np.exp(widen(decay)).reshape(batch, steps, kv_num_heads, -1).transpose(0, 2, 1, 3)
+    rate = None if beta is None or not delta else widen(beta).transpose(0, 2, 1)[..., None]
+    states, outputs = [before], np.empty((batch, steps, heads, values.shape[3]), np.float32)
+    for t, state in enumerate(linear_states(before, keys, values.transpose(0, 2, 1, 3), growth, rate)):
         states = [*states[-state_window:], state] if state_window else [state]
         spread = np.repeat(state, heads // kv_num_heads, axis=1)
         outputs[:, t] = np.matmul(queries[:, t, :, None, :], spread)[:, :, 0] * factor

@@ -9,6 +9,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.attention import join_heads, split_heads
+from ort_core.kernels.reference.linear_states import linear_states
 from ort_core.kernels.reference.widening import narrow, widen
 
 
@@ -125,20 +126,14 @@ def linear_attention(
     state_shape = (batch, kv_num_heads, key_size, v.shape[3])
     if past_state is not None and past_state.shape != state_shape:
         raise InvalidArgument(f"past_state has shape {past_state.shape}, expected {state_shape}")
-    state = np.zeros(state_shape, q.dtype) if past_state is None else widen(past_state)
+    state = before = np.zeros(state_shape, q.dtype) if past_state is None else widen(past_state)
     retained = None if decay is None else np.exp(widen(split_heads(decay, kv_num_heads)))
     rate = None if beta is None else widen(beta).transpose(0, 2, 1)[..., None]
     grouped = q.reshape(batch, kv_num_heads, q_num_heads // kv_num_heads, length, key_size)
     out = np.empty((batch, kv_num_heads, grouped.shape[2], length, v.shape[3]), q.dtype)
-    for time in range(length):
+    for time, state in enumerate(linear_states(before, k, v, retained, rate)):
         if ctx is not None:
             ctx.guard.check()
-        if retained is not None:
-            state = state * retained[:, :, time, :, None]
-        write = v[:, :, time]
-        if rate is not None:
-            write = rate[:, :, time] * (write - np.matmul(k[:, :, time, None, :], state)[:, :, 0])
-        state = state + k[:, :, time, :, None] * write[:, :, None, :]
         out[:, :, :, time] = np.matmul(grouped[:, :, :, time], state)
     out *= q.dtype.type(scale or 1 / math.sqrt(max(key_size, 1)))
     y = join_heads(out.reshape(batch, q_num_heads, length, v.shape[3]), 3)

@@ -51,13 +51,13 @@ def fast_gelu(w: BodyWriter) -> Results:
 
 def quick_gelu(w: BodyWriter) -> Results:
     """Y = X * Sigmoid(alpha * X)."""
-    x, alpha = w.wide(0), w.constant(w.real("alpha"), w.computing())
+    x, alpha = w.wide(0), w.constant(w.float_of("alpha"), w.computing())
     return [w.narrow(w.op("Mul", x, w.op("Sigmoid", w.op("Mul", x, alpha))))]
 
 
 def scaled_silu(w: BodyWriter) -> Results:
     """Z = scale * X; Y = Z * Sigmoid(Z), each step rounded to the type of X."""
-    factor = w.constant(w.real("alpha"), w.computing())
+    factor = w.constant(w.float_of("alpha"), w.computing())
     if w.has(1):
         factor = w.op("Reshape", w.wide(1), w.ints(1))
     scaled = w.narrow(w.op("Mul", w.wide(0), factor))
@@ -81,12 +81,12 @@ def bias_add(w: BodyWriter) -> Results:
 def bias_softmax(w: BodyWriter) -> Results:
     """Y = Softmax(data + bias) over ``axis`` and all later axes; bias is repeated inside or outside of its own rank."""
     data = w.input(0)
-    first = w.integer("axis", 1) % max(w.rank(0), 1)
+    first = w.int_of("axis", 1) % max(w.rank(0), 1)
     flat = w.op("Flatten", w.wide(0), axis=first)
     columns = w.size(flat, 1)
     table = w.reshape(w.wide(1), -1, columns)
     rows = w.size(table, 0)
-    if w.integer("is_inner_broadcast"):
+    if w.int_of("is_inner_broadcast"):
         scores = w.op("Add", w.reshape(flat, rows, -1, columns), w.unsqueeze(table, 1))
     else:
         scores = w.op("Add", w.reshape(flat, -1, rows, columns), w.unsqueeze(table, 0))

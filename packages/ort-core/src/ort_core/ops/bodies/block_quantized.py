@@ -85,8 +85,8 @@ def _zero_points(w: BodyWriter, index: int, bits: int, rows: int, blocks: int) -
 
 def matmul_n_bits(w: BodyWriter) -> Results:
     """Y = A @ dequantized(B).T + bias."""
-    rows, width, block, bits = (w.integer(name) for name in ("N", "K", "block_size", "bits"))
-    if w.integer("weight_prepacked"):
+    rows, width, block, bits = (w.int_of(name) for name in ("N", "K", "block_size", "bits"))
+    if w.int_of("weight_prepacked"):
         raise NoBody("weights that were packed for one engine have no body")
     blocks = -(-width // block)
     if w.has(4):
@@ -116,26 +116,26 @@ def _by_groups(w: BodyWriter, rows: int, width: int, bits: int, blocks: int) -> 
 
 def matmul_bnb4(w: BodyWriter) -> Results:
     """Y = A @ W.T (A @ W without transB), W (N, K) of 4-bit codes, high half first, scaled by block over all of W."""
-    rows, width, block = (w.integer(name) for name in ("N", "K", "block_size"))
+    rows, width, block = (w.int_of(name) for name in ("N", "K", "block_size"))
     count = rows * width
     blocks = -(-count // block)
     flat = w.reshape(w.input(1), -1)
     codes = w.slice(_unpacked(w, flat, 4, -1, high_first=True), 0, 0, count)
-    table = w.constant(NF4_VALUES if w.integer("quant_type") == 1 else FP4_VALUES, DataType.FLOAT)
+    table = w.constant(NF4_VALUES if w.int_of("quant_type") == 1 else FP4_VALUES, DataType.FLOAT)
     values = w.op("Gather", table, w.cast(codes, DataType.INT32), axis=0)
     scales = w.unsqueeze(w.slice(w.reshape(w.wide(2), -1), 0, 0, blocks), 1)
     repeated = w.reshape(w.op("Expand", scales, w.ints(blocks, block)), -1)
     weights = w.reshape(w.op("Mul", values, w.slice(repeated, 0, 0, count)), rows, width)
-    turned = w.transpose(weights, 1, 0) if w.integer("transB", 1) else weights
+    turned = w.transpose(weights, 1, 0) if w.int_of("transB", 1) else weights
     return [w.narrow(w.op("MatMul", w.wide(0), turned))]
 
 
 def gather_block_quantized(w: BodyWriter) -> Results:
     """Gather rows of bytes that hold codes along the last axis, and dequantize them; other rows are zeros."""
-    rank, bits, block = w.rank(0), w.integer("bits", 4), w.integer("block_size", 128)
+    rank, bits, block = w.rank(0), w.int_of("bits", 4), w.int_of("block_size", 128)
     if w.dtype(0) is not DataType.UINT8:
         raise NoBody(f"Gather of ai.onnx takes no {w.dtype(0).text}")
-    if w.integer("gather_axis") % rank or w.integer("quantize_axis", 1) % rank != rank - 1 or rank < 2:
+    if w.int_of("gather_axis") % rank or w.int_of("quantize_axis", 1) % rank != rank - 1 or rank < 2:
         raise NoBody("codes that are gathered along another axis than the first, or lie along another than the last")
     shape = w.shape(0)
     length, width = known_size(shape, 0), known_size(shape, -1) * (8 // bits)

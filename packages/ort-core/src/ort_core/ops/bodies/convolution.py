@@ -34,7 +34,7 @@ def _convolved(w: BodyWriter, x: Value, weights: Value, addend: Value | None) ->
     parameters = w.attribute("activation_params")
     alpha, beta = (*(parameters if isinstance(parameters, tuple) else ()), None, None)[:2]
     return activated(
-        w, total, w.computing(), w.text("activation"),
+        w, total, w.computing(), w.string_of("activation"),
         None if alpha is None else float(alpha), None if beta is None else float(beta),
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ def nhwc_max_pool(w: BodyWriter) -> Results:
 
 def qlinear_conv(w: BodyWriter) -> Results:
     """QLinearConv of ai.onnx, channels last on request."""
-    rank, last = w.rank(0), bool(w.integer("channels_last"))
+    rank, last = w.rank(0), bool(w.int_of("channels_last"))
     x = channels_first(w, w.input(0), rank) if last else w.input(0)
     inputs = [x, *(w.find(index) for index in range(1, 9 if w.has(8) else 8))]
     made = w.op("QLinearConv", *inputs, **window_attributes(w))

@@ -17,7 +17,7 @@ def embed_layer_normalization(w: BodyWriter) -> Results:
     parts = [words, _positions(w, ids), segments]
     widened = [p if p is None or w.computing(2) is w.dtype(2) else w.cast(p, w.computing(2)) for p in parts]
     total = w.sum(*widened)
-    normal = layer_norm(w, total, w.wide(5), w.wide(6), w.real("epsilon"))[0]
+    normal = layer_norm(w, total, w.wide(5), w.wide(6), w.float_of("epsilon"))[0]
     counts = _counts(w, ids) if w.wants(1) else None
     return [w.narrow(normal, 2), counts, w.narrow(total, 2) if w.wants(2) else None]
 

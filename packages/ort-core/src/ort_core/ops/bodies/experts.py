@@ -48,8 +48,8 @@ def mixture_of_experts(w: BodyWriter) -> Results:
 
 def quantized_mixture_of_experts(w: BodyWriter) -> Results:
     """QMoE: experts of 2, 4 or 8 bits, with one scale for a row or for a block of one."""
-    if w.text("quant_type", "int") != "int":
-        raise NoBody(f"experts of quant_type {w.text('quant_type')!r} have no body")
+    if w.string_of("quant_type", "int") != "int":
+        raise NoBody(f"experts of quant_type {w.string_of('quant_type')!r} have no body")
     if any(w.has(index) for index in range(15, 21)):
         raise NoBody("scales of all experts, or of activations, have no body")
     _require_few(w, 2)
@@ -61,12 +61,12 @@ def quantized_mixture_of_experts(w: BodyWriter) -> Results:
 
 
 def _require_few(w: BodyWriter, index: int) -> None:
-    experts, chosen = known_size(w.shape(index), 0), w.integer("k", 1)
+    experts, chosen = known_size(w.shape(index), 0), w.int_of("k", 1)
     if not 0 < chosen <= experts:
         raise NoBody(f"k is {chosen} of {experts} experts")
     if experts > MOST_WORK * chosen:
         raise NoBody(f"a body computes all {experts} experts for each token, a kernel {chosen}")
-    if w.integer("use_sparse_mixer"):
+    if w.int_of("use_sparse_mixer"):
         raise NoBody("experts chosen by the sparse mixer have no body")
 
 
@@ -81,11 +81,11 @@ def _bias(w: BodyWriter, index: int) -> Value | None:
 
 def _packed_layer(w: BodyWriter, place: tuple[int, int, int, int], name: str) -> _Layer:
     codes, scales, bias, zeros = place
-    bits = w.integer(f"{name}_expert_weight_bits") or w.integer("expert_weight_bits", 4)
+    bits = w.int_of(f"{name}_expert_weight_bits") or w.int_of("expert_weight_bits", 4)
     experts, rows, packed = (known_size(w.shape(codes), axis) for axis in range(3))
     width = packed * 8 // bits
     blocks = known_size(w.shape(scales), 2) if w.rank(scales) == 3 else 1
-    block = (w.integer("block_size") or width // blocks) if blocks > 1 else width
+    block = (w.int_of("block_size") or width // blocks) if blocks > 1 else width
     if block * blocks != width:
         raise NoBody(f"rows of {width} are no {blocks} whole blocks of {block}")
     whole = w.reshape(constant_codes(w, codes, bits, experts * rows, width), experts, rows, blocks, block)
@@ -122,11 +122,11 @@ def _mixed(w: BodyWriter, layers: list[_Layer | None], mixing: Value | None) -> 
 def _shares(w: BodyWriter, mixing: Value | None) -> tuple[Value, Value]:
     """Return shares and whether they count, both (experts, tokens, 1)."""
     logits = w.wide(1)
-    _, chosen = w.ops("TopK", logits, w.ints(w.integer("k", 1)), outputs=2, axis=1)
+    _, chosen = w.ops("TopK", logits, w.ints(w.int_of("k", 1)), outputs=2, axis=1)
     table = w.op("Softmax", logits, axis=1) if mixing is None else mixing
     weights = w.op("GatherElements", table, chosen, axis=1)
     one, none = w.constant(1, FLOAT), w.constant(0, FLOAT)
-    if w.integer("normalize_routing_weights"):
+    if w.int_of("normalize_routing_weights"):
         total = w.reduce("ReduceSum", weights, [1])
         weights = w.op("Div", weights, w.op("Where", w.op("Equal", total, none), one, total))
     empty = w.op("Expand", none, w.op("Shape", logits))
@@ -137,7 +137,7 @@ def _shares(w: BodyWriter, mixing: Value | None) -> tuple[Value, Value]:
 
 
 def _activated(w: BodyWriter, first: Value, third: Value | None) -> Value:
-    kind = w.text("activation_type", "relu")
+    kind = w.string_of("activation_type", "relu")
     if kind == "swiglu":
         return _swiglu(w, *_gate_and_linear(w, first, third))
     if kind not in _ACTIVATIONS:
@@ -147,7 +147,7 @@ def _activated(w: BodyWriter, first: Value, third: Value | None) -> Value:
 
 
 def _gate_and_linear(w: BodyWriter, first: Value, third: Value | None) -> tuple[Value, Value]:
-    fusion = w.integer("swiglu_fusion")
+    fusion = w.int_of("swiglu_fusion")
     if fusion == 1:
         return w.slice(first, 2, 0, step=2), w.slice(first, 2, 1, step=2)
     if fusion == 2:
@@ -160,8 +160,8 @@ def _gate_and_linear(w: BodyWriter, first: Value, third: Value | None) -> tuple[
 
 def _swiglu(w: BodyWriter, gate: Value, linear: Value) -> Value:
     """Return gate * sigmoid(alpha * gate) * (linear + beta), with the limits that attributes set."""
-    limit, is_late = w.find_real("swiglu_limit"), w.integer("swiglu_limit_after_activation") == 1
-    alpha, beta = w.constant(w.real("activation_alpha"), FLOAT), w.constant(w.real("activation_beta"), FLOAT)
+    limit, is_late = w.optional_float_of("swiglu_limit"), w.int_of("swiglu_limit_after_activation") == 1
+    alpha, beta = w.constant(w.float_of("activation_alpha"), FLOAT), w.constant(w.float_of("activation_beta"), FLOAT)
     if limit is not None and not is_late:
         gate = w.op("Min", gate, w.constant(limit, FLOAT))
     active = w.op("Mul", gate, w.op("Sigmoid", w.op("Mul", gate, alpha)))

@@ -47,7 +47,7 @@ def skip_layer_normalization(w: BodyWriter) -> Results:
     _statistics_are_float(w)
     total = w.sum(w.wide(0), w.wide(1), w.find_wide(4))
     count = 3 if w.wants(2) else 2 if w.wants(1) else 1
-    made = layer_norm(w, total, w.wide(2), w.find_wide(3), w.real("epsilon"), count)
+    made = layer_norm(w, total, w.wide(2), w.find_wide(3), w.float_of("epsilon"), count)
     statistics = [made[index] if index < len(made) else None for index in (1, 2)]
     return [w.narrow(made[0]), *statistics, w.narrow(total) if w.wants(3) else None]
 
@@ -56,7 +56,7 @@ def skip_simplified_layer_normalization(w: BodyWriter) -> Results:
     """Y = S / rms(S) * gamma with S = X + skip + bias; the mean output is zero, as there is none."""
     _statistics_are_float(w)
     total = w.sum(w.wide(0), w.wide(1), w.find_wide(3))
-    normal, inverse = rms_norm(w, total, w.real("epsilon"))
+    normal, inverse = rms_norm(w, total, w.float_of("epsilon"))
     result = w.narrow(w.op("Mul", normal, w.wide(2)))
     mean = w.op("Sub", inverse, inverse) if w.wants(1) else None
     return [result, mean, inverse if w.wants(2) else None, w.narrow(total) if w.wants(3) else None]
@@ -65,24 +65,24 @@ def skip_simplified_layer_normalization(w: BodyWriter) -> Results:
 def simplified_layer_normalization(w: BodyWriter) -> Results:
     """Y = X / rms(X) * scale over the axes from ``axis`` on, in the type of scale."""
     _statistics_are_float(w)
-    axis, rank = w.integer("axis", -1), w.rank(0)
-    normal, inverse = rms_norm(w, w.wide(0), w.real("epsilon"), range(axis % rank, rank))
+    axis, rank = w.int_of("axis", -1), w.rank(0)
+    normal, inverse = rms_norm(w, w.wide(0), w.float_of("epsilon"), range(axis % rank, rank))
     return [w.narrow(w.op("Mul", normal, w.wide(1)), 1), inverse if w.wants(1) else None]
 
 
 def _grouped(w: BodyWriter, x: Value, rank: int) -> Value:
     """Return a wide image, normalized by groups of channels, scaled, shifted and activated."""
-    last = bool(w.integer("channels_last", 1))
+    last = bool(w.int_of("channels_last", 1))
     moved = w.transpose(x, 0, rank - 1, *range(1, rank - 1)) if last else x
-    rows = w.reshape(moved, 0, w.integer("groups"), -1)
+    rows = w.reshape(moved, 0, w.int_of("groups"), -1)
     mean = w.reduce("ReduceMean", rows, [-1])
     centered = w.op("Sub", rows, mean)
-    inverse = _inverse_root(w, w.reduce("ReduceMean", w.op("Mul", centered, centered), [-1]), w.real("epsilon"))
+    inverse = _inverse_root(w, w.reduce("ReduceMean", w.op("Mul", centered, centered), [-1]), w.float_of("epsilon"))
     normal = w.op("Reshape", w.op("Mul", centered, inverse), w.op("Shape", moved))
     column = [-1, *[1] * (rank - 2)]
     scaled = w.op("Mul", normal, w.reshape(w.wide(1), *column))
     result = w.op("Add", scaled, w.reshape(w.wide(2), *column))
-    if w.integer("activation"):
+    if w.int_of("activation"):
         result = silu(w, result)
     return w.transpose(result, 0, *range(2, rank), 1) if last else result
 
@@ -96,7 +96,7 @@ def group_norm(w: BodyWriter) -> Results:
 def skip_group_norm(w: BodyWriter) -> Results:
     """S = X + skip + bias; Y = activation(GroupNorm(S)). A skip of (N, C) is repeated over the image."""
     _statistics_are_float(w)
-    last = bool(w.integer("channels_last", 1))
+    last = bool(w.int_of("channels_last", 1))
     skip, bias = w.wide(3), w.find_wide(4)
     if w.rank(3) == 2:
         skip = w.unsqueeze(skip, 1, 2) if last else w.unsqueeze(skip, 2, 3)
@@ -111,21 +111,21 @@ def gated_rms_norm(w: BodyWriter) -> Results:
     _statistics_are_float(w)
     width = w.size(w.input(1), 0)
     groups = w.reshape(w.wide(0), *[0] * (w.rank(0) - 1), -1, width)
-    normal = w.op("Mul", rms_norm(w, groups, w.real("epsilon"))[0], w.wide(1))
+    normal = w.op("Mul", rms_norm(w, groups, w.float_of("epsilon"))[0], w.wide(1))
     flat = w.op("Reshape", normal, w.op("Shape", w.input(0)))
     gate = w.wide(2)
-    weight = w.op("Sigmoid", gate) if w.text("activation") == "sigmoid" else silu(w, gate)
+    weight = w.op("Sigmoid", gate) if w.string_of("activation") == "sigmoid" else silu(w, gate)
     return [w.narrow(w.op("Mul", flat, weight))]
 
 
 def branchwise_rms_norm(w: BodyWriter) -> Results:
     """Y = X / rms(X) * scale within each branch; X is (..., C, H), or (..., C*H) when num_branches is C."""
     _statistics_are_float(w)
-    branches = w.integer("num_branches")
+    branches = w.int_of("num_branches")
     x = w.wide(0)
     if branches:
         x = w.reshape(x, *[0] * (w.rank(0) - 1), branches, -1)
-    normal = rms_norm(w, x, w.real("epsilon"))[0]
+    normal = rms_norm(w, x, w.float_of("epsilon"))[0]
     if w.has(1):
         normal = w.op("Mul", normal, _branch_scale(w, branches))
     return [w.narrow(w.op("Reshape", normal, w.op("Shape", w.input(0))) if branches else normal)]

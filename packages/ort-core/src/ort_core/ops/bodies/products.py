@@ -10,7 +10,7 @@ from ort_core.ops.bodies.writer import BodyWriter
 
 def _oriented(w: BodyWriter, index: int, x: Value, transpose: str, transpose_batch: str) -> Value:
     """Return an operand as (batch..., rows, columns): first the batch rotation, then the last two axes."""
-    rotates, turns = bool(w.integer(transpose_batch)), bool(w.integer(transpose))
+    rotates, turns = bool(w.int_of(transpose_batch)), bool(w.int_of(transpose))
     if not rotates and not turns:
         return x
     axes = list(range(w.rank(index)))
@@ -34,14 +34,14 @@ _PLAIN = frozenset({"FusedMatMul", "TransposeMatMul"})
 
 def fused_matmul(w: BodyWriter) -> Results:
     """Y = alpha * op(A) @ op(B)."""
-    alpha = w.real("alpha", 1.0)
+    alpha = w.float_of("alpha", 1.0)
     product = _product(w, alpha)
     return [product if alpha == 1.0 else w.narrow(product)]
 
 
 def fused_matmul_activation(w: BodyWriter) -> Results:
     """Y = activation(alpha * op(A) @ op(B)); only Softmax uses ``activation_axis``."""
-    product, name = _product(w, w.real("alpha", 1.0)), w.text("activation")
+    product, name = _product(w, w.float_of("alpha", 1.0)), w.string_of("activation")
     if name == "Softmax":
         axis = w.attribute("activation_axis")
         return [w.narrow(w.op("Softmax", product, axis=-1 if axis is None else axis))]
@@ -49,17 +49,17 @@ def fused_matmul_activation(w: BodyWriter) -> Results:
 
 
 def _activated(w: BodyWriter, x: Value, name: str) -> Value:
-    alpha, beta = (w.find_real(f"activation_{each}") for each in ("alpha", "beta"))
+    alpha, beta = (w.optional_float_of(f"activation_{each}") for each in ("alpha", "beta"))
     return activated(w, x, w.computing(), name, alpha, beta)
 
 
 def fused_gemm(w: BodyWriter) -> Results:
     """Y = activation(alpha * op(A) @ op(B) + beta * C)."""
-    total = _product(w, w.real("alpha", 1.0))
+    total = _product(w, w.float_of("alpha", 1.0))
     if w.has(2):
-        added, beta = w.wide(2), w.real("beta", 1.0)
+        added, beta = w.wide(2), w.float_of("beta", 1.0)
         total = w.op("Add", total, added if beta == 1.0 else w.op("Mul", added, w.constant(beta, w.computing())))
-    return [w.narrow(_activated(w, total, w.text("activation")))]
+    return [w.narrow(_activated(w, total, w.string_of("activation")))]
 
 
 def gemm_fast_gelu(w: BodyWriter) -> Results:

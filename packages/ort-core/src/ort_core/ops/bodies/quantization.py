@@ -92,7 +92,7 @@ def qlinear_mul(w: BodyWriter) -> Results:
 
 def qlinear_leaky_relu(w: BodyWriter) -> Results:
     """Y = quantized(LeakyRelu(X))."""
-    return [_out(w, w.op("LeakyRelu", _in(w, 0), alpha=w.real("alpha", 0.01)), 3, 0)]
+    return [_out(w, w.op("LeakyRelu", _in(w, 0), alpha=w.float_of("alpha", 0.01)), 3, 0)]
 
 
 def qlinear_sigmoid(w: BodyWriter) -> Results:
@@ -102,8 +102,8 @@ def qlinear_sigmoid(w: BodyWriter) -> Results:
 
 def qlinear_softmax(w: BodyWriter) -> Results:
     """Y = quantized(Softmax(X)), counted in whole steps of 1 / y_scale, a half rounded up."""
-    x, axis = _in(w, 0), w.integer("axis", -1)
-    if w.integer("opset") >= 13:
+    x, axis = _in(w, 0), w.int_of("axis", -1)
+    if w.int_of("opset") >= 13:
         chances = w.op("Softmax", x, axis=axis)
     else:
         flat = w.op("Softmax", w.op("Flatten", x, axis=axis % max(w.rank(0), 1)), axis=-1)
@@ -123,28 +123,28 @@ def qlinear_where(w: BodyWriter) -> Results:
 def qlinear_concat(w: BodyWriter) -> Results:
     """Concatenate (tensor, scale, zero point) triples, each brought to the output's scale and zero point."""
     places = range(2, len(w.node.inputs), 3)
-    return [w.joined(*(_out(w, _in(w, place), 0, 1) for place in places), axis=w.integer("axis"))]
+    return [w.joined(*(_out(w, _in(w, place), 0, 1) for place in places), axis=w.int_of("axis"))]
 
 
 def qlinear_reduce_mean(w: BodyWriter) -> Results:
     """Quantized mean over axes."""
     axes = w.attribute("axes")
     named = axes if isinstance(axes, tuple) and axes else tuple(range(w.rank(0)))
-    return [_out(w, w.reduce("ReduceMean", _in(w, 0), named, keepdims=w.integer("keepdims", 1)), 3, 0)]
+    return [_out(w, w.reduce("ReduceMean", _in(w, 0), named, keepdims=w.int_of("keepdims", 1)), 3, 0)]
 
 
 def qlinear_global_average_pool(w: BodyWriter) -> Results:
     """Quantized mean over all spatial axes, which stay with length 1."""
     rank = w.rank(0)
-    axes = range(1, rank - 1) if w.integer("channels_last") else range(2, rank)
+    axes = range(1, rank - 1) if w.int_of("channels_last") else range(2, rank)
     return [_out(w, w.reduce("ReduceMean", _in(w, 0), axes), 3, 0)]
 
 
 def qlinear_average_pool(w: BodyWriter) -> Results:
     """Quantized mean over windows; padding has the value zero and counts only with ``count_include_pad``."""
-    rank, last = w.rank(0), bool(w.integer("channels_last"))
+    rank, last = w.rank(0), bool(w.int_of("channels_last"))
     x = channels_first(w, _in(w, 0), rank) if last else _in(w, 0)
-    pooled = w.op("AveragePool", x, count_include_pad=w.integer("count_include_pad"), **window_attributes(w))
+    pooled = w.op("AveragePool", x, count_include_pad=w.int_of("count_include_pad"), **window_attributes(w))
     return [_out(w, channels_last(w, pooled, rank) if last else pooled, 3, 0)]
 
 
@@ -182,12 +182,12 @@ def quantized_gemm(w: BodyWriter) -> Results:
     """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantized when y_scale is given."""
     column_parameters(w, 1, 2, 4, 5)
     a, b = (
-        w.transpose(w.input(i), 1, 0) if w.integer(name) else w.input(i) for i, name in ((0, "transA"), (3, "transB"))
+        w.transpose(w.input(i), 1, 0) if w.int_of(name) else w.input(i) for i, name in ((0, "transA"), (3, "transB"))
     )
     zero = w.scalar(w.input(2), 2) if w.has(2) else None
     levels = w.op("MatMulInteger", a, b, *((zero, w.find(5)) if w.has(5) else (zero,) if zero is not None else ()))
     total = w.cast(w.sum(levels, w.find(6)), DataType.FLOAT)
-    factor = w.op("Mul", w.op("Mul", w.input(1), w.input(4)), w.constant(w.real("alpha", 1.0), DataType.FLOAT))
+    factor = w.op("Mul", w.op("Mul", w.input(1), w.input(4)), w.constant(w.float_of("alpha", 1.0), DataType.FLOAT))
     scaled = w.op("Mul", total, factor)
     return [_out(w, scaled, 7, 0) if w.has(7) else scaled]
 
@@ -207,4 +207,4 @@ def reduce_sum_integer(w: BodyWriter) -> Results:
     axes = w.attribute("axes")
     named = axes if isinstance(axes, tuple) and axes else tuple(range(w.rank(0)))
     wide = DataType.UINT32 if w.dtype(0) is DataType.UINT8 else DataType.INT32
-    return [w.reduce("ReduceSum", w.cast(w.input(0), wide), named, keepdims=w.integer("keepdims", 1))]
+    return [w.reduce("ReduceSum", w.cast(w.input(0), wide), named, keepdims=w.int_of("keepdims", 1))]

@@ -66,12 +66,12 @@ def rotary_embedding(w: BodyWriter) -> Results:
     if rank == 4:
         heads, width = x, last
     else:
-        count = w.integer("num_heads")
+        count = w.int_of("num_heads")
         width = last // count if count else 2 * pairs
         heads = w.transpose(w.reshape(x, 0, 0, last // width, width), 0, 2, 1, 3)
     places = _positions(w, heads)
     cos, sin = (w.unsqueeze(each, 1) for each in angles(w, 2, 3, places))
-    turned = rotate(w, heads, cos, sin, pairs, interleaved=bool(w.integer("interleaved")), whole=2 * pairs == width)
+    turned = rotate(w, heads, cos, sin, pairs, interleaved=bool(w.int_of("interleaved")), whole=2 * pairs == width)
     return [w.narrow(turned if rank == 4 else w.reshape(w.transpose(turned, 0, 2, 1, 3), 0, 0, last))]
 
 

@@ -27,7 +27,7 @@ def arithmetic_range(w: BodyWriter) -> Results:
 
 def pad(w: BodyWriter) -> Results:
     """Pad of ai.onnx."""
-    mode = w.text("mode", "constant")
+    mode = w.string_of("mode", "constant")
     if mode == "wrap" and w.opset < _WRAP:
         raise NoBody(f"Pad knows wrap from opset {_WRAP} on")
     pads = w.op("Reshape", w.input(1), w.ints(-1))
@@ -40,14 +40,14 @@ def trilu(w: BodyWriter) -> Results:
     if w.opset < _TRILU:
         raise NoBody(f"ai.onnx has Trilu from opset {_TRILU} on")
     diagonal = (w.scalar(w.input(1), 1),) if w.has(1) else ()
-    return [w.op("Trilu", w.input(0), *diagonal, upper=w.integer("upper", 1))]
+    return [w.op("Trilu", w.input(0), *diagonal, upper=w.int_of("upper", 1))]
 
 
 def pairwise_distance(w: BodyWriter) -> Results:
     """Distances between the rows of A and the rows of B, Euclidean or its square, as sums of squared differences."""
     difference = w.op("Sub", w.unsqueeze(w.input(0), 1), w.unsqueeze(w.input(1), 0))
     squares = w.reduce("ReduceSum", w.op("Mul", difference, difference), [2], keepdims=0)
-    return [w.op("Sqrt", squares) if w.text("metric") == "euclidean" else squares]
+    return [w.op("Sqrt", squares) if w.string_of("metric") == "euclidean" else squares]
 
 
 def sample_op(w: BodyWriter) -> Results:

@@ -19,6 +19,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.ir.values import Value
 from ort_core.ops.schema import OpSchema
+from ort_core.ops.typed_attributes import TypedAttributes
 
 OLDEST_OPSET = 13  # of ai.onnx: from here on Squeeze, ReduceSum and Split take their axes and sizes as inputs
 _AXES_ARE_INPUTS = {"ReduceSum": 13}  # every other reduction from opset 18 on
@@ -29,7 +30,7 @@ class NoBody(Exception):  # an answer on its way out of nested calls: it becomes
     """A node has no body, and why."""
 
 
-class BodyWriter:
+class BodyWriter(TypedAttributes):
     """Writes one body.
 
     Args:
@@ -112,26 +113,6 @@ class BodyWriter:
         if given is None and name in self._schema.attributes:
             given = self._schema.attributes[name].default
         return None if given is None else given.value
-
-    def integer(self, name: str, default: int = 0) -> int:
-        """Return an attribute that is an integer."""
-        found = self.attribute(name)
-        return found if isinstance(found, int) else default
-
-    def real(self, name: str, default: float = 0.0) -> float:
-        """Return an attribute that is a number."""
-        found = self.attribute(name)
-        return float(found) if isinstance(found, (int, float)) else default
-
-    def find_real(self, name: str) -> float | None:
-        """Return an attribute that is a number, ``None`` where there is none."""
-        found = self.attribute(name)
-        return float(found) if isinstance(found, (int, float)) else None
-
-    def text(self, name: str, default: str = "") -> str:
-        """Return an attribute that is a text."""
-        found = self.attribute(name)
-        return found if isinstance(found, str) else default
 
     # What the body is made of.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
@@ -30,7 +31,7 @@ def gather_kernel(index_bits: int, *, wraps: bool = True) -> tuple[str, Emitter]
         inside = emitter.compare("ult", index, size)  # unsigned: a negative index is huge
         with emitter.either(inside) as branch:
             source = emitter.mul(emitter.add(emitter.mul(block, size), index), row)
-            _copy(
+            copy_bytes(
                 emitter, emitter.element(out, emitter.mul(task, row), "i8"), emitter.element(table, source, "i8"), row
             )
             with branch.otherwise():
@@ -41,8 +42,3 @@ def gather_kernel(index_bits: int, *, wraps: bool = True) -> tuple[str, Emitter]
 def _index(emitter: Emitter, indices: IRValue, which: IRValue, bits: int) -> IRValue:
     value = emitter.load(f"i{bits}", emitter.element(indices, which, f"i{bits}"))
     return value if bits == 64 else emitter.assign("i64", f"sext {value.typed} to i64")
-
-
-def _copy(emitter: Emitter, to: IRValue, source: IRValue, nbytes: IRValue) -> None:
-    emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-    emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {nbytes.text}, i1 false)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes, strided_offset
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
@@ -35,7 +36,7 @@ def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
         offset, inside = _tuple_offset(emitter, indices, emitter.mul(task, depth), sizes, strides, index_bits)
         with emitter.either(inside) as branch:
             source = emitter.element(data, emitter.add(start, offset), "i8")
-            _copy_bytes(emitter, emitter.element(out, emitter.mul(task, row), "i8"), source, row)
+            copy_bytes(emitter, emitter.element(out, emitter.mul(task, row), "i8"), source, row)
             with branch.otherwise():
                 emitter.store(integer(1), error, 8)
     return name, emitter
@@ -60,7 +61,7 @@ def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int)
         place = unravel(emitter, task, sizes)
         index, inside = _checked(emitter, indices, task, length, index_bits)
         with emitter.either(inside) as branch:
-            offset = _dot(emitter, [*place[:axis], index, *place[axis + 1 :]], strides)
+            offset = strided_offset(emitter, [*place[:axis], index, *place[axis + 1 :]], strides)
             value = emitter.load(type_, emitter.element(data, offset, type_), itemsize)
             emitter.store(value, emitter.element(out, task, type_), itemsize)
             with branch.otherwise():
@@ -90,8 +91,8 @@ def scatter_elements_kernel(
     first, last = share(emitter, _product(emitter, [sizes[d] for d in others]))
     with emitter.loop(first, last, unroll=False, hint="line") as line:
         place = unravel(emitter, line, [sizes[d] for d in others])
-        base = _dot(emitter, place, [dense[d] for d in others])
-        target = _dot(emitter, place, [strides[d] for d in others])
+        base = strided_offset(emitter, place, [dense[d] for d in others])
+        target = strided_offset(emitter, place, [strides[d] for d in others])
         with emitter.loop(0, sizes[axis], unroll=False, hint="i") as i:
             at = emitter.add(base, emitter.mul(i, dense[axis]))
             index, inside = _checked(emitter, indices, at, length, index_bits)
@@ -175,15 +176,3 @@ def _row_major(emitter: Emitter, sizes: Sequence[IRValue]) -> list[IRValue]:
         strides.append(step)
         step = emitter.mul(step, size)
     return strides[::-1]
-
-
-def _dot(emitter: Emitter, indices: Sequence[IRValue], strides: Sequence[IRValue]) -> IRValue:
-    offset: IRValue = integer(0)
-    for index, stride in zip(indices, strides):
-        offset = emitter.add(offset, emitter.mul(index, stride))
-    return offset
-
-
-def _copy_bytes(emitter: Emitter, to: IRValue, source: IRValue, nbytes: IRValue) -> None:
-    emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-    emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {nbytes.text}, i1 false)")

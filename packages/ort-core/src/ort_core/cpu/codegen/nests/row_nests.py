@@ -6,9 +6,9 @@ derived values are computed between passes. ``row_value(0)`` is the length of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ort_core.cpu.codegen.llvm_ir.addresses import strided_offset
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
@@ -94,7 +94,7 @@ class _RowPrinter:
             bases = [*inputs, *outputs]
             strides = [*in_strides, *out_strides]
             self._rows = [
-                emitter.element(base, _offset(emitter, indices, steps), STORED[dtype])
+                emitter.element(base, strided_offset(emitter, indices, steps), STORED[dtype])
                 for base, steps, dtype in zip(bases, strides, self._dtypes)
             ]
             self._values = {0: emitter.assign("float", f"sitofp i64 {length.text} to float")}
@@ -189,10 +189,3 @@ def _part(emitter: Emitter, vector: IRValue, width: int, start: int, count: int)
     lanes = ", ".join(f"i32 {i}" for i in range(start, start + count))
     text = f"shufflevector {vector.typed}, {vector.type} poison, <{count} x i32> <{lanes}>"
     return emitter.assign(vector_type(count, "float"), text)
-
-
-def _offset(emitter: Emitter, indices: Sequence[IRValue], strides: Sequence[IRValue]) -> IRValue:
-    offset: IRValue = integer(0)
-    for index, stride in zip(indices, strides):
-        offset = emitter.add(offset, emitter.mul(index, stride))
-    return offset

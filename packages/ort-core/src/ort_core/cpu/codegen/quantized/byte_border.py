@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.images.channels_last import divide, kernel_emitter, share_of
+from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 
 
@@ -52,7 +53,7 @@ def byte_border_kernel(name: str, *, copies: bool = True) -> list[Emitter]:
             middle = emitter.element(line, left, "i8")
             _fill(emitter, line, fill, left)
             if copies:
-                _copy(emitter, middle, emitter.element(source, offset, "i8"), inner)
+                copy_bytes(emitter, middle, emitter.element(source, offset, "i8"), inner)
             _fill(emitter, emitter.element(middle, inner, "i8"), fill, right)
             with branch.otherwise():
                 _fill(emitter, line, fill, row_nbytes)
@@ -62,8 +63,3 @@ def byte_border_kernel(name: str, *, copies: bool = True) -> list[Emitter]:
 def _fill(emitter: Emitter, to: IRValue, value: IRValue, count: IRValue) -> None:
     emitter.declarations["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
     emitter.line(f"call void @llvm.memset.p0.i64(ptr {to.text}, {value.typed}, i64 {count.text}, i1 false)")
-
-
-def _copy(emitter: Emitter, to: IRValue, source: IRValue, count: IRValue) -> None:
-    emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-    emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {count.text}, i1 false)")

@@ -108,7 +108,7 @@ def _functions(node: Node) -> tuple[Activation, ...]:
     names = node.attribute("activations", ()) or defaults * directions
     if not isinstance(names, tuple) or len(names) < len(defaults) * directions:
         raise NotLowered(f"{names!r} names too few activations")
-    alphas, betas = (iter(_floats(node, name)) for name in ("activation_alpha", "activation_beta"))
+    alphas, betas = (iter(node.floats_attribute(name)) for name in ("activation_alpha", "activation_beta"))
     chosen = []
     for name in names[: len(defaults) * directions]:
         if str(name).lower() not in _FORMULAS:
@@ -126,8 +126,3 @@ def _functions(node: Node) -> tuple[Activation, ...]:
 def _bound(name: str, alpha: float, beta: float) -> Activation:
     formula = _FORMULAS[name][0]
     return lambda x: formula(x, alpha, beta)
-
-
-def _floats(node: Node, name: str) -> tuple[float, ...]:
-    value = node.attribute(name, ())
-    return value if isinstance(value, tuple) else ()

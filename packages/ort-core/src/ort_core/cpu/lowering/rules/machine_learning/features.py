@@ -24,7 +24,7 @@ def scaler(lowering: Lowering, node: Node) -> None:
     """Scaler: ``(X - offset) * scale`` by column."""
     state, x, shape = _operand(lowering, node)
     x = cast(x, F32)
-    offset, scale = (_per_column(lowering, state, _floats(node, n), shape, n) for n in ("offset", "scale"))
+    offset, scale = (_per_column(lowering, state, node.floats_attribute(n), shape, n) for n in ("offset", "scale"))
     x = x if offset is None else x - offset
     _set(lowering, node, x if scale is None else x * scale, state)
 
@@ -43,7 +43,10 @@ def imputer(lowering: Lowering, node: Node) -> None:
     state, x, shape = _operand(lowering, node)
     replaced: float | int
     if x.dtype is F32:
-        values, replaced = _floats(node, "imputed_value_floats"), node.float_attribute("replaced_value_float", 0.0)
+        values, replaced = (
+            node.floats_attribute("imputed_value_floats"),
+            node.float_attribute("replaced_value_float", 0.0),
+        )
     elif x.dtype is I64:
         values = node.ints_attribute("imputed_value_int64s") or ()
         replaced = node.int_attribute("replaced_value_int64", 0)
@@ -187,11 +190,6 @@ def _per_column(
         raise NotLowered(f"{name} of a scalar is not generated")
     lowering.require_equal(shape[-1], len(values))
     return state.add(lowering.constant_view(np.array(values, dtype.numpy), dtype))
-
-
-def _floats(node: Node, name: str) -> tuple[float, ...]:
-    value = node.attribute(name, ())
-    return value if isinstance(value, tuple) else ()
 
 
 def _set(

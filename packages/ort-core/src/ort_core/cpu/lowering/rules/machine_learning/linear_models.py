@@ -22,7 +22,7 @@ def linear_regressor(lowering: Lowering, node: Node) -> None:
     features, width = feature_matrix(lowering, node)
     targets = node.int_attribute("targets", 1)
     transform = _transform(node)
-    if targets < 1 or len(float_list(node, "coefficients")) < targets * width:
+    if targets < 1 or len(node.floats_attribute("coefficients")) < targets * width:
         raise NotLowered(f"the coefficients do not give {targets} targets")
     pending = _scores(lowering, node, features, width, targets)
     if transform == "NONE" or targets == 1:
@@ -36,10 +36,10 @@ def linear_regressor(lowering: Lowering, node: Node) -> None:
 def linear_classifier(lowering: Lowering, node: Node) -> None:
     """LinearClassifier: the label of the largest score; a single score decides by its sign."""
     features, width = feature_matrix(lowering, node)
-    intercepts = float_list(node, "intercepts")
-    classes = len(intercepts) or len(float_list(node, "coefficients")) // max(width, 1)
+    intercepts = node.floats_attribute("intercepts")
+    classes = len(intercepts) or len(node.floats_attribute("coefficients")) // max(width, 1)
     transform = _transform(node)
-    if not classes or classes * width > len(float_list(node, "coefficients")):
+    if not classes or classes * width > len(node.floats_attribute("coefficients")):
         raise NotLowered(f"the coefficients do not give {classes} classes")
     named = node.ints_attribute("classlabels_ints") or node.attribute("classlabels_strings")
     labels = labels_of(node, "classlabels_ints") if named else np.arange(max(classes, 2))
@@ -79,9 +79,9 @@ def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
 
 
 def _scores(lowering: Lowering, node: Node, features: View, width: int, count: int) -> PendingAnchor:
-    weights = np.array(float_list(node, "coefficients")[: count * width], np.float32).reshape(count, width)
+    weights = np.array(node.floats_attribute("coefficients")[: count * width], np.float32).reshape(count, width)
     product = constant_product(lowering, features, weights.T, node.op_type)
-    intercepts = float_list(node, "intercepts")
+    intercepts = node.floats_attribute("intercepts")
     value: Scalar = element(0, F32)
     inputs: tuple[View, ...] = ()
     if len(intercepts) == count:  # another count is none, as in onnxruntime
@@ -102,9 +102,3 @@ def _transform(node: Node) -> str:
     if transform not in TRANSFORMS:
         raise NotLowered(f"post transform {transform} is not generated")
     return transform
-
-
-def float_list(node: Node, name: str) -> tuple[float, ...]:
-    """Return a FLOATS attribute, empty where there is none."""
-    value = node.attribute(name, ())
-    return value if isinstance(value, tuple) else ()

@@ -20,7 +20,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.rows.reducing import combined, reduce_operand
 from ort_core.cpu.lowering.rules.machine_learning.classes import Labels, emit_class_scores, labels_of, paired
-from ort_core.cpu.lowering.rules.machine_learning.linear_models import feature_matrix, float_list, stored_product
+from ort_core.cpu.lowering.rules.machine_learning.linear_models import feature_matrix, stored_product
 from ort_core.cpu.lowering.rules.products import constant_product
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import View
@@ -36,7 +36,7 @@ SWEEPS = 30  # of a row until its probabilities are close, for the estimate of i
 def svm_regressor(lowering: Lowering, node: Node) -> None:
     """SVMRegressor: ``coefficients . k(X, support vectors) + rho``; with ``one_class`` 1 where positive, else -1."""
     features, width = feature_matrix(lowering, node)
-    rho, coefficients = float_list(node, "rho"), float_list(node, "coefficients")
+    rho, coefficients = node.floats_attribute("rho"), node.floats_attribute("coefficients")
     count = node.int_attribute("n_supports", 0)
     terms = _kernels(lowering, node, features, width, count) if count > 0 else features
     if not rho or len(coefficients) != terms.shape[1] or node.string_attribute("post_transform", "NONE") == "PROBIT":
@@ -69,7 +69,7 @@ def svm_classifier(lowering: Lowering, node: Node) -> None:
     if node.outputs[1:] and node.outputs[1] is not None:
         results = lowering.result_view(node.outputs[1])
         spec = ClassScores(transform)
-        if float_list(node, "prob_a"):
+        if node.floats_attribute("prob_a"):
             scores = _probabilities(lowering, node, scores, len(labels))
         elif len(labels) == 2:
             spec = paired(transform, ClassScores(""), mirrors=transform == "NONE")
@@ -82,11 +82,11 @@ def svm_classifier(lowering: Lowering, node: Node) -> None:
 
 def _kernels(lowering: Lowering, node: Node, features: View, width: int, count: int) -> View:
     """Return k(x, s) for every row x and support vector s."""
-    values = float_list(node, "support_vectors")
+    values = node.floats_attribute("support_vectors")
     if count <= 0 or len(values) != count * width:
         raise NotLowered(f"it has {len(values)} numbers for {count} support vectors of {width} features")
     vectors = np.array(values, np.float32).astype(np.float64).reshape(count, width)
-    gamma, coefficient, degree = (*float_list(node, "kernel_params"), 0.0, 0.0, 0.0)[:3]
+    gamma, coefficient, degree = (*node.floats_attribute("kernel_params"), 0.0, 0.0, 0.0)[:3]
     kind = node.string_attribute("kernel_type", "LINEAR")
     if kind == "RBF":
         return _radial(lowering, node, features, vectors, gamma)
@@ -180,7 +180,7 @@ def _decisions_by_class(lowering: Lowering, node: Node, kernels: View, counts: S
 
 def _weights(node: Node, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray, list[slice]]:
     """Return coefficients [classes - 1, vectors], the bias of each pair, and which vectors are of each class."""
-    coefficients, rho, classes = float_list(node, "coefficients"), float_list(node, "rho"), len(counts)
+    coefficients, rho, classes = node.floats_attribute("coefficients"), node.floats_attribute("rho"), len(counts)
     pairs, total = classes * (classes - 1) // 2, sum(counts)
     if len(coefficients) < (classes - 1) * total or len(rho) < pairs:
         raise NotLowered(f"it has {len(coefficients)} coefficients and {len(rho)} rho for {classes} classes")
@@ -206,7 +206,7 @@ def _votes(lowering: Lowering, node: Node, scores: View, classes: int) -> View:
 def _probabilities(lowering: Lowering, node: Node, scores: View, classes: int) -> View:
     """Return the probability of each class by the decisions of all pairs."""
     pairs = classes * (classes - 1) // 2
-    tables = [float_list(node, name)[:pairs] for name in ("prob_a", "prob_b")]
+    tables = [node.floats_attribute(name)[:pairs] for name in ("prob_a", "prob_b")]
     if min(map(len, tables)) < pairs:
         raise NotLowered(f"it has prob_a and prob_b for fewer than {pairs} pairs")
     if classes > MAX_CLASSES:
