@@ -26,10 +26,10 @@ def print_summary(report: ConformanceReport, console: Console) -> None:
         console.print(Text(f"{result.check}: ", style="bold red").append(f"{word}: {result.finding.detail}", "default"))
     if len(problems) > PROBLEMS_SHOWN:
         console.print(f"... and {len(problems) - PROBLEMS_SHOWN} more")
-    console.print(_verdict(report))
+    console.print(_conclusion(report))
 
 
-def _verdict(report: ConformanceReport) -> Text:
+def _conclusion(report: ConformanceReport) -> Text:
     problems = len(report.problems())
     if problems:
         return Text(f"{report.provider}: {problems} checks fail", style="bold red")

@@ -32,7 +32,7 @@ SupportAnswer = Ports | Refused
 
 
 class SupportCacheState:
-    """Verdicts of one device and version of OpenVINO, by program. Safe from threads.
+    """Answers of one device and version of OpenVINO, by program. Safe from threads.
 
     Args:
         device: OpenVINO's version, and the device with its driver.

@@ -93,18 +93,18 @@ def judge_folder(request: JudgeRequest, *, is_json: bool) -> None:
         session = request.session.open(request.model)
         load_ns = time.perf_counter_ns() - start
     with working(f"Running {count_text(len(request.sets), 'data set')}"):
-        verdicts = judge_data_sets(
+        outcomes = judge_data_sets(
             session, loaded, request.sets, request.fetch or names, request.allowance, request.options
         )
     report = {
         "model": str(request.model), "providers": providers_used(session), "tolerance": str(request.allowance),
-        "load_ms": load_ns / 1e6, "passes": all(each.passes for each in verdicts),
-        "data_sets": [each.as_dict() for each in verdicts],
+        "load_ms": load_ns / 1e6, "passes": all(each.passes for each in outcomes),
+        "data_sets": [each.as_dict() for each in outcomes],
     }  # fmt: skip
     if is_json:
         print_json(report)
     else:
-        show_verdicts(report)
+        show_outcomes(report)
     if not report["passes"]:
         raise typer.Exit(1)
 
@@ -113,7 +113,7 @@ def judge_data_sets(
     session: InferenceSession, model: Model, folders: Sequence[Path], fetched: Sequence[str], allowance: Allowance,
     options: RunOptions,
 ) -> list[DataSetResult]:  # fmt: skip
-    """Run and judge every data set; one that cannot be read or fails is a verdict, too.
+    """Run and judge every data set; one that cannot be read or fails is an outcome, too.
 
     Args:
         session: of the model.
@@ -123,10 +123,10 @@ def judge_data_sets(
         allowance: how far apart counts as equal.
         options: of every run.
     """
-    return [_verdict(session, model, folder, fetched, allowance, options) for folder in folders]
+    return [_outcome(session, model, folder, fetched, allowance, options) for folder in folders]
 
 
-def _verdict(
+def _outcome(
     session: InferenceSession, model: Model, folder: Path, fetched: Sequence[str], allowance: Allowance,
     options: RunOptions,
 ) -> DataSetResult:  # fmt: skip
@@ -150,10 +150,10 @@ def _unjudged(found: Mapping[str, object], data: DataSet) -> tuple[str, ...]:
     return tuple(name for name in found if name not in data.expected)
 
 
-def show_verdicts(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
+def show_outcomes(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
     """Print a row for each output of each data set, the sum, and the first difference."""
     console = output_console()
-    table = new_table(("data set", "output", "verdict", "largest difference"), numbers=("largest difference",))
+    table = new_table(("data set", "output", "result", "largest difference"), numbers=("largest difference",))
     for each in report["data_sets"]:
         for row in _rows(each):
             table.add_row(*row)
@@ -166,12 +166,12 @@ def show_verdicts(report: Mapping[str, Any]) -> None:  # Any: plain data, as in 
         console.print(f"first difference: {wrong['name']}: {wrong['first_difference']}")
 
 
-def _rows(verdict: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:  # Any: as above
-    if verdict["error"]:
-        return [(verdict["name"], "", "FAILED", "")]
+def _rows(outcome: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:  # Any: as above
+    if outcome["error"]:
+        return [(outcome["name"], "", "FAILED", "")]
     rows = []
-    for each in verdict["outputs"]:
+    for each in outcome["outputs"]:
         apart = "" if each["max_absolute"] is None else f"{each['max_absolute']:.3g}"
-        rows.append((verdict["name"], each["name"], "pass" if each["is_equal"] else "DIFFERS", apart))
-    rows += [(verdict["name"], name, "not judged: no expected value", "") for name in verdict["not_judged"]]
+        rows.append((outcome["name"], each["name"], "pass" if each["is_equal"] else "DIFFERS", apart))
+    rows += [(outcome["name"], name, "not judged: no expected value", "") for name in outcome["not_judged"]]
     return rows

@@ -101,12 +101,12 @@ def _measure(
     estimate = estimate_regions(request, outer, feeds) if is_mixable else None
     whole = WholeRunsState(request, regions, feeds)
     try:
-        verdict = decide(finalists(regions, estimate), whole.compare)
+        measured = decide(finalists(regions, estimate), whole.compare)
     finally:
         whole.close()
-    if whole.failures.keys() >= verdict.totals.keys():
+    if whole.failures.keys() >= measured.totals.keys():
         raise Fail("; ".join(whole.failures.values()))
-    figures = _Figures(regions, estimate, verdict, whole.failures)
+    figures = _Figures(regions, estimate, measured, whole.failures)
     return MeasuredPlacement(figures.exclusions(), tuple(figures.explain()))
 
 
@@ -116,20 +116,20 @@ class _Figures:
 
     regions: Sequence[Region]
     estimate: Estimate | None
-    verdict: MeasuredChoice
+    measured: MeasuredChoice
     failures: Mapping[Assignment, str]
 
     def exclusions(self) -> dict[tuple[str, Node], str]:
         """Return, for each region, the providers before the chosen one, with the reason in figures."""
         found = {}
-        for index, (region, chosen) in enumerate(zip(self.regions, self.verdict.choice, strict=True)):
+        for index, (region, chosen) in enumerate(zip(self.regions, self.measured.choice, strict=True)):
             for name in region.providers[: region.providers.index(chosen)]:
                 reason = f"measured placement: {self._why_not(index, name, chosen)}"
                 found.update({(name, node): reason for node in region.nodes})
         return found
 
     def _why_not(self, index: int, name: str, chosen: str) -> str:
-        estimate, totals = self.estimate, self.verdict.totals
+        estimate, totals = self.estimate, self.measured.totals
         if estimate is not None and not self.regions[index].is_inside:
             failed = estimate.failures.get((index, name))
             return (
@@ -139,7 +139,7 @@ class _Figures:
         best = min(rivals, key=totals.__getitem__)
         if best in self.failures:
             return self.failures[best]
-        return f"the whole model takes {_ms(totals[best])} with it, {_ms(totals[self.verdict.choice])} as chosen"
+        return f"the whole model takes {_ms(totals[best])} with it, {_ms(totals[self.measured.choice])} as chosen"
 
     def explain(self) -> Iterator[str]:
         """Yield the lines of the report."""
@@ -150,10 +150,10 @@ class _Figures:
                 kinds = ", ".join(dict.fromkeys(node.op_type for node in region.nodes[:8]))
                 yield (
                     f"measured: {len(region.nodes)} nodes ({kinds}) alone: {alone}; "
-                    f"chosen: {self.verdict.choice[index]}"
+                    f"chosen: {self.measured.choice[index]}"
                 )
-        for choice, total in self.verdict.totals.items() if len(self.verdict.totals) > 1 else ():
-            mark = " (chosen)" if choice == self.verdict.choice else ""
+        for choice, total in self.measured.totals.items() if len(self.measured.totals) > 1 else ():
+            mark = " (chosen)" if choice == self.measured.choice else ""
             yield f"measured: whole model on {self._shares(choice)}: {_ms(total)}{mark}"
 
     def _shares(self, choice: Assignment) -> str:

@@ -76,7 +76,7 @@ class EarlierInference:
         attributes = node.attributes.values()
         if len(attributes) != len(seen.attributes) or any(a is not b for a, b in zip(attributes, seen.attributes)):
             return False
-        return all(value is None or self._is_settled(value, found) for value, found in zip(seen.outputs, seen.found))
+        return all(value is None or self._is_unchanged(value, found) for value, found in zip(seen.outputs, seen.found))
 
     def copy(
         self,
@@ -119,16 +119,16 @@ class EarlierInference:
         """Hand what was noted of a node on to a later inference."""
         later._seen[node] = self._seen[node]
 
-    def _is_settled(self, value: Value, found: ValueType | None) -> bool:
+    def _is_unchanged(self, value: Value, found: ValueType | None) -> bool:
         """Return whether merging what a rule finds with what is declared by now gives what is declared."""
-        settled = self._types.get(value)
-        if value.type is not settled and value.type != settled:
+        earlier = self._types.get(value)
+        if value.type is not earlier and value.type != earlier:
             return False  # a pass has changed it
-        if found is None or found is settled or found == settled:
+        if found is None or found is earlier or found == earlier:
             return True
-        if not isinstance(found, TensorType) or not isinstance(settled, TensorType) or found.dtype is not settled.dtype:
+        if not isinstance(found, TensorType) or not isinstance(earlier, TensorType) or found.dtype is not earlier.dtype:
             return False
         if found.shape is None:
             return True
-        shape = settled.shape or ()
+        shape = earlier.shape or ()
         return len(found.shape) == len(shape) and all(a is None or a == b for a, b in zip(found.shape, shape))

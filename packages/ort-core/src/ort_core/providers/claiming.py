@@ -39,7 +39,7 @@ def form_groups(
         nodes: those that count, in topological order: by default all of the graph, on offer or not.
         is_fused: whether a group may hold more than one node.
     """
-    offered, settled = set(view.nodes), set[tuple["Node", ...]]()
+    offered, checked = set(view.nodes), set[tuple["Node", ...]]()
     order = view.graph.nodes if nodes is None else nodes
     while True:
         groups = convex_groups(order, lambda node: node in offered and node not in reasons)
@@ -47,9 +47,9 @@ def form_groups(
             groups = [(node,) for group in groups for node in group]
         found: dict[Node, str] = {}
         for group in groups if ask is not None else ():
-            if group not in settled:
+            if group not in checked:
                 found |= ask(group)  # type: ignore[misc]  # it is not None
-                settled.add(group)
+                checked.add(group)
         if not found:
             return groups
         reasons.update(found)

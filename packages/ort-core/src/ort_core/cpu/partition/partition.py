@@ -290,7 +290,7 @@ class CpuPartition(EagerPartition):
             assert run_state.observer is not None
             work = program.steps[number].work_at(sizes, f"{part}.{number}")
             given = node.outputs or last_outputs(program.steps[number])
-            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(given, sizes), work)
+            run_state.observer(node, start, _placeholders(node.inputs, sizes), _placeholders(given, sizes), work)
 
         return observe
 
@@ -433,7 +433,7 @@ class CpuPartition(EagerPartition):
         ]  # fmt: skip
 
 
-def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:
+def _placeholders(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:
     """Return arrays of one element, broadcast to the values' shapes: what a report needs of tensors it cannot see."""
     found: list[RuntimeValue] = []
     for value in values:

@@ -32,7 +32,7 @@ class Hypotheses:
         self._kept.sort(key=lambda item: -item[0])
         del self._kept[self._beams :]
 
-    def close_if_settled(self, best: float, length: int) -> None:
+    def close_if_complete(self, best: float, length: int) -> None:
         """Mark as done when it is full and no open beam can do better than its worst."""
         if len(self._kept) == self._beams:
             self.done = self._early or self._kept[-1][0] >= best / length**self._penalty
@@ -128,7 +128,7 @@ def _extend(
         filled += 1
         if filled == beams:
             break
-    found.close_if_settled(float(scores[top].max()), sequences.shape[1])
+    found.close_if_complete(float(scores[top].max()), sequences.shape[1])
 
 
 @kernel("BeamSearch", domain="com.microsoft")
