@@ -89,7 +89,7 @@ def _extreme(graph: Graph, node: Node) -> None:
 
 def _larger_or_smaller(graph: Graph, node: Node) -> None:
     """Max(a, b) -> Where(a is NaN, or greater than a b that is none, a, b), and Min alike: the device loses NaNs."""
-    if _dtype(node.output) not in (DataType.FLOAT, DataType.FLOAT16) or len(node.inputs) < 2:
+    if dtype_of(node.output) not in (DataType.FLOAT, DataType.FLOAT16) or len(node.inputs) < 2:
         return
 
     def add(op_type: str, inputs: Sequence[Value | None]) -> Value:
@@ -144,7 +144,7 @@ def _quantized(graph: Graph, node: Node) -> None:
     where it is odd. Constants stay: what quantized products are recognized by is worth a tie.
     """
     x, scale, point = node.input(0), node.input(1), node.input(2)
-    source, dtype = _dtype(x), _dtype(node.output)
+    source, dtype = dtype_of(x), dtype_of(node.output)
     assert source is not None, "claims hold typed tensors"
     assert dtype is not None, "claims hold typed tensors"
     if all(value is None or graph.fixed_constant(value) is not None for value in (scale, point)):
