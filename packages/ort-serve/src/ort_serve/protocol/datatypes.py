@@ -60,6 +60,7 @@ _ROWS = (
 )
 DATATYPES = {name: Datatype(name, np.dtype(dtype), element, config) for name, dtype, element, config in _ROWS}
 BY_ELEMENT = {datatype.element: datatype for datatype in DATATYPES.values()}
+BY_CONFIG_NAME = {datatype.config_name: datatype for datatype in DATATYPES.values()}
 _BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
 
 
