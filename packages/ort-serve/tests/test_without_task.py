@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from serve_fixtures import DOUBLER, echo_text, running_server, write_model
 
 from ort_serve import access_log, running
+from ort_serve.rest import without_task
 from ort_serve.rest.without_task import WithoutTask
 from ort_serve.statistics import TalliedHistogram, Tally
 
@@ -106,6 +107,15 @@ def test_an_answer_is_the_application_s_own(server, taken, monkeypatch, case):
     assert taken == [is_plain], "whether the request goes without a task"
     monkeypatch.setattr(WithoutTask, "answer", lambda *given: (False, None))
     assert parted(found) == parted(answered(server, sent))
+
+
+def test_what_nobody_foresaw_is_told_by_the_application(server, taken, monkeypatch):
+    def fail(*given):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(without_task, "decode_infer", fail)
+    assert b" 200 " in answered(server, REQUESTS["json"][0]), "whose own reading does not fail"
+    assert taken == [False]
 
 
 def test_a_line_in_the_log_is_the_application_s_matter(server, taken, monkeypatch):

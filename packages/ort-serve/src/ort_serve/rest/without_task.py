@@ -69,7 +69,7 @@ class WithoutTask:
         header_length, json_limit = given.get(HEADER_LENGTH), state.settings.limits.json_nbytes
         try:
             request = decode_infer(*asked, body, header_length, state.regions, json_limit)
-        except RequestFailure:
+        except Exception:  # noqa: BLE001  # whatever it is, the application finds it again, and tells the client
             return False, None
         accepted = given.get(b"accept-encoding", b"")
 

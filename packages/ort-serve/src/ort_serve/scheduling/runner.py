@@ -68,7 +68,8 @@ class ModelRunner:
         self._cores = cores
         self._statistics = statistics
         self._brief = brief
-        self._places = threading.Semaphore(instances)
+        # of one place a lock, which is no Python code
+        self._places = threading.Lock() if instances == 1 else threading.Semaphore(instances)
         self._is_loop_called = False
         self._is_ending = False
         self._running: set[RunState] = set()
