@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -332,6 +333,24 @@ def test_a_run_that_nobody_waits_for_is_stopped(tmp_path):
             running.call(infer(repository, asked))
         again = InferRequest("endless", "", {"count": np.array(3, np.int64)}, timeout_s=60)
         assert running.call(infer(repository, again)).outputs[0][1] == 8
+
+
+@pytest.mark.parametrize("version", ["", "/versions/1"])
+def test_a_client_that_leaves_takes_its_run_along_though_it_asked_on(tmp_path, version):
+    write_model(ENDLESS, tmp_path / "endless" / "1" / "model.onnx")
+    (tmp_path / "endless" / "model.toml").write_text("[[warm_up]]\ninputs = {count = {shape = []}}\n")
+    body = b'{"inputs": [{"name": "count", "datatype": "INT64", "shape": [], "data": [1152921504606846976]}]}'
+    head = f"POST /v2/models/endless{version}/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    with running_server(tmp_path) as running:
+        statistics = running.server.repository.loaded()[0].statistics
+        with socket.create_connection(("127.0.0.1", running.server.http_port)) as connection:
+            connection.sendall((head.encode() + body) * 2)
+            until = time.monotonic() + 30
+            while not running.server.repository.loaded()[0]._runner._running and time.monotonic() < until:
+                time.sleep(0.001)
+        while not statistics.fail.count and time.monotonic() < until:
+            time.sleep(0.001)
+        assert statistics.fail.count == 1, "the first run was stopped, and the second was never begun"
 
 
 def test_what_runs_too_long_when_the_server_ends_is_stopped_and_its_clients_are_told(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from ort_serve.server_settings import Limits
 
 log = logging.getLogger(__name__)
 _HEAD_NBYTES = 1 << 16  # of a request line, headers and trailers
+_MOST_WAITING = 16  # requests that are read behind one that is answered
 _SPARE_S = 5.0  # for the application to answer in words before the connection is cut
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 50\r\n"
@@ -56,6 +57,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request that is not whole yet, and its ASGI
+        self._running: RequestResponseCycle | None = None  # what the application answers
         self._job: Job | None = None  # that a request without a task waits for
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -65,6 +67,9 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
+        if self._running is not None:  # uvicorn tells the newest request alone, not the one that later ones wait for
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
         self._cancel_deadline()
         self._held = None
@@ -146,6 +151,8 @@ class LimitedConnection(HttpToolsProtocol):
             self._method = self.parser.get_method()
             return
         super().on_headers_complete()
+        if self._job is not None and len(self.pipeline) < _MOST_WAITING:
+            self.flow.resume_reading()  # uvicorn reads no more before that is answered: its client could not leave
 
     def on_message_complete(self) -> None:
         """Note that the request is whole."""
@@ -160,15 +167,19 @@ class LimitedConnection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Begin to answer a request: hold it, where it may come whole with what was read."""
         if self.without_task is None or self._is_whole or not self._is_reading or app is not self.app:
-            super()._start_asgi_task(cycle, app)
+            self._begin(cycle, app)
         else:
             self._held = cycle, app
 
     def _begin_held(self) -> None:
         """Give the request that is held to the application."""
         if self._held is not None:
-            held, self._held = self._held, None
-            super()._start_asgi_task(*held)
+            (cycle, app), self._held = self._held, None
+            self._begin(cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _is_answered(self, cycle: RequestResponseCycle) -> bool:
         """Answer the request that is held without a task, if it may be."""
