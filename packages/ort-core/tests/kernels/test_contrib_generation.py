@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import ort_core as ort
 from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.reference import contrib_generation
@@ -148,6 +149,28 @@ def test_greedy_search_finds_the_sequences_of_onnxruntime(seed: int) -> None:
         *feeds, decoder=Body(graph), eos_token_id=END, pad_token_id=PAD, ctx=context()
     )
     assert np.array_equal(found[found != PAD], expected[found != PAD])
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_a_search_within_a_function_finds_the_sizes_that_its_decoder_states(provider: str) -> None:
+    imports = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    search = helper.make_node(
+        "GreedySearch", ["ids", "longest"], ["found"], domain="com.microsoft", decoder=decoder_graph(1),
+        eos_token_id=END, pad_token_id=PAD,
+    )  # fmt: skip
+    part = helper.make_function("own", "Part", ["ids", "longest"], ["found"], [search], imports)
+    call = helper.make_node("Part", ["ids", "longest"], ["y"], domain="own")
+    infos = [helper.make_tensor_value_info(n, TensorProto.INT32, s) for n, s in (("ids", ["B", "S"]), ("longest", [1]))]
+    graph = helper.make_graph([call], "g", infos, [helper.make_tensor_value_info("y", TensorProto.INT32, None)])
+    model = helper.make_model(
+        graph, opset_imports=[*imports, helper.make_opsetid("own", 1)], functions=[part], ir_version=10
+    )
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=[provider])
+    [found] = session.run(None, {"ids": PROMPT, "longest": np.array([10], np.int32)})
+    [expected] = reference("GreedySearch", [PROMPT, np.array([10], np.int32)], decoder_graph(1), 1)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_sampling_with_a_tiny_nucleus_takes_the_best_token() -> None:

@@ -562,9 +562,18 @@ class Inference:
     def _forget_claims_of_functions(self) -> None:
         """Take the sizes off the values of functions: they would be those of the values of a call made inline."""
         for function in self._model.functions.values():
-            for graph in graphs_of(function.graph):
+            for graph in _graphs_around(function.graph):
                 for value in (*graph.inputs, *(output for node in graph for output in node.present_outputs())):
                     value.type = None if value.type is None else without_sizes(value.type)
+
+
+def _graphs_around(graph: Graph) -> Iterator[Graph]:
+    """Yield a graph and the bodies of its control flow; a decoder of com.microsoft's must state its sizes."""
+    yield graph
+    for node in graph:
+        if node.has_graphs and node.domain == "":
+            for nested in node.subgraphs():
+                yield from _graphs_around(nested)
 
 
 def _made_or_fed(graph: Graph) -> Iterator[Value]:
