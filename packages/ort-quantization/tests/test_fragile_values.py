@@ -92,6 +92,26 @@ def norm(kind):
     return _model([*first, *bodies[kind], *last], [*_weights("w1", "w2"), *tensors, far])
 
 
+def gelu(kind):
+    """Gelu by Tanh as exporters write it, between two products; some inputs of it are large."""
+    numbers = {"c": 0.044715, "root": 0.7978845608, "half": 0.5, "one": 1.0, "three": 3.0, "far": 4.0}
+    tensors = [numpy_helper.from_array(np.float32(each), name) for name, each in numbers.items()]
+    cube = {
+        "product": [_node("Mul", "h h", "hh"), _node("Mul", "hh h", "hhh")],
+        "power": [_node("Pow", "h three", "hhh")],
+    }
+    inner = {
+        "factored": [_node("Mul", "h h", "hh"), _node("Mul", "hh c", "p"), _node("Add", "p one", "p1"),
+                     _node("Mul", "h p1", "sum")],
+    }.get(kind) or [*cube[kind], _node("Mul", "hhh c", "p"), _node("Add", "h p", "sum")]  # fmt: skip
+    rest = [
+        _node("Mul", "sum root", "u"), _node("Tanh", "u", "t"), _node("Add", "t one", "t1"),
+        _node("Mul", "h half", "b"), _node("Mul", "b t1", "n"), _node("MatMul", "n w2", "y"),
+    ]  # fmt: skip
+    nodes = [_node("MatMul", "x w1", "g"), _node("Mul", "g far", "h"), *inner, *rest]
+    return _model(nodes, [*_weights("w1", "w2"), *tensors])
+
+
 def _samples(seed, count=4):
     random = np.random.default_rng(seed)
     # rows of very different sizes, as tokens have
@@ -161,6 +181,31 @@ def test_normalizations_keep_their_divisors(tmp_path, kind, quant_format):
     assert any(
         node.op_type.startswith(("Quantize", "QLinear")) for node in onnx.load(tmp_path / "small.onnx").graph.node
     )
+
+
+@FORMATS
+@pytest.mark.parametrize("kind", ["product", "power", "factored"])
+def test_activations_that_are_written_out_keep_their_powers(tmp_path, kind, quant_format):
+    plain = loss(tmp_path, gelu(kind), quant_format, extra_options={"KeepFragileValues": False})
+    kept = loss(tmp_path, gelu(kind), quant_format)
+    nodes = onnx.load(tmp_path / "small.onnx").graph.node
+    read = {name for node in nodes if "uantize" in node.op_type for name in node.input}
+    assert not read & {"hh", "hhh", "p", "p1", "sum", "u"}
+    assert any(node.op_type.startswith(("Quantize", "QLinear")) for node in nodes)
+    assert kept < 0.03
+    assert kept < plain / 1.5, "8 bits do not hold a cube"
+
+
+def test_powers_outside_of_activations_and_of_16_bits_are_quantized(tmp_path):
+    squares = _model([_node("MatMul", "x w1", "h"), _node("Mul", "h h", "hh"), _node("MatMul", "hh w2", "y")],
+                     _weights("w1", "w2"))  # fmt: skip
+    loss(tmp_path, squares)
+    assert any("hh_scale" in node.input for node in onnx.load(tmp_path / "small.onnx").graph.node)
+    onnx.save(gelu("product"), tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(_samples(1)), activation_type=QuantType.QUInt16
+    )
+    assert any("hhh_scale" in node.input for node in onnx.load(tmp_path / "small.onnx").graph.node)
 
 
 def test_what_is_kept_can_be_quantized_as_onnxruntimes_tool_does(tmp_path):

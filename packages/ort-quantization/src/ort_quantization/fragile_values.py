@@ -1,10 +1,13 @@
 """Which values of a model 8 bits would ruin, so that the nodes around them stay in reals.
 
-Two kinds lose all they tell, however good the samples are:
+Three kinds lose all they tell, however good the samples are:
 
 - what a normalization divides by. The variance of E[x²] - E[x]² is a small difference of large numbers, and the
   reciprocal of its root makes the rounding of a small number that of all results. They are found by the graph: from
   what Sqrt, Reciprocal, Pow and a divisor read back to the reduction, and on to where the factor is applied.
+- powers inside an activation that is written out, as Gelu by Tanh is. A cube needs three times the bits of what it is
+  the cube of: where 8 bits tell the greatest apart, the function of all others is that of zero. They are found by the
+  graph: from a square or power on to the Tanh, Erf or Sigmoid.
 - what a mask was added to or chosen for. With -1e9 at one end, a step is larger than all that is no mask. They are
   found by the range.
 """
@@ -20,6 +23,7 @@ from onnx import GraphProto, NodeProto
 from ort_quantization.tensor_ranges import TensorData
 
 NORMALIZER = "a normalization divides by what follows from it"
+POWER = "it is a power inside an activation function, or a sum with one"
 
 _MASK_FROM = 1e4  # the smallest number that is a mask in exported models; activations of one sign end far below
 _SENTINEL_FROM = 1e30  # nothing but the lowest number of a type: multiples of its step may overflow
@@ -28,6 +32,9 @@ _MOVES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "
 _POINTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Abs", "Neg", "Relu", "Sqrt", "Reciprocal"})
 _PASSED = _MOVES | _POINTWISE | {"Pow", "Where"}
 _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "GlobalAveragePool"})
+_POLYNOMIAL = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Pow", "Identity"})
+_SATURATING = frozenset({"Tanh", "Erf", "Sigmoid"})
+_BYTES = 256  # levels; 16 bits hold the cube of what 8 bits tell apart
 _SUMMANDS = frozenset({"Mul", "Pow", "Abs", "Exp"})  # what a norm sums: squares, sizes, exponentials
 
 
@@ -56,7 +63,8 @@ def fragile_values(
         levels_of: how many numbers the type has that a value would get; 0 where its choice is the caller's.
         constants: of this graph.
     """
-    found = dict.fromkeys(_Norms(graph, constants).values(), NORMALIZER)
+    powers = (name for name in _Powers(graph, constants).values() if levels_of(name) <= _BYTES)
+    found = {**dict.fromkeys(powers, POWER), **dict.fromkeys(_Norms(graph, constants).values(), NORMALIZER)}
     for name, data in ranges.items():
         reason = _masked(data, levels_of(name)) if levels_of(name) and not data.is_of_nothing else None
         if reason is not None:
@@ -175,3 +183,63 @@ class _Norms:
                     onward.add(node.output[0])
                     pending.append(node.output[0])
         return onward
+
+
+class _Powers:
+    """Finds powers of a value that an activation function is written out with.
+
+    Args:
+        graph: where they are.
+        constants: of the graph.
+    """
+
+    def __init__(self, graph: GraphProto, constants: Constants) -> None:
+        self._nodes = list(graph.node)
+        self._constants = constants
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in self._nodes:
+            for name in dict.fromkeys(node.input):
+                self._readers.setdefault(name, []).append(node)
+
+    def values(self) -> set[str]:
+        """Return powers, and what follows from them up to the function."""
+        found: set[str] = set()
+        for node in self._nodes:
+            base = self._base_of(node)
+            if base and node.output[0] not in found:
+                found |= self._inside(base, node.output[0])
+        return found
+
+    def _base_of(self, node: NodeProto) -> str:
+        """Return what a node gives a power of; nothing where it does not."""
+        if node.op_type == "Mul" and node.input[0] == node.input[1]:
+            return node.input[0]
+        if node.op_type != "Pow" or node.input[1] not in self._constants.names:
+            return ""
+        exponent = self._constants.array_of(node.input[1])
+        return node.input[0] if exponent is not None and exponent.size == 1 and exponent.item() >= 2 else ""
+
+    def _inside(self, base: str, power: str) -> set[str]:
+        """Return the values between a base and the functions that read a polynomial of it with its power."""
+        makers = self._polynomials(base)
+        ends = [node.input[0] for node in self._nodes if node.op_type in _SATURATING and node.input[0] in makers]
+        found: set[str] = set()
+        pending = ends
+        while pending:
+            name = pending.pop()
+            if name in makers and name not in found:
+                found.add(name)
+                pending += makers[name].input
+        return found if power in found else set()
+
+    def _polynomials(self, base: str) -> dict[str, NodeProto]:
+        """Return what follows from one value and constants alone by sums and products, with the node of each."""
+        found: dict[str, NodeProto] = {}
+        pending = [base]
+        while pending:
+            for node in self._readers.get(pending.pop(), []):
+                is_alone = all(name == base or name in found or name in self._constants.names for name in node.input)
+                if node.op_type in _POLYNOMIAL and is_alone and node.output[0] not in found:
+                    found[node.output[0]] = node
+                    pending.append(node.output[0])
+        return found
