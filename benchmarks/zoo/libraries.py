@@ -29,6 +29,8 @@ class Named(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the results that were asked for."""
         out = self.model(**dict(zip(self.names, inputs, strict=True)), **self.more)
+        if not self.results[0]:  # a tensor alone
+            return (out,)
         return tuple(out[each] for each in self.results)
 
 
@@ -208,7 +210,7 @@ TRANSFORMERS: dict[str, Architecture] = {
     "hifigan": of_transformers(
         "SpeechT5HifiGan", "SpeechT5HifiGanConfig",
         {"upsample_initial_channel": [64, 128], "upsample_rates": (4, 4, 4), "upsample_kernel_sizes": (8, 8, 8)},
-        values("spectrogram", 60, 80), "sound", open_axes={},
+        values("spectrogram", 60, 80), "sound", "", open_axes={},
     ),
     "ast": of_transformers(
         "ASTModel", "ASTConfig",
@@ -248,13 +250,13 @@ TRANSFORMERS: dict[str, Architecture] = {
     ),
     "dpt": of_transformers(
         "DPTForDepthEstimation", "DPTConfig",
-        {**PATCHES, "hidden_size": 96, "backbone_out_indices": (0, 1, 2, 2), "neck_hidden_sizes": (16, 32, 48, 64),
+        {**PATCHES, "hidden_size": 96, "backbone_out_indices": [[0, 1, 2, 3]], "neck_hidden_sizes": (16, 32, 48, 64),
          "fusion_hidden_size": 48, "is_hybrid": False, "num_hidden_layers": 4}, values("pixel_values", 1, 3, 128, 128),
         "segmentation", "predicted_depth",
     ),
     "glpn": of_transformers(
         "GLPNForDepthEstimation", "GLPNConfig",
-        {"depths": (1, 1, 1, 1), "hidden_sizes": (16, 32, 64, 96), "decoder_hidden_size": 32},
+        {"depths": (1, 1, 1, 1), "hidden_sizes": (16, 32, 80, 128), "decoder_hidden_size": 32},
         values("pixel_values", 1, 3, 128, 160), "segmentation", "predicted_depth",
     ),
     "textnet": of_transformers(
@@ -264,14 +266,16 @@ TRANSFORMERS: dict[str, Architecture] = {
         "RTDetrForObjectDetection", "RTDetrConfig",
         {"d_model": 64, "encoder_hidden_dim": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "num_queries": 50,
          "decoder_layers": 2, "decoder_attention_heads": 4, "encoder_attention_heads": 4, "anchor_image_size": None,
-         "num_denoising": 0, "num_labels": 12}, values("pixel_values", 1, 3, 224, 224),
+         "num_denoising": 0, "num_labels": 12,
+         "decoder_in_channels": [[64, 64, 64]]}, values("pixel_values", 1, 3, 224, 224),
         "detection", "logits", "pred_boxes", open_axes={},
     ),
     "d_fine": of_transformers(
         "DFineForObjectDetection", "DFineConfig",
         {"d_model": 64, "encoder_hidden_dim": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "num_queries": 50,
          "decoder_layers": 2, "decoder_attention_heads": 4, "encoder_attention_heads": 4, "anchor_image_size": None,
-         "num_denoising": 0, "num_labels": 12}, values("pixel_values", 1, 3, 224, 224),
+         "num_denoising": 0, "num_labels": 12,
+         "decoder_in_channels": [[64, 64, 64]]}, values("pixel_values", 1, 3, 224, 224),
         "detection", "logits", "pred_boxes", open_axes={},
     ),
     "yolos": of_transformers(
