@@ -130,11 +130,3 @@ def test_the_forms_of_old_agree_with_onnxruntime(name: str, opset: int, mode: st
     x = np.random.default_rng(4).standard_normal((1, 3, 6, 4)).astype(np.float32)
     (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     assert_near(compiled_result(model, x), expected, name)
-
-
-def test_images_of_unknown_size_are_left_to_the_kernels() -> None:
-    model = resize_model({"mode": "linear"}, np.array([1, 1, 2, 2], np.float32), [1, 3, "H", "W"])
-    x = np.random.default_rng(5).standard_normal((1, 3, 6, 4)).astype(np.float32)
-    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
-    (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
-    assert_near(session.run(None, {"x": x})[0], expected, "unknown sizes")

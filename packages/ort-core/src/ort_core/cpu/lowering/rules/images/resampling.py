@@ -1,11 +1,14 @@
 """Resize by any factors, nearest, linear and cubic: one weighted sum of a few pixels along each axis.
 
-Which inputs an output mixes, and with what weights, is written into tables at load: the sizes must be known.
+Which inputs an output mixes, and with what weights, is written into tables: at load, or in each run where a size is
+open (``computed_tables``). Lines, images and volumes lie channels-last; an axis is all that is before it, itself, and
+all that is behind it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +16,11 @@ import numpy as np
 from ort_core.cpu.codegen.images.resampling import MAX_TAPS, resampling_kernel
 from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.images.resampling_tables import ResizeForm, computed_tables
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 
 F32 = DataType.FLOAT
 FIRST_WITH_MODES = 11  # before, coordinates were always x / scale
@@ -24,19 +29,34 @@ FRACTIONAL_CORNERS = 19  # since then align_corners goes by the size that the sc
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How one axis is resized: its sizes, and outputs per input as the model says it."""
+    """How one axis is resized: its sizes, and outputs per input as the model says it, or none: then by the sizes."""
+
+    size: KnownDim
+    made: KnownDim
+    scale: float | None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the axis stays as it is."""
+        return self.scale in (1, None) and self.size == self.made
+
+    def known(self) -> KnownAxis | None:
+        """Return the axis with sizes that are numbers."""
+        if not isinstance(self.size, int) or not isinstance(self.made, int):
+            return None
+        return KnownAxis(self.size, self.made, self.made / self.size if self.scale is None else self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAxis:
+    """An axis whose sizes are numbers."""
 
     size: int
     made: int
     scale: float
 
-    @property
-    def is_nothing(self) -> bool:
-        """Whether the axis stays as it is."""
-        return self.scale == 1 and self.size == self.made
 
-
-def coordinates(axis: Resampling, mode: str, *, fractional: bool) -> np.ndarray:
+def coordinates(axis: KnownAxis, mode: str, *, fractional: bool) -> np.ndarray:
     """Return where in the input each output stands, in float64.
 
     Raises:
@@ -59,7 +79,7 @@ def coordinates(axis: Resampling, mode: str, *, fractional: bool) -> np.ndarray:
     raise NotLowered(f"Resize with {mode} coordinates is not generated")
 
 
-def nearest_places(x: np.ndarray, axis: Resampling, rounding: str) -> np.ndarray:
+def nearest_places(x: np.ndarray, axis: KnownAxis, rounding: str) -> np.ndarray:
     """Return the input that each output copies."""
     if rounding == "simple":
         rounding = "ceil" if axis.scale < 1 else "floor"
@@ -68,7 +88,7 @@ def nearest_places(x: np.ndarray, axis: Resampling, rounding: str) -> np.ndarray
     return np.clip(rounded, 0, axis.size - 1).astype(np.int64)[:, None]
 
 
-def linear_taps(x: np.ndarray, axis: Resampling) -> tuple[np.ndarray, np.ndarray]:
+def linear_taps(x: np.ndarray, axis: KnownAxis) -> tuple[np.ndarray, np.ndarray]:
     """Return the two inputs around each output, and their weights."""
     x = np.clip(x, 0, axis.size - 1)
     first = np.floor(x)
@@ -77,7 +97,7 @@ def linear_taps(x: np.ndarray, axis: Resampling) -> tuple[np.ndarray, np.ndarray
     return np.minimum(places, axis.size - 1), np.concatenate([1 - share, share], axis=1)
 
 
-def cubic_taps(x: np.ndarray, axis: Resampling, a: float, *, exclude_outside: bool) -> tuple[np.ndarray, np.ndarray]:
+def cubic_taps(x: np.ndarray, axis: KnownAxis, a: float, *, exclude_outside: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the four inputs around each output, and their weights by Keys' cubic with coefficient ``a``."""
     first = np.floor(x)
     places = first.astype(np.int64)[:, None] + np.arange(-1, 3)
@@ -91,95 +111,110 @@ def cubic_taps(x: np.ndarray, axis: Resampling, a: float, *, exclude_outside: bo
     return np.clip(places, 0, axis.size - 1), weights
 
 
-def emit_resampled(lowering: Lowering, node: Node, x: View, axes: tuple[Resampling, Resampling]) -> View:
-    """Write the steps that resize channels-last images: columns first, then rows."""
-    tables = [None if axis.is_nothing else _tables(lowering, node, axis) for axis in axes]
-    if tables[1] is not None:
-        target = _new_images(lowering, x, x.shape[2], axes[1].made)
-        _emit_axis(lowering, node, (x, target), axes[1], tables[1], (x.shape[0] * x.shape[2], x.shape[1]))
-        x = target
-    if tables[0] is not None:
-        target = _new_images(lowering, x, axes[0].made, x.shape[3])
-        _emit_axis(lowering, node, (x, target), axes[0], tables[0], (x.shape[0], x.shape[3] * x.shape[1]))
-        x = target
+def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resampling]) -> View:
+    """Write the steps that resize what lies channels-last, one for each axis of space: the last axis first."""
+    for axis in range(len(axes) - 1, -1, -1):
+        if not axes[axis].is_nothing:
+            x = _emit_axis(lowering, node, x, axis + 2, axes[axis])
     return x
 
 
 def planned_axes(
-    lowering: Lowering, node: Node, x: View, scales: np.ndarray | None, sizes: np.ndarray | None
-) -> tuple[Resampling, Resampling]:
-    """Return how height and width are resized.
+    lowering: Lowering, node: Node, x: View, scales: np.ndarray | None, sizes: Sequence[KnownDim] | None
+) -> tuple[Resampling, ...]:
+    """Return how the axes of space are resized.
 
     Raises:
-        NotLowered: a size is not known, or other axes are resized.
+        NotLowered: the sizes are data of a run, or other axes are resized.
     """
     if node.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotLowered("Resize that keeps the aspect ratio is not generated")
-    given = scales if scales is not None and scales.size else sizes
-    named = [axis % 4 for axis in node.ints_attribute("axes") or range(4)]
-    if given is None or given.size != len(named):
-        raise NotLowered("the scales are not constant")
-    found = {2: 1.0, 3: 1.0}
-    made: dict[int, int] = {}
-    for axis, number in zip(named, given.reshape(-1).tolist(), strict=True):
-        size = x.shape[axis]
-        if given is scales:
-            found[axis] = number
-            made[axis] = math.floor(np.float32(number) * np.float32(size)) if isinstance(size, int) else -1
-        elif isinstance(size, int) and size > 0:
-            found[axis], made[axis] = number / size, int(number)
-        else:
-            lowering.require_equal(size, int(number))
-    if any(found.get(axis, 1.0) != 1 for axis in (0, 1)):
-        raise NotLowered("Resize of channels beside images is not generated")
-    return (_axis(x.shape[2], made.get(2), found[2]), _axis(x.shape[3], made.get(3), found[3]))
+    rank = len(x.shape)
+    named = [axis % rank for axis in node.ints_attribute("axes") or range(rank)]
+    found = {axis: Resampling(size, size, None) for axis, size in enumerate(x.shape)}
+    if scales is not None and scales.size == len(named):
+        made = tensor_type(node.output)[1]
+        for axis, scale in zip(named, scales.reshape(-1).tolist(), strict=True):
+            found[axis] = Resampling(x.shape[axis], _scaled(x.shape[axis], scale, made[axis]), scale)
+    elif sizes is not None and len(sizes) == len(named):
+        for axis, size in zip(named, sizes, strict=True):
+            found[axis] = Resampling(x.shape[axis], size, None)
+    else:
+        raise NotLowered("the scales are not constant, nor do the sizes follow from sizes of inputs")
+    for axis, each in found.items():
+        if axis < 2 and each.scale not in (1, None):
+            raise NotLowered("Resize of channels beside images is not generated")
+        if axis < 2:
+            lowering.require_equal(each.size, each.made)
+        if each.scale is not None and not each.scale > 0:
+            raise NotLowered("Resize by a scale that is not positive is not generated")
+        for size in (each.size, each.made) if axis >= 2 else ():
+            lowering.require_equal(minimum(size, 1), 1)
+    return tuple(found[axis] for axis in range(2, rank))
 
 
-def _axis(size: KnownDim, made: int | None, scale: float) -> Resampling:
-    made = made if made is not None else size if isinstance(size, int) else -1
-    if not isinstance(size, int) or size <= 0 or made <= 0 or not scale > 0:
-        raise NotLowered("Resize of images of unknown size, or of none, is not generated")
-    return Resampling(size, made, scale)
+def _scaled(size: KnownDim, scale: float, declared: KnownDim) -> KnownDim:
+    return math.floor(np.float32(scale) * np.float32(size)) if isinstance(size, int) else declared
 
 
-def _tables(lowering: Lowering, node: Node, axis: Resampling) -> tuple[np.ndarray, np.ndarray]:
+def _tables_of(lowering: Lowering, node: Node, axis: Resampling) -> tuple[View, View]:
+    """Return the inputs of each output and their weights, both of shape (outputs, taps)."""
+    known = axis.known()
+    if known is None:
+        return computed_tables(lowering, axis, _form(lowering, node), (node,))
+    places, weights = _tables(_form(lowering, node), known)
+    return (
+        lowering.constant_view(np.ascontiguousarray(places), DataType.INT64),
+        lowering.constant_view(np.ascontiguousarray(weights), F32),
+    )
+
+
+def _form(lowering: Lowering, node: Node) -> ResizeForm:
+    """Return what the attributes of a Resize or Upsample say.
+
+    Raises:
+        NotLowered: that is not generated.
+    """
     mode, opset = node.string_attribute("mode", "nearest"), lowering.opset_of(node)
     is_old = node.op_type == "Upsample" or opset < FIRST_WITH_MODES
-    transformation = "asymmetric" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
-    x = coordinates(axis, transformation, fractional=opset >= FRACTIONAL_CORNERS)
-    if mode == "nearest":
-        rounding = "simple" if is_old else node.string_attribute("nearest_mode", "round_prefer_floor")
-        places = nearest_places(x, axis, rounding)
-        return places, np.ones(places.shape, np.float32)
-    if node.int_attribute("antialias", 0):
+    centers = "asymmetric" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
+    rounding = "simple" if is_old else node.string_attribute("nearest_mode", "round_prefer_floor")
+    excludes = bool(node.int_attribute("exclude_outside", 0)) and mode != "nearest"
+    if node.int_attribute("antialias", 0) and mode != "nearest":
         raise NotLowered("Resize with antialias is not generated")
-    excludes = bool(node.int_attribute("exclude_outside", 0))
-    if mode == "cubic":
-        a = node.float_attribute("cubic_coeff_a", -0.75)
-        places, weights = cubic_taps(x, axis, a, exclude_outside=excludes)
-    elif mode in ("linear", "bilinear") and not excludes:
-        places, weights = linear_taps(x, axis)
-    else:
+    mode = "linear" if mode == "bilinear" else mode
+    if mode not in ("nearest", "linear", "cubic") or (excludes and mode == "linear"):
         raise NotLowered(f"Resize by {mode}{' that excludes what lies outside' * excludes} is not generated")
+    a = node.float_attribute("cubic_coeff_a", -0.75)
+    return ResizeForm(mode, centers, rounding, a, excludes, is_fractional=opset >= FRACTIONAL_CORNERS)
+
+
+def _tables(form: ResizeForm, axis: KnownAxis) -> tuple[np.ndarray, np.ndarray]:
+    x = coordinates(axis, form.centers, fractional=form.is_fractional)
+    if form.mode == "nearest":
+        places = nearest_places(x, axis, form.rounding)
+        return places, np.ones(places.shape, np.float32)
+    if form.mode == "cubic":
+        places, weights = cubic_taps(x, axis, form.cubic, exclude_outside=form.excludes_outside)
+    else:
+        places, weights = linear_taps(x, axis)
     return places, weights.astype(np.float32)
 
 
-def _new_images(lowering: Lowering, x: View, height: KnownDim, width: KnownDim) -> View:
-    return lowering.new_view(F32, (x.shape[0], x.shape[1], height, width), channels_last(4))
-
-
-def _emit_axis(
-    lowering: Lowering, node: Node, views: tuple[View, View], axis: Resampling, tables: tuple[np.ndarray, np.ndarray],
-    around: tuple[KnownDim, KnownDim],
-) -> None:  # fmt: skip
-    (x, y), (outer, length), taps = views, around, tables[0].shape[1]
+def _emit_axis(lowering: Lowering, node: Node, x: View, place: int, axis: Resampling) -> View:
+    """Write the step that resizes one axis of what lies channels-last; returns where its result lies."""
+    places, weights = _tables_of(lowering, node, axis)
+    taps = places.shape[1]
+    assert isinstance(taps, int)
     assert taps <= MAX_TAPS
+    shape = (*x.shape[:place], axis.made, *x.shape[place + 1 :])
+    y = lowering.new_view(F32, shape, channels_last(len(shape)))
     kernel = kernel_text("resample", str(taps), lambda name: resampling_kernel(name, taps))
-    places = lowering.constant_view(np.ascontiguousarray(tables[0]), DataType.INT64)
-    weights = lowering.constant_view(np.ascontiguousarray(tables[1]), F32)
+    outer, length = count_of([shape[0], *shape[2:place]]), count_of(shape[place + 1 :]) * shape[1]
     words: list[Argument] = [
         pointer(x), pointer(y), pointer(places), pointer(weights), outer, axis.size, axis.made, length,
     ]  # fmt: skip
     flops = count_of(y.shape) * (2 * taps)
     reads = [x.buffer, places.buffer, weights.buffer]
     lowering.emit(kernel, words, reads, [y.buffer], count_of(y.shape) * taps, (node,), flops, moved_nbytes([x, y]))
+    return y

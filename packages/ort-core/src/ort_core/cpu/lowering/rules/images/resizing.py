@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ort_core.cpu.lowering.images.layout_steps import emit_channels_last, is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.images.images import images
@@ -11,7 +12,7 @@ from ort_core.cpu.lowering.rules.images.resampling import FIRST_WITH_MODES, emit
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import element
 
 # With these modes output pixel i reads input pixel i // factor: half-pixel centers never fall on a tie.
@@ -24,13 +25,13 @@ _CENTERED = frozenset(
 
 
 def resize(lowering: Lowering, node: Node) -> None:
-    """Resize and Upsample of height and width."""
-    if not is_repetition(lowering, node):
+    """Resize and Upsample of one to three axes of space."""
+    dtype, shape = tensor_type(node.output)
+    if dtype is not DataType.FLOAT or len(shape) not in (3, 4, 5):
+        raise NotLowered("only float32 lines, images and volumes are resized natively")
+    if len(shape) != 4 or not is_repetition(lowering, node):
         _resize_by_tables(lowering, node)
         return
-    dtype, shape = tensor_type(node.output)
-    if dtype is not DataType.FLOAT or len(shape) != 4:
-        raise NotLowered("only float32 images of rank 4 are resized natively")
     x = images(lowering, node.input(0), as_parts=True)
     vertical, horizontal = _factors(lowering, node, x)
     batch, channels, height, width = x.shape
@@ -72,15 +73,30 @@ def is_repetition(lowering: Lowering, node: Node) -> bool:
 
 
 def _resize_by_tables(lowering: Lowering, node: Node) -> None:
-    dtype, shape = tensor_type(node.output)
-    if dtype is not DataType.FLOAT or len(shape) != 4:
-        raise NotLowered("only float32 images of rank 4 are resized natively")
-    scales, sizes = _given(lowering, node)
-    x = images(lowering, node.input(0))
-    axes = planned_axes(lowering, node, x, scales, sizes)
-    for size, expected in zip(shape, (*x.shape[:2], axes[0].made, axes[1].made)):
+    _, shape = tensor_type(node.output)
+    scales, _ = _given(lowering, node)
+    if scales is not None and not scales.size:
+        scales = None
+    by_sizes = node.op_type != "Upsample" and lowering.opset_of(node) >= FIRST_WITH_MODES
+    x = _channels_last(lowering, node.input(0))
+    axes = planned_axes(lowering, node, x, scales, lowering.elements_of(node.input(3)) if by_sizes else None)
+    for size, expected in zip(shape, (*x.shape[:2], *(axis.made for axis in axes))):
         lowering.require_equal(size, expected)
     lowering.set(node.output, emit_resampled(lowering, node, x, axes))
+
+
+def _channels_last(lowering: Lowering, value: Value | None) -> View:
+    """Return lines, images or volumes channels-last, with as many axes as they have."""
+    assert value is not None
+    if len(tensor_type(value)[1]) == 4:
+        return images(lowering, value)
+    view = lowering.view(value)
+    if not isinstance(view.shape[1], int) or view.dtype is not DataType.FLOAT:
+        raise NotLowered("only float32 images with a known number of channels are generated")
+    if not is_channels_last(view):
+        view = emit_channels_last(lowering, lowering.contiguous(value))
+        lowering.replace(value, view)
+    return view
 
 
 def _given(lowering: Lowering, node: Node) -> tuple[np.ndarray | None, np.ndarray | None]:
