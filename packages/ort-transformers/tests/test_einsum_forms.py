@@ -86,3 +86,16 @@ def test_the_sizes_of_scores_are_taken_from_the_inputs_that_have_them():
     random = np.random.default_rng(3)
     feeds = {name: random.standard_normal((2, 2, 5, 4)).astype(np.float32) for name in "qkv"}
     _assert_same_results(model, fused, feeds)
+
+
+def test_a_size_that_is_several_times_an_inputs_is_taken_from_it():
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[B,2,5,4] q, float[B,2,4,5] k) => (float[N,5,5] y, int64[3] sizes)
+    <int64[3] queries = {-1, 5, 4}, int64[3] keys = {-1, 4, 5}> {
+      a = Reshape(q, queries)   b = Reshape(k, keys)   c = MatMul(a, b)   sizes = Shape(c)   y = Softmax<axis=2>(c)
+    }""")
+    fused, report = fuse_model(model)
+    assert report.counts["SizesOfScores"] == 1
+    assert {each for node in fused.graph.node if node.op_type == "Shape" for each in node.input} <= {"q", "k"}
+    feeds = {"q": np.ones((3, 2, 5, 4), np.float32), "k": np.ones((3, 2, 4, 5), np.float32)}
+    assert ort_core.InferenceSession(fused.SerializeToString()).run(["sizes"], feeds)[0].tolist() == [6, 5, 5]

@@ -8,17 +8,15 @@ be computed beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ort_core.plugin import Rejection
-from ort_core.plugin.ir import Dim, Graph, SymbolicDim, Value
+from ort_core.plugin.ir import Dim, Graph, SymbolicDim, Value, ValueType
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, op, var
 from ort_transformers.einsum_forms import leads_to_softmax
 
-Place = tuple[Value, int]
+Place = tuple[Value, int, int]  # an input, its axis, and how many times its size
 
 
 class SizesOfScores(RewriteRule[list[int | Place]]):
@@ -78,28 +76,38 @@ class SizeOfScores(RewriteRule[Place]):
     def rewrite(self, match: Match, bindings: Place) -> GraphPatch:
         """Read the size of the input."""
         patch = GraphPatch(match.model, match.root)
-        value, axis = bindings
-        place = patch.constant(np.full(match.array("index").shape, axis, np.int64), "axis")
-        patch.replace(match.output, patch.op("Gather", [patch.op("Shape", [value]), place], type=match.output.type))
+        shape = match.array("index").shape
+        patch.replace(match.output, _size(patch, bindings, shape, match.output.type))
         patch.remove(*match.nodes)
         return patch
 
 
 def _place_of(size: Dim, graph: Graph) -> int | Place | None:
-    """Return a number, or the input and the axis that have a size."""
+    """Return a number, or the input and the axis that have a size, or a part of it."""
     if not isinstance(size, SymbolicDim):
         return size
-    places: Sequence[Place] = [
-        (each, axis) for each in graph.inputs for axis, other in enumerate(each.shape or ()) if other == size
-    ]
-    return places[0] if places else None
+    factor = size.terms[0][1] if len(size.terms) == 1 else 1
+    for value in graph.inputs:
+        for axis, other in enumerate(value.shape or ()):
+            if isinstance(other, SymbolicDim) and (other == size or other * factor == size):
+                return value, axis, 1 if other == size else factor
+    return None
 
 
 def _vector(patch: GraphPatch, size: int | Place) -> Value:
     if isinstance(size, int):
         return patch.constant(np.array([size], np.int64), "size")
-    value, axis = size
-    return patch.op("Gather", [patch.op("Shape", [value]), patch.constant(np.array([axis], np.int64), "axis")])
+    return _size(patch, size, (1,))
+
+
+def _size(patch: GraphPatch, place: Place, shape: tuple[int, ...], type: ValueType | None = None) -> Value:
+    """Return the size that is there, as a tensor of one element."""
+    value, axis, factor = place
+    index = patch.constant(np.full(shape, axis, np.int64), "axis")
+    size = patch.op("Gather", [patch.op("Shape", [value]), index], type=type)
+    if factor == 1:
+        return size
+    return patch.op("Mul", [size, patch.constant(np.full(shape, factor, np.int64), "factor")], type=type)
 
 
 SCORE_SIZES = RulePass("SizesOfScores", [SizeOfScores(), SizesOfScores()], Level.EXTENDED)
