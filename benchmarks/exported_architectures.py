@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from drawn_architectures import DRAWN
 from further_architectures import FURTHER
 from more_architectures import ROWS
 
@@ -161,7 +162,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
 }  # fmt: skip
 
-MORE = {name: Architecture(*row) for name, row in (ROWS | FURTHER).items()}
+MORE = {name: Architecture(*row) for name, row in (ROWS | FURTHER | DRAWN).items()}
 
 
 class OneOutput(torch.nn.Module):
