@@ -165,7 +165,10 @@ class LimitedConnection(HttpToolsProtocol):
             self._begin_held()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin to answer a request: hold it, where it may come whole with what was read."""
+        """Begin to answer a request: hold it, where it may come whole with what was read.
+
+        Uvicorn before 0.45 does not call this: everything goes through the application there.
+        """
         if self.without_task is None or self._is_whole or not self._is_reading or app is not self.app:
             self._begin(cycle, app)
         else:
@@ -185,6 +188,8 @@ class LimitedConnection(HttpToolsProtocol):
         """Answer the request that is held without a task, if it may be."""
         if self.without_task is None or self.flow.write_paused:
             return False
+        if not self.parser.should_keep_alive():  # older versions of uvicorn find that out with the answer
+            cycle.keep_alive = False
         body = bytes(cycle.body)
         reply = functools.partial(self._reply, cycle)
         is_answered, job = self.without_task.answer(cycle.scope, body, reply)
