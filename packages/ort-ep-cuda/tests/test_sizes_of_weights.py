@@ -1,4 +1,4 @@
-"""Weights of few bits that are not as large as the attributes say are an error: kernels would read beyond them."""
+"""Operands that are not as large as attributes or other operands say are an error: kernels would read beyond them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 
-from ort_core.plugin import InvalidArgument
+from ort_core.plugin import InvalidArgument, OrtError
 
 PRODUCT = """g (float[M,K] a, uint8[B,C,D] b, float[S] s) => (float[M,5] y) {{
     y = com.microsoft.MatMulNBits<K = {inner}, N = 5, block_size = 16>(a, b, s) }}"""
@@ -41,3 +41,30 @@ def test_a_table(shape):
     feeds = {"b": np.ones((4, 8), "u1"), "i": np.array([0, 3]), "s": np.ones(shape, "f4")}
     with pytest.raises(InvalidArgument, match="do not belong to data"):
         session_of(TABLE).run(None, feeds)
+
+
+OTHERS = {
+    "a skip of fewer rows": ("SkipLayerNormalization", [(1, 5, 2), (1, 3, 2), (2,)]),
+    "a skip of fewer batches": ("SkipSimplifiedLayerNormalization", [(4, 5, 2), (3, 5, 2), (2,)]),
+    "a scale of fewer columns": ("LayerNormalization", [(3, 6), (4,)]),
+    "a bias of fewer columns": ("LayerNormalization", [(3, 6), (6,), (4,)]),
+    "a scale of fewer channels": ("InstanceNormalization", [(1, 6, 4), (4,), (6,)]),
+    "a slope of fewer channels": ("PRelu", [(2, 6, 4), (5, 1)]),
+    "a bias of fewer columns than a product": ("Gemm", [(2, 3), (3, 6), (4,)]),
+}
+"""Operator and shapes of its inputs. Sizes are open, so that nothing is known of them before a run."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_operands_of_other_sizes_are_an_error(name):
+    op_type, shapes = OTHERS[name]
+    operator = f"com.microsoft.{op_type}" if op_type.startswith("Skip") else op_type
+    names = [f"x{index}" for index in range(len(shapes))]
+    declared = [
+        f"float[{', '.join(f'{name}_{axis}' for axis in range(len(shape)))}] {name}"
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    result = ", ".join(f"y_{axis}" for axis in range(len(shapes[0])))
+    session = session_of(f"g ({', '.join(declared)}) => (float[{result}] y) {{ y = {operator}({', '.join(names)}) }}")
+    with pytest.raises(OrtError):
+        session.run(None, {name: np.ones(shape, "f4") for name, shape in zip(names, shapes, strict=True)})

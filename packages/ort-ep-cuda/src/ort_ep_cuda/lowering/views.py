@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType
 
 Shape = tuple[int, ...]
@@ -83,8 +84,15 @@ class TensorView:
         return replace(found, shape=found.shape[1:], strides=found.strides[1:])
 
     def broadcast_to(self, shape: Shape) -> TensorView:
-        """Return the view repeated to a larger shape, by numpy's rule."""
+        """Return the view repeated to a larger shape, by numpy's rule.
+
+        Raises:
+            InvalidArgument: it is not of that shape where it has more than one place: kernels would read beyond it.
+        """
         added = len(shape) - len(self.shape)
+        pairs = zip(self.shape, shape[max(added, 0) :], strict=False)
+        if added < 0 or any(size != 1 and size != wanted for size, wanted in pairs):
+            raise InvalidArgument(f"a tensor of shape {list(self.shape)} is not repeated to {list(shape)}")
         strides = [0] * added + [
             0 if size == 1 and wanted != 1 else stride
             for size, stride, wanted in zip(self.shape, self.strides, shape[added:], strict=True)
