@@ -55,6 +55,20 @@ WRONG = {
     "nothing of a row": ("TopK", 21, [X, np.array([0])], {}, "holds no element"),
     "how much of a row is not said": ("TopK", 21, [X, np.array([2])], {}, "nothing says how many", (1,)),
     "a grid of unsaid sizes": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {}, "no constant", (1,)),
+    "a row of unsaid length": (
+        "OneHot", 11, [np.array([0, 1]), np.array(3), np.array([0, 1], np.float32)], {}, "nothing proves", (1,)
+    ),
+    "sequences longer than their steps": (
+        "ReverseSequence", 10, [X[:, :, 0], np.array([2, 2, 9])], {"time_axis": 0}, "nothing proves"
+    ),
+    "an image before the first": (
+        "RoiAlign", 10, [floats(2, 1, 4, 4), np.array([[0, 0, 3, 3]], np.float32), np.array([-1])], {}, "nothing proves"
+    ),
+    "parts of unsaid sizes": ("Split", 13, [X, np.array([1, 1])], {}, "nothing proves", (1,)),
+    "repeats that are not said": ("Tile", 13, [X[0], np.array([1, 2])], {}, "nothing proves", (1,)),
+    "axes that are not said": (
+        "Slice", 13, [X, *(np.array([number]) for number in (0, 1, 2))], {}, "axes", (3,)
+    ),
     "columns that fill no block": ("Col2Im", 18, [floats(1, 5, 4), np.array([3, 3]), np.array([2, 2])], {}, "multiple"),
     "directions of different activations": (
         "RNN", 14, [floats(2, 1, 3), floats(2, 2, 3), floats(2, 2, 2)],
@@ -78,6 +92,12 @@ RIGHT = {
     "the largest of three": ("Max", 13, [X, X[::-1].copy(), X * 2], {}),
     "ties around an odd zero point": (
         "QuantizeLinear", 19, [np.arange(-4.5, 5, dtype=np.float32), np.array(1, np.float32), np.array(3, np.int8)], {}
+    ),
+    "a row of a known length": ("OneHot", 11, [np.array([0, 1]), np.array(3), np.array([0, 1], np.float32)], {}),
+    "sequences within their steps": ("ReverseSequence", 10, [X[:, :, 0], np.array([2, 1, 2])], {"time_axis": 0}),
+    "images of the batch": (
+        "RoiAlign", 16, [floats(2, 1, 4, 4), np.array([[0, 0, 3, 3]], np.float32), np.array([1])],
+        {},
     ),
     "the largest of a row": ("TopK", 21, [X, np.array([2])], {}),
     "directions of equal activations": (

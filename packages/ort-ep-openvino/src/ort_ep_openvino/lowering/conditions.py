@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ort_core.plugin import GraphView
 from ort_core.plugin.claims import attribute_refusal, dtype_of, held_bounds, held_constant
 from ort_core.plugin.ir import DataType, Node
@@ -80,6 +82,27 @@ def without_inputs(*positions: int) -> Condition:
     def check(view: GraphView, node: Node) -> str | None:
         given = next((p for p in positions if node.input(p) is not None), None)
         return None if given is None else f"OpenVINO ignores or misreads input {given} of {node.op_type}"
+
+    return check
+
+
+def proven_between(position: int, lowest: int, highest: Callable[[Node], int | None]) -> Condition:
+    """Refuse when nothing proves that an input's elements lie between two bounds: OpenVINO writes beyond its memory.
+
+    Args:
+        position: of the input.
+        lowest: the lower bound.
+        highest: gives the upper bound of a node, ``None`` where it is not known.
+    """
+
+    def check(view: GraphView, node: Node) -> str | None:
+        value, last = node.input(position), highest(node)
+        if value is None:
+            return None
+        found = held_bounds(view, value)
+        if last is not None and found is not None and lowest <= found[0] and found[1] <= last:
+            return None
+        return f"nothing proves that {value.name!r} is valid; OpenVINO does not check it, and uses memory of others"
 
     return check
 

@@ -162,6 +162,12 @@ def _quantized(graph: Graph, node: Node) -> None:
     _replace(graph, node, Node("Cast", [add("Clip", [found, *ends])], 1, {"to": int(dtype)}, name=node.name))
 
 
+def _said_samples(graph: Graph, node: Node) -> None:
+    """RoiAlign(...) -> RoiAlign<sampling_ratio=0>(...): the frontend takes one that says nothing for 1."""
+    if "sampling_ratio" not in node.attributes:
+        node.set_attributes({"sampling_ratio": 0})
+
+
 def _power(graph: Graph, node: Node) -> None:
     """Pow(x, integer) -> Pow(x, Cast(integer)): the frontend computes two element types in the wrong one."""
     base, exponent = dtype_of(node.input(0)), dtype_of(node.input(1))
@@ -206,6 +212,7 @@ _REWRITES: Mapping[str, Rewrite] = {
     "CastLike": _cast_like,
     "NonMaxSuppression": _non_max_suppression,
     "ReduceMax": _extreme,
+    "RoiAlign": _said_samples,
     "ReduceMin": _extreme,
     "Squeeze": _to_reshape,
     "Unsqueeze": _to_reshape,

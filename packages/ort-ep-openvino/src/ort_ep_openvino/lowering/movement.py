@@ -14,8 +14,10 @@ from ort_ep_openvino.lowering.conditions import (
     fits_float32,
     nonempty_data,
     only_attributes,
+    proven_between,
     without_attributes,
 )
+from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, MOVED, Rule
 
 INT64 = frozenset({DataType.INT64})
@@ -83,6 +85,26 @@ def _whole_blocks(view: GraphView, node: Node) -> str | None:
     return None
 
 
+def _known_slice_axes(view: GraphView, node: Node) -> str | None:
+    data, axes = node.input(0), node.input(3)
+    if axes is None or data is None:
+        return None
+    found, rank = held_constant(view, axes), data.rank or 0
+    if found is not None and all(-rank <= int(axis) < rank for axis in found.array().reshape(-1)):
+        return None
+    return f"nothing proves that the axes in {axes.name!r} are those of the data; OpenVINO does not check them"
+
+
+_NOT_NEGATIVE = proven_between(1, 0, lambda node: HIGHEST_SMALL)
+
+
+def _steps(node: Node) -> int | None:
+    """Return how many steps a ReverseSequence has, where that is known."""
+    data, axis = node.input(0), node.int_attribute("time_axis", 0)
+    size = None if data is None or data.shape is None else data.shape[axis]
+    return size if isinstance(size, int) else None
+
+
 MOVEMENT: Mapping[str, Rule] = {
     "Reshape": Rule(MOVED, ports={1: INDICES}, oldest=5),
     "Flatten": Rule(MOVED),
@@ -90,10 +112,10 @@ MOVEMENT: Mapping[str, Rule] = {
     "Squeeze": Rule(MOVED, ports={1: INDICES}, conditions=(_known_axes,)),
     "Unsqueeze": Rule(MOVED, ports={1: INDICES}, conditions=(_known_axes,)),
     "Concat": Rule(MOVED, oldest=4),
-    "Split": Rule(MOVED, ports={1: INDICES}, conditions=(_splits_evenly,)),
-    "Slice": Rule(MOVED, ports=dict.fromkeys(range(1, 5), INDICES)),
+    "Split": Rule(MOVED, ports={1: INDICES}, conditions=(_splits_evenly, _NOT_NEGATIVE)),
+    "Slice": Rule(MOVED, ports=dict.fromkeys(range(1, 5), INDICES), conditions=(_known_slice_axes,)),
     "Expand": Rule(MOVED, ports={1: INDICES}, conditions=(_has_axes,)),
-    "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles,), oldest=6),
+    "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles, _NOT_NEGATIVE), oldest=6),
     "Pad": Rule(
         FLOATS | {DataType.INT32},
         ports={1: INDICES, 3: INDICES},
@@ -105,7 +127,7 @@ MOVEMENT: Mapping[str, Rule] = {
     "Compress": Rule(MOVED, ports={1: BOOL}),
     "DepthToSpace": Rule(FLOATS),
     "SpaceToDepth": Rule(FLOATS, conditions=(without_attributes(mode="DCR"),)),
-    "ReverseSequence": Rule(MOVED, ports={1: INDICES}),
+    "ReverseSequence": Rule(MOVED, ports={1: INDICES}, conditions=(proven_between(1, 0, _steps),)),
     "Trilu": Rule(MOVED, ports={1: INDICES}),
     "CenterCropPad": Rule(MOVED, ports={1: INDICES}),
     "Col2Im": Rule(FLOATS, ports={1: INDICES, 2: INDICES}, conditions=(_whole_blocks,)),
@@ -114,7 +136,11 @@ MOVEMENT: Mapping[str, Rule] = {
     "ConstantOfShape": Rule(MOVED, ports={0: INT64}),
     "EyeLike": Rule(MOVED),
     "NonZero": Rule(MOVED, results={0: INT64}),
-    "OneHot": Rule(MOVED, ports={0: FLOATS | INDICES, 1: FLOATS | INDICES}),
+    "OneHot": Rule(
+        MOVED,
+        ports={0: FLOATS | INDICES, 1: FLOATS | INDICES},
+        conditions=(proven_between(1, 1, lambda node: HIGHEST_SMALL),),
+    ),
     "Range": Rule(FLOATS | INDICES, conditions=(fits_float32,)),
     "TopK": Rule(FLOATS, ports={1: INDICES}, results={1: INT64}, conditions=(_known_k,)),
     "Unique": Rule(FLOATS, results=dict.fromkeys(range(1, 4), INT64)),

@@ -9,7 +9,7 @@ from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import TransposedAxis, known_sizes, node_transposed, node_windows
 from ort_ep_openvino.lowering.compositions import causal_refusal
-from ort_ep_openvino.lowering.conditions import constant_inputs, without_attributes
+from ort_ep_openvino.lowering.conditions import constant_inputs, proven_between, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
 
 INT64 = frozenset({DataType.INT64})
@@ -79,6 +79,13 @@ def _has_two_corners(view: GraphView, node: Node) -> str | None:
     return "OpenVINO is wrong for AffineGrid with align_corners=1 where a size is 1 or not known before a run"
 
 
+def _last_image(node: Node) -> int | None:
+    """Return the number of the last image of a batch, where that is known."""
+    x = node.input(0)
+    size = None if x is None or not x.shape else x.shape[0]
+    return size - 1 if isinstance(size, int) else None
+
+
 WINDOWS: Mapping[str, Rule] = {
     "MatMul": Rule(FLOATS),
     "Gemm": Rule(FLOATS, oldest=7),
@@ -96,7 +103,11 @@ WINDOWS: Mapping[str, Rule] = {
     "Upsample": Rule(FLOATS, oldest=9),
     "GridSample": Rule(FLOATS),
     "AffineGrid": Rule(FLOATS, ports={1: INDICES}, conditions=(constant_inputs(1), _has_two_corners)),
-    "RoiAlign": Rule(FLOATS, ports={2: INDICES}, conditions=(without_attributes(mode="avg"),)),
+    "RoiAlign": Rule(
+        FLOATS,
+        ports={2: INDICES},
+        conditions=(without_attributes(mode="avg"), proven_between(2, 0, _last_image)),
+    ),
     "NonMaxSuppression": Rule(FLOATS, ports={2: INT64}, results={0: INT64}, oldest=10),
     "HannWindow": Rule(FLOATS, ports={0: INDICES}),
     "HammingWindow": Rule(FLOATS, ports={0: INDICES}),
