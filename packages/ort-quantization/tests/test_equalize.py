@@ -253,6 +253,21 @@ def test_products_whose_bias_was_added_behind_them_are_quantized_as_without(tmp_
     assert counts == [1, 1]
 
 
+def test_samples_without_numbers_leave_biases_numbers(tmp_path):
+    model, samples = shifted_network("MatMul"), samples_of(2, (4, 8))
+    quantize_static(model, tmp_path / "small.onnx", SampleReader(samples))
+    broken = samples[0]["x"][:1].copy()
+    broken[0, 0] = np.inf
+    small = onnx.load(tmp_path / "small.onnx")
+    found = [
+        bias_corrected(model, "", small, "", SampleReader(given))[1]
+        for given in (samples, [*samples, {"x": broken}])
+    ]  # fmt: skip
+    assert found[0]
+    for name, added in found[0].items():
+        np.testing.assert_array_equal(added, found[1][name])
+
+
 def test_biases_that_others_read_are_left_alone(tmp_path):
     b = Builder()
     bias = b.weight("b", 8)

@@ -125,6 +125,7 @@ def _means(
         for values in captured(wide, folder, names, iter(samples), providers):
             for name, value in values.items():
                 rows = np.moveaxis(value, axes[name], -1).reshape(-1, value.shape[axes[name]])
+                rows = rows[np.isfinite(rows).all(axis=1)]  # as calibration leaves out what is no number
                 sums[name] = sums.get(name, 0) + rows.sum(axis=0, dtype=np.float64)
                 counts[name] += len(rows)
     return {name.removesuffix(_LOST): (sums[name] / max(counts[name], 1)).astype(np.float32) for name in names}
