@@ -179,7 +179,7 @@ def test_no_two_models_share_an_engine():
     assert len(set(found)) == len(found)
 
 
-OTHER = {bool: True, int: 4, str: "float16", tuple: ("x",), frozenset: frozenset({"TopK"})}
+OTHER = {bool: True, int: 4, type(None): 4, str: "float16", tuple: ("x",), frozenset: frozenset({"TopK"})}
 NOT_BUILT_IN = {  # settings that change no engine, with what they change
     "stream": "where it runs", "min_subgraph_size": "what is claimed", "excluded": "what is claimed",
     "captures_graphs": "how it runs", "ranges": "which bounds are asked for, and these are in the key",
