@@ -185,6 +185,10 @@ KNOWN: tuple[Explained, ...] = (
         "of a key that is infinite and masked it makes no number", has_special_values,
     ),
     Explained(
+        "onnxruntime", "If", "Can't merge shape info", "of opsets before 11 it takes the shape of one branch for both",
+        lambda case: case.opset < 11,
+    ),
+    Explained(
         "onnxruntime", "EmbedLayerNormalization", "should have [12] dimension", "it wants ranks of tables declared"
     ),
     Explained(

@@ -24,6 +24,7 @@ _ATTRIBUTES: Mapping[str, tuple[int, tuple[str, ...]]] = {  # inputs behind the 
     "TopK": (10, ("k",)),
     "Unsqueeze": (13, ("axes",)),
 }
+_NEGATIVE_AXES = 11  # opset from which on axes are counted from either end
 
 
 class NoOlderForm(Exception):
@@ -52,6 +53,8 @@ def in_opset(
         if value.tensor is None:
             raise NoOlderForm(f"{name} of {op_type} is an attribute")
         array = np.asarray(value.samples[0].truth)
+        if name == "axes" and opset < _NEGATIVE_AXES and array.min(initial=0) < 0:
+            raise NoOlderForm("axes are counted from the front")
         found[name] = (
             array.tolist() if name not in ("k", "value", "ratio", "min", "max") else array.reshape(-1)[0].item()
         )
