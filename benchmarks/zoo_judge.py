@@ -27,8 +27,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ort_core.cli.bench_turns import Contest, contest
+from ort_core.cli.bench_turns import Contest, EngineProcess, contest
 from ort_core.cli.bench_worker import OpenRequest, TurnRequest
+from ort_core.errors import Fail
 
 TURNS = 6
 TURN_S = 0.15
@@ -49,6 +50,9 @@ def judged(model: Path, threads: int) -> Row:
     feeds = {name: value for name, value in feeds.items() if name in input_names(model)}
     with tempfile.TemporaryDirectory(prefix="ort-zoo-") as cache:
         os.environ["ORT_CACHE_DIR"] = cache
+        refusal = refused_by_both(model, feeds, threads)
+        if refusal:
+            return {"model": model.stem, "refused": refusal}
         first = measured(model, feeds, threads, turns=2)
         warm = measured(model, feeds, threads, turns=TURNS)
         steps = steps_by_numpy(model)
@@ -72,6 +76,20 @@ def measured(model: Path, feeds: Mapping[str, np.ndarray], threads: int, turns: 
         for engine in ("ort-core", "onnxruntime")
     ]
     return contest(requests, TurnRequest(1 if turns > 2 else 0, None, TURN_S), turns, lambda _turn: None)
+
+
+def refused_by_both(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> str:
+    """Return why onnxruntime does not run an export, where ort-core does not either; that is the exporter's fault."""
+    reasons = []
+    for engine in ("onnxruntime", "ort-core"):
+        with EngineProcess(engine) as process:
+            try:
+                process.open(OpenRequest(engine, str(model), [("CPUExecutionProvider", {})], 99, (), threads, feeds))
+            except Fail as error:
+                reasons.append(str(error))
+        if not reasons:  # it runs: a refusal of ours is told by the measurement
+            return ""
+    return reasons[0] if len(reasons) == 2 else ""
 
 
 def input_names(model: Path) -> set[str]:
@@ -134,8 +152,8 @@ def row_of(model: Path, threads: int) -> Row:
 
 def fault_of(row: Row) -> str:
     """Return what is wrong with a model, or nothing: no result, another one, or a warning."""
-    if "fault" in row:
-        return str(row["fault"])
+    if "fault" in row or "refused" in row:
+        return str(row.get("fault", ""))
     apart, theirs = row["error_torch"], row["onnxruntime_error_torch"]
     if row["error"] > WRONG and apart > max(WRONG, 2 * theirs):
         return f"{apart:.1e} from torch (onnxruntime {theirs:.1e})"
@@ -146,20 +164,10 @@ def fault_of(row: Row) -> str:
 def table_of(rows: Sequence[Row]) -> Table:
     """Return a line for each model, the slowest beside onnxruntime first."""
     table = Table(title=f"{len(rows)} models of the zoo beside onnxruntime")
-    for heading in (
-        "model",
-        "ms",
-        "theirs",
-        "ratio",
-        "first",
-        "warm",
-        "theirs",
-        "MB",
-        "theirs",
-        "error",
-        "by numpy, or fault",
-    ):
-        table.add_column(heading, justify="left" if heading[0] in "mb" and heading != "ms" else "right", no_wrap=True)
+    table.add_column("model", no_wrap=True)
+    for heading in ("ms", "theirs", "ratio", "first", "warm", "theirs", "MB", "theirs", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("by numpy, or fault")
     for row in sorted(rows, key=lambda each: each.get("ratio", 0.0)):
         table.add_row(*cells(row))
     ratios = [row["ratio"] for row in rows if "ratio" in row]
@@ -174,7 +182,7 @@ def cells(row: Row) -> tuple[str, ...]:
     """Return the cells of one model."""
     fault = fault_of(row)
     if "ratio" not in row:
-        return (row["model"], *[""] * 9, f"[red]{fault}")
+        return (row["model"], *[""] * 9, f"[red]{fault}" if fault else f"by no engine: {row['refused']}")
     steps = "; ".join(f"{count} {step}" for step, count in list(row["numpy_steps"].items())[:2])
     return (
         row["model"], f"{row['ms']:.2f}", f"{row['onnxruntime_ms']:.2f}", f"{row['ratio']:.2f}",
@@ -235,7 +243,8 @@ def judge_folder(folder: Path, rows: Path, only: Sequence[str] | None, threads: 
         row = row_of(model, threads)
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        told = fault_of(row) or "; ".join(f"{count} {step}" for step, count in row["numpy_steps"].items())
+        steps = row.get("numpy_steps", {})
+        told = fault_of(row) or row.get("refused") or "; ".join(f"{count} {step}" for step, count in steps.items())
         print(f"{row['model']}: {row.get('ratio', '-')} {told[:200]}", flush=True)
 
 
