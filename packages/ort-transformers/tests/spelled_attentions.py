@@ -2,7 +2,7 @@
 
 Sizes are odd as often as not: one head, heads of three or five elements, one token, values narrower than keys, keys of
 other tokens. Projections may be one matrix that is split, biases may be missing, the length may be the first axis, and
-several heads may be read from one value.
+several heads may be read from one value. Products are Einsums as often, batch and heads one axis, and scores shifted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from spelled_layers import LOWEST, LayerState
 
 HIDDEN = 24
+AXES_AS_INPUT = 18  # of ReduceMax
 
 
 def spelled_attention(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[str]]:
@@ -35,6 +36,7 @@ class _Drawing:
         self.keys = int(state.random.choice([1, 3, 9])) if self.is_crossed else self.length
         self.is_length_first = state.choose("batch first", "batch first", "length first") == "length first"
         self.merge = state.choose("merged", "merged", "merged", "heads", "turned")
+        self.opset = int(state.random.choice([13, 17, 18, 21]))
         self.is_open = state.choose("open sizes", "open sizes", "fixed sizes") == "open sizes"
         state.drawn.append(f"heads {self.heads}x{self.size}/{self.value_size}, {self.length} of {self.keys}")
 
@@ -52,8 +54,7 @@ class _Drawing:
         inputs = [self._declared(name, array) for name, array in state.inputs.items()]
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
         graph = helper.make_graph(state.nodes, "attention", inputs, [output], state.constants)
-        opset = int(state.random.choice([13, 17, 18, 21]))
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
         inferred = onnx.shape_inference.infer_shapes(made, strict_mode=True)
         made.graph.output[0].CopyFrom(inferred.graph.output[0])
         onnx.checker.check_model(made, full_check=True)
@@ -171,7 +172,15 @@ class _Drawing:
             k = state.op("Div", k, state.constant(1 / scale))
         if where == "both roots":
             q, k = (state.swapped("Mul", each, state.constant(np.sqrt(scale))) for each in (q, k))
-        scores = state.op("MatMul", q, state.op("Transpose", k, perm=[0, 1, 3, 2]))
+        is_stacked = mask is None and not self.is_open and state.choose("apart", "apart", "stacked") == "stacked"
+        if is_stacked:
+            q, k, v = (self._stacked(*each) for each in ((q, self.length, self.size), (k, self.keys, self.size),
+                                                         (v, self.keys, self.value_size)))  # fmt: skip
+        product = "MatMul" if is_stacked else state.choose("MatMul", "MatMul", "Einsum")
+        if product == "Einsum":
+            scores = state.op("Einsum", q, k, equation="bhid,bhjd->bhij")
+        else:
+            scores = state.op("MatMul", q, state.op("Transpose", k, perm=[0, 2, 1] if is_stacked else [0, 1, 3, 2]))
         if where == "scores":
             scores = (
                 state.op("Div", scores, state.constant(1 / scale))
@@ -182,11 +191,30 @@ class _Drawing:
             low = state.choose("lowest", "lowest", "replaced")
             scores = state.op("Where", mask, scores, state.constant(LOWEST if low == "lowest" else -1e4))
         elif mask is not None:
-            scores = state.swapped("Add", scores, mask)
-        shares = state.op("Softmax", scores, axis=-1 if state.random.integers(2) else 3)
+            scores = (
+                state.op("Sub", scores, state.op("Neg", mask))
+                if state.choose("added", "added", "subtracted") == "subtracted"
+                else state.swapped("Add", scores, mask)
+            )
+        if state.choose("as they are", "as they are", "shifted") == "shifted":
+            scores = state.op("Sub", scores, self._largest(scores))
+        shares = state.op("Softmax", scores, axis=-1 if state.random.integers(2) else 2 if is_stacked else 3)
         if state.choose("plain", "plain", "dropout") == "dropout":
             shares = state.op("Dropout", shares)
+        if is_stacked:
+            four = state.ints(self.batch, self.heads, self.length, self.value_size)
+            return self._merged(state.op("Reshape", state.op("MatMul", shares, v), four))
+        if product == "Einsum":
+            return self._merged(state.op("Einsum", shares, v, equation="bhij,bhjd->bhid"))
         return self._merged(state.op("MatMul", shares, v))
+
+    def _largest(self, scores: str) -> str:
+        if self.opset < AXES_AS_INPUT:
+            return self.state.op("ReduceMax", scores, axes=[-1])
+        return self.state.op("ReduceMax", scores, self.state.ints(-1))
+
+    def _stacked(self, four: str, length: int, size: int) -> str:
+        return self.state.op("Reshape", four, self.state.ints(-1, length, size))
 
     def _merged(self, four: str) -> str:
         state, width = self.state, self.heads * self.value_size
