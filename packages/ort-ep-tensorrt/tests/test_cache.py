@@ -197,6 +197,8 @@ def test_every_setting_is_in_the_key_or_changes_no_engine(field, tmp_path):
         changed = (str(library),)
     elif field == "tactic_sources":
         changed = (("JIT_CONVOLUTIONS", True),)
+    elif field == "stream":
+        changed = 7
     elif field == "ranges":
         changed = {"x": ShapeRange((1, 32), (2, 32), (2, 32))}
     else:
