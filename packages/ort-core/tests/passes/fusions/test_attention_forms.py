@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fusion_check import fires, ops_of, stays
+from fusion_check import fires, ops_of, stays, typed_model
 
 NUMBERS = "float k = {0.5}, float one = {1.0}, float wide = {32.0}, float low = {-3e38}, float near = {-50.0}"
 SHAPES = "int64[4] split = {0, 0, 2, 4}, int64[3] merge = {0, 0, 8}, int64[1] last = {-1}, int64[1] none = {0}"
@@ -128,3 +128,12 @@ def test_batches_of_queries_and_keys_are_brought_to_one_where_they_may_differ(si
     body = _model(f"{PRODUCT} p = Softmax(c) {BACK}", inputs).replace("(float[B,3,8] y)", "(float[N,3,8] y)")
     model = fires("AttentionFusion", body, sizes=sizes)
     assert "MultiHeadAttention" in ops_of(model)
+
+
+def test_sizes_that_a_concatenation_wants_equal_are_called_by_the_name_that_one_of_them_has() -> None:
+    model = typed_model("g (float[B,L] x, float[B,M] z) => (float[B,N] y) <int64[4] pads = {0,1,0,0}> "
+                        "{ p = Pad(x, pads) a = Transpose <perm = [1,0]> (p) b = Transpose <perm = [1,0]> (z) "
+                        "c = Concat <axis = 1> (a, b) y = Transpose <perm = [1,0]> (c) }")  # fmt: skip
+    joined = next(node.output for node in model.graph.nodes if node.op_type == "Concat")
+    assert joined.shape is not None
+    assert str(joined.shape[0]) == "M"

@@ -93,6 +93,8 @@ Mul(n, w)",
     "one_over": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) i = Div(one, r) "
     "n = Mul(x, i) y = Mul(n, w)",
     "without_scale": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) y = Div(x, r)",
+    "without_epsilon": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) r = Sqrt(v) i = Reciprocal(r) n = Mul(x, i) "
+    "y = Mul(w, n)",
 }
 
 
