@@ -32,7 +32,9 @@ def recorded_programs() -> Iterator[list[str]]:
     lines: list[str] = []
     weights: dict[int, np.ndarray] = {}
 
-    def record(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
+    def record(
+        lowering: Lowering, target: Target, num_threads: int
+    ) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
         lines.extend(f"kernel {kernel.name}\n{_text(kernel)}" for kernel in lowering.kernels.values())
         numbers: dict[Buffer, str] = {}
         lines.extend(_step(step, numbers) for step in lowering.steps)

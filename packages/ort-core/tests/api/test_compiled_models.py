@@ -100,13 +100,14 @@ def test_a_model_compiled_for_the_cpu_loads_without_compiling(model_path, tmp_pa
     made: list[str] = []
     from ort_core.cpu.codegen.machine_code import jit
 
-    original = jit.compile_module
+    original = jit.compile_modules
 
-    def compile_and_note(text, *rest, **named):
-        made.append(text)
-        return original(text, *rest, **named)
+    def compile_and_note(texts, *rest, **named):
+        listed = list(texts)
+        made.extend(each.text for each in listed)
+        return original(listed, *rest, **named)
 
-    monkeypatch.setattr(jit, "compile_module", compile_and_note)
+    monkeypatch.setattr(jit, "compile_modules", compile_and_note)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session = InferenceSession(out, trusting())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import ort_core as ort
 from ort_core.cache.store import ArtefactCache
 from ort_core.cpu.codegen.machine_code import code_cache, jit
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     DENSE,
@@ -93,13 +96,14 @@ def test_broken_objects_are_compiled_anew_to_the_same_bits(
         path.unlink()
         path.write_bytes(kept[damage])
     compiled: list[str] = []
-    make = jit.compile_module
+    make = jit.compile_modules
 
-    def noted(text: str, *arguments: object, **keywords: object) -> object:
-        compiled.append(text)
-        return make(text, *arguments, **keywords)  # type: ignore[arg-type]  # passed on as they came
+    def noted(texts: Iterable[jit.ModuleText], target: Target | None, *, num_threads: int) -> list[CompiledModule]:
+        listed = list(texts)
+        compiled.extend(each.text for each in listed)
+        return make(listed, target, num_threads=num_threads)
 
-    monkeypatch.setattr(jit, "compile_module", noted)
+    monkeypatch.setattr(jit, "compile_modules", noted)
     np.testing.assert_array_equal(run(), expected)
     assert compiled, "damaged machine code was loaded"
 
@@ -161,9 +165,15 @@ def test_load_takes_what_is_there_and_compiles_what_is_missing(
     for entry in objects[::2]:
         entry.unlink()
     monkeypatch.setattr(code_cache, "_loaded", {})
-    compiled: list[int] = []
-    original = jit.compile_module
-    monkeypatch.setattr(jit, "compile_module", lambda *a, **k: compiled.append(1) or original(*a, **k))
+    compiled: list[jit.ModuleText] = []
+    original = jit.compile_modules
+
+    def noted(texts: Iterable[jit.ModuleText], target: Target | None, *, num_threads: int) -> list[CompiledModule]:
+        listed = list(texts)
+        compiled.extend(listed)
+        return original(listed, target, num_threads=num_threads)
+
+    monkeypatch.setattr(jit, "compile_modules", noted)
     np.testing.assert_array_equal(run(), expected)
     assert len(compiled) == len(objects[::2])
 

@@ -39,7 +39,7 @@ def _written(kernel: KernelText, form: str, target: Target) -> str:
     text = _ir(code)
     if form == "llvm":
         return text
-    is_vectorized = isinstance(code, DeferredKernel) and code.is_vectorized
+    is_vectorized = code.is_vectorized if isinstance(code, DeferredKernel) else kernel.is_vectorized
     return (assembly if form == "asm" else optimized_text)(text, target, is_vectorized=is_vectorized)
 
 

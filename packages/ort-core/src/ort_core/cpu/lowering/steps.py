@@ -95,10 +95,17 @@ class Step:
 
 @dataclass(slots=True)
 class KernelText:
-    """A generated kernel: one function, or the text of a whole module that defines it, now or when it is needed."""
+    """A generated kernel: one function, or the text of a whole module that defines it, now or when it is needed.
+
+    Attributes:
+        name: the kernel's symbol.
+        code: what defines it.
+        is_vectorized: few passes do to compile a module's text; a deferred kernel says it itself.
+    """
 
     name: str
     code: Emitter | str | DeferredKernel
+    is_vectorized: bool = False
 
 
 def operators_text(operators: Iterable[Node | str]) -> str:

@@ -8,14 +8,20 @@ import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
-from ort_core.cpu.codegen.machine_code.code_cache import compiled, compiled_deferred, compiled_joined
+from ort_core.cpu.codegen.machine_code.code_cache import (
+    ModuleSource,
+    compiled_together,
+    deferred_source,
+    joined_source,
+    text_source,
+)
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.inspection.kernel_recording import note_kernels
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.steps import Pointer, Step
+from ort_core.cpu.lowering.steps import KernelText, Pointer, Step
 from ort_core.cpu.lowering.value_types import stored_type
 from ort_core.cpu.lowering.views import Buffer
 from ort_core.cpu.program.in_place import in_place_outputs
@@ -32,7 +38,7 @@ from ort_core.plugin.ir import KnownDim
 def build_program(lowering: Lowering, pool: ThreadPool) -> NativeProgram:
     """Return a lowered group as a program that runs on the threads of ``pool``."""
     note_kernels(lowering.kernels)
-    modules, kernels = _compile(lowering, lowering.target)
+    modules, kernels = _compile(lowering, lowering.target, pool.num_threads)
     return new_program(
         record_of(lowering), pool, modules, kernels, tuple(lowering.inputs), tuple(lowering.outputs),
         tuple(lowering.steps),
@@ -93,20 +99,29 @@ class _Layout:
         self.sizes.extend(step.work for step in steps)
 
 
-def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
+def _compile(
+    lowering: Lowering, target: Target, num_threads: int
+) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
     """Return modules, and for each step the number of its module and the name of its kernel."""
     functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
-    modules = [compiled(module_text(functions), target)] if functions else []
+    sources = [text_source(module_text(functions), target)] if functions else []
     where = {function.name: 0 for function in functions}
     joined = [k.code for k in lowering.kernels.values() if isinstance(k.code, DeferredKernel) and k.code.is_joined]
     if joined:
-        where.update({deferred.name: len(modules) for deferred in joined})
-        modules.append(compiled_joined(joined, target))
+        where.update({deferred.name: len(sources) for deferred in joined})
+        sources.append(joined_source(joined, target))
     for kernel in lowering.kernels.values():
-        if kernel.name in where:
-            continue
-        assert not isinstance(kernel.code, Emitter)
-        where[kernel.name] = len(modules)
-        deferred = isinstance(kernel.code, DeferredKernel)
-        modules.append(compiled_deferred(kernel.code, target) if deferred else compiled(kernel.code, target))  # type: ignore[arg-type]  # late says which
-    return modules, [(where[step.kernel], step.kernel) for step in lowering.steps]
+        if kernel.name not in where:
+            where[kernel.name] = len(sources)
+            sources.append(_source(kernel, target))
+    return compiled_together(sources, target, num_threads=num_threads), [
+        (where[step.kernel], step.kernel) for step in lowering.steps
+    ]
+
+
+def _source(kernel: KernelText, target: Target) -> ModuleSource:
+    """Return the module of a kernel that has one of its own."""
+    if isinstance(kernel.code, DeferredKernel):
+        return deferred_source(kernel.code, target)
+    assert isinstance(kernel.code, str)
+    return text_source(kernel.code, target, is_vectorized=kernel.is_vectorized)

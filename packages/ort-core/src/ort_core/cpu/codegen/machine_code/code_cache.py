@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, compiling
 from ort_core.cpu.codegen.machine_code.host_key import host_key
 from ort_core.cpu.codegen.machine_code.object_loading import BadObject, load_object
+from ort_core.plugin import frozen
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
 if TYPE_CHECKING:
@@ -30,21 +31,79 @@ _recording: list[dict[bytes, CompiledModule]] = []
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
 
 
-def compiled(text: str, target: Target) -> CompiledModule:
+@frozen
+class ModuleSource:
+    """A module that is written only if neither this process nor the cache has its machine code.
+
+    Attributes:
+        name: identifies the text and what it is compiled for.
+        write: returns the text.
+        is_vectorized: few passes do to compile it (``jit.ModuleText``).
+    """
+
+    name: bytes
+    write: Callable[[], str]
+    is_vectorized: bool = False
+
+
+def text_source(text: str, target: Target, *, is_vectorized: bool = False) -> ModuleSource:
+    """Return a module whose text is there."""
+    name = _digest(f"vectorized\n{text}" if is_vectorized else text, target.key)
+    return ModuleSource(name, lambda: text, is_vectorized)
+
+
+def deferred_source(deferred: DeferredKernel, target: Target) -> ModuleSource:
+    """Return the module of a kernel that is written when it is needed."""
+    name = _digest(deferred.name, target.key)
+    return ModuleSource(name, lambda: _text(deferred.generate(deferred.name)), deferred.is_vectorized)
+
+
+def joined_source(kernels: Sequence[DeferredKernel], target: Target) -> ModuleSource:
+    """Return one module of several kernels."""
+    names = "\n".join(deferred.name for deferred in kernels)
+    return ModuleSource(
+        _digest(f"joined\n{names}", target.key),
+        lambda: _text([function for deferred in kernels for function in deferred.generate(deferred.name)]),
+    )
+
+
+def compiled(text: str, target: Target, *, is_vectorized: bool = False) -> CompiledModule:
     """Return the machine code of a module: from this process, from the cache, or compiled now."""
-    return _found_or_made(_digest(text, target.key), target, lambda: _compiled(text, target))
+    (module,) = compiled_together([text_source(text, target, is_vectorized=is_vectorized)], target)
+    return module
 
 
 def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     """Return the machine code of a module for this host; ``facts`` and this package's files determine its text."""
-
-    def make() -> CompiledModule:
-        from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
-
-        return _compiled(write(), host_target())
-
-    found = _for_host[facts] = _found_or_made(_host_name(facts), None, make)
+    (found,) = compiled_together([ModuleSource(_host_name(facts), write)], None)
+    _for_host[facts] = found
     return found
+
+
+def compiled_together(
+    sources: Sequence[ModuleSource], target: Target | None, *, num_threads: int = 1
+) -> list[CompiledModule]:
+    """Return the machine code of modules, as ``compiled`` does; those that nobody has are compiled side by side.
+
+    Args:
+        sources: what to compile.
+        target: what the code is for; the host where it is ``None``.
+        num_threads: how many are compiled at once.
+    """
+    cache = ArtefactCache()
+    with compiling:
+        found = {source.name: _loaded.get(source.name) or _stored(cache, source.name, target) for source in sources}
+        missing = list({source.name: source for source in sources if found[source.name] is None}.values())
+        if missing:
+            say_that_it_compiles()
+            for source, module in zip(missing, _compiled(missing, target, num_threads), strict=True):
+                found[source.name] = module
+                cache.put(_key(source.name), module.object_code)
+        modules = {name: module for name, module in found.items() if module is not None}
+        _loaded.update(modules)
+        for each in _recording:
+            each.update(modules)
+        return [modules[source.name] for source in sources]
 
 
 def modules_for_host() -> dict[str, CompiledModule]:
@@ -80,15 +139,6 @@ def noted(module: CompiledModule) -> CompiledModule:
     return module
 
 
-def compiled_deferred(deferred: DeferredKernel, target: Target) -> CompiledModule:
-    """Return the machine code of a module that is written only if neither this process nor the cache has it."""
-
-    def write() -> CompiledModule:
-        return _compiled(_text(deferred.generate(deferred.name)), target, is_vectorized=deferred.is_vectorized)
-
-    return _found_or_made(_digest(deferred.name, target.key), target, write)
-
-
 def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
     """Return modules by what identifies their text and target; one that did not come from here by its object code."""
     with compiling:
@@ -105,20 +155,11 @@ def adopt(name: bytes, object_code: bytes) -> CompiledModule:
         return found
 
 
-def compiled_joined(kernels: Sequence[DeferredKernel], target: Target) -> CompiledModule:
-    """Return the machine code of several kernels in one module, written only if it is nowhere to be found."""
-
-    def write() -> CompiledModule:
-        return _compiled(_text([f for deferred in kernels for f in deferred.generate(deferred.name)]), target)
-
-    names = "\n".join(deferred.name for deferred in kernels)
-    return _found_or_made(_digest(f"joined\n{names}", target.key), target, write)
-
-
-def _compiled(text: str, target: Target, *, is_vectorized: bool = False) -> CompiledModule:
+def _compiled(sources: Sequence[ModuleSource], target: Target | None, num_threads: int) -> list[CompiledModule]:
     from ort_core.cpu.codegen.machine_code import jit
 
-    return jit.compile_module(text, target, is_vectorized=is_vectorized)
+    texts = (jit.ModuleText(source.write(), source.is_vectorized) for source in sources)
+    return jit.compile_modules(texts, target, num_threads=num_threads)
 
 
 def _text(functions: Sequence[Emitter]) -> str:
@@ -136,29 +177,17 @@ def _digest(text: str, key: str) -> bytes:
     return digest_of([key.encode(), text.encode()])
 
 
-def _found_or_made(name: bytes, target: Target | None, make: Callable[[], CompiledModule]) -> CompiledModule:
-    with compiling:
-        module = _loaded.get(name)
-        if module is None:
-            cache, key = ArtefactCache(), CacheKey("cpu-object", name)
-            module = _stored(cache, key, target)
-            if module is None:
-                say_that_it_compiles()
-                module = make()
-                cache.put(key, module.object_code)
-            _loaded[name] = module
-        for each in _recording:
-            each[name] = module
-        return module
+def _key(name: bytes) -> CacheKey:
+    return CacheKey("cpu-object", name)
 
 
-def _stored(cache: ArtefactCache, key: CacheKey, target: Target | None) -> CompiledModule | None:
-    stored = cache.get(key)
+def _stored(cache: ArtefactCache, name: bytes, target: Target | None) -> CompiledModule | None:
+    stored = cache.get(_key(name))
     if stored is None:
         return None
     try:
         return load_object(stored, target)
     except (BadObject, RuntimeError) as error:  # RuntimeError: from LLVM
         log.warning("machine code in the cache does not load and is compiled anew: %s", error)
-        cache.remove(key)
+        cache.remove(_key(name))
         return None

@@ -147,11 +147,11 @@ def kernel_text(
     return KernelText(deferred.name, deferred)
 
 
-def text_kernel(prefix: str, generate: Callable[[str], str]) -> KernelText:
+def text_kernel(prefix: str, generate: Callable[[str], str], *, is_vectorized: bool = False) -> KernelText:
     """Return a kernel of a whole module's text, written now; its name is the digest of that text."""
     text = generate("$name")
     name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return KernelText(name, text.replace("$name", name))
+    return KernelText(name, text.replace("$name", name), is_vectorized)
 
 
 def _emit_transpose(

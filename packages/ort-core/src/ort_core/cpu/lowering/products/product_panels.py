@@ -66,12 +66,15 @@ def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEp
     structure = epilogue.structure if epilogue else ""
     if panels is not None and panels.is_bfloat16:
         return deferred_kernel(
-            "product_bfloat16", structure, lambda name: bfloat16_functions(name, target, epilogue=epilogue)
+            "product_bfloat16",
+            structure,
+            lambda name: bfloat16_functions(name, target, epilogue=epilogue),
+            is_vectorized=True,
         )
     packed = panels is not None
     return deferred_kernel(
         "product", f"{packed} {structure}",
-        lambda name: product_functions(name, target, packed=packed, epilogue=epilogue),
+        lambda name: product_functions(name, target, packed=packed, epilogue=epilogue), is_vectorized=True,
     )  # fmt: skip
 
 
@@ -86,11 +89,11 @@ def tile_table_buffer(target: Target, *, in_bfloat16: bool = False) -> Buffer:
 @functools.cache
 def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     """Return the addresses of the microkernels with the module, which owns their code."""
-    module = compiled(tiles_text(target), target)
+    module = compiled(tiles_text(target), target, is_vectorized=True)
     return module, tile_table(module, target)
 
 
 @functools.cache
 def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
-    module = compiled(pair_tiles_text(target), target)
+    module = compiled(pair_tiles_text(target), target, is_vectorized=True)
     return module, pair_table(module, target)

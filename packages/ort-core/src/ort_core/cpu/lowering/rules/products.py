@@ -259,7 +259,9 @@ def _last_stride(view: View, shape: Sequence[KnownDim]) -> KnownDim:
 def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: View, operators: Operators) -> None:
     """Write the step ``c[i] = a[i] @ b[i]`` for views of rank 3; ``packed`` is ``b`` in panels, ``pack_panels``."""
     machine = lowering.target
-    deferred = deferred_kernel("product", "batched", lambda name: product_functions(name, machine, packed=True))
+    deferred = deferred_kernel(
+        "product", "batched", lambda name: product_functions(name, machine, packed=True), is_vectorized=True
+    )
     scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
     table = tile_table_buffer(machine)
     b = lowering.constant_view(packed, F32)

@@ -95,7 +95,9 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     writes = [states, *(v.buffer for v in targets if v is not None)]
     flops = steps * batch * (2 * layer.directions * layer.gates * layer.hidden * layer.hidden)
     arguments = [words[position] for position in range(ARGUMENTS.count)]
-    lowering.emit(KernelText(name, text), arguments, reads, writes, flops, (node,), flops, is_divisible=False)
+    lowering.emit(
+        KernelText(name, text, is_vectorized=True), arguments, reads, writes, flops, (node,), flops, is_divisible=False
+    )
     for value, view in zip(outputs, targets, strict=True):
         if view is not None:
             lowering.set(value, view)

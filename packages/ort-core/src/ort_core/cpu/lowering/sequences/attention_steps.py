@@ -94,7 +94,9 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
     kernel = lowering.kernel(
         ("attention", mask.facts),
-        lambda: text_kernel("attention", lambda name: attention_text(name, lowering.target, mask.facts)),
+        lambda: text_kernel(
+            "attention", lambda name: attention_text(name, lowering.target, mask.facts), is_vectorized=True
+        ),
     )
     group = query_heads // key_heads
     count = scratch_count(lowering.target, group * queries, depth, width)

@@ -208,7 +208,9 @@ class IntegerAnchor:
         spec = in_pairs(spec, x_row, machine)
         kernel = lowering.kernel(
             (replace(spec, expression=SUM), structure_of(spec.expression)),
-            lambda: text_kernel("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine))),
+            lambda: text_kernel(
+                "bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine)), is_vectorized=True
+            ),
         )
         stored = F32 if spec.is_depthwise else DataType.INT8
         packed = lowering.constant_view(pack_weights(spec, self.weights, machine), stored)

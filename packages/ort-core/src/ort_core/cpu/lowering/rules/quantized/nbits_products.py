@@ -103,7 +103,9 @@ class NBitsAnchor:
         reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         text = lowering.kernel(
             (replace(spec, expression=PRODUCT), structure_of(spec.expression), kernel.in_pairs, kernel.many, dense),
-            lambda: text_kernel("nbits", lambda name: module_text(nbits_functions(name, kernel, machine))),
+            lambda: text_kernel(
+                "nbits", lambda name: module_text(nbits_functions(name, kernel, machine)), is_vectorized=True
+            ),
         )
         writes = [target.buffer, memory.scratch]
         lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
