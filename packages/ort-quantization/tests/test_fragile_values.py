@@ -99,6 +99,7 @@ def gelu(kind):
     cube = {
         "product": [_node("Mul", "h h", "hh"), _node("Mul", "hh h", "hhh")],
         "power": [_node("Pow", "h three", "hhh")],
+        "scaled": [_node("Mul", "h one", "hs"), _node("Mul", "hs h", "hh"), _node("Mul", "hh h", "hhh")],
     }
     inner = {
         "factored": [_node("Mul", "h h", "hh"), _node("Mul", "hh c", "p"), _node("Add", "p one", "p1"),
@@ -184,7 +185,7 @@ def test_normalizations_keep_their_divisors(tmp_path, kind, quant_format):
 
 
 @FORMATS
-@pytest.mark.parametrize("kind", ["product", "power", "factored"])
+@pytest.mark.parametrize("kind", ["product", "power", "scaled", "factored"])
 def test_activations_that_are_written_out_keep_their_powers(tmp_path, kind, quant_format):
     plain = loss(tmp_path, gelu(kind), quant_format, extra_options={"KeepFragileValues": False})
     kept = loss(tmp_path, gelu(kind), quant_format)

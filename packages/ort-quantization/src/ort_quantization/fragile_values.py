@@ -212,12 +212,20 @@ class _Powers:
 
     def _base_of(self, node: NodeProto) -> str:
         """Return what a node gives a power of; nothing where it does not."""
-        if node.op_type == "Mul" and node.input[0] == node.input[1]:
-            return node.input[0]
+        if node.op_type == "Mul":
+            return self._squared(*node.input)
         if node.op_type != "Pow" or node.input[1] not in self._constants.names:
             return ""
         exponent = self._constants.array_of(node.input[1])
         return node.input[0] if exponent is not None and exponent.size == 1 and exponent.item() >= 2 else ""
+
+    def _squared(self, first: str, second: str) -> str:
+        """Return what a product is a power of: one factor, where the other is it or follows from it alone."""
+        if first in self._constants.names or second in self._constants.names:
+            return ""
+        if first == second or second in self._polynomials(first):
+            return first
+        return second if first in self._polynomials(second) else ""
 
     def _inside(self, base: str, power: str) -> set[str]:
         """Return the values between a base and the functions that read a polynomial of it with its power."""
