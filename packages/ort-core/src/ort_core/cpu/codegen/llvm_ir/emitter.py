@@ -192,8 +192,8 @@ class Emitter:
         )
 
     def fma(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
-        """Return ``a * b + c``, rounded once."""
-        return self.call(a.type, f"llvm.fma.{suffix(a.type)}", a, b, c)
+        """Return ``a * b + c``, rounded once where the target has such an instruction, twice where it has none."""
+        return self.call(a.type, f"llvm.fmuladd.{suffix(a.type)}", a, b, c)
 
     # control --------------------------------------------------------------------------------------------------------
 

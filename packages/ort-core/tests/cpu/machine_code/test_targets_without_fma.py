@@ -1,0 +1,43 @@
+"""Targets that multiply and add in two instructions: no kernel calls a library for each element."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
+from ort_core.cpu.codegen.nests.elementwise_nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.products.microkernel import tiles_text
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import Scalar, element, erf, exp, log, tanh
+
+SSE = target_of("x86_64-unknown-linux-gnu", "x86-64", "+sse4.2,+ssse3,+popcnt")
+AVX2 = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
+X, Y = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
+
+
+def called(code: str) -> set[str]:
+    """Return the functions that assembly calls by name."""
+    return set(re.findall(r"callq?\s+\*?([A-Za-z_]\w*)", code)) | set(re.findall(r"\$([a-z]\w+),\s+%r", code))
+
+
+def nest_assembly(expression: Scalar) -> str:
+    nest = ElementwiseNest(1, (NestInput(X.dtype, DENSE), NestInput(Y.dtype, DENSE)), ((expression, X.dtype),))
+    kernel = elementwise_kernel(nest, SSE)
+    return assembly(module_text(kernel.generate(kernel.name)), SSE)
+
+
+def test_products_of_sse_call_no_library_and_those_of_avx2_fuse() -> None:
+    code = assembly(tiles_text(SSE), SSE, is_vectorized=True)
+    assert not {name for name in called(code) if "fma" in name}
+    assert "mulps" in code
+    assert "addps" in code
+    assert "vfmadd" in assembly(tiles_text(AVX2), AVX2, is_vectorized=True)
+
+
+@pytest.mark.parametrize("expression", [exp(X) + Y, log(X) + Y, tanh(X) + Y, erf(X) + Y])
+def test_functions_of_sse_call_no_library(expression: Scalar) -> None:
+    assert not {name for name in called(nest_assembly(expression)) if "fma" in name}
