@@ -14,6 +14,7 @@ import ort_core as ort
 from ort_core.cpu.codegen.machine_code import code_cache
 from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.cpu.program import program as cpu_program
+from ort_core.cpu.program import program_building
 from ort_core.session_api.io_binding import IOBinding
 from ort_core.tolerances import compare
 
@@ -85,7 +86,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     counted(cpu_program.ProgramPlan, "__init__", "plans")
     counted(cpu_program.NativeProgram, "run", "runs")
     counted(CpuPartition, "_lower", "lowered")
-    counted(code_cache, "_found_or_made", "compiled")
+    counted(code_cache, "compiled_together", "compiled")
+    counted(program_building, "compiled_together", "compiled")
     counted(IOBinding, "accept", "copied")
     return found
 

@@ -19,9 +19,9 @@ AVX2 = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
 X, Y = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
 
 
-def called(code: str) -> set[str]:
-    """Return the functions that assembly calls by name."""
-    return set(re.findall(r"callq?\s+\*?([A-Za-z_]\w*)", code)) | set(re.findall(r"\$([a-z]\w+),\s+%r", code))
+def calls_fma(code: str) -> bool:
+    """Return whether assembly calls the C library's function, whatever the code model."""
+    return re.search(r"\bfmaf?\b", code) is not None
 
 
 def nest_assembly(expression: Scalar) -> str:
@@ -32,7 +32,7 @@ def nest_assembly(expression: Scalar) -> str:
 
 def test_products_of_sse_call_no_library_and_those_of_avx2_fuse() -> None:
     code = assembly(tiles_text(SSE), SSE, is_vectorized=True)
-    assert not {name for name in called(code) if "fma" in name}
+    assert not calls_fma(code)
     assert "mulps" in code
     assert "addps" in code
     assert "vfmadd" in assembly(tiles_text(AVX2), AVX2, is_vectorized=True)
@@ -40,4 +40,4 @@ def test_products_of_sse_call_no_library_and_those_of_avx2_fuse() -> None:
 
 @pytest.mark.parametrize("expression", [exp(X) + Y, log(X) + Y, tanh(X) + Y, erf(X) + Y])
 def test_functions_of_sse_call_no_library(expression: Scalar) -> None:
-    assert not {name for name in called(nest_assembly(expression)) if "fma" in name}
+    assert not calls_fma(nest_assembly(expression))
