@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from emulated_gpu import EmulatedGpu
@@ -60,3 +62,17 @@ def test_the_widest_operand_fills_a_chunk_where_addresses_allow(dtypes, offset, 
     shape = (LEAST_ELEMENTS,)
     views = [TensorView(n, dtype, shape, (1,), offset) for n, dtype in enumerate(dtypes)]
     assert elements_at_once(views, kinds) == width
+
+
+def test_chunks_are_read_only_where_every_address_is_a_multiple_of_their_size() -> None:
+    """The emulation reads any address; a device ends the process's context at one that is not aligned."""
+    gpu = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
+    x = np.ones(LEAST_ELEMENTS, np.float32)
+    session_of(BODY.format(t="float")).run(None, {"a": x, "b": x, "s": x[0]})
+    texts = [kernel.source for name, kernel in gpu.collected.items() if name.startswith("chunks_")]
+    assert texts
+    for text in texts:
+        read = set(re.findall(r"\*\)\((in\d+|out) \+ first\)", text))
+        (checked,) = re.findall(r"is_aligned = \(\((.*)\) & 15\) == 0;", text)
+        assert {f"(unsigned long long){each}" for each in read} == set(checked.split(" | "))
+        assert "if (!is_aligned ||" in text

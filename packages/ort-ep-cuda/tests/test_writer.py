@@ -58,9 +58,9 @@ def test_positions_become_offsets_of_each_operand():
 
 
 def test_no_other_file_declares_kernels_or_walks_over_grids():
-    """The walk of recurrent layers has a grid of rows and directions, of which every block takes one."""
+    """Walks of their own: recurrent layers have a grid of rows and directions; chunks are several elements a step."""
     package = Path(ort_ep_cuda.__file__).parent
     texts = {path.name: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     assert {name for name, text in texts.items() if re.search(r'f[\'"]extern "C"', text)} == {"writer.py"}
     walks = {name for name, text in texts.items() if re.search(r"blockIdx|gridDim", text)}
-    assert walks == {"writer.py", "recurrent_kernel.py"}
+    assert walks == {"writer.py", "recurrent_kernel.py", "chunked_map.py"}

@@ -28,23 +28,15 @@ def knowledge(dim: Dim) -> int:
 
 
 def merge_dims(first: Dim, second: Dim, given: Collection[str] = ()) -> Dim:
-    """Return the dimension that tells more; ``first`` if both tell as much, and a name before an expression.
+    """Return the dimension that tells more; ``first`` if both tell as much.
 
     Symbols in ``given`` are sizes of inputs: a ``first`` of these alone tells more than a name that no input has.
     """
     if first is second or first == second:
         return first
     if knowledge(second) <= knowledge(first):
-        return second if not given and _is_name(second) and _is_expression(first) else first
+        return first
     return first if _is_of(first, given) and not _is_of(second, given) else second
-
-
-def _is_name(dim: Dim) -> bool:
-    return isinstance(dim, SymbolicDim) and dim.name is not None and not is_unknown(dim)
-
-
-def _is_expression(dim: Dim) -> bool:
-    return isinstance(dim, SymbolicDim) and dim.name is None
 
 
 def _is_of(dim: Dim, given: Collection[str]) -> bool:

@@ -8,7 +8,7 @@ from ort_core.ir import dims
 from ort_core.ir.dims import Dim, KnownDim, SymbolicDim, ceil_div, floor_div, maximum, minimum, product
 from ort_core.ir.types import Shape
 from ort_core.ops.inference_context import InferenceContext
-from ort_core.ops.merge_types import merge_dims
+from ort_core.ops.merge_types import knowledge, merge_dims
 from ort_core.ops.symbolic_values import is_non_negative
 
 END_OF_AXIS = 2**31 - 1  # exporters write this or more for "to the end"
@@ -58,10 +58,19 @@ def broadcast(ctx: InferenceContext, shapes: Iterable[Shape | None]) -> Shape | 
 
 
 def same_dim(ctx: InferenceContext, left: Dim, right: Dim, what: str) -> Dim:
-    """Return what is known of one size that is told twice; refuses different numbers."""
+    """Return what is known of one size that is told twice, by its name rather than as an expression.
+
+    Different numbers are refused.
+    """
     if isinstance(left, int) and isinstance(right, int) and left != right:
         ctx.refuse(f"Incompatible dimensions: {what} is {left} here and {right} there")
+    if knowledge(left) == knowledge(right) and _is_expression(left) and not _is_expression(right):
+        return right
     return merge_dims(left, right)
+
+
+def _is_expression(dim: Dim) -> bool:
+    return isinstance(dim, SymbolicDim) and dim.name is None
 
 
 def add_dims(*dims: Dim) -> Dim:

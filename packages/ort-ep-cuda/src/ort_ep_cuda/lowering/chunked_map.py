@@ -47,17 +47,20 @@ def chunked_kernel(root: Scalar, views: Sequence[TensorView], kinds: Sequence[st
     chunks = [f"ort_chunk<{text}, {width}>" for text in storage]
     result = storage[-1]
     dense = [k for k in range(len(views) - 1) if kinds[k] == "dense"]
+    addresses = [*(f"in{k}" for k in dense), "out"]  # a caller's tensor may begin anywhere
     given = ", ".join(f"const {storage[k]} x{k}" for k in dense)
     body = [
         f"const auto value = [&]({given}) {{",
         *(f"  {statement}" for statement in expression.statements),
         f"  return ort_store<{result}>::of({expression.result});",
         "};",
+        f"const bool is_aligned = (({' | '.join(f'(unsigned long long){each}' for each in addresses)}) & 15) == 0;",
         "const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;",
         f"for (long long first = thread * {width}; first < count;",
         f"     first += (long long)gridDim.x * blockDim.x * {width}) {{",
-        f"  if (first + {width} > count) {{",
-        f"    for (long long i = first; i < count; ++i) out[i] = value({', '.join(f'in{k}[i]' for k in dense)});",
+        f"  if (!is_aligned || first + {width} > count) {{",
+        f"    const long long end = first + {width} < count ? first + {width} : count;",
+        f"    for (long long i = first; i < end; ++i) out[i] = value({', '.join(f'in{k}[i]' for k in dense)});",
         "    continue;",
         "  }",
         *(f"  const {chunks[k]} c{k} = *(const {chunks[k]}*)(in{k} + first);" for k in dense),
