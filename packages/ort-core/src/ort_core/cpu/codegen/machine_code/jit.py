@@ -15,6 +15,8 @@ from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS, Target
 from ort_core.plugin import frozen
 from ort_core.plugin.forks import be_first
 
+MOST_AT_ONCE = 8  # modules: each holds some megabytes while it is compiled
+
 
 @frozen
 class ModuleText:
@@ -52,7 +54,7 @@ def compile_modules(
     Args:
         texts: taken one by one: while the next is written, those before it are compiled.
         target: what the code is for; the host where it is ``None``.
-        num_threads: how many are compiled at once.
+        num_threads: how many are compiled at once, up to ``MOST_AT_ONCE``.
 
     Raises:
         RuntimeError: a text is no valid LLVM IR; a bug of a generator.
@@ -60,7 +62,7 @@ def compile_modules(
     target = target or host_target()
     with compiling:
         initialize(target)
-        return [load_object(code, target) for code in _object_codes(texts, target, num_threads)]
+        return [load_object(code, target) for code in _object_codes(texts, target, min(num_threads, MOST_AT_ONCE))]
 
 
 def _object_codes(texts: Iterable[ModuleText], target: Target, num_threads: int) -> list[bytes]:
