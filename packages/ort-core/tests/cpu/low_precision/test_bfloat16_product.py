@@ -21,15 +21,18 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     pair_table,
     pair_tiles_text,
     pairs_shape,
+    split_table,
+    split_tiles_text,
 )
 from ort_core.cpu.codegen.products.epilogue import Bias
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
-from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.threads.pool import ThreadPool
 
 TARGETS = {
     "host": host_target,
+    "of no name": functools.partial(restricted_target, "amx"),  # with dot products wherever the host can run them
     "without dot products": functools.partial(restricted_target, "avx512bf16"),
     "without AVX-512": functools.partial(restricted_target, "avx512", "amx"),
 }
@@ -44,8 +47,8 @@ def modules(name: str) -> tuple[CompiledModule, CompiledModule, np.ndarray]:
     if has_pair_products(target):
         tiles = compiled(pair_tiles_text(target), target)
         return product, tiles, pair_table(tiles, target)
-    tiles = compiled(tiles_text(target), target)
-    return product, tiles, tile_table(tiles, target)
+    tiles = compiled(split_tiles_text(target), target)
+    return product, tiles, split_table(tiles, target)
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +142,11 @@ def test_dot_products_are_one_instruction_and_other_processors_need_none() -> No
     arm = target_of("aarch64-unknown-linux-gnu", "generic", "+neon")
     assert not has_pair_products(arm)
     assert "product:" in assembly(bfloat16_text("product", arm), arm)
+
+
+def test_cores_whose_dot_products_are_slower_than_two_multiply_adds_take_words_apart() -> None:
+    features = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16,+fma"
+    slow, fast = (target_of("x86_64-unknown-linux-gnu", name, features) for name in ("sapphirerapids", "znver5"))
+    assert has_pair_products(fast)
+    assert not has_pair_products(slow)
+    assert "vdpbf16ps" not in assembly(split_tiles_text(slow), slow)

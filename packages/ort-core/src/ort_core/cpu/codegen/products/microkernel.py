@@ -27,6 +27,8 @@ from ort_core.cpu.codegen.products.partial_sums import CHAIN
 
 Multiply = Callable[[Emitter, IRValue, IRValue, IRValue], IRValue]
 """Emits ``sum + a * b`` for a word of A in every lane, a vector of words of B, and sums; returns the new sums."""
+AddProducts = Callable[[Emitter, "TileShape", IRValue, list[IRValue], IRValue, list[list[IRValue]]], None]
+"""Emits a step of K: the row of B, the strips of A, the step's number, and the variables that hold the sums."""
 
 _CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
 _LINE = 16  # floats in a cache line
@@ -94,8 +96,22 @@ def _float_multiply(emitter: Emitter, a: IRValue, b: IRValue, total: IRValue) ->
     return emitter.fma(a, b, total)
 
 
-def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, prefix: str = "product") -> Emitter:
-    """Return the tile of so many rows; its words are floats, or what else of 32 bits ``multiply`` takes them for."""
+def products_of(multiply: Multiply) -> AddProducts:
+    """Return the step that multiplies word ``k`` of each strip of A with the words of a row of B."""
+
+    def add(
+        emitter: Emitter, shape: TileShape, row: IRValue, strips: list[IRValue], k: IRValue, sums: list[list[IRValue]]
+    ) -> None:
+        _add_products(emitter, shape, row, strips, k, sums, multiply)
+
+    return add
+
+
+_FLOAT_PRODUCTS = products_of(_float_multiply)
+
+
+def tile(shape: TileShape, rows: int, add: AddProducts = _FLOAT_PRODUCTS, prefix: str = "product") -> Emitter:
+    """Return the tile of so many rows; its words are floats, or what else of 32 bits ``add`` takes them for."""
     emitter = Emitter(tile_name(rows, prefix), _TILE)
     sums = _Sums(emitter, shape, rows, max(1, -(-_CHAINS // (rows * shape.vectors))))
     a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
@@ -104,19 +120,19 @@ def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, pref
         for line in range(0, shape.columns, _LINE):
             prefetch(emitter, emitter.element(_output(emitter, shape, row + rows, 0), line), write=True, level=3)
     depth = emitter.parameter("depth")
-    done = _unrolled(emitter, shape, rows, sums, multiply)
+    done = _unrolled(emitter, shape, rows, sums) if add is _FLOAT_PRODUCTS else integer(0)
     whole = emitter.sub(depth, emitter.urem(emitter.sub(depth, done), sums.sets))
     with sums.parts(done, whole) as part, emitter.loop(*part, sums.sets, unroll=False, hint="k") as k:
         for s in range(sums.sets):
-            _step(emitter, shape, strips, emitter.add(k, s), sums.slots[s], multiply)
+            _step(emitter, shape, strips, emitter.add(k, s), sums.slots[s], add)
     if sums.sets > 1:
         with emitter.loop(whole, depth, unroll=False, hint="k") as k:
-            _step(emitter, shape, strips, k, sums.slots[0], multiply)
+            _step(emitter, shape, strips, k, sums.slots[0], add)
     sums.store()
     return emitter
 
 
-def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums, multiply: Multiply) -> IRValue:
+def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums) -> IRValue:
     """Emit turns of ``_TURN`` numbers of K, where B is packed and what is fetched ahead is near; return their K."""
     if shape.is_large:
         return integer(0)
@@ -137,7 +153,7 @@ def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums, multip
         ]
         for t in range(_TURN):
             b = emitter.element(panel, t * shape.columns)
-            _add_products(emitter, shape, b, strips, integer(t), sums.slots[t % sums.sets], multiply)
+            _add_products(emitter, shape, b, strips, integer(t), sums.slots[t % sums.sets], _float_multiply)
     return done
 
 
@@ -195,13 +211,13 @@ def _step(
     strips: list[IRValue],
     k: IRValue,
     sums: list[list[IRValue]],
-    multiply: Multiply,
+    add: AddProducts,
 ) -> None:
     row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
     ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, emitter.parameter("ahead_step")), "i8")
     for line in range(0, shape.columns, _LINE):
         prefetch(emitter, emitter.element(ahead, line), write=False, level=2)
-    _add_products(emitter, shape, row, strips, k, sums, multiply)
+    add(emitter, shape, row, strips, k, sums)
 
 
 def _add_products(

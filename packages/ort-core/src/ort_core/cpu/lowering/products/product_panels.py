@@ -19,6 +19,8 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     pair_table,
     pair_tiles_text,
     pairs_shape,
+    split_table,
+    split_tiles_text,
 )
 from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import product_functions
@@ -80,8 +82,18 @@ def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEp
 
 def tile_table_buffer(target: Target, *, in_bfloat16: bool = False) -> Buffer:
     """Return the constant that holds the addresses of a target's microkernels, for products of pairs if it has them."""
-    pairs = in_bfloat16 and has_pair_products(target)
-    module, table = (_pair_tiles if pairs else _tiles)(target)
+    return _table_buffer((_pair_tiles if in_bfloat16 and has_pair_products(target) else _tiles)(target))
+
+
+def panels_table_buffer(target: Target, panels: Panels | None) -> Buffer:
+    """Return the constant that holds the addresses of the microkernels that ``product_kernel`` calls."""
+    if panels is None or not panels.is_bfloat16:
+        return tile_table_buffer(target)
+    return _table_buffer((_pair_tiles if has_pair_products(target) else _split_tiles)(target))
+
+
+def _table_buffer(tiles: tuple[CompiledModule, np.ndarray]) -> Buffer:
+    module, table = tiles
     noted(module)
     return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, table)
 
@@ -97,3 +109,9 @@ def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     module = compiled(pair_tiles_text(target), target, is_vectorized=True)
     return module, pair_table(module, target)
+
+
+@functools.cache
+def _split_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compiled(split_tiles_text(target), target, is_vectorized=True)
+    return module, split_table(module, target)

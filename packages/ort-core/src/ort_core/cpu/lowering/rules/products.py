@@ -15,6 +15,7 @@ from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.products.product_panels import (
     Panels,
     float_panels,
+    panels_table_buffer,
     product_kernel,
     tile_table_buffer,
     weight_panels,
@@ -111,8 +112,7 @@ class Product:
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
         deferred = product_kernel(machine, self.packed, epilogue)
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        is_bfloat16 = self.packed is not None and self.packed.is_bfloat16
-        table = tile_table_buffer(machine, in_bfloat16=is_bfloat16)
+        table = panels_table_buffer(machine, self.packed)
         words: list[Argument] = [0] * ARGUMENTS.count
         b = self.b if self.packed is None else lowering.constant_view(self.packed.words, F32)
         values: dict[int, Argument] = {
