@@ -41,6 +41,15 @@ PROGRAMS: Mapping[str, tuple[str, Constants]] = {
         "(float[N, 64] x) => (float[N, 32] y) { a = MatMul(x, w) b = Add(a, c) y = Relu(b) }",
         {"w": (64, 32), "c": (32,)},
     ),
+    "products_with_vectors": (
+        "(float[N, 64] x, float[B, S, 24] z, float[B, 24, 1] v) => (float[N, 1] y, float[B, S, 1] u) "
+        "{ a = Gemm(x, w, c) y = Sigmoid(a) u = MatMul(z, v) }",
+        {"w": (64, 1), "c": (1,)},
+    ),
+    "product_of_a_sequence_before_its_batch": (
+        "(float[B, S, 16] x) => (float[S, B, 32] y) { a = Transpose <perm = [1, 0, 2]> (x) y = MatMul(a, w) }",
+        {"w": (16, 32)},
+    ),
     "two_layers": (
         "(float[N, 16] x) => (float[N, 4] y) { a = Gemm(x, w, c) b = Sigmoid(a) d = Gemm(b, v, e) y = Softmax(d) }",
         {"w": (16, 32), "c": (32,), "v": (32, 4), "e": (4,)},

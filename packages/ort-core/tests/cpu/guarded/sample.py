@@ -41,6 +41,8 @@ def model(body: str, given: str, wanted: str, constants: Arrays, opset: int = 20
 def float_models() -> dict[str, tuple[ModelProto, Arrays]]:
     made: dict[str, tuple[ModelProto, Arrays]] = {}
     for n in TAILS:
+        vectors = model("y = MatMul(x, z)", f"float[N,5,{7 + n}] x, float[N,{7 + n},1] z", "float[N,5,1] y", {})
+        made[f"products of {7 + n} with vectors"] = vectors, {"x": numbers(3, 5, 7 + n), "z": numbers(3, 7 + n, 1)}
         body = "a = MatMul(x, w) b = Add(a, c) y = Gelu(b)"
         product = model(body, "float[N,19] x", f"float[N,{n}] y", {"w": numbers(19, n), "c": numbers(n, seed=1)})
         made[f"product of {n} columns"] = product, {"x": numbers(5, 19)}

@@ -22,7 +22,9 @@ def matrix_product(g: GraphWriter) -> Value:
             where=lambda v: all(a[-1] == b[-2] for a, b in zip(value.shapes, v.shapes, strict=True)),
         )
         return g.node("MatMul", [value, other])
-    depth, columns = value.size(-1), g.some_size()
+    if value.rank >= 3 and g.chance(0.3):  # a sequence before its batch
+        value = g.node("Transpose", [value], perm=[1, 0, *range(2, value.rank)])
+    depth, columns = value.size(-1), 1 if g.chance(0.2) else g.some_size()
     shape = g.choice(((depth, columns), (depth, columns), (depth, columns), (depth,), (1, depth, columns)))
     product = g.node("MatMul", [value, g.weights(value.dtype, *shape)])
     return epilogue(g, product, columns) if len(shape) == 2 else product

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import frozen
-from ort_core.plugin.ir import DataType, KnownDim, minimum
+from ort_core.plugin.ir import DataType, KnownDim, maximum, minimum
 
 
 class Place(enum.Enum):
@@ -169,6 +169,29 @@ def collapse(
     if not sizes:
         return [1], [[0] for _ in operands]
     return sizes, strides
+
+
+def tallest_last(
+    sizes: Sequence[KnownDim], strides: Sequence[Sequence[KnownDim]]
+) -> tuple[list[KnownDim], list[list[KnownDim]]]:
+    """Reorder dimensions, and the operands' strides with them, so that the last one is the largest, at run time too.
+
+    Only right where any order does, as for the rows of a product with one matrix on its right: of a sequence before its
+    batch, kernels would else see many matrices of a few rows each.
+    """
+    ordered, steps = list(sizes), [list(each) for each in strides]
+    for other in range(len(ordered) - 1):
+        keeps = minimum(maximum(ordered[-1] - ordered[other] + 1, 0), 1)  # 1 where the last is not the smaller one
+        for row in (ordered, *steps):
+            row[other], row[-1] = _chosen(keeps, row[other], row[-1]), _chosen(keeps, row[-1], row[other])
+    return ordered, steps
+
+
+def _chosen(condition: KnownDim, first: KnownDim, second: KnownDim) -> KnownDim:
+    """Return one of two sizes by a condition that is 1 or 0."""
+    if isinstance(condition, int):
+        return first if condition else second
+    return first if first == second else second + condition * (first - second)
 
 
 def moved_nbytes(views: Iterable[View]) -> KnownDim:

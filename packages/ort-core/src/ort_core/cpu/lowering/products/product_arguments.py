@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.views import Buffer, View, broadcast_strides, collapse
+from ort_core.cpu.lowering.views import Buffer, View, broadcast_strides, collapse, tallest_last
 from ort_core.plugin.ir import KnownDim
 
 
@@ -43,7 +43,7 @@ def rows_of(a: View, target: View, inputs: Sequence[View], shape: Sequence[Known
         strides = broadcast_strides(view, shape)
         assert strides is not None
         operands.append(strides[:-1])
-    sizes, found = collapse(shape[:-1], operands)
+    sizes, found = tallest_last(*collapse(shape[:-1], operands))
     if len(sizes) - 1 > BATCH_DIMS:
         raise NotLowered(f"more than {BATCH_DIMS} batch dimensions are not generated")
     return ProductRows(tuple(sizes), tuple(tuple(each) for each in found))

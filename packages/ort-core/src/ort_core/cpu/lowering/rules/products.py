@@ -11,7 +11,7 @@ from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.product_panels import (
     Panels,
     float_panels,
@@ -22,6 +22,7 @@ from ort_core.cpu.lowering.products.product_panels import (
 )
 from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
 from ort_core.cpu.lowering.rules.quantized.integer_products import quantized_product
+from ort_core.cpu.lowering.rules.vector_products import vector_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
 from ort_core.cpu.lowering.views import (
@@ -33,6 +34,7 @@ from ort_core.cpu.lowering.views import (
     count_of,
     dense_strides,
     moved_nbytes,
+    tallest_last,
 )
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
@@ -86,7 +88,7 @@ class Product:
             assert strides is not None
             operands.append(strides[:-1])
         if self.packed is not None:
-            sizes, strides_of = collapse(shape[:-1], operands)
+            sizes, strides_of = tallest_last(*collapse(shape[:-1], operands))
         else:  # B changes from batch to batch: rows stay apart
             sizes, strides_of = collapse(batch_shape, [o[:-1] for o in operands])
             if batch_shape == () or sizes == [1]:
@@ -155,9 +157,16 @@ def matmul(lowering: Lowering, node: Node) -> None:
     if len(left.shape) < 2 or len(right[0].shape) < 2 or left.dtype is not F32 or right[0].dtype is not F32:
         raise NotLowered("only float32 matrices of rank 2 and more are multiplied natively")
     transposed = node.op_type == "FusedMatMul" and node.int_attribute("transB", 0) != 0
-    product = _product(lowering, left, *right, node.op_type, transposed)
-    value: Scalar = element(0, F32)
     alpha = node.float_attribute("alpha", 1.0)
+    if transposed:
+        right = _transposed(*right)
+    sums = vector_product(lowering, node, left, right, shape, is_result=alpha == 1.0)
+    if sums is not None:
+        scaled = PendingElementwise(element(0, F32) * alpha, (sums,), shape, (node,))
+        lowering.set(node.output, sums if alpha == 1.0 else scaled)
+        return
+    product = _product(lowering, left, *right, node.op_type)
+    value: Scalar = element(0, F32)
     if alpha != 1.0:
         value = value * alpha
     lowering.set(node.output, PendingAnchor(product, value, (), shape, (node,)))
@@ -175,7 +184,8 @@ def gemm(lowering: Lowering, node: Node) -> None:
         raise NotLowered("Gemm takes matrices")
     if node.int_attribute("transA", 0):
         left = _swapped(left)
-    product = _product(lowering, left, *right, "Gemm", node.int_attribute("transB", 0) != 0)
+    if node.int_attribute("transB", 0):
+        right = _transposed(*right)
     value: Scalar = element(0, F32)
     alpha, beta = node.float_attribute("alpha", 1.0), node.float_attribute("beta", 1.0)
     if alpha != 1.0:
@@ -185,11 +195,16 @@ def gemm(lowering: Lowering, node: Node) -> None:
         bias = lowering.view(node.input(2))
         if len(bias.shape) > 2:
             raise NotLowered("C has more dimensions than the result")
-        if not product.can_fuse(shape, [bias]):
-            raise NotLowered("C does not lie along the result's rows")
         term = element(1, F32)
         value = value + (term if beta == 1.0 else term * beta)
-        inputs = (bias,)
+        inputs = (lowering.operands.spread(bias, shape),)
+    sums = vector_product(lowering, node, left, right, shape, is_result=False)
+    if sums is not None:
+        lowering.set(node.output, PendingElementwise(value, (sums, *inputs), shape, (node,)))
+        return
+    product = _product(lowering, left, *right, "Gemm")
+    if not product.can_fuse(shape, inputs):
+        raise NotLowered("C does not lie along the result's rows")
     lowering.set(node.output, PendingAnchor(product, value, inputs, shape, (node,)))
 
 
@@ -208,12 +223,7 @@ def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | 
     return View(Buffer(dtype, constant.size, Place.CONSTANT), constant.shape, dense_strides(constant.shape)), constant
 
 
-def _product(
-    lowering: Lowering, left: View, right: View, constant: np.ndarray | None, operator: str, transposed: bool
-) -> Product:
-    if transposed:
-        right = _swapped(right)
-        constant = None if constant is None else constant.T
+def _product(lowering: Lowering, left: View, right: View, constant: np.ndarray | None, operator: str) -> Product:
     lowering.require_equal(left.shape[-1], right.shape[-2])
     packed = None if constant is None else weight_panels(lowering, constant)
     if packed is not None and packed.is_bfloat16 and left.strides[-1] != 1:
@@ -226,7 +236,7 @@ def weight_product(lowering: Lowering, left: View, right: Value, operator: str) 
     view, constant = _right(lowering, right)
     if view.dtype is not F32 or len(view.shape) != 2:
         raise NotLowered("the right side is no float32 matrix")
-    return _product(lowering, left, view, constant, operator, transposed=False)
+    return _product(lowering, left, view, constant, operator)
 
 
 def constant_product(lowering: Lowering, left: View, constant: np.ndarray, operator: str) -> Product:
@@ -234,6 +244,10 @@ def constant_product(lowering: Lowering, left: View, constant: np.ndarray, opera
     lowering.require_equal(left.shape[-1], constant.shape[0])
     shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
     return Product(left, shape, float_panels(lowering, constant), operator)
+
+
+def _transposed(right: View, constant: np.ndarray | None) -> tuple[View, np.ndarray | None]:
+    return _swapped(right), None if constant is None else constant.T
 
 
 def _swapped(view: View) -> View:
