@@ -57,6 +57,16 @@ def test_with_samples_activations_are_quantized_in_the_file(ort, model, samples,
     assert expected in operators(tmp_path / "small.onnx")
 
 
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_model_in_half_floats_takes_the_same_samples(ort, model, samples, half):
+    shown = ort("quantize", model, "--half", half, "--data", samples, "--json").output
+    made = onnx.load(model.with_name("net.quantized.onnx"))
+    kinds = {each.data_type for each in made.graph.initializer if len(each.raw_data) > 64}
+    expected = {onnx.TensorProto.DataType.Value(half.upper())}
+    assert kinds - {onnx.TensorProto.FLOAT} == expected  # Conv of this opset has no bfloat16
+    assert min(json.loads(shown)["signal_to_noise_db"].values()) > 20
+
+
 def test_the_report_tells_size_operators_and_noise(ort, model, samples, tmp_path):
     report = json.loads(ort("quantize", model, "--data", samples, "--json", "--no-prepare").stdout)
     assert report["bytes_before"] == model.stat().st_size

@@ -9,7 +9,8 @@ from onnx import ModelProto, TensorProto
 
 from ort_quantization.float16 import DEFAULT_OP_BLOCK_LIST, converted
 
-_CAST_OPSET = 13  # the first in which most operators, Cast among them, take bfloat16
+CAST_OPSET = 13
+"""The first opset in which most operators, Cast among them, take bfloat16."""
 
 __all__ = ["convert_float_to_bfloat16"]
 
@@ -39,5 +40,5 @@ def convert_float_to_bfloat16(
     operators = DEFAULT_OP_BLOCK_LIST if op_block_list is None else op_block_list
     return converted(
         model, TensorProto.BFLOAT16, TensorProto.FLOAT, (0.0, 0.0), keep_io_types, disable_shape_infer, set(operators),
-        set(node_block_list or ()), force_bf16_initializers, {}, _CAST_OPSET,
+        set(node_block_list or ()), force_bf16_initializers, {}, CAST_OPSET,
     )  # fmt: skip

@@ -89,6 +89,23 @@ def converted(
     if not isinstance(source, ModelProto | str | Path):
         raise InvalidQuantization(f"a model or the path of one is converted, not {type(source).__name__}")
     model, folder = (source, "") if isinstance(source, ModelProto) else read_model(source)
+    model = converted_in_files(
+        model, folder, half, blocked_type, ends, keep_io_types, has_types, operators, nodes, has_forced_tensors,
+        forced_inputs, least_opset,
+    )  # fmt: skip
+    for graph in graphs_of(model.graph):
+        for tensor in graph.initializer:
+            if is_external(tensor):
+                tensor.CopyFrom(read_tensor(tensor, folder))
+    return model
+
+
+def converted_in_files(
+    model: ModelProto, folder: str, half: int, blocked_type: int, ends: tuple[float, float],
+    keep_io_types: bool | Sequence[str], has_types: bool, operators: set[str], nodes: set[str],
+    has_forced_tensors: bool, forced_inputs: Mapping[str, Collection[int]], least_opset: int = 0,
+) -> ModelProto:  # fmt: skip
+    """Return a model in a half type whose tensors may lie in its folder before and behind; the rest as above."""
     if model.functions:
         model = inliner.inline_local_functions(model)
     opsets = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
@@ -100,10 +117,6 @@ def converted(
         half, blocked_type, *ends, _kept(model, keep_io_types), operators, nodes, has_forced_tensors, forced_inputs
     )
     HalfConversion(model, folder, rules).convert()
-    for graph in graphs_of(model.graph):
-        for tensor in graph.initializer:
-            if is_external(tensor):
-                tensor.CopyFrom(read_tensor(tensor, folder))
     return model
 
 

@@ -22,6 +22,7 @@ from ort_quantization.float16_values import (
     set_element_type,
 )
 from ort_quantization.model_files import is_external, read_tensor
+from ort_quantization.tensor_folder import set_aside
 
 _NAMES: dict[int, str] = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bfloat16"}
 _CAST_OPSET = 9  # for models without an operator of ONNX: casts of float16, which every engine reads
@@ -246,9 +247,12 @@ class HalfConversion:
         for tensor in graph.initializer:
             value = scope.values.get(tensor.name)
             if value is not None and not value.is_float:
-                if is_external(tensor):
-                    tensor.CopyFrom(read_tensor(tensor, self._folder))
-                make_half(tensor, least, most, half)
+                if is_external(tensor):  # read outside the message, which keeps what it held
+                    read = read_tensor(tensor, self._folder)
+                    make_half(read, least, most, half)
+                    tensor.CopyFrom(set_aside(read, self._folder))
+                else:
+                    make_half(tensor, least, most, half)
         stated = [*graph.value_info, *graph.output, *graph.input]
         originals = {each.name: _copied_value(each) for each in stated}
         kept = {name for _, name in self._kept_places(scope)}

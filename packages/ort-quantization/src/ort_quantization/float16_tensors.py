@@ -11,18 +11,27 @@ DTYPES: dict[int, np.dtype] = {
     TensorProto.FLOAT16: np.dtype(np.float16),
     TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
 }
+_PIECE = 1 << 20  # numbers at once: what is compared on the way stays small
 _BFLOAT16_MOST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 
 def half_floats(array: np.ndarray, least: float, most: float, half: int = TensorProto.FLOAT16) -> np.ndarray:
     """Return half floats; magnitudes between 0 and ``least`` become ``least``, finite ones above ``most`` that."""
+    found = np.empty(array.shape, DTYPES[half])
+    flat, target = array.reshape(-1), found.reshape(-1)
+    for start in range(0, flat.size, _PIECE):
+        target[start : start + _PIECE] = _cut(flat[start : start + _PIECE], least, most).astype(DTYPES[half])
+    return found
+
+
+def _cut(array: np.ndarray, least: float, most: float) -> np.ndarray:
     sizes = np.abs(array)
     small = (sizes > 0) & (sizes < least)
     large = (sizes > most) & np.isfinite(array)
     if small.any() or large.any():
         array = np.where(small, np.copysign(np.float32(least), array), array)
         array = np.where(large, np.copysign(np.float32(most), array), array)
-    return array.astype(DTYPES[half])
+    return array
 
 
 def make_half(tensor: TensorProto, least: float, most: float, half: int = TensorProto.FLOAT16) -> None:

@@ -11,6 +11,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 
 from ort_core.model_graphs import graphs_of
 from ort_quantization.model_files import read_tensor
+from ort_quantization.tensor_folder import set_aside
 
 _DERIVED = ("", "_quantized", "_scale", "_zero_point")  # names that quantization makes of a weight's
 
@@ -85,7 +86,8 @@ class _Replacement:
         """Add a transposed copy of a weight to a graph: others may read the weight itself."""
         name = self._free_name(f"{tensor.name}_Transposed")
         values = numpy_helper.to_array(read_tensor(tensor, self._folder))
-        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values.T), name))
+        made = numpy_helper.from_array(np.ascontiguousarray(values.T), name)
+        graph.initializer.append(set_aside(made, self._folder))
         self._sources[name] = tensor.name
         return name
 

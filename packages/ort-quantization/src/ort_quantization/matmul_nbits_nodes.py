@@ -17,6 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from ort_core.model_graphs import graphs_of
 from ort_quantization.matmul_nbits_blocks import Array, LinearBlocks, PackedBlocks, pack, unpack
 from ort_quantization.matmul_nbits_settings import NATIVE_NAMES, Settings
+from ort_quantization.tensor_folder import set_aside
 
 _LINEAR_TYPES = {
     (4, True): TensorProto.INT4, (4, False): TensorProto.UINT4, (8, True): TensorProto.INT8,
@@ -66,9 +67,9 @@ class StoredWeight:
 
 
 def store_packed(
-    graph: GraphProto, name: str, blocks: PackedBlocks, settings: Settings, names: TakenNames
+    graph: GraphProto, name: str, blocks: PackedBlocks, settings: Settings, names: TakenNames, folder: str
 ) -> StoredWeight:
-    """Add the tensors of a MatMulNBits to a graph."""
+    """Add the tensors of a MatMulNBits to a graph; large ones are set aside where the folder takes them."""
     columns, size = len(blocks.data), blocks.block_size
     is_native = settings.algorithm in NATIVE_NAMES
     data_name = f"{name}_Q{blocks.bits}" if is_native else f"{name}_Q{blocks.bits}G{size}"
@@ -79,14 +80,14 @@ def store_packed(
     tensors = [(data_name, blocks.data), (name + scale_name, scales)]
     if points is not None:
         tensors.append((name + point_name, points))
-    inputs = tuple(_add(graph, names.new(wish), array) for wish, array in tensors)
+    inputs = tuple(_add(graph, names.new(wish), array, folder) for wish, array in tensors)
     return StoredWeight(inputs, blocks.rows, columns, False, settings, size)
 
 
 def store_linear(
-    graph: GraphProto, name: str, blocks: LinearBlocks, settings: Settings, names: TakenNames
+    graph: GraphProto, name: str, blocks: LinearBlocks, settings: Settings, names: TakenNames, folder: str
 ) -> StoredWeight:
-    """Add the tensors of a DequantizeLinear to a graph."""
+    """Add the tensors of a DequantizeLinear to a graph; large ones are set aside where the folder takes them."""
     columns = blocks.scales.shape[1]
     is_signed = blocks.zero_points is None
     kind = _LINEAR_TYPES[blocks.bits, is_signed]
@@ -95,11 +96,11 @@ def store_linear(
     if is_transposed:
         data, shape, scales = _transposed(data, blocks.rows, columns), shape[::-1], scales.reshape(columns, 1)
     start = f"{name}_DQ"
-    inputs = [_add_raw(graph, names.new(f"{start}_Q{blocks.bits}"), kind, shape, data)]
-    inputs.append(_add(graph, names.new(f"{start}_scales"), scales))
+    inputs = [_add_raw(graph, names.new(f"{start}_Q{blocks.bits}"), kind, shape, data, folder)]
+    inputs.append(_add(graph, names.new(f"{start}_scales"), scales, folder))
     if blocks.zero_points is not None:
-        found = _add_raw(graph, names.new(f"{start}_zero_points"), kind, list(scales.shape), blocks.zero_points)
-        inputs.append(found)
+        name = names.new(f"{start}_zero_points")
+        inputs.append(_add_raw(graph, name, kind, list(scales.shape), blocks.zero_points, folder))
     return StoredWeight(tuple(inputs), blocks.rows, columns, is_transposed, settings, blocks.block_size)
 
 
@@ -181,15 +182,16 @@ def gather_node(
 
 def store_rows(
     graph: GraphProto, name: str, parts: tuple[bytes, Array, bytes | None], shape: tuple[int, ...], names: TakenNames,
-    bits: int,
+    bits: int, folder: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Add the tensors of a GatherBlockQuantized: numbers, scales, zero points (``None``: signed, or around 128)."""
     data, scales, points = parts
     kind = TensorProto.UINT8 if bits == 8 else TensorProto.INT4 if points is None else TensorProto.UINT4
-    found = [_add_raw(graph, names.new(f"{name}_Q{bits}"), kind, list(shape), data)]
-    found.append(_add(graph, names.new(name + "_scales"), scales))
+    found = [_add_raw(graph, names.new(f"{name}_Q{bits}"), kind, list(shape), data, folder)]
+    found.append(_add(graph, names.new(name + "_scales"), scales, folder))
     if points is not None:
-        found.append(_add_raw(graph, names.new(name + "_zero_points"), kind, list(scales.shape), points))
+        zero_points = names.new(name + "_zero_points")
+        found.append(_add_raw(graph, zero_points, kind, list(scales.shape), points, folder))
     return tuple(found)
 
 
@@ -199,13 +201,14 @@ def weight_array(tensor: TensorProto) -> Array:
     return found.astype(np.float32) if found.dtype == ml_dtypes.bfloat16 else found
 
 
-def _add(graph: GraphProto, name: str, array: Array) -> str:
-    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+def _add(graph: GraphProto, name: str, array: Array, folder: str) -> str:
+    graph.initializer.append(set_aside(numpy_helper.from_array(np.ascontiguousarray(array), name), folder))
     return name
 
 
-def _add_raw(graph: GraphProto, name: str, kind: int, shape: list[int], raw: bytes) -> str:
-    graph.initializer.append(TensorProto(name=name, data_type=kind, dims=shape, raw_data=raw))
+def _add_raw(graph: GraphProto, name: str, kind: int, shape: list[int], raw: bytes, folder: str) -> str:
+    made = TensorProto(name=name, data_type=kind, dims=shape, raw_data=raw)
+    graph.initializer.append(set_aside(made, folder))
     return name
 
 

@@ -56,23 +56,11 @@ def converted_to(model: ModelProto, opset: int, reason: str) -> ModelProto:
     Raises:
         InvalidQuantization: ONNX cannot convert it.
     """
-    graph = model.graph
-    aside = [each for each in graph.initializer if _stands_aside(each)]
-    inputs = {each.name for each in graph.input}
-    kept = [each for each in graph.initializer if not _stands_aside(each)]
-    added = [each for each in aside if each.name not in inputs]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-    graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in added)
+    aside = [each for each in model.graph.initializer if _stands_aside(each)]
     try:
-        converted = model_files.converted_to(model, opset)
+        converted = model_files.converted_without(model, aside, opset)
     except InvalidQuantization as error:
         raise InvalidQuantization(f"{error}. It is needed for {reason}") from error
-    names = {each.name for each in added}
-    left = [each for each in converted.graph.input if each.name not in names]
-    del converted.graph.input[:]
-    converted.graph.input.extend(left)
-    converted.graph.initializer.extend(aside)
     for each in model.metadata_props:
         if each.key not in {other.key for other in converted.metadata_props}:
             converted.metadata_props.add(key=each.key, value=each.value)

@@ -55,6 +55,7 @@ from ort_quantization.model_files import opset_of, read_model, read_tensor
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_types import QuantFormat
 from ort_quantization.streamed_model import StreamedModel
+from ort_quantization.tensor_folder import TensorFolder
 
 __all__ = [
     "AWQWeightOnlyQuantConfig", "DefaultWeightOnlyQuantConfig", "GPTQWeightOnlyQuantConfig",
@@ -145,6 +146,7 @@ class MatMulNBitsQuantizer:
             found = quantized_by_data(
                 products, proto, folder, self.algo_config, self.providers, STATISTICS_NBYTES
             )  # fmt: skip
+        folder = TensorFolder(folder) if folder else ""  # of a model in files: what is made lies in one, too
         replaced = _Replacement(proto, folder, self.algo_config, found).nodes(sites)
         replace_nodes(proto.graph, replaced)
         plain = ONNXModel(proto, folder)
@@ -214,9 +216,9 @@ class _Replacement:
             blocks = self._blocks(site)
             where = site.owner, site.tensor.name
             if isinstance(blocks, LinearBlocks):
-                self._stored[key] = store_linear(*where, blocks, site.settings, self._names)
+                self._stored[key] = store_linear(*where, blocks, site.settings, self._names, self._folder)
             else:
-                self._stored[key] = store_packed(*where, blocks, site.settings, self._names)
+                self._stored[key] = store_packed(*where, blocks, site.settings, self._names, self._folder)
         found = self._stored[key]
         assert isinstance(found, StoredWeight)  # keys of tables are shorter
         return found
@@ -249,7 +251,9 @@ class _Replacement:
             if site.tensor.data_type == TensorProto.BFLOAT16:
                 scales = scales.astype(ml_dtypes.bfloat16)
             parts = data, scales, points
-            self._stored[key] = store_rows(site.owner, site.tensor.name, parts, table.shape, self._names, settings.bits)
+            self._stored[key] = store_rows(
+                site.owner, site.tensor.name, parts, table.shape, self._names, settings.bits, self._folder
+            )  # fmt: skip
         tensors = self._stored[key]
         assert isinstance(tensors, tuple)  # keys of products are shorter
         gather_axis = next((each.i for each in site.node.attribute if each.name == "axis"), 0)

@@ -7,6 +7,7 @@ quantized, and those that stay as they are go from file to file in pieces. Nothi
 from __future__ import annotations
 
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.node_order import name_apart, put_in_order
 from ort_quantization.quantized_types import type_name
 from ort_quantization.retired_operators import replace_retired
+from ort_quantization.tensor_folder import SET_ASIDE_FROM, TensorFolder
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +152,13 @@ def read_tensor(tensor: TensorProto, folder: str) -> TensorProto:
         return tensor
     copied = TensorProto()
     copied.CopyFrom(tensor)
-    external_data_helper.load_external_data_for_tensor(copied, folder)
+    place = external_data_helper.ExternalDataInfo(tensor)
+    own = folder.opened(place.location) if isinstance(folder, TensorFolder) else None
+    if own is None:
+        external_data_helper.load_external_data_for_tensor(copied, folder)
+    else:
+        own.seek(place.offset or 0)
+        copied.raw_data = own.read(place.length or 0)
     copied.ClearField("data_location")
     del copied.external_data[:]
     return copied
@@ -223,6 +231,35 @@ def converted_to(model: ModelProto, target: int) -> ModelProto:
     return found
 
 
+def converted_without(model: ModelProto, aside: list[TensorProto], target: int) -> ModelProto:
+    """Return a model in another opset; tensors that the converter need not see are its inputs meanwhile.
+
+    The converter keeps no references to files. The model given is changed.
+
+    Args:
+        model: to convert.
+        aside: some of its initializers.
+        target: of ONNX's own operators.
+
+    Raises:
+        InvalidQuantization: the converter refuses.
+    """
+    graph, inputs = model.graph, {each.name for each in model.graph.input}
+    hidden = {each.name for each in aside}
+    kept = [each for each in graph.initializer if each.name not in hidden]
+    added = [each for each in aside if each.name not in inputs]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in added)
+    converted = converted_to(model, target)
+    names = {each.name for each in added}
+    left = [each for each in converted.graph.input if each.name not in names]
+    del converted.graph.input[:]
+    converted.graph.input.extend(left)
+    converted.graph.initializer.extend(aside)
+    return converted
+
+
 def _set_aside(model: ModelProto, opset: int) -> bool:
     """Give operators that ONNX's opset does not have a domain of their own, which its converter passes over.
 
@@ -282,11 +319,16 @@ def with_opset_for(
         opset, ", ".join(sorted(type_name(each) for each in types)), " by channel" if has_channels else "", target,
     )  # fmt: skip
     for tensor in model.graph.initializer:
-        if is_external(tensor):  # the converter keeps no references to files
-            external_data_helper.load_external_data_for_tensor(tensor, folder)
-            tensor.ClearField("data_location")
-            del tensor.external_data[:]
-    return with_shapes(converted_to(model, target))
+        if is_external(tensor) and not _is_large(tensor):
+            tensor.CopyFrom(read_tensor(tensor, folder))
+    aside = [tensor for tensor in model.graph.initializer if is_external(tensor)]
+    return with_shapes(converted_without(model, aside, target), folder)
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    """Return whether the numbers of a tensor outside are so many that no operator's settings can be among them."""
+    is_float = tensor.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return is_float and 4 * math.prod(tensor.dims) >= SET_ASIDE_FROM
 
 
 def write_model(model: ModelProto, folder: str, path: str | Path, has_external_data: bool) -> None:
@@ -353,6 +395,11 @@ def _raw(tensor: TensorProto) -> bytes:
 
 def _copy(place: external_data_helper.ExternalDataInfo, folder: str, file: IO[bytes]) -> None:
     """Copy what a tensor refers to; its file must lie in the model's folder."""
+    own = folder.opened(place.location) if isinstance(folder, TensorFolder) else None
+    if own is not None:
+        own.seek(place.offset or 0)
+        _copy_bytes(own, place.length or 0, file, "the file of tensors that were set aside")
+        return
     root = Path(folder).resolve()
     source = Path(folder) / place.location
     if Path(place.location).is_absolute() or not (root / place.location).absolute().is_relative_to(root):
@@ -361,12 +408,16 @@ def _copy(place: external_data_helper.ExternalDataInfo, folder: str, file: IO[by
         offset = place.offset or 0
         left = place.length if place.length is not None else source.stat().st_size - offset
         other.seek(offset)
-        while left:
-            piece = other.read(min(left, _PIECE))
-            if not piece:
-                raise InvalidQuantization(f"{source} ends {left} bytes before the tensor that lies in it")
-            file.write(piece)
-            left -= len(piece)
+        _copy_bytes(other, left, file, str(source))
+
+
+def _copy_bytes(source: IO[bytes], left: int, file: IO[bytes], name: str) -> None:
+    while left:
+        piece = source.read(min(left, _PIECE))
+        if not piece:
+            raise InvalidQuantization(f"{name} ends {left} bytes before the tensor that lies in it")
+        file.write(piece)
+        left -= len(piece)
 
 
 class _replaced:  # noqa: N801 - reads as the action that it is

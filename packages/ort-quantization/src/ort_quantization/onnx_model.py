@@ -24,6 +24,7 @@ from onnx import (
 from ort_core.model_graphs import free_names, graphs_of, inner_graphs, reads_of
 from ort_quantization.model_files import read_tensor, write_model
 from ort_quantization.node_order import put_in_order
+from ort_quantization.tensor_folder import set_aside
 
 
 class ONNXModel:
@@ -209,7 +210,7 @@ class ONNXModel:
         """Add initializers."""
         for tensor in inits:
             self._place(tensor.name)
-            self.model.graph.initializer.append(tensor)
+            self.model.graph.initializer.append(set_aside(tensor, self.folder))
             self._index.setdefault(tensor.name, self._indexed)
             self._indexed += 1
 

@@ -21,6 +21,7 @@ from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.quantized_types import QuantizationMode, QuantType, tensor_type_of
 from ort_quantization.registry import IntegerOpsRegistry
+from ort_quantization.tensor_folder import TensorFolder
 
 _WEIGHTS = (TensorProto.INT8, TensorProto.UINT8)  # what MatMulInteger and ConvInteger multiply
 
@@ -68,8 +69,9 @@ def quantize_dynamic(
     before, chosen = count_operators(model), list(op_types_to_quantize or IntegerOpsRegistry)
     advise_on_convolutions(before, chosen)
     model = with_opset_for(model, folder, {tensor_type_of(weight_type)})
+    held = TensorFolder(folder, Path(model_output).parent) if folder else ""
     quantizer = ONNXQuantizer(
-        ONNXModel(model, folder), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
+        ONNXModel(model, held), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
         QuantType.QUInt8, None, nodes_to_quantize, nodes_to_exclude, chosen,
         {"MatMulConstBOnly": True, **(extra_options or {})},
     )  # fmt: skip

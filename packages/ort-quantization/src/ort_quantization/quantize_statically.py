@@ -34,6 +34,7 @@ from ort_quantization.qdq_quantizer import QDQQuantizer
 from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType, tensor_type_of
 from ort_quantization.registry import QDQRegistry, QLinearOpsRegistry
 from ort_quantization.smooth_quant import KeptReader, smooth
+from ort_quantization.tensor_folder import TensorFolder
 from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from ort_quantization.tensor_ranges import TensorsData, load_tensors_data, read_ranges_file, save_tensors_data
 
@@ -155,8 +156,8 @@ def quantize_static(
             save_tensors_data(ranges, cache, smooth_quant=is_smooth)
     choices = (nodes_to_quantize, nodes_to_exclude, chosen, options)
 
-    def quantized(given: ModelProto, found: TensorsData) -> ONNXModel:
-        held, common = ONNXModel(given, folder), (weight_type, activation_type, found, *choices)
+    def quantized(given: ModelProto, found: TensorsData, place: str = folder) -> ONNXModel:
+        held, common = ONNXModel(given, place), (weight_type, activation_type, found, *choices)
         if quant_format is not QuantFormat.QOperator:
             return _quantized(QDQQuantizer(held, per_channel, reduce_range, *common), before, chosen)
         operators = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
@@ -164,7 +165,8 @@ def quantize_static(
 
     if correction.is_asked_for:
         model, ranges = correction.corrected(model, folder, ranges, quantized, calibration_providers)
-    quantized(model, ranges).save_model_to_file(model_output, use_external_data_format)
+    place = TensorFolder(folder, Path(model_output).parent) if folder else ""
+    quantized(model, ranges, place).save_model_to_file(model_output, use_external_data_format)
 
 
 def _quantized(quantizer: ONNXQuantizer | QDQQuantizer, before: Counter[str], chosen: list[str]) -> ONNXModel:

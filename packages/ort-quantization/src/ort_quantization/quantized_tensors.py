@@ -34,7 +34,9 @@ def quantized(
         raise InvalidQuantization(f"nothing is quantized to {type_name(parameters.tensor_type)}")
     least, most = RANGES[parameters.tensor_type]
     wide = zero_point.astype(np.float64 if scale.dtype == np.float64 else np.float32)
-    whole = np.asarray((values.astype(np.float32) / scale).round() + wide)
+    whole = np.asarray(values.astype(np.float32, copy=False) / scale)
+    np.round(whole, out=whole)  # in place: weights may be large
+    whole = np.add(whole, wide, out=whole) if whole.dtype == np.result_type(whole, wide) else whole + wide
     np.clip(whole, least if low is None else max(least, low), most if high is None else min(most, high), out=whole)
     return whole.astype(NUMPY_TYPES[parameters.tensor_type])
 

@@ -36,6 +36,13 @@ class TypeName(enum.StrEnum):
     UINT16 = "uint16"
 
 
+class HalfName(enum.StrEnum):
+    """Half types by name."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
 class FormatName(enum.StrEnum):
     """How a statically quantized model is written."""
 
@@ -132,6 +139,10 @@ def quantize(
     last_bits: Annotated[
         int, typer.Option(rich_help_panel=_WEIGHTS, help="Of products that no other product follows.")
     ] = 8,
+    half: Annotated[
+        HalfName | None,
+        typer.Option(rich_help_panel=_HOW, help="Quantize nothing: floats inside take half the bytes."),
+    ] = None,
     to_target: Annotated[
         float | None,
         typer.Option(
@@ -180,6 +191,16 @@ def quantize(
             model, target, samples, to_target, provider=provider, schemes=scheme, budget_s=budget,
             method=method.value, page=report, as_json=json,
         )  # fmt: skip
+        return
+    if half is not None:
+        from ort_quantization.half_files import convert_file
+
+        _refuse_unknown_names(model, exclude or [])
+        convert_file(
+            model, target, half.value, keep_io_types=True, node_block_list=exclude,
+            use_external_data_format=external_data,
+        )  # fmt: skip
+        show(report_of(model, target, samples, provider), None, as_json=json)
         return
     if weight_only is not None:
         from ort_quantization.quantize_weights import quantize_weights
