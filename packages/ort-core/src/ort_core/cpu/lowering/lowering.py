@@ -99,6 +99,7 @@ class Lowering:
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
         self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
+        self.rounded: dict[Value, View] = {}  # images as they also lie in memory, channels-last in bfloat16
         self.equal: dict[tuple[KnownDim, KnownDim], Node | None] = {}  # sizes that a run needs equal: for whom
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self.concatenations = Concatenations(self)
@@ -250,6 +251,7 @@ class Lowering:
         for value in node.present_outputs():
             self._values.pop(value, None)
             self.quantized.pop(value, None)
+            self.rounded.pop(value, None)
 
     def pending(self, value: Value) -> View | Pending | None:
         """Return what is known of a value, computed or not."""
@@ -336,7 +338,8 @@ class Lowering:
 
         The program and the kernels stay. Who lowers calls it when that is done, or given up.
         """
-        for each in (self._values, self._remembered, self._constants, self._arrays, self.quantized, self.row_major):
+        known = (self._values, self._remembered, self._constants, self.quantized, self.row_major, self.rounded)
+        for each in (*known, self._arrays):
             each.clear()
 
     # inside -----------------------------------------------------------------------------------------------------------
@@ -389,9 +392,13 @@ class Lowering:
         return self.stores.store_elementwise(self.stores.converted(view, dtype), self.new_view(dtype, shape))
 
     def _forced(self, value: Value, pending: Pending) -> View:
+        return self.stored_by(value, lambda: self.stores.stored(value, pending))
+
+    def stored_by(self, value: Value, store: Callable[[], View]) -> View:
+        """Return what ``store`` returns; its steps, and what it refuses, are those of the node that makes the value."""
         asking, self.node = self.node, value.producer
         try:
-            return self.stores.stored(value, pending)
+            return store()
         except NotLowered as refusal:
             refusal.node = refusal.node or value.producer
             raise

@@ -14,6 +14,8 @@ from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node, Value
 from ort_core.plugin.kernels import RegionWork
 
+_ARITHMETIC = (("bytes_", "int8"), ("product_bfloat16_", "bfloat16"), ("conv_bfloat16_", "bfloat16"))
+
 
 class NotLowered(Exception):
     """A node has no native form; the message says why. ``node`` is the one to take out, where that is known."""
@@ -87,7 +89,7 @@ class Step:
     @property
     def arithmetic(self) -> str:
         """The kind of most of its operations, as ceilings name it; products are told by the prefix of their kernels."""
-        for prefix, kind in (("bytes_", "int8"), ("product_bfloat16_", "bfloat16")):
+        for prefix, kind in _ARITHMETIC:
             if self.kernel.startswith(prefix):
                 return kind
         return "float64" if any(buffer.dtype is DataType.DOUBLE for buffer in self.writes) else "float32"

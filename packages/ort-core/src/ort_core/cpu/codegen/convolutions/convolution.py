@@ -12,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, Planes, panels, tiling, turn
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    ARGUMENTS,
+    Convolution,
+    PairConvolution,
+    Planes,
+    panels,
+    tiling,
+    turn,
+)
 from ort_core.cpu.codegen.convolutions.window_planes import window_planes
 from ort_core.cpu.codegen.images.channels_last import (
     Lanes,
@@ -28,6 +36,7 @@ from ort_core.cpu.codegen.images.channels_last import (
 )
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_product import dot_pairs
 from ort_core.cpu.codegen.products.partial_sums import PartialSums
 from ort_core.plugin.loops import operations
 
@@ -61,6 +70,7 @@ class _Generator:
         self.cached_weights_nbytes = target.second_level_nbytes // 2  # up to this, read again for each row
         self.operands = spec.epilogue.operands if spec.epilogue else ()
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
+        self.multiply = dot_pairs if isinstance(spec, PairConvolution) else Emitter.fma
         self.tiles: dict[str, Emitter] = {}
 
     def functions(self) -> list[Emitter]:
@@ -196,8 +206,8 @@ class _Generator:
                 skipped = emitter.mul(emitter.mul(tile, spec.depth), ahead_step)
                 ahead_at = emitter.element(next_panel, skipped, "i8")
                 operands = [position(emitter, x, step), x_row, *taps, weights, *scale, ahead_at, ahead_step]
-                for base, stride, pitch in targets:
-                    operands.append(position(emitter, base, [(pixel, pitch)]) if pitch else base)
+                for base, stride, pitch, type_ in targets:
+                    operands.append(position(emitter, base, [(pixel, pitch)], type_) if pitch else base)
                     operands.extend([stride] if stride else [])
                 emitter.call_void(self._tile(rows, width, is_last).name, *operands)
                 emitter.store(emitter.add(pixel, width), at)
@@ -212,23 +222,24 @@ class _Generator:
 
     def _targets(
         self, emitter: Emitter, image: IRValue, row: IRValue, channel: IRValue
-    ) -> list[tuple[IRValue, IRValue | None, int]]:
-        """Return (address, row stride, pixel pitch) of the output and of the epilogue's operands, at this row."""
+    ) -> list[tuple[IRValue, IRValue | None, int, str]]:
+        """Return (address, row stride, pixel pitch, type) of the output and of the epilogue's operands, at this row."""
         args = emitter.parameter("args")
-        entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
+        entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch, self.spec.stored)]
         entries += [
-            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self._operand_pitch(i))
+            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self._operand_pitch(i), "float")
             for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True))
         ]
-        found: list[tuple[IRValue, IRValue | None, int]] = []
-        for entry, stride_entry, pitch in entries:
-            base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
+        found: list[tuple[IRValue, IRValue | None, int, str]] = []
+        for entry, stride_entry, pitch, type_ in entries:
+            base = emitter.element(emitter.argument(args, entry, "ptr"), channel, type_)
             if not stride_entry:
-                found.append((base, None, 0))
+                found.append((base, None, 0, type_))
                 continue
             stride = emitter.argument(args, stride_entry)
             image_stride = emitter.argument(args, stride_entry + 1)
-            found.append((position(emitter, base, [(image, image_stride), (row, stride)]), stride, pitch))
+            first = position(emitter, base, [(image, image_stride), (row, stride)], type_)
+            found.append((first, stride, pitch, type_))
         return found
 
     def _operand_pitch(self, operand: int) -> int:
@@ -355,7 +366,7 @@ class _Generator:
             address = emitter.element(emitter.element(bases[row], at), pixel * pitch)
             number = emitter.splat(emitter.load("float", address), vectors[0].width)
             for factor, slot in zip(factors, pixel_sums, strict=True):
-                emitter.store(emitter.fma(number, factor, emitter.load(factor.type, slot)), slot)
+                emitter.store(self.multiply(emitter, number, factor, emitter.load(factor.type, slot)), slot)
 
     def _finish(self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[IRValue]]) -> None:
         epilogue = self.spec.epilogue
@@ -410,7 +421,7 @@ class _Generator:
             if epilogue:
                 value = epilogue.apply(emitter, value, lanes.width, read)
             place: Terms = [(emitter.parameter("y_row"), row), (pixel, self.spec.output_pitch), (i, lanes.width)]
-            lanes.write(emitter, value, position(emitter, emitter.parameter("y"), place))
+            lanes.write(emitter, value, position(emitter, emitter.parameter("y"), place, self.spec.stored))
 
 
 @contextmanager

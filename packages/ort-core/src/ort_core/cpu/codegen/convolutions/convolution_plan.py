@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from ort_core.cpu.codegen.images.channels_last import Epilogue, Lanes, channel_vectors
@@ -45,6 +46,7 @@ class ConvolutionArguments:
 
 
 ARGUMENTS = ConvolutionArguments()
+PAIR = 2  # channels of a word
 PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
 
 
@@ -139,14 +141,27 @@ class Convolution:
         return self.y_pixel or self.out_channels
 
     @property
+    def stored(self) -> str:
+        """The type of an element of the result as it lies in memory."""
+        return self.epilogue.stored if self.epilogue else "float"
+
+    @property
     def depth(self) -> int:
-        """Products per output."""
+        """Products per output; of pairs, words."""
         return self.window_rows * self.kernel[1] * self.group_inputs
 
     @property
     def window_rows(self) -> int:
         """Rows of taps, in all planes of the window."""
         return self.kernel[0] * (self.planes.taps if self.planes else 1)
+
+
+@frozen
+class PairConvolution(Convolution):
+    """A convolution of bfloat16, two channels a word of 32 bits: a product of words is two products, summed in float32.
+
+    To the kernel such a word is what a float is: input channels, pitches and strides of the input count words.
+    """
 
 
 @frozen
@@ -247,8 +262,24 @@ def pack_weights(spec: Convolution, weights: np.ndarray, target: Target, out: np
 
     Those of volumes are ``[out][in / groups][kernel depth][kernel height][kernel width]``. The order is
     ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. They are
-    written to ``out``, a vector of ``weights_count`` elements, or to new memory.
+    written to ``out``, a vector of ``weights_count`` elements, or to new memory. A word of two input channels is one
+    input channel here.
     """
+    if isinstance(spec, PairConvolution):
+        return _pack_pairs(spec, weights, target, out)
+    return _packed(spec, weights, target, out)
+
+
+def _pack_pairs(spec: PairConvolution, weights: np.ndarray, target: Target, out: np.ndarray | None) -> np.ndarray:
+    """Return the weights rounded to bfloat16, the even input channel of each word in its low half."""
+    packed = np.empty(weights_count(spec, target), np.float32) if out is None else out
+    halves = packed.view(np.uint16).reshape(-1, PAIR)
+    for odd in range(PAIR):
+        halves[:, odd] = _packed(spec, weights[:, odd::PAIR], target, None).astype(ml_dtypes.bfloat16).view(np.uint16)
+    return packed
+
+
+def _packed(spec: Convolution, weights: np.ndarray, target: Target, out: np.ndarray | None) -> np.ndarray:
     cut = panels(spec, target)
     outputs, inputs, window = spec.group_outputs, spec.group_inputs, (spec.window_rows, spec.kernel[1])
     grouped = np.asarray(weights).reshape(spec.groups, outputs, inputs, *window)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, tile_widths
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, PairConvolution, tile_widths
 from ort_core.cpu.codegen.convolutions.window_planes import WindowPlanes, window_planes
 from ort_core.cpu.codegen.images.channels_last import (
     Lanes,
@@ -42,7 +42,7 @@ MAX_GROUP_INPUTS = 16  # beyond, a group is wide enough for the dense kernel
 def is_narrow(spec: Convolution, target: Target) -> bool:
     """Return whether this kernel takes a convolution; else ``convolution`` does, group by group."""
     lanes, outputs, inputs = target.lanes, spec.group_outputs, spec.group_inputs
-    if spec.groups == 1 or lanes % outputs or inputs > MAX_GROUP_INPUTS:
+    if isinstance(spec, PairConvolution) or spec.groups == 1 or lanes % outputs or inputs > MAX_GROUP_INPUTS:
         return False
     return lanes // outputs * inputs <= 2 * lanes
 
@@ -273,27 +273,30 @@ class _Generator:
             for i in range(inputs)
         ]
 
-    def _targets(self, emitter: Emitter, image: IRValue, row: IRValue, channel: IRValue) -> list[tuple[IRValue, int]]:
-        """Return (address of the row, pixel pitch) of the output and of the epilogue's operands; 0: no pixels."""
+    def _targets(
+        self, emitter: Emitter, image: IRValue, row: IRValue, channel: IRValue
+    ) -> list[tuple[IRValue, int, str]]:
+        """Return (address of the row, pixel pitch, type) of the output and of the epilogue's operands; 0: no pixels."""
         args = emitter.parameter("args")
-        entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
+        entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch, self.spec.stored)]
         for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True)):
             assert self.spec.epilogue is not None
             pitch = self.spec.epilogue.pitch(i, self.spec.out_channels)
-            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, pitch))
+            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, pitch, "float"))
         found = []
-        for entry, strides, pitch in entries:
-            base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
+        for entry, strides, pitch, type_ in entries:
+            base = emitter.element(emitter.argument(args, entry, "ptr"), channel, type_)
             if strides:
                 terms = [(image, emitter.argument(args, strides + 1)), (row, emitter.argument(args, strides))]
-                found.append((position(emitter, base, terms), pitch))
+                found.append((position(emitter, base, terms, type_), pitch, type_))
             else:
-                found.append((base, 0))
+                found.append((base, 0, type_))
         return found
 
     def _store(
-        self, emitter: Emitter, lanes: Lanes, sums: list[IRValue], targets: list[tuple[IRValue, int]], first: IRValue
-    ) -> None:
+        self, emitter: Emitter, lanes: Lanes, sums: list[IRValue], targets: list[tuple[IRValue, int, str]],
+        first: IRValue,
+    ) -> None:  # fmt: skip
         per_channel = {
             i: lanes.read(emitter, targets[i + 1][0])
             for i, kind in enumerate(self.operands)
@@ -302,8 +305,8 @@ class _Generator:
         for pixel, value in enumerate(sums):
 
             def address(target: int, pixel: int = pixel) -> IRValue:
-                base, pitch = targets[target]
-                return position(emitter, base, [(first, pitch), (pixel, pitch)])
+                base, pitch, type_ = targets[target]
+                return position(emitter, base, [(first, pitch), (pixel, pitch)], type_)
 
             def read(operand: int, pixel: int = pixel) -> IRValue:
                 known = per_channel.get(operand)

@@ -13,7 +13,7 @@ from enum import Enum
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first
-from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.plugin import frozen
 from ort_core.plugin.loops import Scalar, structure
@@ -35,8 +35,9 @@ class OperandKind(Enum):
 class Epilogue:
     """What happens to a result between the registers and memory.
 
-    ``expression`` reads the result as input 0 and operand ``i`` as input ``i + 1``; all are float32. ``pitches`` are
-    elements from one pixel of an operand to the next, where that is not the result's number of channels.
+    ``expression`` reads the result as input 0 and operand ``i`` as input ``i + 1``; all are float32, but its own result
+    may be bfloat16. ``pitches`` are elements from one pixel of an operand to the next, where that is not the result's
+    number of channels.
     """
 
     expression: Scalar
@@ -55,6 +56,11 @@ class Epilogue:
             return value if index == 0 else read_operand(index - 1)
 
         return ScalarPrinter(emitter, width, read).print(self.expression)
+
+    @property
+    def stored(self) -> str:
+        """The type of an element of the result as it lies in memory: a float, or the bits of a bfloat16."""
+        return STORED[self.expression.dtype]
 
     @property
     def structure(self) -> str:
@@ -94,11 +100,12 @@ class Lanes:
         return load_first(emitter, self.type, self.count, address, align=4)
 
     def write(self, emitter: Emitter, value: IRValue, address: IRValue) -> None:
-        """Store the channels that exist."""
+        """Store the channels that exist, as floats or as what else the value's lanes are."""
+        align = 4 if value.type == self.type else 2
         if not self.is_part:
-            emitter.store(value, address, align=4)
+            emitter.store(value, address, align=align)
             return
-        store_first(emitter, value, self.count, address, align=4)
+        store_first(emitter, value, self.count, address, align=align)
 
 
 def channel_vectors(channels: int, width: int) -> tuple[Lanes, ...]:
@@ -144,12 +151,12 @@ def divide(emitter: Emitter, value: IRValue, divisor: IRValue | int) -> tuple[IR
 Terms = Sequence[tuple[IRValue | int, IRValue | int]]
 
 
-def position(emitter: Emitter, base: IRValue, terms: Terms) -> IRValue:
-    """Return the address ``base`` plus the sum of the products, in float32 elements."""
+def position(emitter: Emitter, base: IRValue, terms: Terms, type_: str = "float") -> IRValue:
+    """Return the address ``base`` plus the sum of the products, in elements of a type."""
     total = _as_operand(0)
     for left, right in terms:
         total = emitter.add(total, emitter.mul(_as_operand(left), _as_operand(right)))
-    return emitter.element(base, total)
+    return emitter.element(base, total, type_)
 
 
 def _as_operand(value: IRValue | int) -> IRValue:

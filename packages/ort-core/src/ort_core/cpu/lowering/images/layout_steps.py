@@ -70,6 +70,17 @@ def pixel_pitch(images: View) -> int | None:
     return pitch if isinstance(pitch, int) and pitch != images.shape[1] else None
 
 
+def words_of(images: View) -> View:
+    """Return channels-last images (rank 4) of bfloat16 without gaps as images of words, two channels each.
+
+    The buffer and the offset stay those of single elements.
+    """
+    batch, channels, height, width = images.shape
+    assert isinstance(channels, int)
+    shape = (batch, channels // 2, height, width)
+    return View(images.buffer, shape, ordered_strides(shape, channels_last(4)), images.offset, channels_last(4))
+
+
 def as_planes(view: View) -> View:
     """Return channels-last volumes (rank 5) as the images that their planes are, of all volumes."""
     batch, channels, depth, height, width = view.shape
@@ -99,12 +110,15 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
     """Copy channels-last images (rank 4) into larger ones with a border; ``pads``: top, left, bottom, right.
 
     Where they were copied from row-major images, so are these: a copy that nobody else reads is dropped in the end.
+    Images of bfloat16 are ``words_of`` such.
     """
     batch, channels, height, width = source.shape
     assert isinstance(channels, int)
     top, left, bottom, right = pads
     shape = (batch, channels, height + (top + bottom), width + (left + right))
-    target = lowering.new_view(source.dtype, shape, channels_last(4))
+    per_word = max(1, 32 // source.dtype.bits)
+    target = lowering.new_view(source.dtype, (batch, channels * per_word, *shape[2:]), channels_last(4))
+    target = words_of(target) if per_word > 1 else target
     origin = lowering.row_major.get(source.buffer)
     is_whole = origin is not None and origin.shape == source.shape  # else the source is some of its channels
     if origin is not None and is_whole and value == 0.0 and _has_long_rows(origin):
@@ -130,7 +144,7 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
         count_of(shape),
         ("Pad",),
         0,
-        moved_nbytes([source, target]),
+        moved_nbytes([source, target]) * per_word,
     )
     return target
 

@@ -12,7 +12,14 @@ import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    ARGUMENTS,
+    PAIR,
+    Convolution,
+    PairConvolution,
+    pack_weights,
+    weights_count,
+)
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.images.channels_last import OperandKind
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -27,6 +34,7 @@ from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
 
 F32 = DataType.FLOAT
+RESULT_TYPES = frozenset({F32, DataType.BFLOAT16})
 MAX_OPERANDS = 4  # of an epilogue
 
 
@@ -42,8 +50,8 @@ class ConvolutionBase:
 
     @property
     def result_types(self) -> frozenset[DataType]:
-        """Convolutions are float32."""
-        return frozenset({F32})
+        """Convolutions are float32; they may be stored rounded (``rounded_images``)."""
+        return RESULT_TYPES
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
@@ -120,7 +128,10 @@ def emit_convolution(
     machine, epilogue, x, y = lowering.target, spec.epilogue, images.x, images.y
     make = narrow_kernel if is_narrow(spec, machine) else convolution_kernel
     facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-    kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
+    is_paired = isinstance(spec, PairConvolution)
+    kernel = kernel_text(
+        "conv_bfloat16" if is_paired else "conv", facts, lambda name: make(name, spec, machine), is_vectorized=True
+    )
     packed = lowering.constant_view(_packed(lowering, spec, weights, facts), F32)
     scale = images.scale
     words: list[Argument] = [
@@ -137,8 +148,9 @@ def emit_convolution(
     reads = [x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
     reads.extend([scale.buffer] if scale is not None else [])
     results = count_of(images.sizes) * spec.out_channels
-    flops = results * (2 * spec.depth)
-    moved = moved_nbytes([x, packed, *pending.inputs]) + results * 4
+    flops = results * (2 * spec.depth * (PAIR if is_paired else 1))
+    moved = moved_nbytes([x, packed, *pending.inputs]) + results * y.buffer.itemsize
+    moved = moved + moved_nbytes([x]) if is_paired else moved  # of an image of words it counts one half
     lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved, stage)
 
 
@@ -147,6 +159,8 @@ def stage_of(spec: Convolution, target: Target, x: View, y: View) -> StageOfImag
     (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
     if spec.x_pixel is not None or spec.y_pixel is not None:
         return None
+    if isinstance(spec, PairConvolution) or spec.stored != "float":
+        return None  # bands keep floats
     if not (isinstance(x_height, int) and isinstance(x_width, int)):
         return None
     if not (isinstance(y_height, int) and isinstance(y_width, int) and y_height and y_width):

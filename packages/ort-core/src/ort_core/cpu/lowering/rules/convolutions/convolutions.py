@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, PairConvolution
 from ort_core.cpu.codegen.images.channels_last import Epilogue
-from ort_core.cpu.lowering.images.layout_steps import as_images, is_channels_last, pixel_pitch
+from ort_core.cpu.lowering.images.layout_steps import as_images, is_channels_last, pixel_pitch, words_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
@@ -21,6 +21,7 @@ from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
     emit_convolution,
     stage_of,
 )
+from ort_core.cpu.lowering.rules.convolutions.rounded_images import rounded_images, takes_pairs
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.rules.images.images import biased, images, pads_of, pair
@@ -49,6 +50,7 @@ class ConvolutionAnchor(ConvolutionBase):
     rank: int
     scale: View | None = None  # one number for each image and input channel, multiplied to the input
     is_turned: bool = False
+    is_paired: bool = False  # the images are ``words_of`` such in bfloat16
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -65,8 +67,11 @@ class ConvolutionAnchor(ConvolutionBase):
         x, y = self.x, _turned(target) if self.is_turned else as_images(target)
         epilogue = epilogue_of(pending.expression, pending.inputs, pending.shape)
         machine = lowering.target
-        if self.rank == 4 and takes_winograd(
-            self.weights, self.strides, self.dilations, self.groups, pending.shape, machine
+        is_float = not self.is_paired and pending.dtype is F32
+        if (
+            self.rank == 4
+            and is_float
+            and takes_winograd(self.weights, self.strides, self.dilations, self.groups, pending.shape, machine)
         ):
             operands, operators = pending.inputs, pending.operators
             emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators)
@@ -92,7 +97,8 @@ class ConvolutionAnchor(ConvolutionBase):
             sizes = (1, 1, batch * height * width)
         expected = sizes[2] if isinstance(sizes[2], int) else None
         weights = self.weights.reshape(self.weights.shape[0], self.weights.shape[1], *window)
-        spec = Convolution(
+        make = PairConvolution if self.is_paired else Convolution
+        spec = make(
             channels, weights.shape[0], window, self.strides, self.dilations, self.groups, epilogue,
             x_pixel=pixel_pitch(x), y_pixel=pixel_pitch(y), expected_width=expected, is_scaled=self.scale is not None,
         )  # fmt: skip
@@ -123,10 +129,9 @@ def convolution(lowering: Lowering, node: Node) -> None:
     if weights.ndim == 5:
         volume_convolution(lowering, node, weights)
         return
-    scaled = _scaled_images(lowering, node, weights)
-    channels = weights.shape[1] * node.int_attribute("group", 1)
-    x, scale = scaled if scaled is not None else (images(lowering, node.input(0), channels, as_parts=True), None)
     rank = weights.ndim
+    is_paired = takes_pairs(lowering, node)
+    x, scale = _images(lowering, node, weights, is_paired=is_paired)
     window = weights.shape[2:]
     dilations = pair(node.ints_attribute("dilations"), rank)
     strides = pair(node.ints_attribute("strides"), rank)
@@ -137,10 +142,19 @@ def convolution(lowering: Lowering, node: Node) -> None:
     if is_turned:
         x, strides, dilations = _turned(x), strides[::-1], dilations[::-1]
     anchor = ConvolutionAnchor(
-        x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale, is_turned
+        x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale, is_turned, is_paired
     )
     value, inputs = biased(lowering, node, len(weights), rank)
     lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
+
+
+def _images(lowering: Lowering, node: Node, weights: np.ndarray, *, is_paired: bool) -> tuple[View, View | None]:
+    """Return the images that a convolution reads, and a factor for each image and channel if there is one."""
+    channels, value = weights.shape[1] * node.int_attribute("group", 1), node.input(0)
+    if is_paired and value is not None:
+        return words_of(rounded_images(lowering, value, channels)), None
+    scaled = _scaled_images(lowering, node, weights)
+    return scaled if scaled is not None else (images(lowering, value, channels, as_parts=True), None)
 
 
 def _scaled_images(lowering: Lowering, node: Node, weights: np.ndarray) -> tuple[View, View] | None:

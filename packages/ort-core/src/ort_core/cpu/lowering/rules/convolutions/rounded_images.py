@@ -1,0 +1,101 @@
+"""Images in bfloat16 for convolutions that multiply pairs of it, and which convolutions these are.
+
+A convolution rounds what it reads. An image that only such convolutions read is rounded by the step that makes it, and
+lies in memory in half of the bytes; one that others read as well, such as a residual, stays float32 and is rounded in a
+step of its own, once for all convolutions. Either way the numbers are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
+from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+from ort_core.cpu.lowering.images.layout_steps import as_images
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import Pending, PendingAnchor, PendingElementwise, order_of
+from ort_core.cpu.lowering.products.quantized import quantized_value
+from ort_core.cpu.lowering.rules.images.images import images
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, channels_last
+from ort_core.plugin.ir import DataType, Node, Value
+from ort_core.plugin.loops import cast, element
+
+F32, BF16 = DataType.FLOAT, DataType.BFLOAT16
+LEAST_PRODUCTS = 16  # with each number of the input: fewer save less than its rounding costs
+
+
+def takes_pairs(lowering: Lowering, node: Node) -> bool:
+    """Return whether a convolution is one of pairs of bfloat16: the user asked for it, and it is faster so here."""
+    if not lowering.uses_bfloat16 or not has_pair_products(lowering.target):
+        return False
+    return lowering.remembered(("takes pairs", node), lambda: _takes_pairs(lowering, node))
+
+
+def _takes_pairs(lowering: Lowering, node: Node) -> bool:
+    if node.op_type != "Conv" or node.domain or not lowering.is_member(node):
+        return False
+    value, weights = node.input(0), lowering.constant_of(node.input(1))
+    if value is None or weights is None or weights.ndim not in (3, 4) or weights.dtype not in (np.float32, np.float16):
+        return False
+    if tensor_type(value)[0] is not F32 or quantized_value(lowering, value) is not None:
+        return False
+    groups, (outputs, inputs) = node.int_attribute("group", 1), weights.shape[:2]
+    window = weights.shape[2:] if weights.ndim == 4 else (1, weights.shape[2])
+    strides = node.ints_attribute("strides") or (1, 1)
+    if inputs % 2 or outputs % groups or not inputs:
+        return False
+    products = outputs // groups * int(np.prod(window)) // int(np.prod(strides))
+    spec = Convolution(inputs * groups, outputs, (window[0], window[1]), groups=groups)
+    return products >= LEAST_PRODUCTS and not is_narrow(spec, lowering.target)
+
+
+def rounded_images(lowering: Lowering, value: Value, channels: int) -> View:
+    """Return a value as channels-last images (rank 4) of bfloat16 without gaps, rounded to the nearest once.
+
+    Raises:
+        NotLowered: these are no images, or how many channels they have is not known.
+    """
+    found = lowering.rounded.get(value)
+    if found is None:
+        pending = lowering.pending(value)
+        if _is_made_rounded(lowering, value, pending):
+            found = lowering.stored_by(value, lambda: _stored_rounded(lowering, pending))
+        else:
+            found = _copied_rounded(lowering, images(lowering, value, channels, as_parts=True))
+        lowering.rounded[value] = found
+    return as_images(found)
+
+
+def _is_made_rounded(lowering: Lowering, value: Value, pending: View | Pending | None) -> bool:
+    """Return whether the step that makes a value can store it rounded, and nobody reads anything else."""
+    if lowering.is_returned(value) or not isinstance(pending, PendingElementwise | PendingAnchor):
+        return False
+    rank = len(pending.shape)
+    if rank not in (3, 4) or order_of(pending) != channels_last(rank) or not isinstance(pending.shape[1], int):
+        return False
+    if isinstance(pending, PendingAnchor) and BF16 not in pending.anchor.result_types:
+        return False
+    return all(
+        takes_pairs(lowering, node) and node.input(0) is value and value not in node.inputs[1:]
+        for node in value.consumers()
+    )
+
+
+def _stored_rounded(lowering: Lowering, pending: View | Pending | None) -> View:
+    assert isinstance(pending, PendingElementwise | PendingAnchor)
+    target = lowering.new_view(BF16, pending.shape, channels_last(len(pending.shape)))
+    expression = cast(pending.expression, BF16)
+    if isinstance(pending, PendingElementwise):
+        return lowering.stores.store_elementwise(replace(pending, expression=expression, core=None), target)
+    rounded = replace(pending, expression=expression)
+    pending.anchor.store(lowering, rounded, target)  # type: ignore[attr-defined]  # every anchor has it; see rules
+    return target
+
+
+def _copied_rounded(lowering: Lowering, x: View) -> View:
+    pending = PendingElementwise(cast(element(0, F32), BF16), (x,), x.shape, ("Round",))
+    return lowering.stores.store_elementwise(pending, lowering.new_view(BF16, x.shape, channels_last(4)))

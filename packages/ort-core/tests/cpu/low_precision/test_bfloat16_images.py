@@ -1,0 +1,159 @@
+"""``precision=bfloat16`` and convolutions: which round, what is stored rounded, and how far results are off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from onnx import ModelProto, NodeProto
+from test_groups import FLOAT, N, model_of
+
+import ort_core as ort
+from ort_core.cpu.codegen.machine_code import llvm_targets
+from ort_core.cpu.lowering.rules.convolutions import rounded_images
+from ort_core.cpu.lowering.views import View
+
+UNIT = 2.0**-8  # what rounding to bfloat16 changes at most, relative to the number
+RANDOM = np.random.default_rng(19)
+
+
+@pytest.fixture
+def rounded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each image was rounded by sessions on this host without its name: ``made`` so, or ``copied``."""
+    target = llvm_targets.restricted_target("amx")  # without its name, which alone tells that dot products are slow
+    if target.lanes != 16 or not target.has("avx512bf16"):
+        pytest.skip("this processor has no dot products of bfloat16")
+    monkeypatch.setattr(llvm_targets, "host_target", lambda: target)
+    ways: list[str] = []
+    for way, name in (("made", "_stored_rounded"), ("copied", "_copied_rounded")):
+        function = getattr(rounded_images, name)
+
+        def noted(*arguments: object, way: str = way, function: object = function) -> View:
+            ways.append(way)
+            return function(*arguments)  # type: ignore[no-any-return, operator]  # as it was
+
+        monkeypatch.setattr(rounded_images, name, noted)
+    return ways
+
+
+def weights(*shape: int) -> np.ndarray:
+    return (RANDOM.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def run(model: ModelProto, x: np.ndarray, precision: str, threads: int = 2) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    providers = [("CPUExecutionProvider", {"precision": precision})]
+    return ort.InferenceSession(model.SerializeToString(), options, providers=providers).run(None, {"x": x})  # type: ignore[return-value]  # arrays
+
+
+def check(
+    nodes: Sequence[NodeProto], constants: Mapping[str, np.ndarray], shape: tuple[int, ...], roundings: int,
+    outputs: Sequence[str] = ("y",),
+) -> None:  # fmt: skip
+    """Compare with float32; ``roundings`` are how many operands are rounded on the longest way through the graph.
+
+    The same graph over absolute values, in which nothing cancels, tells how large the sums are.
+    """
+    open_shape = ["N", shape[1], *(f"S{axis}" for axis in range(2, len(shape)))]
+    absolute = {name: np.abs(array) if array.dtype == np.float32 else array for name, array in constants.items()}
+    graphs = [
+        model_of(nodes, {"x": (FLOAT, open_shape)}, dict.fromkeys(outputs, FLOAT), each)
+        for each in (constants, absolute)
+    ]
+    x = RANDOM.standard_normal(shape).astype(np.float32)
+    exact, found = (run(graphs[0], x, precision) for precision in ("float32", "bfloat16"))
+    sizes = run(graphs[1], np.abs(x), "float32")
+    for wide, narrow, size in zip(exact, found, sizes, strict=True):
+        bound = ((1 + UNIT) ** roundings - 1 + 1e-5) * np.abs(size)
+        assert (np.abs(narrow - wide) <= bound).all()
+    assert any((narrow != wide).any() for narrow, wide in zip(found, exact, strict=True)), "nothing was rounded"
+
+
+def test_a_bottleneck_stores_what_convolutions_alone_read_rounded_and_its_residual_in_float32(
+    rounded: list[str],
+) -> None:
+    constants = {
+        "a": weights(16, 32, 1, 1),
+        "b": weights(16, 16, 3, 3),
+        "c": weights(32, 16, 1, 1),
+        "d": weights(96, 32, 1, 1),
+    }
+    nodes = [
+        N("Conv", ["x", "a"], ["h"]), N("Relu", ["h"], ["i"]),
+        N("Conv", ["i", "b"], ["j"], pads=[1, 1, 1, 1]), N("Relu", ["j"], ["k"]),
+        N("Conv", ["k", "c"], ["l"]), N("Add", ["l", "x"], ["m"]), N("Relu", ["m"], ["n"]),
+        N("Conv", ["n", "d"], ["y"], strides=[2, 2]), N("GlobalAveragePool", ["n"], ["z"]),
+    ]  # fmt: skip
+    check(nodes, constants, (2, 32, 9, 11), 8, ("y", "z"))
+    assert sorted(rounded) == ["copied", "copied", "made", "made"]
+
+
+def test_depthwise_convolutions_read_float32_and_store_rounded_what_the_next_one_reads(rounded: list[str]) -> None:
+    constants = {"a": weights(48, 32, 1, 1), "b": weights(48, 1, 3, 3), "c": weights(20, 48, 1, 1)}
+    nodes = [
+        N("Conv", ["x", "a"], ["h"]), N("Clip", ["h"], ["i"]),
+        N("Conv", ["i", "b"], ["j"], pads=[1, 1, 1, 1], group=48),
+        N("Sigmoid", ["j"], ["s"]), N("Mul", ["j", "s"], ["k"]),
+        N("Conv", ["k", "c"], ["y"]),
+    ]  # fmt: skip
+    check(nodes, constants, (1, 32, 8, 10), 8)  # x * sigmoid(x) changes up to 1.1 times as much as x: counted as 2
+    assert rounded == ["copied", "made"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes"),
+    [
+        ((1, 24, 30), (32, 24, 5), {"dilations": [2], "pads": [4, 4]}),
+        ((2, 24, 7, 9), (36, 12, 3, 3), {"group": 2, "strides": [2, 1], "pads": [0, 1, 2, 0]}),
+        ((1, 20, 40, 1), (32, 20, 7, 1), {}),
+        ((1, 32, 12, 12), (40, 32, 3, 3), {"dilations": [3, 3], "auto_pad": "SAME_UPPER"}),
+        ((1, 2, 3, 3), (16, 2, 1, 1), {}),
+    ],
+    ids=["line", "groups", "column", "dilated", "tiny"],
+)
+def test_each_form_errs_by_the_rounding_of_its_operands(
+    shape: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, object], rounded: list[str]
+) -> None:
+    check(
+        [N("Conv", ["x", "w", "b"], ["y"], **attributes)],
+        {"w": weights(*kernel), "b": weights(kernel[0], 1)[:, 0]},
+        shape,
+        2,
+    )
+    assert rounded == ["copied"]
+
+
+def test_parts_of_a_concatenation_and_values_that_are_returned_are_rounded_apart(rounded: list[str]) -> None:
+    constants = {"a": weights(16, 8, 3, 3), "b": weights(16, 24, 1, 1), "c": weights(16, 16, 1, 1)}
+    nodes = [
+        N("Conv", ["x", "a"], ["h"], pads=[1, 1, 1, 1]), N("Concat", ["h", "x"], ["i"], axis=1),
+        N("Conv", ["i", "b"], ["j"]), N("Conv", ["h", "c"], ["k"]), N("Add", ["j", "k"], ["y"]),
+    ]  # fmt: skip
+    check(nodes, constants, (1, 8, 10, 7), 4, ("y", "h"))
+    assert set(rounded) == {"copied"}
+
+
+@pytest.mark.parametrize(
+    "kernel", [(16, 3, 3, 3), (8, 8, 1, 1), (32, 1, 3, 3)], ids=["odd channels", "few products", "depthwise"]
+)
+def test_forms_that_gain_nothing_stay_float32(kernel: tuple[int, ...], rounded: list[str]) -> None:
+    groups = 32 if kernel[1] == 1 else 1
+    nodes = [N("Conv", ["x", "w"], ["y"], group=groups)]
+    model = model_of(nodes, {"x": (FLOAT, ["N", kernel[1] * groups, 9, 9])}, {"y": FLOAT}, {"w": weights(*kernel)})
+    x = RANDOM.standard_normal((1, kernel[1] * groups, 9, 9)).astype(np.float32)
+    wide, narrow = (run(model, x, precision) for precision in ("float32", "bfloat16"))
+    np.testing.assert_array_equal(narrow[0], wide[0])
+    assert not rounded
+
+
+def test_processors_without_fast_dot_products_convolve_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = llvm_targets.restricted_target("avx512bf16", "amx")
+    monkeypatch.setattr(llvm_targets, "host_target", lambda: target)
+    model = model_of(
+        [N("Conv", ["x", "w"], ["y"])], {"x": (FLOAT, ["N", 32, 9, 9])}, {"y": FLOAT}, {"w": weights(32, 32, 3, 3)}
+    )
+    x = RANDOM.standard_normal((1, 32, 9, 9)).astype(np.float32)
+    wide, narrow = (run(model, x, precision) for precision in ("float32", "bfloat16"))
+    np.testing.assert_array_equal(narrow[0], wide[0])
