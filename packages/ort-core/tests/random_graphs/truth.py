@@ -474,6 +474,8 @@ def _size_of_roundings(
             size = size + F32.window / 32 * lengths[0] * lengths[1]
         if node.op_type.endswith("Window"):
             size = size + F32.window / 64  # a sum of cosines, which cancel
+        if node.op_type == "MatMulNBits":
+            size = size + _rounded_rows(node, inputs)
         return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
 
 
@@ -648,3 +650,14 @@ def array_of(tensor: TensorProto) -> np.ndarray:
             array.shape
         )
     return array
+
+
+def _rounded_rows(node: NodeProto, inputs: Sequence[Triple | None]) -> np.ndarray | float:
+    """Return what a product may lose where its accuracy level lets rows be signed bytes with a scale for each block."""
+    given = {attribute.name: attribute.i for attribute in node.attribute}
+    rows, scales = inputs[0], inputs[2]
+    if given.get("accuracy_level", 0) < 3 or rows is None or scales is None:
+        return 0.0
+    numbers = min(given["block_size"], given["K"])
+    weights = np.abs(scales.truth.reshape(given["N"], -1)).sum(axis=1) * 2.0 ** given.get("bits", 4) * numbers
+    return np.abs(rows.truth).max(axis=-1, keepdims=True) * weights / 254

@@ -103,6 +103,12 @@ def integer_models() -> dict[str, tuple[ModelProto, Arrays]]:
         bits = model("y = Identity(x)", "float[N,40] x", f"float[N,{n}] y", packed)
         bits.graph.node[0].CopyFrom(node)
         made[f"product of {n} columns of 4 bits"] = bits, {"x": numbers(4, 40)}
+        rounded = ModelProto()
+        rounded.CopyFrom(bits)
+        rounded.graph.node[0].attribute.append(helper.make_attribute("accuracy_level", 4))
+        whole = np.rint(127 * numbers(4, 40).clip(-1, 1))
+        whole[:, ::16] = 127.0  # the scale of each block is one: rounding to bytes changes nothing
+        made[f"product of {n} columns of 4 bits and rows of bytes"] = rounded, {"x": whole}
     boxes = helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, "N", 4])
     body = "y = NonMaxSuppression(boxes, scores, most, overlap)"
     constants = {"most": np.array([5], np.int64), "overlap": np.array([0.5], np.float32)}

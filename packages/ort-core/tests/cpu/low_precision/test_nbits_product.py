@@ -11,6 +11,7 @@ from test_quantized_groups import run_native
 
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
 from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS
 from ort_core.tolerances import compare
 
@@ -74,3 +75,52 @@ def test_many_rows_are_rounded_to_bfloat16_where_the_accuracy_level_allows(
     bound = (np.abs(left) @ np.abs(right) + np.abs(bias) + np.abs(r)) * (depth + 4) * 2.0**-24
     # A weight on the border of two bfloat16 may round to either: the unpacking rounds once more in float32.
     assert (np.abs(found - expected) <= bound + 2.0**-9 * np.abs(left).max() * np.abs(right).max()).all()
+
+
+def as_bytes(x: np.ndarray, block: int) -> np.ndarray:
+    """Return rows as signed bytes with a scale for each block stand for them, in float64."""
+    padded = np.zeros((*x.shape[:-1], -(-x.shape[-1] // block), block), np.float32)
+    padded.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]] = x
+    largest = np.abs(padded).max(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inverse = np.minimum(np.float32(127) / largest, np.finfo(np.float32).max)
+    rounded = np.rint(padded * inverse).astype(np.float64) * (largest / np.float32(127))
+    return rounded.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+
+
+@pytest.mark.parametrize(
+    ("bits", "block", "columns", "depth", "zeros"),
+    [(4, 16, 17, 77, True), (4, 32, 40, 96, False), (4, 128, 50, 1700, False), (8, 64, 48, 100, True)],
+)
+def test_few_rows_are_rounded_to_bytes_where_the_accuracy_level_allows(
+    bits: int, block: int, columns: int, depth: int, zeros: bool
+) -> None:
+    model, real, bias = case(bits, block, columns, depth, zeros, level=4)
+    rounds = multiplies_bytes(bits, host_target())
+    whole = (RANDOM.standard_normal((1, FEW_ROWS, depth)) * np.exp(RANDOM.uniform(-9, 9, (depth,)))).astype(np.float32)
+    whole[0, 1, :block] = 0
+    results = []
+    for rows in (1, 3, 7, FEW_ROWS):
+        x, r = whole[:, :rows], np.ones((1, rows, columns), np.float32)
+        (found,) = run_native(model, {"x": x, "r": r})
+        left = as_bytes(x, block) if rounds else x.astype(np.float64)
+        expected = np.maximum(left @ real + bias + r, 0)
+        bound = (np.abs(left) @ np.abs(real) + np.abs(bias) + np.abs(r)) * (depth + 4) * 2.0**-24
+        assert (np.abs(found - expected) <= bound).all(), f"{rows} rows"
+        results.append(found[0])
+    if rounds:  # what stands beside a row changes nothing in it: alone, in a batch, among drafts
+        for fewer in results[:-1]:
+            np.testing.assert_array_equal(fewer, results[-1][: len(fewer)])
+
+
+def test_rows_of_bytes_keep_what_is_no_number_and_infinities_to_their_rows() -> None:
+    model, real, bias = case(4, 32, 40, 96, zeros=False, level=4)
+    x = RANDOM.standard_normal((1, 4, 96)).astype(np.float32)
+    x[0, 0, 5], x[0, 1, 40], x[0, 2, :] = np.nan, np.inf, 1e-42
+    (found,) = run_native(model, {"x": x, "r": np.zeros((1, 4, 40), np.float32)})
+    assert np.isnan(found[0, 0]).all()
+    sure = real[40] != 0
+    np.testing.assert_array_equal(found[0, 1][sure], np.where(real[40] > 0, np.inf, 0)[sure])
+    np.testing.assert_allclose(found[0, 2], np.maximum(bias, 0), rtol=1e-6)
+    expected = np.maximum(x[0, 3].astype(np.float64) @ real + bias, 0)
+    assert (np.abs(found[0, 3] - expected) <= np.abs(x[0, 3]).max() * np.abs(real).sum(axis=0) / 254 + 1e-4).all()

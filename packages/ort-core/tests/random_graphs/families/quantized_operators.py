@@ -157,4 +157,6 @@ def block_quantized_product(g: GraphWriter) -> Value:
     if g.chance(0.5):
         packed = columns * -(-blocks * bits // 8)
         operands.append(g.constant(g.numbers.integers(0, 256, packed), et.U8))
-    return g.node("MatMulNBits", operands, domain=MICROSOFT, K=depth, N=columns, bits=bits, block_size=block)
+    level = g.choice((0, 0, 1, 4))  # 4: rows may be rounded to bytes, as language models ask for
+    more = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
+    return g.node("MatMulNBits", operands, domain=MICROSOFT, **more)

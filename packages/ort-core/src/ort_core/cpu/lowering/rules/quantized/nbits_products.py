@@ -11,8 +11,10 @@ from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT_ARGUMENTS
 from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
+from ort_core.cpu.codegen.quantized.byte_rows import ROW_DIMS, ByteRows, byte_rows_kernel
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
-from ort_core.cpu.codegen.quantized.nbits_product import NBitsKernel, nbits_functions, panel_multiple
+from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
+from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS, NBitsKernel, nbits_functions, panel_multiple
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -23,14 +25,22 @@ from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import PixelOperands
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+)
+from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 from ort_core.plugin.loops import Scalar, element
 from ort_core.plugin.memory import release_pages
 
 MAX_INPUTS = 4  # of an epilogue over many rows
 PRODUCT = element(0, F32)  # one for all: expressions are equal to themselves alone
-BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 for the left side
+BFLOAT16_LEVEL, BYTE_LEVEL = 3, 4  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 on the left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +54,7 @@ class NBitsWeights:
     bits: int
     block: int
     takes_bfloat16: bool = False  # the node's accuracy level allows to round the left side to it
+    takes_bytes: bool = False  # and to signed bytes with a scale for each block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,10 +83,13 @@ class NBitsAnchor:
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the step: a table for few rows, and one for many behind it."""
         kinds = self._operands.kinds(pending)
-        own = [*self.x.strides[:-1]]
-        sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
         known, machine = self.weights, lowering.target
-        pitch = strides[0][2] * 4
+        in_bytes = known.takes_bytes and multiplies_bytes(known.bits, machine)
+        left = _as_bytes(lowering, self.x, known) if in_bytes else self.x
+        x_nbytes = 1 if in_bytes else 4
+        own = [*left.strides[:-1]]
+        sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
+        pitch = strides[0][2] * x_nbytes
         spec = NBitsProduct(
             known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
             has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
@@ -85,13 +99,15 @@ class NBitsAnchor:
         release_pages(known.words)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
-            pointer(self.x), pointer(packed), pointer(target), *sizes, x[1] * 4, x[0] * 4, y[1], y[0], pitch, y[2],
+            pointer(left), pointer(packed), pointer(target), *sizes, x[1] * x_nbytes, x[0] * x_nbytes, y[1], y[0],
+            pitch, y[2],
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         words.extend(self._operands.words(pending, kinds, strides[2:]))
+        words.append(count_of(pending.shape[:-1]))
         dense = _dense(pending)
         kernel = NBitsKernel(
-            spec, _epilogue(pending, dense), len(words), known.takes_bfloat16 or lowering.uses_bfloat16
+            spec, _epilogue(pending, dense), len(words), known.takes_bfloat16 or lowering.uses_bfloat16, in_bytes
         )
         memory = ProductMemory(
             lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
@@ -100,15 +116,54 @@ class NBitsAnchor:
         rows = rows_of(self.x, target, pending.inputs, pending.shape)
         words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
         flops = count_of(pending.shape) * (2 * known.depth)
-        reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
+        reads = [self.x.buffer, left.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         text = lowering.kernel(
-            (replace(spec, expression=PRODUCT), structure_of(spec.expression), kernel.in_pairs, kernel.many, dense),
+            (
+                replace(spec, expression=PRODUCT),
+                structure_of(spec.expression),
+                kernel.in_pairs,
+                in_bytes,
+                kernel.many,
+                dense,
+            ),
             lambda: text_kernel(
                 "nbits", lambda name: module_text(nbits_functions(name, kernel, machine)), is_vectorized=True
             ),
         )
         writes = [target.buffer, memory.scratch]
         lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
+
+
+def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights) -> View:
+    """Return few rows as bytes, written once for all products that read them in the same blocks."""
+    has_zeros = weights.zero_points is not None
+    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros, FEW_ROWS)
+    key = (x.buffer, x.offset, x.shape, x.strides, spec)
+    found: View = lowering.remembered(key, lambda: _byte_rows(lowering, x, spec))
+    return found
+
+
+def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
+    """Write the step that rounds few rows to bytes; more rows are read as float32, and take no memory here."""
+    sizes, strides = collapse(x.shape[:-1], [x.strides[:-1]])
+    missing = ROW_DIMS - len(sizes)
+    rows = count_of(x.shape[:-1])
+    shape = (*x.shape[:-1], spec.pitch)
+    count = minimum(rows, FEW_ROWS) * spec.pitch
+    target = View(Buffer(DataType.INT8, count, Place.ARENA), shape, dense_strides(shape))
+    words: list[Argument] = [
+        pointer(x), pointer(target), rows, *[1] * missing, *sizes, *[0] * missing, *strides[0],
+    ]  # fmt: skip
+    machine = lowering.target
+    kernel = lowering.kernel(
+        spec,
+        lambda: text_kernel(
+            "byte_rows", lambda name: module_text([byte_rows_kernel(name, spec, machine)]), is_vectorized=True
+        ),
+    )
+    work = minimum(rows, FEW_ROWS) * spec.depth
+    lowering.emit(kernel, words, [x.buffer], [target.buffer], work, ("Quantize",))
+    return target
 
 
 def _dense(pending: PendingAnchor) -> tuple[bool, ...]:
@@ -174,8 +229,8 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
             zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
         zeros = zeros.reshape(columns, blocks).astype(np.float32)
     real = scales.reshape(columns, blocks).astype(np.float32)
-    takes_bfloat16 = node.int_attribute("accuracy_level", 0) >= BFLOAT16_LEVEL
-    return NBitsWeights(words, real, zeros, depth, bits, block, takes_bfloat16)
+    level = node.int_attribute("accuracy_level", 0)
+    return NBitsWeights(words, real, zeros, depth, bits, block, level >= BFLOAT16_LEVEL, level >= BYTE_LEVEL)
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:

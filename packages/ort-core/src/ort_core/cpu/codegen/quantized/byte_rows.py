@@ -1,0 +1,204 @@
+"""Rows of float32 as signed bytes in blocks with a scale each: the left side of products of few bits in integers.
+
+A block of a row is 8 bytes of head and ``block`` bytes: what the middle of the weights' range adds to each sum (int32;
+where blocks have zero points, the sum of the bytes as float32), the scale (float32), and the numbers divided by it,
+rounded to -127 to 127. Bytes lie in the order in which weights leave their words: of 4 bits first the even ones of
+eight, then the odd ones. What a row lacks to whole blocks is 0.
+
+A block with NaN has a scale of NaN; infinities are the largest byte times an infinite scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.images.channels_last import divide, kernel_emitter, share_of
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer, suffix, vector_type
+from ort_core.cpu.codegen.llvm_ir.part_access import load_first
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.elementwise_nests import unravel
+
+HEAD_NBYTES = 8
+LARGEST = 127  # of a byte: -128 has no counterpart
+ROW_DIMS = 3
+_UNROLLED_VECTORS = 8
+_LARGEST_FLOAT = 3.4028234663852886e38
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRowArguments:
+    """Positions in the argument table; sizes and strides (elements) of the rows, innermost last."""
+
+    x: int = 0
+    out: int = 1
+    rows: int = 2  # the product of the sizes
+    sizes: int = 3
+    strides: int = 6
+    count: int = 9
+
+
+ARGUMENTS = ByteRowArguments()
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRows:
+    """What rows become.
+
+    Attributes:
+        depth: numbers of a row.
+        block: numbers with one scale, a multiple of 8.
+        bits: of the weights that they meet, 4 or 8.
+        has_zero_points: whether those have zero points, or stand around the middle of their range.
+        most_rows: above, nothing is written: products of more rows read float32.
+    """
+
+    depth: int
+    block: int
+    bits: int
+    has_zero_points: bool
+    most_rows: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row; the last may be part."""
+        return -(-self.depth // self.block)
+
+    @property
+    def block_nbytes(self) -> int:
+        """Bytes of a block with its head."""
+        return HEAD_NBYTES + self.block
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next."""
+        return self.blocks * self.block_nbytes
+
+
+def byte_rows_kernel(name: str, spec: ByteRows, target: Target) -> Emitter:
+    """Return the kernel that writes rows as bytes; see ``ByteRowArguments`` for its table."""
+    emitter = kernel_emitter(name)
+    args = emitter.parameter("args")
+    x, out = (emitter.argument(args, i, "ptr") for i in (ARGUMENTS.x, ARGUMENTS.out))
+    rows = emitter.argument(args, ARGUMENTS.rows)
+    sizes = [emitter.argument(args, ARGUMENTS.sizes + i) for i in range(ROW_DIMS)]
+    strides = [emitter.argument(args, ARGUMENTS.strides + i) for i in range(ROW_DIMS)]
+    few = emitter.select(emitter.compare("sle", rows, spec.most_rows), rows, integer(0))
+    writer = _BlockWriter(emitter, spec, target)
+    with share_of(emitter, emitter.mul(few, spec.blocks)) as unit:
+        row, block = divide(emitter, unit, spec.blocks)
+        offset: IRValue = emitter.mul(block, spec.block)
+        for index, stride in zip(unravel(emitter, row, sizes), strides, strict=True):
+            offset = emitter.add(offset, emitter.mul(index, stride))
+        to = emitter.element(out, emitter.mul(unit, spec.block_nbytes), "i8")
+        writer.write(emitter.element(x, offset), to, block)
+    return emitter
+
+
+class _BlockWriter:
+    def __init__(self, emitter: Emitter, spec: ByteRows, target: Target) -> None:
+        self.emitter, self.spec = emitter, spec
+        self.width = 16 if target.lanes == 16 and spec.block % 16 == 0 else 8
+        self.floats, self.words = (vector_type(self.width, each) for each in ("float", "i32"))
+
+    def write(self, place: IRValue, to: IRValue, block: IRValue) -> None:
+        """Write a block; the last one of a row may be part."""
+        spec, rest = self.spec, self.spec.depth % self.spec.block
+        if not rest:
+            self._block(place, to, spec.block)
+        elif spec.blocks == 1:
+            self._block(place, to, rest)
+        else:
+            with self.emitter.either(self.emitter.compare("eq", block, spec.blocks - 1)) as branch:
+                self._block(place, to, rest)
+                with branch.otherwise():
+                    self._block(place, to, spec.block)
+
+    def _block(self, place: IRValue, to: IRValue, count: int) -> None:
+        e = self.emitter
+        scale, inverse = self._scale(place, count)
+        inverses, total = e.splat(inverse, self.width), self._zeros("sum")
+        bytes_ = e.element(to, HEAD_NBYTES, "i8")
+
+        def keep(first: IRValue, numbers: IRValue) -> None:
+            rounded = self._rounded(e.binary("fmul", numbers, inverses))
+            e.store(e.binary("add", e.load(self.words, total), rounded), total)
+            e.store(self._ordered(rounded), e.element(bytes_, first, "i8"), 1)
+
+        self._over(place, count, keep)
+        for first in range(-(-count // self.width) * self.width, self.spec.block, self.width):
+            nothing = IRValue(vector_type(self.width, "i8"), "zeroinitializer")
+            e.store(nothing, e.element(bytes_, first, "i8"), 1)
+        e.store(self._head(self._reduced("add", e.load(self.words, total))), to, 4)
+        e.store(scale, e.element(to, 1), 4)
+
+    def _scale(self, place: IRValue, count: int) -> tuple[IRValue, IRValue]:
+        """Return the scale of a block and what its numbers are multiplied by; both finite but where the block is not.
+
+        Magnitudes are compared as integers: NaN is above infinity, and infinity above all else.
+        """
+        e, top = self.emitter, self._zeros("top")
+        mask = f"<{', '.join(['i32 2147483647'] * self.width)}>"
+
+        def widen(_: IRValue, numbers: IRValue) -> None:
+            bits = e.assign(self.words, f"bitcast {numbers.typed} to {self.words}")
+            magnitude = e.assign(self.words, f"and {bits.typed}, {mask}")
+            e.store(e.call(self.words, f"llvm.smax.{suffix(self.words)}", e.load(self.words, top), magnitude), top)
+
+        self._over(place, count, widen)
+        reduced = self._reduced("smax", e.load(self.words, top))
+        largest = e.assign("float", f"bitcast {reduced.typed} to float")
+        finite = self._lesser(largest, float32(_LARGEST_FLOAT))
+        inverse = e.binary("fdiv", float32(LARGEST), finite)
+        return e.binary("fdiv", largest, float32(LARGEST)), self._lesser(inverse, float32(_LARGEST_FLOAT))
+
+    def _over(self, place: IRValue, count: int, body: Callable[[IRValue, IRValue], None]) -> None:
+        """Hand the body each vector of a block and where it begins; behind the last number are zeros."""
+        e, (whole, rest) = self.emitter, divmod(count, self.width)
+        step = max(size for size in range(1, _UNROLLED_VECTORS + 1) if whole % size == 0)
+        with e.loop(0, integer(whole), step, unroll=False, hint="vector") as vector:
+            for part in range(step):
+                first = e.mul(e.add(vector, part), self.width)
+                body(first, e.load(self.floats, e.element(place, first), 4))
+        if rest:
+            first = integer(whole * self.width)
+            body(first, load_first(e, self.floats, rest, e.element(place, first), 4))
+
+    def _rounded(self, scaled: IRValue) -> IRValue:
+        e = self.emitter
+        bounded = self._lesser(scaled, self._floats(LARGEST))
+        least = self._floats(-LARGEST)
+        is_above = e.assign(f"<{self.width} x i1>", f"fcmp ogt {bounded.typed}, {least.text}", "c")
+        bounded = e.select(is_above, bounded, least)
+        whole = e.call(self.floats, f"llvm.rint.{suffix(self.floats)}", bounded)
+        return e.assign(self.words, f"fptosi {whole.typed} to {self.words}")
+
+    def _lesser(self, value: IRValue, bound: IRValue) -> IRValue:
+        """Return the lesser of two; the bound for NaN."""
+        flags = "i1" if value.type == "float" else f"<{self.width} x i1>"
+        is_below = self.emitter.assign(flags, f"fcmp olt {value.typed}, {bound.text}", "c")
+        return self.emitter.select(is_below, value, bound)
+
+    def _ordered(self, rounded: IRValue) -> IRValue:
+        """Return numbers as bytes in the order of the weights of a word."""
+        e, type_ = self.emitter, vector_type(self.width, "i8")
+        narrow = e.assign(type_, f"trunc {rounded.typed} to {type_}")
+        if self.spec.bits == 8:
+            return narrow
+        order = [first + i for first in range(0, self.width, 8) for i in (0, 2, 4, 6, 1, 3, 5, 7)]
+        lanes = ", ".join(f"i32 {lane}" for lane in order)
+        return e.assign(type_, f"shufflevector {narrow.typed}, {type_} poison, <{self.width} x i32> <{lanes}>")
+
+    def _head(self, total: IRValue) -> IRValue:
+        if self.spec.has_zero_points:
+            return self.emitter.assign("float", f"sitofp {total.typed} to float")
+        return self.emitter.mul(total, -(2 ** (self.spec.bits - 1)))
+
+    def _reduced(self, operation: str, vector: IRValue) -> IRValue:
+        return self.emitter.call("i32", f"llvm.vector.reduce.{operation}.{suffix(self.words)}", vector)
+
+    def _zeros(self, hint: str) -> IRValue:
+        return self.emitter.variable(self.words, IRValue(self.words, "zeroinitializer"), hint)
+
+    def _floats(self, value: float) -> IRValue:
+        return IRValue(self.floats, f"<{', '.join([float32(value).typed] * self.width)}>")
