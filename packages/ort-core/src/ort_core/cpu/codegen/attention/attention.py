@@ -1,6 +1,7 @@
 """Attention: ``softmax(scale Q K' + mask) V`` with a streaming softmax; the matrix of scores is never stored.
 
-For each batch entry and key head: keys and values are packed a block at a time; each tile of query rows takes its
+For each batch entry and key head: keys and values are packed a block at a time (values of whole panels are read where
+they are, if one tile alone reads them); each tile of query rows takes its
 scores with the block, turns them into weights relative to the greatest score so far, and adds its share of the values:
 
     m' = max(m, max(s))    w = 2**(s - m')    c = 2**(m - m')    l = c l + sum(w)    O = c O + w V
@@ -146,6 +147,9 @@ class _Driver:
         self.base, self.extra = e.udiv(self.queries, divisor), e.urem(self.queries, divisor)
         self.panels = e.udiv(e.add(given["width"], self.shape.columns - 1), self.shape.columns)
         self.columns = e.mul(self.panels, self.shape.columns)
+        is_whole = e.compare("eq", self.columns, given["width"])
+        one = e.compare("eq", e.mul(self.group, self.heights), 1)
+        self.reads_in_place = e.binary("and", is_whole, one)
         self._lay_out_scratch()
         each = e.mul(self.group, self.heights)
         entries = e.mul(given["batch"], given["key_heads"])
@@ -191,11 +195,13 @@ class _Driver:
         self.first_local = self._local(low)
         self._read_length()
         key, value = (self._place(name, self.key_head) for name in ("key", "value"))
+        self.value = value
         stop = e.maximum(self.length, 1)  # once at least: rows that see no key need their zeros
         with e.loop(0, stop, self.block, unroll=False, hint="block") as block:
             count = e.maximum(e.minimum(e.sub(self.length, block), self.block), 0)
             self._pack(self.keys, e.element(key, e.mul(block, given["key_row"])), count)
-            self._pack_values(e.element(value, e.mul(block, given["value_row"])), count)
+            with e.when(e.binary("xor", self.reads_in_place, IRValue("i1", "true"))):
+                self._pack_values(e.element(value, e.mul(block, given["value_row"])), count)
             with e.loop(low, high, unroll=False, hint="tile") as tile:
                 self._tile(tile, block, count)
         with e.loop(low, high, unroll=False, hint="tile") as tile:
@@ -255,7 +261,7 @@ class _Driver:
             local = e.sub(self._local(tile), self.first_local)
             rows = self._row_facts(head, row, height, block, count, seen, local, is_first)
             RowsEmitter(e, self.shape.lanes, rows).emit()
-            self._weighted_values(height, seen, local, is_first)
+            self._weighted_values(height, block, seen, local, is_first)
 
     def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
         """Emit the products of a tile of queries, scaled, with the keys of the block."""
@@ -276,17 +282,22 @@ class _Driver:
             in_log2=self.facts.is_in_log2 and not self.facts.softcap,
         )  # fmt: skip
 
-    def _weighted_values(self, height: IRValue, seen: IRValue, local: IRValue, is_first: IRValue) -> None:
+    def _weighted_values(
+        self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue
+    ) -> None:
         """Emit the products of the weights with the values of the block, added to the sums."""
         e, columns = self.emitter, self.shape.columns
         fresh = e.assign("i64", f"zext {is_first.typed} to i64")
         sums = e.element(self.sums, e.mul(local, self.columns))
+        here = e.element(self.value, e.mul(block, self.given["value_row"]))
+        row = e.select(self.reads_in_place, self.given["value_row"], integer(columns))
         with e.loop(0, self.panels, unroll=False, hint="panel") as number:
             first = e.mul(number, columns)
-            panel = e.element(self.values, e.mul(first, self.block))
+            packed = e.element(self.values, e.mul(first, self.block))
+            panel = e.select(self.reads_in_place, e.element(here, first), packed)
             to = e.element(sums, first)
             a = (self.scores, integer(self.block))
-            self._call(height, [seen, *a, panel, integer(columns), to, self.columns, fresh, panel, integer(0)])
+            self._call(height, [seen, *a, panel, row, to, self.columns, fresh, panel, integer(0)])
 
     def _row_facts(
         self, head: IRValue, row: IRValue, height: IRValue, block: IRValue, count: IRValue, seen: IRValue,

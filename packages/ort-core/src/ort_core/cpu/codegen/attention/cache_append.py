@@ -51,7 +51,10 @@ _POINTERS = frozenset({"out", "past", "new", "lengths", "longest", "error"})
 
 
 def cache_append_text(name: str, target: Target) -> str:
-    """Return the module of the step kernel; each row of the result is a task."""
+    """Return the module of the step kernel; each row that is written is a task.
+
+    Of a result in the past's own memory that is the new rows alone: a step costs the same however long the past is.
+    """
     e = Emitter(name, KERNEL_PARAMETERS)
     args = e.parameter("args")
     given = {
@@ -59,15 +62,27 @@ def cache_append_text(name: str, target: Target) -> str:
         for f in fields(AppendArguments)
         if f.name != "count"
     }
-    sizes = [given["batch"], given["heads"], given["rows"]]
+    is_shared = _is_shared(e, given)
+    sizes = [given["batch"], given["heads"], e.select(is_shared, given["fresh"], given["rows"])]
     first, last = share(e, e.mul(e.mul(sizes[0], sizes[1]), sizes[2]))
     with e.loop(first, last, unroll=False, hint="task") as task:
         batch, head, row = unravel(e, task, sizes)
-        _row(e, target.lanes, given, (batch, head, row))
+        _row(e, target.lanes, given, (batch, head, row), is_shared)
     return module_text([e])
 
 
-def _row(e: Emitter, lanes: int, given: dict[str, IRValue], index: tuple[IRValue, IRValue, IRValue]) -> None:
+def _is_shared(e: Emitter, given: dict[str, IRValue]) -> IRValue:
+    """Return whether the caller gave one buffer for the past and the result, row for row."""
+    shared = e.assign("i1", f"icmp eq {given['past'].typed}, {given['out'].text}")
+    for axis in ("batch", "head", "row"):
+        shared = e.binary("and", shared, e.compare("eq", given[f"past_{axis}"], given[f"out_{axis}"]))
+    return shared
+
+
+def _row(
+    e: Emitter, lanes: int, given: dict[str, IRValue], index: tuple[IRValue, IRValue, IRValue], is_shared: IRValue
+) -> None:
+    """Emit one row of the result; of a shared buffer the rows count from the first new one."""
     batch, head, row = index
 
     def place(name: str, at: IRValue) -> IRValue:
@@ -84,14 +99,14 @@ def _row(e: Emitter, lanes: int, given: dict[str, IRValue], index: tuple[IRValue
     held = e.compare("sle", longest, given["room"])
     held = e.binary("or", held, e.compare("eq", longest, e.add(given["room"], given["fresh"])))
     fits = e.binary("and", fits, e.binary("and", held, e.compare("sgt", longest, 0)))
+    row = e.select(is_shared, e.add(past, row), row)
     out, old = place("out", row), place("past", row)
-    is_shared = e.assign("i1", f"icmp eq {old.typed}, {out.text}")  # the caller gave one buffer for both
     with e.either(fits) as branch:
         fresh = e.sub(row, past)
         is_new = e.binary("and", e.compare("sge", fresh, 0), e.compare("slt", fresh, given["fresh"]))
         with e.either(is_new) as source:
             copy_row(e, lanes, place("new", fresh), out, given["size"])
-            with source.otherwise(), e.when(e.binary("xor", is_shared, IRValue("i1", "true"))):
+            with source.otherwise():
                 _old_row(e, lanes, given, (old, out), e.compare("slt", fresh, 0))
         with branch.otherwise():
             e.store(integer(1), given["error"], 8)

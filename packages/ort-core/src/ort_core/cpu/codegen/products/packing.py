@@ -70,9 +70,17 @@ def copy_block(target: Target) -> Emitter:
     with emitter.either(emitter.compare("eq", emitter.parameter("column"), 1)) as branch:
         _copy_rows(emitter, lanes)
         with branch.otherwise(), emitter.loop(0, emitter.parameter("padded"), lanes, unroll=False) as start:
-            done = _copy_squares(emitter, start, lanes)
-            _copy_elements(emitter, start, lanes, done)
+            _copy_strip(emitter, start, lanes)
     return emitter
+
+
+def _copy_strip(emitter: Emitter, start: IRValue, lanes: int) -> None:
+    """Copy ``lanes`` columns of a block whose rows are not contiguous; all may lie behind the last one."""
+    with emitter.either(emitter.compare("slt", start, emitter.parameter("columns"))) as branch:
+        done = _copy_squares(emitter, start, lanes)
+        _copy_elements(emitter, start, lanes, done)
+        with branch.otherwise():
+            _clear(emitter, start, lanes)
 
 
 def _copy_rows(emitter: Emitter, lanes: int) -> None:
@@ -92,20 +100,42 @@ def _copy_rows(emitter: Emitter, lanes: int) -> None:
 
 
 def _copy_squares(emitter: Emitter, start: IRValue, lanes: int) -> IRValue:
-    """Copy what whole squares cover of a block whose columns are contiguous; return the slot of the rows done."""
+    """Copy what squares cover of a block whose columns are contiguous; return the slot of the rows done.
+
+    Behind the last column stand zeros: it is read in place of those that do not exist.
+    """
     done = emitter.variable("i64", IRValue("i64", "0"))
-    contiguous = emitter.compare("eq", emitter.parameter("row"), 1)
-    inside = emitter.compare("sle", emitter.add(start, lanes), emitter.parameter("columns"))
-    with emitter.when(emitter.binary("and", contiguous, inside)):
+    columns = emitter.parameter("columns")
+    with emitter.when(emitter.compare("eq", emitter.parameter("row"), 1)):
         rows = emitter.parameter("rows")
         whole = emitter.sub(rows, emitter.urem(rows, lanes))
-        with emitter.loop(0, whole, lanes, unroll=False) as i:
-            columns = [_source(emitter, i, emitter.add(start, j)) for j in range(lanes)]
-            square = transpose(emitter, [load_vector(emitter, address, lanes) for address in columns])
-            for row, vector in enumerate(square):
-                store_vector(emitter, vector, _target(emitter, emitter.add(i, row), start))
+        is_whole = emitter.compare("sle", emitter.add(start, lanes), columns)
+        with emitter.either(is_whole) as branch:
+            _squares(emitter, start, lanes, whole, [emitter.add(start, j) for j in range(lanes)], None)
+            with branch.otherwise():
+                last = emitter.sub(columns, 1)
+                near = [emitter.minimum(emitter.add(start, j), last) for j in range(lanes)]
+                _squares(emitter, start, lanes, whole, near, lane_mask(emitter, emitter.sub(columns, start), lanes))
         emitter.store(whole, done)
     return done
+
+
+def _squares(
+    emitter: Emitter, start: IRValue, lanes: int, whole: IRValue, columns: Sequence[IRValue], mask: IRValue | None
+) -> None:
+    """Transpose the rows up to ``whole`` of a strip of columns; lanes that the mask leaves out are 0."""
+    nothing = zero(f"<{lanes} x float>")
+    with emitter.loop(0, whole, lanes, unroll=False) as i:
+        square = transpose(emitter, [load_vector(emitter, _source(emitter, i, j), lanes) for j in columns])
+        for row, vector in enumerate(square):
+            kept = vector if mask is None else emitter.select(mask, vector, nothing)
+            store_vector(emitter, kept, _target(emitter, emitter.add(i, row), start))
+
+
+def _clear(emitter: Emitter, start: IRValue, lanes: int) -> None:
+    """Write zeros to a strip behind the last column."""
+    with emitter.loop(0, emitter.parameter("rows"), unroll=False) as i:
+        store_vector(emitter, zero(f"<{lanes} x float>"), _target(emitter, i, start))
 
 
 def _copy_elements(emitter: Emitter, start: IRValue, lanes: int, done: IRValue) -> None:
