@@ -83,7 +83,7 @@ def test_resize_crops_a_region_and_fills_what_lies_outside():
     assert y.tolist() == [[1, 2, 3, 4, 9]]
 
 
-def test_resize_aligns_corners_by_the_fractional_size_since_19():
+def test_filters_that_shrink_align_corners_by_the_uncut_size_since_19():
     x = np.array([[1.0, 2, 3, 4]])
     attributes = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     scales = np.array([1, 0.6], np.float32)
@@ -91,6 +91,50 @@ def test_resize_aligns_corners_by_the_fractional_size_since_19():
     new = resize(x, None, scales, ctx=context(19), **attributes)
     np.testing.assert_allclose(old, [[1, 4]])
     np.testing.assert_allclose(new, [[1, 1 + 3 / 1.4]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("mode", "scale"), [("linear", 1.5), ("cubic", 1.5), ("nearest", 1.5), ("nearest", 0.7)])
+def test_corners_are_those_of_the_result_in_all_else(mode, scale, by_onnxruntime):
+    x = np.random.default_rng(5).standard_normal((1, 1, 5, 7), np.float32)
+    attributes = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
+    scales = np.array([1, 1, scale, scale], np.float32)
+    expected = by_onnxruntime("Resize", [x, None, scales], 19, **attributes)[0]
+    np.testing.assert_allclose(resize(x, None, scales, **attributes), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nearest_mode", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+def test_ties_fall_to_the_side_that_onnxruntime_takes(transformation, nearest_mode, by_onnxruntime):
+    attributes = {"coordinate_transformation_mode": transformation, "nearest_mode": nearest_mode}
+    for size, made in ((14, 19), (39, 24), (13, 14), (10, 7), (2, 3)):
+        x, sizes = np.arange(size, dtype=np.float32), np.array([made])
+        expected = by_onnxruntime("Resize", [x, None, None, sizes], 19, **attributes)[0]
+        assert resize(x, None, None, sizes, **attributes).tolist() == expected.tolist(), (size, made)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+@pytest.mark.parametrize("shape", [(5, 9), (2, 3, 4, 7), (3, 4, 6), (1, 2, 3, 4, 5)])
+def test_linear_mixtures_of_integers_are_cut_where_onnxruntime_cuts_them(shape, transformation, dtype, by_onnxruntime):
+    low = 0 if dtype is np.uint8 else -100
+    x = np.random.default_rng(6).integers(low, 120, shape).astype(dtype)
+    spatial = 2 if len(shape) in (2, 4) else 3
+    scales = np.array([1.0] * (len(shape) - spatial) + [1.0, 1.5, 0.6][-spatial:], np.float32)
+    attributes = {"mode": "linear", "coordinate_transformation_mode": transformation}
+    if transformation == "align_corners":
+        scales = np.where(scales < 1, 2.5, scales).astype(np.float32)
+    expected = by_onnxruntime("Resize", [x, None, scales], 19, **attributes)[0]
+    np.testing.assert_array_equal(resize(x, None, scales, **attributes), expected)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("antialias", [0, 1])
+def test_a_result_of_the_inputs_sizes_is_the_input(mode, antialias, by_onnxruntime):
+    x = np.random.default_rng(7).standard_normal((1, 1, 3, 5), np.float32)
+    scales = np.array([1, 1, 1.3, 1.1], np.float32)
+    attributes = {"mode": mode} if mode == "nearest" else {"mode": mode, "antialias": antialias}
+    np.testing.assert_array_equal(resize(x, None, scales, **attributes), x)
+    np.testing.assert_array_equal(by_onnxruntime("Resize", [x, None, scales], 19, **attributes)[0], x)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])

@@ -1,7 +1,7 @@
 """Resize as compiled, against weighted sums written down in float64, and against the reference kernels.
 
-onnxruntime computes coordinates in float32, so that a pixel on the border between two may fall to the other side, and
-``align_corners`` has gone by the uncut size only in later versions: where neither matters its results are compared.
+Coordinates are onnxruntime's, in float32; filters that shrink with ``align_corners`` go by the uncut size in later
+versions, as ONNX's cases: where that does not matter onnxruntime's results are compared.
 """
 
 from __future__ import annotations

@@ -1,89 +1,20 @@
-"""One axis of a resize: where each output stands in the input, and which inputs it mixes with what weights.
+"""The filters of Resize along one axis: which inputs each output mixes, and with what weights.
 
-Coordinates are float64 throughout: in float32 a coordinate that lies exactly between two inputs, as 4.5 / 0.3 - 0.5,
-would fall to one side or the other by its rounding error.
+``ops.resized_axes`` says where outputs stand; weights are computed in float64 from there.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument
+from ort_core.ops.resized_axes import ResizedAxis
 
-_Coordinates = np.ndarray
 _F = np.float64
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """The sizes that one axis is resized between; ``start`` and ``end`` are the region of interest in [0, 1]."""
-
-    size: int
-    out: int
-    scale: float
-    start: float = 0.0
-    end: float = 1.0
-
-    @property
-    def exact_out(self) -> np.float64:
-        """The output's size before it was cut down to an integer."""
-        return _F(self.scale) * _F(self.size)
-
-
-def coordinates(axis: Axis, mode: str, *, fractional: bool = False) -> _Coordinates:
-    """Return the position in the input that each output element stands for.
-
-    With ``fractional``, ``align_corners`` goes by the size that the scale asks for, before it is cut to an integer.
-
-    Raises:
-        InvalidArgument: the coordinate transformation mode is not known.
-    """
-    x = np.arange(axis.out, dtype=_F)
-    scale, half = _F(axis.scale), _F(0.5)
-    if mode == "asymmetric":
-        return x / scale
-    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and axis.out > 1):
-        return (x + half) / scale - half
-    if mode == "pytorch_half_pixel":
-        return np.zeros_like(x)
-    if mode == "tf_half_pixel_for_nn":
-        return (x + half) / scale
-    if mode == "align_corners":
-        length = axis.exact_out if fractional else _F(axis.out)
-        return x * _F(axis.size - 1) / (length - 1) if length != 1 else np.zeros_like(x)
-    if mode == "half_pixel_symmetric":
-        offset = _F(axis.size / 2) * (1 - _F(axis.out) / axis.exact_out)
-        return offset + (x + half) / scale - half
-    if mode == "tf_crop_and_resize":
-        return _crop(axis, x)
-    raise InvalidArgument(f"coordinate_transformation_mode {mode!r} is not known to Resize")
-
-
-def _crop(axis: Axis, x: _Coordinates) -> _Coordinates:
-    last = _F(axis.size - 1)
-    if axis.out == 1:
-        return np.full_like(x, _F(0.5) * _F(axis.start + axis.end) * last)
-    return _F(axis.start) * last + x * _F(axis.end - axis.start) * last / _F(axis.out - 1)
-
-
-def nearest(x: _Coordinates, axis: Axis, nearest_mode: str) -> np.ndarray:
-    """Return the index of the one input that each output copies."""
-    if nearest_mode == "simple":  # what the operators did before they had the attribute
-        rounded = np.ceil(x) if axis.scale < 1 else np.trunc(x)
-    elif nearest_mode == "round_prefer_floor":
-        rounded = np.ceil(x - _F(0.5))
-    elif nearest_mode == "round_prefer_ceil":
-        rounded = np.floor(x + _F(0.5))
-    elif nearest_mode == "floor":
-        rounded = np.floor(x)
-    elif nearest_mode == "ceil":
-        rounded = np.ceil(x)
-    else:
-        raise InvalidArgument(f"nearest_mode {nearest_mode!r} is not known to Resize")
-    return np.clip(rounded, 0, axis.size - 1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +26,9 @@ class Filter:
     antialias: bool = False
     exclude_outside: bool = False
 
-    def taps(self, x: _Coordinates, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per output, the indices of the inputs that it mixes and their weights: two arrays [out, taps]."""
+    def taps(self, x: np.ndarray, axis: ResizedAxis) -> tuple[np.ndarray, np.ndarray]:
+        """Return, per output, the indices of the inputs that it mixes and their weights: two arrays [made, taps]."""
+        x = x.astype(_F)
         squeeze = min(axis.scale, 1.0) if self.antialias else 1.0
         reach = math.ceil((2 if self.cubic else 1) / squeeze)
         if not self.cubic and not self.antialias:
@@ -130,3 +62,33 @@ def mix(data: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray) ->
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None
     return total
+
+
+def mix_integers(data: np.ndarray, sizes: Sequence[int], places: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the linear mixture over the last axes of integers in float32, one coordinate for each output and axis.
+
+    All neighbors are weighted at once, and added one after the other, the last axis first: the order decides which
+    side of an integer a sum falls to, before its fraction is cut off, and onnxruntime adds in this one.
+    """
+    first = data.ndim - len(sizes)
+    taps = [_pairs(at, size) for at, size in zip(places, sizes, strict=True)]
+    total = np.float32(0)
+    for picks in itertools.product((0, 1), repeat=len(sizes)):
+        part: np.ndarray = data
+        weight = np.float32(1)
+        for number in reversed(range(len(sizes))):
+            inputs, weights = taps[number]
+            part = part.take(inputs[picks[number]], axis=first + number)
+            weight = weight * weights[picks[number]].reshape(-1, *(1,) * (len(sizes) - 1 - number))  # type: ignore[assignment]  # grows from a scalar to an array
+        total = total + part.astype(np.float32) * weight  # type: ignore[assignment]  # as above
+    return np.asarray(total)
+
+
+def _pairs(at: np.ndarray, size: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return the inputs on both sides of each output, and their weights: a half each where they are one input."""
+    at = np.clip(at.astype(np.float32), np.float32(0), np.float32(size - 1))
+    before = np.minimum(at.astype(np.int64), size - 1)
+    behind = np.minimum(before + 1, size - 1)
+    near, far = np.abs(at - before.astype(np.float32)), np.abs(at - behind.astype(np.float32))
+    is_one, half = before == behind, np.float32(0.5)
+    return (before, behind), (np.where(is_one, half, far), np.where(is_one, half, near))

@@ -15,8 +15,15 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
-from ort_core.kernels.reference.interpolation import Axis, Filter, coordinates, mix, nearest
+from ort_core.kernels.reference.interpolation import Filter, mix, mix_integers
 from ort_core.kernels.reference.widening import narrow, to_real
+from ort_core.ops.resized_axes import (
+    SHRINKS_BY_SCALE,
+    ResizedAxis,
+    goes_by_scale,
+    nearest_inputs,
+    source_coordinates,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class _Method:
     antialias: bool = False
     exclude_outside: bool = False
     extrapolation_value: float = 0.0
-    fractional: bool = False
+    opset: int = SHRINKS_BY_SCALE
 
 
 @kernel("Resize", since=11)
@@ -53,7 +60,7 @@ def resize(
 ) -> np.ndarray:
     """Resize to ``scales`` times the input, or to ``sizes``; ``axes`` names what those and ``roi`` speak of.
 
-    Since version 19 ``align_corners`` goes by the fractional output size that a scale asks for.
+    A result of the input's sizes is the input, whatever the scales were before they were cut.
     """
     named = _named_axes(axes, x.ndim)
     resized = _plan_axes(x.shape, named, _given(scales), _given(sizes), keep_aspect_ratio_policy)
@@ -67,7 +74,7 @@ def resize(
         bool(antialias),
         bool(exclude_outside),
         extrapolation_value,
-        ctx is None or ctx.opset >= 19,
+        SHRINKS_BY_SCALE if ctx is None else ctx.opset,
     )
     return _resize(x, resized, method, ctx)
 
@@ -146,15 +153,15 @@ def _plan_axes(
     scales: Sequence[float] | None,
     sizes: Sequence[float] | None,
     policy: str,
-) -> list[Axis]:
+) -> list[ResizedAxis]:
     """Return every axis of the input with its output size and scale."""
-    plan = [Axis(size, size, 1.0) for size in shape]
+    plan = [ResizedAxis(size, size, 1.0) for size in shape]
     if (scales is None) == (sizes is None):
         raise InvalidArgument("Resize needs either scales or sizes, and not both")
     if scales is not None:
         _check_scales(scales, len(named))
         for axis, scale in zip(named, scales, strict=True):
-            plan[axis] = Axis(shape[axis], math.floor(np.float32(scale) * np.float32(shape[axis])), scale)
+            plan[axis] = ResizedAxis(shape[axis], math.floor(np.float32(scale) * np.float32(shape[axis])), scale)
         return plan
     assert sizes is not None
     if len(sizes) != len(named):
@@ -169,9 +176,9 @@ def _plan_axes(
     common = None if policy == "stretch" else (min if policy == "not_larger" else max)(factors)
     for axis, size, factor in zip(named, sizes, factors, strict=True):
         if common is None:
-            plan[axis] = Axis(shape[axis], int(size), factor)
+            plan[axis] = ResizedAxis(shape[axis], int(size), factor)
         else:
-            plan[axis] = Axis(shape[axis], math.floor(common * shape[axis] + 0.5), common)
+            plan[axis] = ResizedAxis(shape[axis], math.floor(common * shape[axis] + 0.5), common)
     return plan
 
 
@@ -186,7 +193,7 @@ def _check_scales(scales: Sequence[float], count: int) -> None:
         raise InvalidArgument(f"Scale value should be greater than 0. Found {tuple(scales)}")
 
 
-def _with_regions(plan: list[Axis], named: tuple[int, ...], roi: np.ndarray | None) -> list[Axis]:
+def _with_regions(plan: list[ResizedAxis], named: tuple[int, ...], roi: np.ndarray | None) -> list[ResizedAxis]:
     """Add the region of interest: all starts, then all ends, of the named axes; without one it is everything."""
     if roi is None or roi.size == 0:
         return plan
@@ -197,43 +204,82 @@ def _with_regions(plan: list[Axis], named: tuple[int, ...], roi: np.ndarray | No
         )
     for index, axis in enumerate(named):
         old = plan[axis]
-        plan[axis] = Axis(old.size, old.out, old.scale, region[index], region[len(named) + index])
+        plan[axis] = ResizedAxis(old.size, old.made, old.scale, region[index], region[len(named) + index])
     return plan
 
 
-def _resize(x: np.ndarray, plan: list[Axis], method: _Method, ctx: KernelContext | None) -> np.ndarray:
+def _resize(x: np.ndarray, plan: list[ResizedAxis], method: _Method, ctx: KernelContext | None) -> np.ndarray:
     """Resize axis by axis; outputs whose coordinates leave the input take the extrapolation value where one counts."""
-    check_size([axis.out for axis in plan], x.dtype, "Resize", ctx)
-    if 0 in x.shape or any(axis.out == 0 for axis in plan):
-        if any(axis.size == 0 and axis.out for axis in plan):
-            raise InvalidArgument(f"Resize cannot make {tuple(a.out for a in plan)} out of the empty shape {x.shape}")
-        return np.zeros([axis.out for axis in plan], x.dtype)
+    check_size([axis.made for axis in plan], x.dtype, "Resize", ctx)
+    if 0 in x.shape or any(axis.made == 0 for axis in plan):
+        if any(axis.size == 0 and axis.made for axis in plan):
+            raise InvalidArgument(f"Resize cannot make {tuple(a.made for a in plan)} out of the empty shape {x.shape}")
+        return np.zeros([axis.made for axis in plan], x.dtype)
     if method.mode not in ("nearest", "linear", "cubic"):
         raise InvalidArgument(f"mode {method.mode!r} is not known to Resize, expected nearest, linear or cubic")
     crops = method.transformation == "tf_crop_and_resize"
-    picked = Filter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
-    out = x if method.mode == "nearest" else to_real(x)
-    places = [coordinates(axis, method.transformation, fractional=method.fractional) for axis in plan]
-    for index in reversed(range(x.ndim)):  # the last axis first: integers are rounded after each
-        axis, at = plan[index], places[index]
-        if axis.scale == 1 and axis.out == axis.size and not (crops and (axis.start, axis.end) != (0, 1)):
-            continue
-        if method.mode == "nearest":
-            out = out.take(nearest(at, axis, method.nearest_mode), axis=index)
-        else:
-            out = mix(out, index, *picked.taps(at, axis))
-            if method.antialias:
-                out = _rounded(out, x.dtype)
+    if not crops and all(axis.made == axis.size for axis in plan):
+        return x
+    places = [_places(axis, method, x.dtype) for axis in plan]
+    if method.mode == "linear" and not method.antialias and _mixes_at_once(x, plan):
+        out = _mixed_at_once(x, plan, places)
+    else:
+        out = _mixed_by_axes(x, plan, places, method, crops=crops)
     if crops:
         out = _extrapolate(out, plan, places, method.extrapolation_value)
     return narrow(_cut(out, x.dtype), x.dtype) if out.dtype != x.dtype else out
 
 
-def _extrapolate(out: np.ndarray, plan: list[Axis], places: list[np.ndarray], value: float) -> np.ndarray:
+def _places(axis: ResizedAxis, method: _Method, dtype: np.dtype) -> np.ndarray:
+    by_scale = goes_by_scale(method.mode, axis.scale, method.opset)
+    real = np.float64 if dtype == np.float64 else np.float32
+    return source_coordinates(axis, method.transformation, by_scale=by_scale, dtype=real)
+
+
+def _mixes_at_once(x: np.ndarray, plan: list[ResizedAxis]) -> bool:
+    """Return whether integers are resized over nothing but the two or three axes behind batch and channels."""
+    spatial = _spatial(x.ndim)
+    is_kept = all(axis.made == axis.size and axis.scale == 1 for axis in plan[: x.ndim - spatial])
+    return x.dtype.kind in "iu" and x.dtype.itemsize <= 4 and spatial > 0 and is_kept
+
+
+def _spatial(rank: int) -> int:
+    return {2: 2, 3: 3, 4: 2, 5: 3}.get(rank, 0)
+
+
+def _mixed_at_once(x: np.ndarray, plan: list[ResizedAxis], places: list[np.ndarray]) -> np.ndarray:
+    spatial = plan[-_spatial(x.ndim) :]
+    at = [
+        np.arange(axis.made, dtype=np.float32) if axis.scale == 1 else place
+        for axis, place in zip(spatial, places[-len(spatial) :], strict=True)
+    ]
+    return mix_integers(x, [axis.size for axis in spatial], at)
+
+
+def _mixed_by_axes(
+    x: np.ndarray, plan: list[ResizedAxis], places: list[np.ndarray], method: _Method, *, crops: bool
+) -> np.ndarray:
+    picked = Filter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
+    out = x if method.mode == "nearest" else to_real(x)
+    for index in reversed(range(x.ndim)):  # the last axis first: integers are rounded after each
+        axis, at = plan[index], places[index]
+        is_kept = axis.made == axis.size and (axis.scale == 1 or method.antialias)
+        if is_kept and not (crops and (axis.start, axis.end) != (0, 1)):
+            continue
+        if method.mode == "nearest":
+            out = out.take(nearest_inputs(at, axis, method.nearest_mode), axis=index)
+        else:
+            out = mix(out, index, *picked.taps(at, axis))
+            if method.antialias:
+                out = _rounded(out, x.dtype)
+    return out
+
+
+def _extrapolate(out: np.ndarray, plan: list[ResizedAxis], places: list[np.ndarray], value: float) -> np.ndarray:
     outside = np.zeros(out.shape, bool)
     for index, (axis, at) in enumerate(zip(plan, places, strict=True)):
         shape = [1] * out.ndim
-        shape[index] = axis.out
+        shape[index] = axis.made
         outside |= ((at < 0) | (at > axis.size - 1)).reshape(shape)
     return np.where(outside, np.asarray(value).astype(out.dtype), out) if outside.any() else out
 
@@ -246,5 +292,11 @@ def _cut(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _rounded(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Round half up where the result is an integer: antialiasing of images is defined in such passes."""
-    return _cut(np.floor(out + out.dtype.type(0.5)), dtype) if dtype.kind in "iu" else out
+    """Round where the result is an integer: antialiasing of images is defined in such passes.
+
+    A half goes up in bytes, as Pillow has it, and away from zero in wider integers, as in onnxruntime.
+    """
+    if dtype.kind not in "iu":
+        return out
+    half = np.float32(0.5)
+    return _cut(np.floor(out + half) if dtype.itemsize == 1 else out + np.copysign(half, out), dtype)

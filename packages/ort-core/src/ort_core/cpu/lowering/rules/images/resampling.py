@@ -21,10 +21,11 @@ from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
+from ort_core.plugin.ops import ResizedAxis, goes_by_scale, nearest_inputs, source_coordinates
 
 F32 = DataType.FLOAT
+CENTERS = ("asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners")
 FIRST_WITH_MODES = 11  # before, coordinates were always x / scale
-FRACTIONAL_CORNERS = 19  # since then align_corners goes by the size that the scale asks for, before it is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,55 +41,14 @@ class Resampling:
         """Whether the axis stays as it is."""
         return self.scale in (1, None) and self.size == self.made
 
-    def known(self) -> KnownAxis | None:
+    def known(self) -> ResizedAxis | None:
         """Return the axis with sizes that are numbers."""
         if not isinstance(self.size, int) or not isinstance(self.made, int):
             return None
-        return KnownAxis(self.size, self.made, self.made / self.size if self.scale is None else self.scale)
+        return ResizedAxis(self.size, self.made, self.made / self.size if self.scale is None else self.scale)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownAxis:
-    """An axis whose sizes are numbers."""
-
-    size: int
-    made: int
-    scale: float
-
-
-def coordinates(axis: KnownAxis, mode: str, *, fractional: bool) -> np.ndarray:
-    """Return where in the input each output stands, in float64.
-
-    Raises:
-        NotLowered: the mode is not generated.
-    """
-    x, scale = np.arange(axis.made, dtype=np.float64), axis.scale
-    if mode == "pytorch_half_pixel":
-        mode = "half_pixel" if axis.made > 1 else "first"
-    if mode == "first":
-        return np.zeros_like(x)
-    if mode == "asymmetric":
-        return x / scale
-    if mode == "half_pixel":
-        return (x + 0.5) / scale - 0.5
-    if mode == "half_pixel_symmetric":
-        return axis.size / 2 * (1 - axis.made / (scale * axis.size)) + (x + 0.5) / scale - 0.5
-    if mode == "align_corners":
-        length = scale * axis.size if fractional else axis.made
-        return x * (axis.size - 1) / (length - 1) if length != 1 else np.zeros_like(x)
-    raise NotLowered(f"Resize with {mode} coordinates is not generated")
-
-
-def nearest_places(x: np.ndarray, axis: KnownAxis, rounding: str) -> np.ndarray:
-    """Return the input that each output copies."""
-    if rounding == "simple":
-        rounding = "ceil" if axis.scale < 1 else "floor"
-    shift = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(rounding, 0.0)
-    rounded = np.floor(x + shift) if rounding in ("floor", "round_prefer_ceil") else np.ceil(x + shift)
-    return np.clip(rounded, 0, axis.size - 1).astype(np.int64)[:, None]
-
-
-def linear_taps(x: np.ndarray, axis: KnownAxis) -> tuple[np.ndarray, np.ndarray]:
+def linear_taps(x: np.ndarray, axis: ResizedAxis) -> tuple[np.ndarray, np.ndarray]:
     """Return the two inputs around each output, and their weights."""
     x = np.clip(x, 0, axis.size - 1)
     first = np.floor(x)
@@ -97,7 +57,7 @@ def linear_taps(x: np.ndarray, axis: KnownAxis) -> tuple[np.ndarray, np.ndarray]
     return np.minimum(places, axis.size - 1), np.concatenate([1 - share, share], axis=1)
 
 
-def cubic_taps(x: np.ndarray, axis: KnownAxis, a: float, *, exclude_outside: bool) -> tuple[np.ndarray, np.ndarray]:
+def cubic_taps(x: np.ndarray, axis: ResizedAxis, a: float, *, exclude_outside: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the four inputs around each output, and their weights by Keys' cubic with coefficient ``a``."""
     first = np.floor(x)
     places = first.astype(np.int64)[:, None] + np.arange(-1, 3)
@@ -112,7 +72,12 @@ def cubic_taps(x: np.ndarray, axis: KnownAxis, a: float, *, exclude_outside: boo
 
 
 def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resampling]) -> View:
-    """Write the steps that resize what lies channels-last, one for each axis of space: the last axis first."""
+    """Write the steps that resize what lies channels-last, one for each axis of space: the last axis first.
+
+    A result of the input's sizes is the input, whatever the scales were before they were cut.
+    """
+    if all(axis.size == axis.made for axis in axes):
+        return x
     for axis in range(len(axes) - 1, -1, -1):
         if not axes[axis].is_nothing:
             x = _emit_axis(lowering, node, x, axis + 2, axes[axis])
@@ -186,14 +151,17 @@ def _form(lowering: Lowering, node: Node) -> ResizeForm:
     if mode not in ("nearest", "linear", "cubic") or (excludes and mode == "linear"):
         raise NotLowered(f"Resize by {mode}{' that excludes what lies outside' * excludes} is not generated")
     a = node.float_attribute("cubic_coeff_a", -0.75)
-    return ResizeForm(mode, centers, rounding, a, excludes, is_fractional=opset >= FRACTIONAL_CORNERS)
+    return ResizeForm(mode, centers, rounding, a, excludes, opset)
 
 
-def _tables(form: ResizeForm, axis: KnownAxis) -> tuple[np.ndarray, np.ndarray]:
-    x = coordinates(axis, form.centers, fractional=form.is_fractional)
+def _tables(form: ResizeForm, axis: ResizedAxis) -> tuple[np.ndarray, np.ndarray]:
+    if form.centers not in CENTERS:
+        raise NotLowered(f"Resize with {form.centers} coordinates is not generated")
+    x = source_coordinates(axis, form.centers, by_scale=goes_by_scale(form.mode, axis.scale, form.opset))
     if form.mode == "nearest":
-        places = nearest_places(x, axis, form.rounding)
+        places = nearest_inputs(x, axis, form.rounding)[:, None]
         return places, np.ones(places.shape, np.float32)
+    x = x.astype(np.float64)
     if form.mode == "cubic":
         places, weights = cubic_taps(x, axis, form.cubic, exclude_outside=form.excludes_outside)
     else:

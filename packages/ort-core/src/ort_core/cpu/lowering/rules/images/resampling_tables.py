@@ -1,4 +1,4 @@
-"""Tables of Resize computed in a run, for sizes that are open: the same formulas in float64, as expressions.
+"""Tables of Resize computed in a run, for sizes that are open: as expressions, the same formulas in the same types.
 
 They are small beside the images, so that what they cost does not count.
 """
@@ -17,11 +17,12 @@ from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, cast, lift, maximum, minimum, select, unary
+from ort_core.plugin.ops import TIE, goes_by_scale
 
 if TYPE_CHECKING:
     from ort_core.cpu.lowering.rules.images.resampling import Resampling
 
-F64, I64 = DataType.DOUBLE, DataType.INT64
+F32, F64, I64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
 
@@ -34,7 +35,7 @@ class ResizeForm:
     rounding: str
     cubic: float
     excludes_outside: bool
-    is_fractional: bool  # align_corners goes by the size that the scale asks for, before it is cut
+    opset: int
 
 
 def computed_tables(lowering: Lowering, axis: Resampling, form: ResizeForm, operators: Operators) -> tuple[View, View]:
@@ -53,20 +54,20 @@ def computed_tables(lowering: Lowering, axis: Resampling, form: ResizeForm, oper
     size, made = (View(sizes.buffer, (), (), sizes.offset + number) for number in (0, 1))
 
     def table(formula: Callable[[Scalar, Scalar, Scalar], Scalar]) -> View:
-        """Store a formula of a place, the number of the tap, and the size, all in float64."""
+        """Store a formula of a place (computed in float32), the number of the tap, and the size, all in float64."""
 
         def expression(i: Scalar, k: Scalar, s: Scalar, m: Scalar) -> Scalar:
-            output, tap, had, has = (cast(each, F64) for each in (i, k, s, m))
-            scale = has / had if axis.scale is None else lift(axis.scale, F64)
-            return formula(_place(output, had, has, scale, form), tap, had)
+            place = _place(cast(i, F32), cast(s, F32), cast(m, F32), axis, form)
+            return formula(cast(place, F64), cast(k, F64), cast(s, F64))
 
         return store_operand(lowering, combined(shape, expression, outputs, along, size, made), operators)
 
     return table(lambda x, k, s: _input(x, k, s, axis, form)), table(lambda x, k, s: _weight(x, k, s, form))
 
 
-def _place(output: Scalar, size: Scalar, made: Scalar, scale: Scalar, form: ResizeForm) -> Scalar:
-    """Return where in the input an output stands; see ``coordinates``."""
+def _place(output: Scalar, size: Scalar, made: Scalar, axis: Resampling, form: ResizeForm) -> Scalar:
+    """Return where in the input an output stands, in float32; see ``source_coordinates``."""
+    scale = made / size if axis.scale is None else lift(float(np.float32(axis.scale)), F32)
     half = (output + 0.5) / scale - 0.5
     if form.centers == "asymmetric":
         return output / scale
@@ -75,10 +76,12 @@ def _place(output: Scalar, size: Scalar, made: Scalar, scale: Scalar, form: Resi
     if form.centers == "pytorch_half_pixel":
         return select(binary("gt", made, 1.0), half, 0.0)
     if form.centers == "half_pixel_symmetric":
-        return size * 0.5 * (lift(1.0, F64) - made / (scale * size)) + half
+        offset = size / 2.0 * (lift(1.0, F32) - made / (scale * size))
+        return cast(cast(offset, F64) + (cast(output, F64) + 0.5) / cast(scale, F64) - 0.5, F32)
     if form.centers == "align_corners":
-        length = scale * size if form.is_fractional else made
-        return select(binary("eq", length, 1.0), lift(0.0, F64), output * (size - 1.0) / (length - 1.0))
+        by_scale = axis.scale is not None and goes_by_scale(form.mode, axis.scale, form.opset)
+        length = scale * size if by_scale else made
+        return select(binary("eq", length, 1.0), lift(0.0, F32), output * (size - 1.0) / (length - 1.0))
     raise NotLowered(f"Resize with {form.centers} coordinates is not generated")
 
 
@@ -101,21 +104,21 @@ def _rounded(x: Scalar, axis: Resampling, rounding: str) -> Scalar:
     if rounding == "floor":
         return unary("floor", x)
     if rounding == "round_prefer_ceil":
-        return unary("floor", x + 0.5)
-    return unary("ceil", x - 0.5 if rounding == "round_prefer_floor" else x)
+        return unary("floor", x + (0.5 + TIE))
+    return unary("ceil", x - (0.5 + TIE) if rounding == "round_prefer_floor" else x)
 
 
 def _weight(x: Scalar, tap: Scalar, size: Scalar, form: ResizeForm) -> Scalar:
     """Return the weight of a tap."""
     if form.mode == "nearest":
-        return lift(1.0, DataType.FLOAT)
+        return lift(1.0, F32)
     if form.mode == "linear":
         inside = minimum(maximum(x, 0.0), size - 1.0)
         share = inside - unary("floor", inside)
-        return cast(select(binary("eq", tap, 0.0), lift(1.0, F64) - share, share), DataType.FLOAT)
+        return cast(select(binary("eq", tap, 0.0), lift(1.0, F64) - share, share), F32)
     a = form.cubic
     d = unary("abs", unary("floor", x) + tap - 1.0 - x)
     near = (d * (a + 2) - (a + 3)) * d * d + 1.0
     far = ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
     zero = lift(0.0, F64)
-    return cast(select(binary("le", d, 1.0), near, select(binary("lt", d, 2.0), far, zero)), DataType.FLOAT)
+    return cast(select(binary("le", d, 1.0), near, select(binary("lt", d, 2.0), far, zero)), F32)
