@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import parser
 
@@ -153,3 +154,22 @@ def test_windows_that_find_no_place_are_empty_until_two_strides_are_missing(oper
     assert run(5) == run(7) == (1, 2, 5, 0)
     with pytest.raises(InvalidArgument, match="does not fit into axis 1 of padded size 2"):
         run(8)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_window_that_lacks_less_than_a_stride_finds_one_place_as_in_onnxruntime(operator, provider, is_open):
+    height = "h" if is_open else "2"
+    node = f"y = {operator}<kernel_shape=[5, 2], strides=[4, 1], pads=[0, 0, 1, 0]>(a)"
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 22]> g (float[N, 2, {height}, 3] x) => (float[a, b, c, d] z)'
+        f" {{ a = Abs(x) {node} z = Neg(y) }}"
+    ).SerializeToString()
+    ours = ort.InferenceSession(proto, providers=[provider])
+    theirs = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    for size in (9, 2, 3, 1) if is_open else (2,):
+        x = np.random.default_rng(size).standard_normal((1, 2, size, 3)).astype(np.float32)
+        found, expected = (session.run(None, {"x": x})[0] for session in (ours, theirs))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5)

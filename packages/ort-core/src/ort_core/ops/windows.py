@@ -177,14 +177,19 @@ def _same_axis(size: Dim, taps: Dim, stride: int, dilation: int, *, is_upper: bo
 
 
 def window_count(size: Dim, taps: Dim, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> Dim:
-    """Return how many windows fit: ``(size + pads - reach) / stride + 1``, rounded as asked, at least 0."""
+    """Return how many windows fit: ``(size + pads - reach) / stride + 1``, rounded as asked, at least 0.
+
+    A window that is larger than its padded axis, by less than a stride, finds one place: the quotient is rounded toward
+    zero, as in onnx's own inference and in onnxruntime. Sizes that are open are taken to hold their windows.
+    """
     reach = reach_of(taps, dilation)
     if size is None or reach is None:
         return None
     room = size + sum(pads) - reach
     if not ceil_mode:
-        count = floor_div(room, stride) + 1
-        return max(count, 0) if isinstance(count, int) else count
+        if isinstance(room, int):
+            return max(room // stride if room >= 0 else -(-room // stride), -1) + 1
+        return floor_div(room, stride) + 1
     count = ceil_div(room, stride) + 1
     if isinstance(count, int) and isinstance(size, int):
         # A last window that would begin in the padding at the end is left out.
@@ -233,7 +238,8 @@ def transposed_axes(
     wanted: Sequence[Dim] = ()
     if output_shape:
         wanted = per_axis(output_shape[2:] if len(output_shape) == rank + 2 else output_shape, rank, 0, "output_shape")
-    elif auto_pad in SAME:
+    is_same = auto_pad in SAME and not wanted
+    if is_same:
         wanted = [None if size is None else size * stride for size, stride in zip(sizes, strides, strict=True)]
     begin, end = edges(() if wanted or auto_pad == "VALID" else pads, rank)
     found = []
@@ -242,11 +248,23 @@ def transposed_axes(
         whole = None if size is None or reach is None else strides[a] * (size - 1) + extra[a] + reach
         before: Dim = begin[a]
         after: Dim = end[a]
+        result: Dim
         if wanted:
-            before, after = _cut(whole, wanted[a], is_upper=auto_pad == "SAME_UPPER")
-        result = wanted[a] if wanted else None if whole is None else whole - begin[a] - end[a]
+            goal = whole if is_same and _falls_short(reach, extra[a], strides[a]) else wanted[a]
+            before, after = _cut(whole, goal, is_upper=auto_pad == "SAME_UPPER")
+            result = goal
+        else:
+            result = None if whole is None else whole - begin[a] - end[a]
         found.append(TransposedAxis(size, taps[a], strides[a], dilations[a], extra[a], whole, before, after, result))
     return tuple(found)
+
+
+def _falls_short(reach: Dim, extra: int, stride: int) -> bool:
+    """Return whether windows leave places of the last stride out, so that nothing can be cut from what they reach.
+
+    onnx's inference and onnxruntime then give the whole, which is smaller than the size that the text asks for.
+    """
+    return isinstance(reach, int) and reach + extra < stride
 
 
 def _cut(whole: Dim, wanted: Dim, *, is_upper: bool) -> tuple[Dim, Dim]:

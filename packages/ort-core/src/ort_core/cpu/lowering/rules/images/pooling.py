@@ -15,7 +15,7 @@ from ort_core.cpu.lowering.rules.quantized.integer_pooling import byte_max_pooli
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 from ort_core.plugin.ops import node_windows
 
 F32 = DataType.FLOAT
@@ -28,7 +28,8 @@ def pooling(lowering: Lowering, node: Node) -> None:
     if node.int_attribute("storage_order", 0):
         raise NotLowered("another storage_order than 0 is not generated")
     require_inner_pads(node)
-    if not node.int_attribute("ceil_mode", 0) and byte_max_pooling(lowering, node):
+    is_whole = not node.int_attribute("ceil_mode", 0) and not hangs_over(lowering, node, _space(node))
+    if is_whole and byte_max_pooling(lowering, node):
         return
     x = pooled_operand(lowering, node)
     kind = Pooling(
@@ -51,6 +52,27 @@ def require_inner_pads(node: Node) -> None:
             raise NotLowered("pads that are as large as the window are not generated")
 
 
+def hangs_over(lowering: Lowering, node: Node, sizes: Sequence[KnownDim]) -> bool:
+    """Return whether windows are larger than their padded axes, with a place each; open sizes must hold theirs."""
+    found, taps = False, node.ints_attribute("kernel_shape")
+    for axis in () if taps is None else node_windows(node, sizes, taps):
+        size, reach, before, after = axis.size, axis.reach, axis.before, axis.after
+        if size is None or not isinstance(reach, int) or before is None or after is None or axis.stride == 1:
+            continue
+        room = size + before + after - reach
+        if isinstance(room, int):
+            found |= room < 0
+        else:
+            lowering.require_equal(minimum(room + 1, 1), 1)
+    return found
+
+
+def _space(node: Node) -> Sequence[KnownDim]:
+    value = node.input(0)
+    assert value is not None, "pooling has an input"
+    return tensor_type(value)[1][2:]
+
+
 def pooled_operand(lowering: Lowering, node: Node) -> View:
     """Return what is pooled: images (rank 4, a 1-D one has height 1) or volumes, channels-last.
 
@@ -68,12 +90,14 @@ def pooled(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
     _, shape = tensor_type(node.output)
     if node.op_type.startswith("Global"):
         return pooled_whole(lowering, node, planes_as_rows(x) if len(x.shape) == 5 else x, kind)
+    hangs_over(lowering, node, _space(node))
     return pooled_volumes(lowering, node, x, kind) if len(shape) == 5 else _windows(lowering, node, x, shape, kind)
 
 
 def pool_windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], *, is_maximum: bool) -> View:
     """Pool channels-last images of rank 4 under the node's windows; return the result of ``shape``, channels first."""
     require_inner_pads(node)
+    hangs_over(lowering, node, x.shape[4 - len(node.ints_attribute("kernel_shape") or ()) :])
     channels = x.shape[1]
     assert isinstance(channels, int)
     counts = node.int_attribute("count_include_pad", 0) != 0
