@@ -31,6 +31,8 @@ BATCHES = [floats(2, 5, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), Non
 CAUSAL = [floats(2, 3, 5), floats(3, 1, 4)]
 QUANTIZED = [GENERATOR.integers(0, 255, (1, 3, 2, 2)).astype(np.uint8), *[np.array(0.1, np.float32), BYTES[0]] * 3]
 NAN_LEFT, NAN_RIGHT = (np.array(values, np.float32) for values in ([np.nan, 1, 2, 3], [1, np.nan, 3, 2]))
+LARGEST = np.array([3.4028235e38, -3.4028235e38, np.inf, -np.inf, np.nan, 2e38, -2e38, 3.0, -0.5, 0], np.float32)
+GRID = np.array([[[[np.nan, 0.3], [np.inf, -0.2], [0.1, -np.inf], [0.4, -0.6], [1e3, 0.1], [0.3, 0.9]]]], np.float32)
 WRONG = {
     "a shift that loses bits": ("BitShift", 21, [BYTES, BYTES], {"direction": "LEFT"}, "saturates"),
     "a softmax of several axes": ("Softmax", 11, [X], {"axis": 1}, "several axes"),
@@ -132,6 +134,15 @@ RIGHT = {
     "a causal convolution of one tap": ("CausalConvWithState", 27, [CAUSAL[0], floats(3, 1, 1)],
                                         {"activation": "silu"}),
     "a causal convolution of fewer steps than taps": ("CausalConvWithState", 27, [floats(1, 3, 2), CAUSAL[1]], {}),
+    "a Gelu of the largest numbers": ("Gelu", 20, [LARGEST], {}),
+    "a Gelu of the largest numbers by tanh": ("Gelu", 20, [LARGEST], {"approximate": "tanh"}),
+    **{
+        f"a grid with places that are none, {mode}, {padding}": (
+            "GridSample", 20, [floats(1, 2, 4, 5), GRID], {"mode": mode, "padding_mode": padding},
+        )
+        for mode in ("linear", "nearest", "cubic")
+        for padding in ("zeros", "border", "reflection")
+    },
     "a gate": ("SwiGLU", 28, [X, X[::-1].copy()], {"alpha": 0.5}),
     "a grid of two rows": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {"align_corners": 1}),
 }  # fmt: skip
@@ -225,6 +236,20 @@ def test_sizes_that_are_open_may_change(name: str) -> None:
         for found, right in zip(own.run(None, weights | feeds), expected, strict=True):
             facts = compare(found, right, "approximate")
             assert facts.passes, facts
+
+
+def test_a_gelu_in_parts_holds_for_the_largest_numbers() -> None:
+    """OpenVINO takes the parts for one operator again, which overflows."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[n] x) => (float[n] y, float[n] z) '
+        "{ y = com.microsoft.Gelu(x) z = com.microsoft.BiasGelu(x, x) }"
+    ).SerializeToString()
+    own = ort.InferenceSession(model, providers=[NAME, "CPUExecutionProvider"])
+    assert len(own.explain().on(NAME)) == len(own.explain().nodes)
+    expected = session_on(model, "ReferenceExecutionProvider").run(None, {"x": LARGEST})
+    for found, right in zip(own.run(None, {"x": LARGEST}), expected, strict=True):
+        facts = compare(found, right, "approximate")
+        assert facts.passes, facts
 
 
 @pytest.mark.parametrize("size", ["256", "n"])

@@ -15,6 +15,9 @@ from ort_ep_openvino.lowering.compositions import causal_convolution, gate, step
 
 SHORTS = (DataType.INT16, DataType.UINT16)
 NARROW = (DataType.INT8, DataType.UINT8, *SHORTS)
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
+_LARGE = 1e38  # below half of the largest float32; a Gelu is its argument from about 6 on
+_FARTHEST = 2.0**62  # a coordinate of a grid beyond which no integer holds the place
 Rewrite = Callable[[Graph, Node], None]
 
 
@@ -176,6 +179,61 @@ def _power(graph: Graph, node: Node) -> None:
         node.set_input(1, cast.output)
 
 
+def _gelu(graph: Graph, node: Node) -> None:
+    """Gelu(x) -> Where(x > a large number, x, Gelu(x)): the device multiplies by 2 on the way, and overflows.
+
+    What follows a product stays as it is: the device computes it with the product, whose own sums overflow there.
+    """
+    x = node.input(0)
+    if dtype_of(x) is not DataType.FLOAT or x is None or _is_of_product(x):
+        return
+    found = graph.insert_before(node, Node("Gelu", [x], 1, tuple(node.attributes.values()))).output
+    _replace(graph, node, _large_or(graph, node, x, found))
+
+
+def _gelu_of_erf(graph: Graph, node: Node) -> None:
+    """Erf in x / 2 * (Erf(x * a) + 1), which the device takes for a Gelu, and so computes as one."""
+    scaled, sums = node.input(0), list(node.output.consumers)
+    if scaled is None or scaled.producer is None or scaled.producer.op_type != "Mul" or len(sums) != 1:
+        return
+    products = list(sums[0].output.consumers)
+    if sums[0].op_type != "Add" or [each.op_type for each in products] != ["Mul"]:
+        return
+    halves = [each.producer for each in products[0].present_inputs() if each.producer not in (None, sums[0])]
+    for x in scaled.producer.present_inputs():
+        is_half = any(half is not None and half.op_type == "Mul" and x in half.present_inputs() for half in halves)
+        if is_half and x.constant is None and dtype_of(x) is DataType.FLOAT and not _is_of_product(x):
+            product = products[0]
+            found = graph.insert_before(product, Node("Mul", product.inputs, 1)).output
+            _replace(graph, product, _large_or(graph, product, x, found))
+            return
+
+
+def _large_or(graph: Graph, node: Node, x: Value, found: Value) -> Node:
+    large = graph.new_constant(np.array(_LARGE, np.float32), "large")
+    is_large = graph.insert_before(node, Node("Greater", [x, large], 1)).output
+    return Node("Where", [is_large, x, found], 1, name=node.name)
+
+
+def _is_of_product(value: Value) -> bool:
+    """Return whether a value is a product, or one with a summand."""
+    producer = value.producer
+    if producer is not None and producer.op_type == "Add":
+        return any(each.producer is not None and each.producer.op_type in _PRODUCTS for each in producer.present_inputs())
+    return producer is not None and producer.op_type in _PRODUCTS
+
+
+def _grid(graph: Graph, node: Node) -> None:
+    """GridSample(x, grid) -> the same, where what is no place in the grid is the low edge: the device spreads NaNs."""
+    grid, dtype = node.input(1), dtype_of(node.input(1))
+    assert dtype is not None, "claims hold typed tensors"
+    farthest = graph.new_constant(np.array(_FARTHEST if dtype is DataType.FLOAT else np.inf, dtype.numpy), "farthest")
+    edge = graph.new_constant(np.array(-1, dtype.numpy), "edge")
+    size = graph.insert_before(node, Node("Abs", [grid], 1)).output
+    is_place = graph.insert_before(node, Node("Less", [size, farthest], 1)).output
+    node.set_input(1, graph.insert_before(node, Node("Where", [is_place, grid, edge], 1)).output)
+
+
 def _to_reshape(graph: Graph, node: Node) -> None:
     """Unsqueeze or Squeeze with axes from outside -> Reshape, where the shape of the result is known without them."""
     axes, shape = node.input(1), node.output.shape
@@ -206,6 +264,9 @@ _REWRITES: Mapping[str, Rewrite] = {
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
     "Dropout": _dropout,
+    "Erf": _gelu_of_erf,
+    "Gelu": _gelu,
+    "GridSample": _grid,
     "Pow": _power,
     "QuantizeLinear": _quantized,
     "Cast": _cast,
