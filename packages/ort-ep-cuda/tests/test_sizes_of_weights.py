@@ -39,13 +39,15 @@ def test_a_product(rows, inner, columns, scales, words):
 @pytest.mark.parametrize("shape", [(3, 1), (4, 2)])
 def test_a_table(shape):
     feeds = {"b": np.ones((4, 8), "u1"), "i": np.array([0, 3]), "s": np.ones(shape, "f4")}
-    with pytest.raises(InvalidArgument, match="do not belong to data"):
+    with pytest.raises(InvalidArgument, match=r"do not (match|belong)"):
         session_of(TABLE).run(None, feeds)
 
 
 OTHERS = {
     "a skip of fewer rows": ("SkipLayerNormalization", [(1, 5, 2), (1, 3, 2), (2,)]),
     "a skip of fewer batches": ("SkipSimplifiedLayerNormalization", [(4, 5, 2), (3, 5, 2), (2,)]),
+    "a shift of one column": ("SkipLayerNormalization", [(1, 5, 2), (1, 5, 2), (2,), (1,)]),
+    "a bias of one column": ("SkipSimplifiedLayerNormalization", [(1, 5, 2), (1, 5, 2), (2,), (1,)]),
     "a scale of fewer columns": ("LayerNormalization", [(3, 6), (4,)]),
     "a bias of fewer columns": ("LayerNormalization", [(3, 6), (6,), (4,)]),
     "a scale of fewer channels": ("InstanceNormalization", [(1, 6, 4), (4,), (6,)]),
@@ -68,3 +70,20 @@ def test_operands_of_other_sizes_are_an_error(name):
     session = session_of(f"g ({', '.join(declared)}) => (float[{result}] y) {{ y = {operator}({', '.join(names)}) }}")
     with pytest.raises(OrtError):
         session.run(None, {name: np.ones(shape, "f4") for name, shape in zip(names, shapes, strict=True)})
+
+
+@pytest.mark.parametrize(("name", "size"), [("b", 13), ("b", 1), ("xs", 2), ("ws", 5), ("z", 3), ("v", 7)])
+def test_an_operator_in_parts_takes_no_operands_that_its_parts_would_repeat(name, size):
+    session = session_of(
+        """g (uint8[1,2,4] x, uint8[4,12] w, float[B] b, float[S] xs, float[W] ws, uint8[Z] z, uint8[V] v)
+        => (float[1,2,4] y) { y = com.microsoft.QAttention<num_heads=2>(x, w, b, xs, ws, , z, v) }"""
+    )
+    sizes = {"b": 12, "xs": 1, "ws": 1, "z": 1, "v": 1}
+    fixed = {"x": np.ones((1, 2, 4), "u1"), "w": np.ones((4, 12), "u1")}
+
+    def feeds(sizes):
+        return fixed | {each: np.ones(count, "u1" if each in "zv" else "f4") for each, count in sizes.items()}
+
+    session.run(None, feeds(sizes))
+    with pytest.raises(OrtError, match=r"QAttention|Mul|zero_point"):
+        session.run(None, feeds(sizes | {name: size}))

@@ -30,7 +30,7 @@ def build_claim(request: CompileRequest) -> Rejection | None:
     found = _sdk.find_compiler()
     if isinstance(found, Unavailable):
         return Rejection(f"nothing was built: {found}")
-    graph = in_parts(request.graph, request.context)
+    graph, _ = in_parts(request.graph, request.context)
     wanted = host_inputs(graph)
     if wanted:
         return Rejection(f"nothing was built: the content of {graph.inputs[wanted[0]].name!r} decides sizes")

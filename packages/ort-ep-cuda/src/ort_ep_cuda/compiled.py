@@ -61,7 +61,8 @@ class CudaPartition(CompiledPartition):
     """
 
     def __init__(self, request: CompileRequest, gpu: Gpu, options: CudaOptions) -> None:
-        self._graph, self._context = in_parts(request.graph, request.context), request.context
+        self._graph, self._wholes = in_parts(request.graph, request.context)
+        self._context = request.context
         self._gpu, self._options = gpu, options
         self._shared_constants = SharedConstants.of(self._graph)
         self._constants: dict[tuple[str, Shape], Memory] = {}
@@ -121,8 +122,8 @@ class CudaPartition(CompiledPartition):
 
     def _lowered(self, sizes: Sequence[Shape], known_values: Mapping[int, np.ndarray]) -> Program:
         known = {self._graph.inputs[index]: content for index, content in known_values.items()}
-        turned = self._shared_constants.turned
-        return lower_partition(self._graph, self._context, sizes, known, self._states, self._gpu.libraries, turned)
+        turned, libraries = self._shared_constants.turned, self._gpu.libraries
+        return lower_partition(self._graph, self._context, sizes, known, self._states, libraries, turned, self._wholes)
 
     def run(
         self,

@@ -16,6 +16,7 @@ from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Program
+from ort_ep_cuda.lowering.requirements import Whole, require
 from ort_ep_cuda.lowering.sizes import computes_sizes, define_sizes, inputs_of_sizes
 from ort_ep_cuda.lowering.views import Shape
 
@@ -28,6 +29,7 @@ def lower_partition(
     states: MutableMapping[Node, dict[str, object]] | None = None,
     libraries: Libraries = NOTHING_FUSED,
     turned: Mapping[Value, Value] | None = None,
+    wholes: Mapping[Node, Whole] | None = None,
 ) -> Program:
     """Lower every node in order.
 
@@ -39,17 +41,24 @@ def lower_partition(
         states: what users' kernels keep from run to run, by node; filled here, and passed again for other sizes.
         libraries: what may be fused into library calls.
         turned: matrices that are the transpose of another constant, which is read in their place.
+        wholes: nodes that are lowered in parts, by the first of their parts.
 
     Raises:
+        InvalidArgument: a node does not take operands of these sizes.
         EPFail: a node cannot be lowered at these sizes; the message names it.
     """
     builder = ProgramBuilder(graph, shapes, known, states, libraries, turned)
 
+    asked = {} if wholes is None else wholes
+
     def lower(node: Node) -> None:
+        if node in asked:
+            require(asked[node], builder)
         if computes_sizes(node, builder):
             define_sizes(node, context, builder)
             return
         try:
+            require(Whole(node, context.opset_of(node), node.inputs), builder)
             get_operator(node, context).lower(LoweredNode(node, context.opset_of(node), builder))
         except OrtError:
             raise

@@ -27,6 +27,9 @@ def legalize(graph: Graph) -> None:
         rewrite = _REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         if rewrite is not None:
             rewrite(graph, node)
+    for node in graph.nodes:  # behind the others: it replaces another node than the one that it is found by
+        if node.op_type == "Erf":
+            _gelu_of_erf(graph, node)
 
 
 def _cast_like(graph: Graph, node: Node) -> None:
@@ -193,10 +196,10 @@ def _gelu(graph: Graph, node: Node) -> None:
 
 def _gelu_of_erf(graph: Graph, node: Node) -> None:
     """Erf in x / 2 * (Erf(x * a) + 1), which the device takes for a Gelu, and so computes as one."""
-    scaled, sums = node.input(0), list(node.output.consumers)
+    scaled, sums = node.input(0), list(node.output.consumers())
     if scaled is None or scaled.producer is None or scaled.producer.op_type != "Mul" or len(sums) != 1:
         return
-    products = list(sums[0].output.consumers)
+    products = list(sums[0].output.consumers())
     if sums[0].op_type != "Add" or [each.op_type for each in products] != ["Mul"]:
         return
     halves = [each.producer for each in products[0].present_inputs() if each.producer not in (None, sums[0])]
@@ -219,7 +222,9 @@ def _is_of_product(value: Value) -> bool:
     """Return whether a value is a product, or one with a summand."""
     producer = value.producer
     if producer is not None and producer.op_type == "Add":
-        return any(each.producer is not None and each.producer.op_type in _PRODUCTS for each in producer.present_inputs())
+        return any(
+            each.producer is not None and each.producer.op_type in _PRODUCTS for each in producer.present_inputs()
+        )
     return producer is not None and producer.op_type in _PRODUCTS
 
 
@@ -264,7 +269,6 @@ _REWRITES: Mapping[str, Rewrite] = {
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
     "Dropout": _dropout,
-    "Erf": _gelu_of_erf,
     "Gelu": _gelu,
     "GridSample": _grid,
     "Pow": _power,
