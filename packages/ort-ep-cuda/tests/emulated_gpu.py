@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from library_numbers import array_at, computed
 from ort_core.plugin import AllocationLimitExceeded, EPFail
 from ort_core.testing.cuda_emulation import emulate
 from ort_ep_cuda.gpu import GpuFacts
+from ort_ep_cuda.idle_memory import IdleMemory
 from ort_ep_cuda.lowering.function_calls import run_call
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
@@ -173,13 +175,18 @@ class EmulatedGpu:
         self.launches = self.captures = self.replays = self.allocations = 0
         self.compiled: list[str] = []
         self.collected: dict[str, Kernel] | None = {} if collects else None
+        self.idle = IdleMemory()
         self._limit = limit
+        self._held = [0]  # bytes; a list, which outlives the device as long as memory of it does
 
     def allocate(self, nbytes: int) -> HostMemory:
         self.allocations += 1
-        if nbytes > self._limit:
-            raise AllocationLimitExceeded(f"asked for {nbytes} bytes, limited to {self._limit}")
-        return HostMemory(nbytes)
+        if self._held[0] + nbytes > self._limit:
+            raise AllocationLimitExceeded(f"asked for {nbytes} bytes, {self._held[0]} of {self._limit} are held")
+        made = HostMemory(nbytes)
+        self._held[0] += nbytes
+        weakref.finalize(made, _give_back, self._held, nbytes)
+        return made
 
     def pinned(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, np.uint8)
@@ -197,6 +204,10 @@ class EmulatedGpu:
             return {kernel.name: _Untaught() for kernel in kernels}
         compile_together(missing)
         return {kernel.name: _COMPILED[kernel.name] for kernel in kernels}
+
+
+def _give_back(held: list[int], nbytes: int) -> None:
+    held[0] -= nbytes
 
 
 class _Untaught:

@@ -87,3 +87,15 @@ def test_an_operator_in_parts_takes_no_operands_that_its_parts_would_repeat(name
     session.run(None, feeds(sizes))
     with pytest.raises(OrtError, match=r"QAttention|Mul|zero_point"):
         session.run(None, feeds(sizes | {name: size}))
+
+
+@pytest.mark.parametrize("image", [-1, 1])
+def test_a_region_of_an_image_that_is_not_there_is_an_error(monkeypatch, image):
+    monkeypatch.setattr(EmulatedCudaProvider, "device", EmulatedGpu())
+    session = session_of(
+        """g (float[1,1,4,4] x, float[1,4] r, int64[1] i) => (float[1,1,2,2] y) {
+        y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, i) }"""
+    )
+    feeds = {"x": np.ones((1, 1, 4, 4), "f4"), "r": np.array([[0, 0, 3, 3]], "f4"), "i": np.array([image])}
+    with pytest.raises(InvalidArgument, match="out of range"):
+        session.run(None, feeds)

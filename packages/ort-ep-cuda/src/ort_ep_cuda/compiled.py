@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import threading
 from collections import OrderedDict
@@ -15,6 +16,7 @@ from ort_core.plugin import (
     AllocationLimitExceeded,
     CompiledPartition,
     CompileRequest,
+    EPFail,
     OutputPlan,
     PartitionPlan,
     RunState,
@@ -34,6 +36,10 @@ from ort_ep_cuda.lowering.views import Shape
 from ort_ep_cuda.options import CudaOptions
 from ort_ep_cuda.run_slot import RunSlotState
 
+_FORKED = (
+    "this session was made before the process forked, and CUDA works on in the parent alone: make the session in the "
+    "child, or start children by multiprocessing's 'spawn'"
+)
 MAXIMUM_IDLE_SLOTS = 8  # each holds an arena: signatures beyond it allocate and capture anew when they come back
 
 
@@ -79,6 +85,8 @@ class CudaPartition(CompiledPartition):
         self._draws = itertools.count()
         self.device = Device("cuda", options.device_id)
         self.value_inputs = host_inputs(self._graph)
+        self._process = os.getpid()
+        gpu.idle.register(self.give_back_idle)
         self.runs_at_once = None if options.callers_stream is None else 1
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
@@ -134,6 +142,8 @@ class CudaPartition(CompiledPartition):
     ) -> None:
         """Compute the outputs; buffers that were handed in are filled."""
         assert isinstance(plan, CudaPlan)
+        if os.getpid() != self._process:
+            raise EPFail(_FORKED)
         run_state.guard.check()
         targets = [_target(buffer, run_state, planned) for buffer, planned in zip(outputs, plan.outputs, strict=True)]
         try:
@@ -159,30 +169,49 @@ class CudaPartition(CompiledPartition):
             self._constants.clear()
 
     def _take(self, plan: CudaPlan) -> RunSlotState:
-        with self._lock:
-            for ticket, (owner, slot) in reversed(self._idle.items()):
-                if owner is plan.program:
-                    del self._idle[ticket]
-                    return slot
+        """Return a slot that is idle, or a new one. A name for another one here would keep its memory."""
+        idle = self._taken_from_idle(plan)
+        if idle is not None:
+            return idle
         # libraries choose engines and take memory in a first run, which nothing may do within a capture
         before_capture = max(1, self._options.min_num_runs_before_cuda_graph_capture)
         # A stream of the caller's holds the caller's work, too, and is never put into the state of capturing.
         captures = self._options.enable_cuda_graph and self._options.callers_stream is None
         constants = {number: memory.address for number, memory in plan.constants.items()}
-        return RunSlotState(
-            self._gpu,
-            plan.program,
-            plan.functions,
-            constants,
-            before_capture if captures and plan.program.can_be_captured else None,
+        return self._gpu.idle.make(
+            lambda: RunSlotState(
+                self._gpu,
+                plan.program,
+                plan.functions,
+                constants,
+                before_capture if captures and plan.program.can_be_captured else None,
+            )
         )
+
+    def _taken_from_idle(self, plan: CudaPlan) -> RunSlotState | None:
+        with self._lock:
+            for ticket, (owner, slot) in reversed(self._idle.items()):
+                if owner is plan.program:
+                    del self._idle[ticket]
+                    return slot
+        return None
+
+    def give_back_idle(self) -> bool:
+        """Give back the memory of slots that run nothing; return whether there were any."""
+        with self._lock:
+            found = [slot for _, slot in self._idle.values()]
+            self._idle.clear()
+        for slot in found:
+            slot.close()
+        return bool(found)
 
     def _give_back(self, plan: CudaPlan, slot: RunSlotState) -> None:
         with self._lock:
             self._tickets += 1
             self._idle[self._tickets] = (plan.program, slot)
             if len(self._idle) > MAXIMUM_IDLE_SLOTS:
-                self._idle.popitem(last=False)
+                _, (_, oldest) = self._idle.popitem(last=False)
+                oldest.close()
 
     def _uploaded(self, program: Program) -> dict[int, Memory]:
         """Return the constants that the program reads, each sent to the device once for all signatures."""
@@ -211,7 +240,7 @@ class CudaPartition(CompiledPartition):
         return content.transpose(buffer.order) if buffer.order else content
 
     def _sent(self, content: np.ndarray) -> Memory:
-        memory = self._gpu.allocate(max(content.nbytes, 1))
+        memory = self._gpu.idle.make(lambda: self._gpu.allocate(max(content.nbytes, 1)))
         stream = self._gpu.stream()
         source = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
         if source.size:

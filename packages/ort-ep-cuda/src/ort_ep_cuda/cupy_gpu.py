@@ -15,6 +15,7 @@ from ort_core.plugin.kernels import RunGuard
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.device_libraries import DeviceLibraries
 from ort_ep_cuda.gpu import Function, GpuFacts, GpuStream, Graph, Memory
+from ort_ep_cuda.idle_memory import IdleMemory
 from ort_ep_cuda.kernel_cache import KernelCache
 from ort_ep_cuda.lowering.function_calls import run_call
 from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
@@ -165,6 +166,7 @@ class CupyGpu:
     def __init__(self, options: CudaOptions) -> None:
         self.library = _sdk.cupy()
         self.device = self.library.cuda.Device(options.device_id)
+        self.idle = IdleMemory()
         self._options = options
         self._of_thread = threading.local()
         with self.device:

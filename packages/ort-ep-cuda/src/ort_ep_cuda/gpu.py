@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ort_core.plugin.kernels import RunGuard
+from ort_ep_cuda.idle_memory import IdleMemory
 from ort_ep_cuda.lowering.libraries import Libraries
 from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
@@ -105,6 +106,10 @@ class Gpu(Protocol):
     @property
     def facts(self) -> GpuFacts:
         """What the device is."""
+
+    @property
+    def idle(self) -> IdleMemory:
+        """Who holds memory for later runs."""
 
     @property
     def libraries(self) -> Libraries:

@@ -106,6 +106,10 @@ class RunSlotState:
             if isinstance(target, np.ndarray) and target.nbytes:
                 _bytes_of(target)[:] = self._staging[facts.buffer][: target.nbytes]
 
+    def close(self) -> None:
+        """Give up all memory: steps that call a user's function know the slot, and would keep it until collected."""
+        self._calls.clear()
+
     def _enqueue_run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], draw: np.ndarray, sizes: np.ndarray | None
     ) -> np.ndarray | None:
@@ -144,7 +148,7 @@ class RunSlotState:
         """Return the address of the slot's own memory for a buffer, taken when it is first asked for."""
         if number not in self._memory:
             nbytes = self._program.buffers[number].nbytes
-            self._memory[number] = self._gpu.allocate(max(nbytes, 1))
+            self._memory[number] = self._gpu.idle.make(lambda: self._gpu.allocate(max(nbytes, 1)))
             self._staging[number] = self._gpu.pinned(nbytes)
             self._addresses[number] = self._memory[number].address
         return self._addresses[number]

@@ -143,7 +143,8 @@ def _tap(mode: str, padding: str, axis: int) -> str:
 _ROI = """
 const long long column = i % columns, row = i / columns % rows, channel = i / columns / rows % channels;
 const long long region = i / columns / rows / channels;
-const long long image = ort_index((long long)images[region], batch, status, node);
+const long long named = (long long)images[region];
+const long long image = ort_index(named < 0 ? batch : named, batch, status, node);  // none is counted from the end
 const @C@ half = (@C@)(@HALF@);
 const @C@ left = ort_load(rois[region * 4]) * scale - half, top = ort_load(rois[region * 4 + 1]) * scale - half;
 @C@ width = ort_load(rois[region * 4 + 2]) * scale - half - left;
