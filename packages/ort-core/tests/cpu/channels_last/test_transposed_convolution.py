@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.lowering.rules.convolutions.transposed_phases import phases
+from ort_core.cpu.lowering.rules.convolutions.transposed_phases import joined_phases, joined_weights, phases
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import compare
@@ -150,6 +150,43 @@ def test_upsampling_between_convolutions_is_one_program() -> None:
     a = np.einsum("ncyxij,ocij->noyx", windows, constants["w1"])
     b = scattered(a, constants["w2"], 1, (2, 2), (1, 1), (0, 0), (8, 10)) + constants["x2"]
     assert_near(session.run(None, {"x": x})[0], np.einsum("ncyx,oc->noyx", b, constants["w3"][:, :, 0, 0]), "y")
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "stride", "pad"), [(130, 1, 128, 32, 48), (20, 3, 5, 2, 2), (7, 2, 16, 8, 4)]
+)
+def test_phases_of_few_channels_are_one_convolution(
+    channels: int, outputs: int, kernel: int, stride: int, pad: int
+) -> None:
+    rng = np.random.default_rng(7)
+    constants = {
+        "w": rng.standard_normal((channels, outputs, kernel)).astype(np.float32),
+        "b": rng.standard_normal(outputs).astype(np.float32),
+        "s": rng.standard_normal((outputs, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("ConvTranspose", ["x", "w", "b"], ["a"], strides=[stride], pads=[pad, pad]),
+        helper.make_node("Mul", ["a", "s"], ["m"]),
+        helper.make_node("Relu", ["m"], ["y"]),
+    ]
+    session, refused = session_of(nodes, constants, ["n", channels, "width"])
+    assert not refused
+    for batch, width in ((1, 9), (2, 30)):
+        x = rng.standard_normal((batch, channels, width)).astype(np.float32)
+        size = (width - 1) * stride + kernel - 2 * pad
+        sums = scattered(x, constants["w"], 1, [stride], [1], [pad], [size]) + constants["b"][:, None]
+        (found,) = session.run(None, {"x": x})
+        assert_near(found, np.maximum(sums * constants["s"], 0), (batch, width))
+
+
+def test_phases_are_joined_where_that_costs_no_more() -> None:
+    few, many = (joined_phases(phases(4, 2, 1, 1, 0), outputs, 16) for outputs in (3, 48))
+    assert few is not None
+    assert (few.start, few.taps) == (-1, (0, 1, 2))
+    assert many is None  # 3 taps of 96 channels are more than 2 x 2 of 48
+    assert joined_phases(phases(5, 2, 1, 2, -1), 3, 16) is None  # one phase has a result less
+    weights = joined_weights(np.arange(1.0, 5.0).reshape(1, 1, 1, 4), phases(4, 2, 1, 1, 0), few)
+    assert weights.reshape(2, 3).tolist() == [[4.0, 2.0, 0.0], [0.0, 3.0, 1.0]]
 
 
 def test_a_window_that_leaves_gaps_is_left_to_the_kernels() -> None:

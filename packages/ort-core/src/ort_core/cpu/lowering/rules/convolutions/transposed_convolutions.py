@@ -9,7 +9,7 @@ results lie ``stride`` rows apart. The same holds for columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,14 +19,21 @@ from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.rules.convolutions.convolution_steps import ConvolvedImages, TransposedBase, emit_convolution
-from ort_core.cpu.lowering.rules.convolutions.transposed_phases import Phase, edge_of, phases, reach_of
+from ort_core.cpu.lowering.rules.convolutions.transposed_phases import (
+    Phase,
+    edge_of,
+    joined_phases,
+    joined_weights,
+    phases,
+    reach_of,
+)
 from ort_core.cpu.lowering.rules.convolutions.transposed_volumes import TransposedVolumeConvolution
 from ort_core.cpu.lowering.rules.convolutions.volumes import ONES, volumes
 from ort_core.cpu.lowering.rules.images.images import biased, images, pair
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, channels_last
-from ort_core.plugin.ir import DataType, Node
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last
+from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.ops import node_transposed
 
 F32 = DataType.FLOAT
@@ -63,23 +70,41 @@ class TransposedConvolutionAnchor(TransposedBase):
         x = self.x
         if top or bottom or left or right:
             x = emit_padded(lowering, x, (top, left, bottom, right))
+        joined = joined_phases(self.columns, len(self.weights), lowering.target.lanes) if self.groups == 1 else None
+        if joined is not None:
+            pending = replace(
+                pending, inputs=tuple(self._repeated(lowering, view, pending.shape) for view in pending.inputs)
+            )
         for row in self.rows:
-            for column in self.columns:
+            for column in self.columns if joined is None else (joined,):
                 offset = (row.start + top) * x.strides[2] + (column.start + left) * x.strides[3]
                 seen = View(x.buffer, x.shape, x.strides, x.offset + offset)
-                self._store_phase(lowering, pending, seen, y, epilogue, row, column)
+                chosen = self.weights[:, :, list(row.taps)]
+                if joined is None:
+                    chosen = chosen[..., list(column.taps)]
+                else:
+                    chosen = joined_weights(chosen, self.columns, joined)
+                self._store_phase(lowering, pending, seen, y, epilogue, row, column, chosen)
+
+    def _repeated(self, lowering: Lowering, view: View, shape: Sequence[KnownDim]) -> View:
+        """Return an epilogue's operand, a number for each channel, once for each phase of the columns."""
+        strides = broadcast_strides(view, shape)
+        assert strides is not None
+        repeated = (len(self.columns), len(self.weights))
+        spread = View(view.buffer, repeated, (0, strides[1]), view.offset)
+        return lowering.copied(spread).reshaped((repeated[0] * repeated[1], *[1] * (self.rank - 2)))
 
     def _store_phase(
         self, lowering: Lowering, pending: PendingAnchor, x: View, y: View, epilogue: Epilogue | None, row: Phase,
-        column: Phase,
+        column: Phase, chosen: np.ndarray,
     ) -> None:  # fmt: skip
         vertical, horizontal = self.strides
-        chosen = self.weights[:, :, list(row.taps)][:, :, :, list(column.taps)]
         outputs, inputs = chosen.shape[0], chosen.shape[1] * self.groups
+        pixel = horizontal * len(self.weights)
         height, width = self.x.shape[2] + row.surplus, self.x.shape[3] + column.surplus
         spec = Convolution(
             inputs, outputs, (len(row.taps), len(column.taps)), (1, 1), (row.dilation, column.dilation), self.groups,
-            epilogue, y_pixel=horizontal * outputs, expected_width=width if isinstance(width, int) and width else None,
+            epilogue, y_pixel=pixel, expected_width=width if isinstance(width, int) and width else None,
         )  # fmt: skip
         first = row.first * y.strides[2] + column.first * y.strides[3]
         begun = View(y.buffer, y.shape, y.strides, y.offset + first)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.plugin.ops import TransposedAxis
 
@@ -79,3 +81,27 @@ def edge_of(axis: TransposedAxis) -> tuple[int, int]:
 def reach_of(axis: Sequence[Phase]) -> tuple[int, int]:
     """Return how far the windows of all phases reach before and behind the images."""
     return max(0, *(-phase.start for phase in axis)), max(0, *(phase.behind for phase in axis))
+
+
+def joined_phases(phases: Sequence[Phase], outputs: int, lanes: int) -> Phase | None:
+    """Return all phases of the last axis as one, whose taps are inputs side by side, or ``None`` where that costs more.
+
+    Outputs of all phases lie side by side in channels-last images, so that one convolution computes them, of few
+    channels much faster: it fills vectors with phases. Some of its weights are zeros (``joined_weights``).
+    """
+    low = min(phase.start for phase in phases)
+    high = max(phase.start + (len(phase.taps) - 1) * phase.dilation for phase in phases)
+    if len(phases) == 1 or len({phase.surplus for phase in phases}) != 1:
+        return None
+    apart = sum(len(phase.taps) for phase in phases) * -(-outputs // lanes)
+    together = (high - low + 1) * -(-outputs * len(phases) // lanes)
+    return Phase(0, tuple(range(high - low + 1)), low, 1, phases[0].surplus) if together <= apart else None
+
+
+def joined_weights(weights: np.ndarray, phases: Sequence[Phase], joined: Phase) -> np.ndarray:
+    """Return ``[phases * outputs][inputs][rows][inputs side by side]`` of ``[outputs][inputs][rows][columns]``."""
+    made = np.zeros((len(phases), *weights.shape[:3], len(joined.taps)), weights.dtype)
+    for number, phase in enumerate(phases):
+        places = [phase.start - joined.start + each * phase.dilation for each in range(len(phase.taps))]
+        made[number][..., places] = weights[..., list(phase.taps)]
+    return made.reshape(-1, *made.shape[2:])
