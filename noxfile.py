@@ -375,13 +375,13 @@ def exports(session: nox.Session) -> None:
 
 @nox.session
 def zoo(session: nox.Session) -> None:
-    """Draw architectures nobody tuned on, export them, and judge and time them beside onnxruntime."""
-    prepare(session, "test")
+    """Draw architectures nobody tuned on, export them, and judge and time them beside onnxruntime and OpenVINO."""
+    prepare(session, "test", "bench")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("torch", "torchvision", "timm", "transformers>=5.23,<6", "onnxscript")
     folder = Path(session.create_tmp(), "zoo")
     session.run("python", "benchmarks/zoo_export.py", str(folder))
-    session.run("python", "benchmarks/zoo_judge.py", str(folder), *session.posargs)
+    session.run("python", "benchmarks/zoo_judge.py", str(folder), "--openvino", *session.posargs)
 
 
 @nox.session

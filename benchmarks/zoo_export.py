@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from zoo.drawn import Architecture, Drawn
 from zoo.libraries import TORCHVISION, TRANSFORMERS, timm_files
+from zoo.newer import NEWER
 from zoo.sequences import SEQUENCES
 from zoo.vision import VISION
 
@@ -31,7 +32,7 @@ REASON_LENGTH = 200
 
 def architectures(seed: int, num_timm: int) -> dict[str, Architecture]:
     """Return the zoo of a seed by name."""
-    return {**VISION, **SEQUENCES, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
+    return {**VISION, **SEQUENCES, **NEWER, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
 
 
 def drawn(name: str, architecture: Architecture, seed: int) -> Drawn:

@@ -1,11 +1,12 @@
-"""The zoo beside onnxruntime: right outputs, times in turns, loads, memory, and steps that numpy took.
+"""The zoo beside onnxruntime and OpenVINO: right outputs, times in turns, loads, memory, and steps that numpy took.
 
     python benchmarks/zoo_export.py FOLDER
-    python benchmarks/zoo_judge.py FOLDER [--only NAME ...] [--rows FILE] [--threads 2] [--again]
+    python benchmarks/zoo_judge.py FOLDER [--only NAME ...] [--rows FILE] [--threads 2] [--again] [--openvino]
 
 Each model of the folder is judged by a process of its own, and has its row written into a file of JSON lines at once: a
 run that is ended goes on with what has no row. Times are the least of many short turns of either engine, since a
-machine with other work on it only ever adds to them. ``--rows FILE`` alone prints the table of rows that are there.
+machine with other work on it only ever adds to them. OpenVINO runs in float32; what it refuses has its reason in the
+row. ``--rows FILE`` alone prints the table of rows that are there.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ from ort_core.cli.bench_worker import OpenRequest, TurnRequest
 from ort_core.errors import Fail
 
 TURNS = 6
+OPENVINO_TURNS = 4
 TURN_S = 0.15
+REASON_LENGTH = 200
 LIMIT_S = 400  # of one model
 VERSIONS = ("ort-core", "numpy", "llvmlite", "onnxruntime")
+OPENVINO = str(Path(__file__).with_name("openvino_engine.py"))
 BEHIND = 0.9  # a ratio below it is told as a loss
 WRONG = 1e-3  # of the largest value: beyond it, and beyond what onnxruntime is from torch, too, a result is wrong
 COMPILER_FAILED = "the compiler failed"  # in the reason of a step that an exception left to numpy
@@ -42,8 +46,8 @@ TABLE_WIDTH = 150
 Row = dict[str, Any]  # Any: plain data for JSON
 
 
-def judged(model: Path, threads: int) -> Row:
-    """Return the row of one model: what it is beside onnxruntime and beside torch."""
+def judged(model: Path, threads: int, *, openvino: bool) -> Row:
+    """Return the row of one model: what it is beside onnxruntime, beside torch, and, if asked for, beside OpenVINO."""
     stored = np.load(model.with_suffix(".npz"))
     feeds = {name.removeprefix("input:"): stored[name] for name in stored.files if name.startswith("input:")}
     truth = [stored[name] for name in sorted(stored.files) if name.startswith("result:")]
@@ -56,6 +60,7 @@ def judged(model: Path, threads: int) -> Row:
         first = measured(model, feeds, threads, turns=2)
         warm = measured(model, feeds, threads, turns=TURNS)
         steps = steps_by_numpy(model)
+        beside = beside_openvino(model, feeds, threads) if openvino else {}
     ours, theirs = (min(min(each[place]) for each in warm.rounds) / 1e6 for place in (0, 1))
     mine, other = warm.opened
     return {
@@ -66,14 +71,32 @@ def judged(model: Path, threads: int) -> Row:
         "onnxruntime_peak_mb": round(warm.peaks[1] / 1e6),
         "error": furthest(mine.outputs, other.outputs), "error_torch": furthest(mine.outputs, truth),
         "onnxruntime_error_torch": furthest(other.outputs, truth), "numpy_steps": steps,
+        **beside,
     }  # fmt: skip
 
 
-def measured(model: Path, feeds: Mapping[str, np.ndarray], threads: int, turns: int) -> Contest:
+def beside_openvino(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Row:
+    """Return what OpenVINO takes and its ratio to what ort-core takes in the same turns, or why it does not run."""
+    try:
+        found = measured(model, feeds, threads, turns=OPENVINO_TURNS, against=OPENVINO)
+    except Fail as error:
+        return {"openvino_refused": str(error)[:REASON_LENGTH]}
+    ours, theirs = (min(min(each[place]) for each in found.rounds) / 1e6 for place in (0, 1))
+    mine, other = found.opened
+    return {
+        "openvino_ms": round(theirs, 3), "openvino_ratio": round(theirs / ours, 3),
+        "openvino_load_s": round(other.load_ns / 1e9, 3), "openvino_peak_mb": round(found.peaks[1] / 1e6),
+        "openvino_error": furthest(other.outputs, mine.outputs),
+    }  # fmt: skip
+
+
+def measured(
+    model: Path, feeds: Mapping[str, np.ndarray], threads: int, turns: int, against: str = "onnxruntime"
+) -> Contest:
     """Return a contest in short turns; the cache of compiled code is as it is."""
     requests = [
         OpenRequest(engine, str(model), [("CPUExecutionProvider", {})], 99, (), threads, feeds)
-        for engine in ("ort-core", "onnxruntime")
+        for engine in ("ort-core", against)
     ]
     return contest(requests, TurnRequest(1 if turns > 2 else 0, None, TURN_S), turns, lambda _turn: None)
 
@@ -135,9 +158,10 @@ def steps_by_numpy(model: Path) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def row_of(model: Path, threads: int) -> Row:
+def row_of(model: Path, threads: int, *, openvino: bool) -> Row:
     """Return the row of a model, judged by a process of its own; what that prints or raises is told in it."""
     command = [sys.executable, __file__, str(model.parent), "--here", model.stem, "--threads", str(threads)]
+    command += ["--openvino"] if openvino else []
     load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
@@ -165,7 +189,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     """Return a line for each model, the slowest beside onnxruntime first."""
     table = Table(title=f"{len(rows)} models of the zoo beside onnxruntime")
     table.add_column("model", no_wrap=True)
-    for heading in ("ms", "theirs", "ratio", "first", "warm", "theirs", "MB", "theirs", "error"):
+    for heading in ("ms", "theirs", "ratio", "OpenVINO", "first", "warm", "theirs", "MB", "theirs", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("by numpy, or fault")
     for row in sorted(rows, key=lambda each: each.get("ratio", 0.0)):
@@ -175,6 +199,10 @@ def table_of(rows: Sequence[Row]) -> Table:
         mean = float(np.exp(np.mean(np.log(ratios))))
         behind = sum(ratio < BEHIND for ratio in ratios)
         table.caption = f"geometric mean {mean:.2f}, least {min(ratios):.2f}, {behind} below {BEHIND}"
+    others = [row["openvino_ratio"] for row in rows if "openvino_ratio" in row]
+    if others:
+        mean = float(np.exp(np.mean(np.log(others))))
+        table.caption = f"{table.caption}; OpenVINO over {len(others)}: mean {mean:.2f}, least {min(others):.2f}"
     return table
 
 
@@ -182,10 +210,11 @@ def cells(row: Row) -> tuple[str, ...]:
     """Return the cells of one model."""
     fault = fault_of(row)
     if "ratio" not in row:
-        return (row["model"], *[""] * 9, f"[red]{fault}" if fault else f"by no engine: {row['refused']}")
+        return (row["model"], *[""] * 10, f"[red]{fault}" if fault else f"by no engine: {row['refused']}")
     steps = "; ".join(f"{count} {step}" for step, count in list(row["numpy_steps"].items())[:2])
     return (
         row["model"], f"{row['ms']:.2f}", f"{row['onnxruntime_ms']:.2f}", f"{row['ratio']:.2f}",
+        f"{row['openvino_ratio']:.2f}" if "openvino_ratio" in row else "-",
         f"{row['first_load_s']:.1f}", f"{row['warm_load_s']:.2f}", f"{row['onnxruntime_load_s']:.2f}",
         str(row["peak_mb"]), str(row["onnxruntime_peak_mb"]), f"{row['error']:.0e}",
         f"[red]{fault}" if fault else steps,
@@ -220,18 +249,21 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="judge models that have a row, too")
+    parser.add_argument("--openvino", action="store_true", help="measure it, too; it must be installed")
     parser.add_argument("--here", help="judge one model in this process")
     asked = parser.parse_args()
     if asked.here:
-        print(json.dumps(judged(asked.folder / f"{asked.here}.onnx", asked.threads)))
+        print(json.dumps(judged(asked.folder / f"{asked.here}.onnx", asked.threads, openvino=asked.openvino)))
         return
     rows = asked.rows or asked.folder / "rows.jsonl"
     if asked.folder:
-        judge_folder(asked.folder, rows, asked.only, asked.threads, again=asked.again)
+        judge_folder(asked.folder, rows, asked.only, asked.threads, again=asked.again, openvino=asked.openvino)
     Console(width=TABLE_WIDTH).print(table_of(list(read_rows(rows))))
 
 
-def judge_folder(folder: Path, rows: Path, only: Sequence[str] | None, threads: int, *, again: bool) -> None:
+def judge_folder(
+    folder: Path, rows: Path, only: Sequence[str] | None, threads: int, *, again: bool, openvino: bool
+) -> None:
     """Write the rows of the models of a folder that have none."""
     known = set() if again else {row["model"] for row in read_rows(rows)}
     if not rows.exists():
@@ -240,7 +272,7 @@ def judge_folder(folder: Path, rows: Path, only: Sequence[str] | None, threads: 
         model = stored.with_suffix(".onnx")
         if model.stem in known or (only and not model.name.startswith(tuple(only))):
             continue
-        row = row_of(model, threads)
+        row = row_of(model, threads, openvino=openvino)
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
         steps = row.get("numpy_steps", {})
