@@ -321,9 +321,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build sdist and wheel into dist/, and import the package from the wheel alone."""
-    prepare(session, "build", core=False)
+    """Build sdist and wheel into dist/, machine code with it, and import the package from the wheel alone."""
+    prepare(session, "build")
     root = session.invoked_from
+    session.run("python", "tools/ship_kernels.py")
     for folder in (CORE, CONFORMANCE, QUANTIZATION, SERVE, TOOLS, TRANSFORMERS, *PROVIDERS):
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))

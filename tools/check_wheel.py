@@ -8,7 +8,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-REQUIRED = ("ort_core/__init__.py", "ort_core/py.typed", "entry_points.txt", "licenses/LICENSE")
+REQUIRED = ("ort_core/__init__.py", "ort_core/py.typed", "entry_points.txt", "licenses/LICENSE", ".bin")
 
 
 def main(folder: str) -> int:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
 from ort_core.cache.store import ArtefactCache
-from ort_core.cpu.codegen.machine_code import code_cache, jit
+from ort_core.cpu.codegen.machine_code import code_cache, jit, shipped_code
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -61,8 +61,9 @@ def run() -> np.ndarray:
 
 @pytest.fixture
 def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Fill a cache of its own, forget what this process holds, and give the entries."""
+    """Fill a cache of its own, forget what this process holds and what came with the package, and give the entries."""
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path / "nothing"))
     monkeypatch.setattr(code_cache, "_loaded", {})
     run()
     monkeypatch.setattr(code_cache, "_loaded", {})

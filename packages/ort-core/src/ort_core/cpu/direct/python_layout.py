@@ -55,10 +55,7 @@ def find_python_layout() -> PythonLayout | Rejection:
         return Rejection("direct calls rely on the interpreter lock, which this build of Python does not have")
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return Rejection("direct calls are made for 64-bit processes")
-    header = object.__basicsize__  # the reference count and, last, the type
-    arrays = ArrayLayout(
-        header - 8, header, header + 8, header + 16, header + 40, header + 48, header + 10, header + 12
-    )  # fmt: skip
+    arrays = array_layout()
     differs = _differing_field(arrays)
     if differs is not None:
         return Rejection(f"numpy {np.__version__} keeps an array's {differs} elsewhere than expected")
@@ -70,6 +67,12 @@ def find_python_layout() -> PythonLayout | Rejection:
         return Rejection(f"numpy {np.__version__} has no table of functions as expected")
     words[Head.NEW_ARRAY] = table[_ARRAY_NEW]
     return PythonLayout(arrays, words)
+
+
+def array_layout() -> ArrayLayout:
+    """Return where numpy keeps the fields of arrays if this interpreter and numpy are as their headers say."""
+    header = object.__basicsize__  # the reference count and, last, the type
+    return ArrayLayout(header - 8, header, header + 8, header + 16, header + 40, header + 48, header + 10, header + 12)
 
 
 def _is_free_threaded() -> bool:

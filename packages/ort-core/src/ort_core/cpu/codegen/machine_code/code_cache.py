@@ -1,5 +1,7 @@
 """Compiled modules by content: in this process by reference, between processes in the artefact cache.
 
+Modules that every machine needs may come compiled with the package (``shipped_code``).
+
 LLVM is imported by whoever has to compile something.
 """
 
@@ -13,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, compiling
 from ort_core.cpu.codegen.machine_code.host_key import host_key
+from ort_core.cpu.codegen.machine_code.levels import level_of
 from ort_core.cpu.codegen.machine_code.object_loading import BadObject, load_object
+from ort_core.cpu.codegen.machine_code.shipped_code import find_shipped
 from ort_core.plugin import frozen
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
@@ -39,17 +43,20 @@ class ModuleSource:
         name: identifies the text and what it is compiled for.
         write: returns the text.
         is_vectorized: few passes do to compile it (``jit.ModuleText``).
+        is_common: every machine of a level needs it: it is compiled for the level, and may come with the package.
     """
 
     name: bytes
     write: Callable[[], str]
     is_vectorized: bool = False
+    is_common: bool = False
 
 
-def text_source(text: str, target: Target, *, is_vectorized: bool = False) -> ModuleSource:
+def text_source(text: str, target: Target, *, is_vectorized: bool = False, is_common: bool = False) -> ModuleSource:
     """Return a module whose text is there."""
-    name = _digest(f"vectorized\n{text}" if is_vectorized else text, target.key)
-    return ModuleSource(name, lambda: text, is_vectorized)
+    key = (level_of(target) or target).key if is_common else target.key
+    name = _digest(f"vectorized\n{text}" if is_vectorized else text, key)
+    return ModuleSource(name, lambda: text, is_vectorized, is_common)
 
 
 def deferred_source(deferred: DeferredKernel, target: Target) -> ModuleSource:
@@ -67,15 +74,16 @@ def joined_source(kernels: Sequence[DeferredKernel], target: Target) -> ModuleSo
     )
 
 
-def compiled(text: str, target: Target, *, is_vectorized: bool = False) -> CompiledModule:
-    """Return the machine code of a module: from this process, from the cache, or compiled now."""
-    (module,) = compiled_together([text_source(text, target, is_vectorized=is_vectorized)], target)
+def compiled(text: str, target: Target, *, is_vectorized: bool = False, is_common: bool = False) -> CompiledModule:
+    """Return the machine code of a module: from this process, from the cache, from the package, or compiled now."""
+    source = text_source(text, target, is_vectorized=is_vectorized, is_common=is_common)
+    (module,) = compiled_together([source], target)
     return module
 
 
 def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
-    """Return the machine code of a module for this host; ``facts`` and this package's files determine its text."""
-    (found,) = compiled_together([ModuleSource(_host_name(facts), write)], None)
+    """Return the machine code of a common module for this host; ``facts`` and this package determine its text."""
+    (found,) = compiled_together([ModuleSource(_host_name(facts), write, is_common=True)], None)
     _for_host[facts] = found
     return found
 
@@ -95,8 +103,7 @@ def compiled_together(
         found = {source.name: _loaded.get(source.name) or _stored(cache, source.name, target) for source in sources}
         missing = list({source.name: source for source in sources if found[source.name] is None}.values())
         if missing:
-            say_that_it_compiles()
-            for source, module in zip(missing, _compiled(missing, target, num_threads), strict=True):
+            for source, module in _made(missing, target, num_threads):
                 found[source.name] = module
                 cache.put(_key(source.name), module.object_code)
         modules = {name: module for name, module in found.items() if module is not None}
@@ -155,9 +162,35 @@ def adopt(name: bytes, object_code: bytes) -> CompiledModule:
         return found
 
 
+def _made(
+    sources: Sequence[ModuleSource], target: Target | None, num_threads: int
+) -> Iterator[tuple[ModuleSource, CompiledModule]]:
+    """Give each module with its code: what came with the package first, then what is compiled, side by side."""
+    for source in sources:
+        if source.is_common:
+            yield source, _common(source, target)
+    others = [source for source in sources if not source.is_common]
+    if others:
+        yield from zip(others, _compiled(others, target, num_threads), strict=True)
+
+
+def _common(source: ModuleSource, target: Target | None) -> CompiledModule:
+    from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+
+    text, level = source.write(), level_of(target or host_target())
+    if level is not None:
+        shipped = find_shipped(text, level, is_vectorized=source.is_vectorized)
+        if shipped is not None:
+            return load_object(shipped, target)
+    known = ModuleSource(source.name, lambda: text, source.is_vectorized)
+    (module,) = _compiled([known], level or target, 1)
+    return module
+
+
 def _compiled(sources: Sequence[ModuleSource], target: Target | None, num_threads: int) -> list[CompiledModule]:
     from ort_core.cpu.codegen.machine_code import jit
 
+    say_that_it_compiles()
     texts = (jit.ModuleText(source.write(), source.is_vectorized) for source in sources)
     return jit.compile_modules(texts, target, num_threads=num_threads)
 

@@ -117,6 +117,13 @@ def _object_code(text: ModuleText, target: Target) -> bytes:
         context.close()
 
 
+def object_code(text: str, target: Target, *, is_vectorized: bool = False) -> bytes:
+    """Return the object file of a module for any target, also one that cannot run here."""
+    with compiling:
+        initialize(target)
+        return _object_code(ModuleText(text, is_vectorized), target)
+
+
 def assembly(text: str, target: Target, *, is_vectorized: bool = False) -> str:
     """Return the assembly of a module for any target, also one that cannot run here."""
     with compiling:

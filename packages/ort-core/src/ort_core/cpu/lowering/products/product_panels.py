@@ -101,7 +101,7 @@ def _table_buffer(tiles: tuple[CompiledModule, np.ndarray]) -> Buffer:
 @functools.cache
 def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     """Return the addresses of the microkernels with the module, which owns their code."""
-    module = compiled(tiles_text(target), target, is_vectorized=True)
+    module = compiled(tiles_text(target), target, is_vectorized=True, is_common=True)
     return module, tile_table(module, target)
 
 

@@ -1,0 +1,137 @@
+"""Modules that come compiled with the package are found by their text, verified, and else compiled."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import logging
+from pathlib import Path
+
+import pytest
+
+from ort_core.cpu.codegen.machine_code import jit, shipped_code
+from ort_core.cpu.codegen.machine_code.code_cache import compiled
+from ort_core.cpu.codegen.machine_code.levels import level_of, levels
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+from ort_core.cpu.codegen.machine_code.shipped_code import shipped_file, shipped_name
+from ort_core.cpu.codegen.machine_code.target import Target, target_of
+from ort_core.cpu.codegen.machine_code.target_setting import LEVELS
+from ort_core.cpu.codegen.products.microkernel import tiles_text
+
+ROOT = Path(__file__).parents[5]
+LINUX = "x86_64-pc-linux-gnu"
+TEXT = """
+define i64 @answer() {
+  ret i64 %d
+}
+"""
+
+
+def processor(level: str, *more: str, without: tuple[str, ...] = ()) -> Target:
+    names = (LEVELS[level] | set(more)) - set(without)
+    return target_of(LINUX, "some processor", ",".join(f"+{name}" for name in sorted(names)), "llvm0")
+
+
+def answer(number: int) -> int:
+    module = compiled(TEXT % number, host_target(), is_common=True)
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64)(module.address("answer"))())
+
+
+def host_level() -> Target:
+    level = level_of(host_target())
+    if level is None:
+        pytest.skip("this processor has no level")
+    return level
+
+
+def ship(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code_of: str) -> Path:
+    """Put the code of one text where that of another is looked for."""
+    level = host_level()
+    name = shipped_name(text, level, is_vectorized=False)
+    path = folder / name
+    path.write_bytes(shipped_file(name, jit.object_code(code_of, level)))
+    monkeypatch.setattr(shipped_code, "FOLDER", str(folder))
+    return path
+
+
+def test_a_module_that_came_with_the_package_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship(tmp_path, monkeypatch, TEXT % 1001, TEXT % 77)  # another answer shows whose code runs
+    assert answer(1001) == 77
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "renamed"])
+def test_a_damaged_file_is_told_and_its_module_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    number = {"cut": 1002, "flipped": 1003, "renamed": 1004}[damage]
+    path = ship(tmp_path, monkeypatch, TEXT % number, TEXT % 77)
+    blob = bytearray(path.read_bytes())
+    if damage == "cut":
+        del blob[-9:]
+    elif damage == "flipped":
+        blob[len(blob) // 2] ^= 4
+    else:
+        other = shipped_name(TEXT % 5, host_level(), is_vectorized=False)
+        blob = bytearray(shipped_file(other, jit.object_code(TEXT % 77, host_level())))
+    path.write_bytes(blob)
+    with caplog.at_level(logging.WARNING, "ort_core"):
+        assert answer(number) == number
+    assert path.name in caplog.text
+
+
+def test_without_a_file_the_module_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path / "nowhere"))
+    assert answer(1005) == 1005
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (processor("x86-64-v4", "avx512vnni", "avx512bf16"), "x86-64-v4"),
+        (processor("x86-64-v3", "aes"), "x86-64-v3"),
+        (processor("x86-64-v2"), "x86-64-v2"),
+        (processor("x86-64-v3", without=("avx2", "fma", "bmi2")), "x86-64-v2"),
+        (processor("x86-64-v3", without=("movbe",)), None),  # wide vectors, but not the level
+        (processor("x86-64"), None),
+        (target_of("aarch64-alpine-linux-musl", "cortex-a72", "+neon", "llvm0"), "generic"),
+        (target_of("arm64-apple-darwin24.1.0", "apple-m4", "+neon", "llvm0"), "generic"),
+        (target_of("riscv64-unknown-linux-gnu", "generic", "", "llvm0"), None),
+    ],
+)
+def test_the_level_of_a_processor(target: Target, expected: str | None) -> None:
+    level = level_of(target)
+    assert (None if level is None else level.cpu) == expected
+    assert level is None or (level.lanes, level.vector_registers) == (target.lanes, target.vector_registers)
+
+
+def test_a_level_depends_on_neither_the_distribution_nor_the_compiler() -> None:
+    features = processor("x86-64-v3").features
+    triples = ("x86_64-pc-linux-gnu", "x86_64-alpine-linux-musl", "x86_64-unknown-linux-gnu")
+    found = {level_of(target_of(triple, "znver5", features, compiler)) for triple in triples for compiler in ("a", "b")}
+    assert len(found) == 1
+
+
+def test_the_tiles_of_a_level_are_those_of_its_processors() -> None:
+    for target in (processor("x86-64-v2"), processor("x86-64-v3", "aes"), processor("x86-64-v4", "avx512vnni")):
+        level = level_of(target)
+        assert level is not None
+        assert tiles_text(level) == tiles_text(target)
+
+
+def test_what_is_written_for_a_wheel_is_what_a_load_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("ship_kernels", ROOT / "tools/ship_kernels.py")
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    arm = next(level for level in levels() if level.cpu == "generic")
+    monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
+    program.main(tmp_path, arm.triple)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(written) == len(list(program.common_modules(arm)))
+    for text, is_vectorized in program.common_modules(arm):
+        found = shipped_code.find_shipped(text, arm, is_vectorized=is_vectorized)
+        assert found is not None
+        assert found.startswith(b"\x7fELF")
+        if not is_vectorized:
+            assert found == jit.object_code(text, arm, is_vectorized=is_vectorized), "the same bytes when made again"
