@@ -7,15 +7,23 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from kernel_calls import TARGETS
 
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
+from ort_core.cpu.codegen.attention.attention_pairs import (
+    attention_pair_table,
+    pair_attention_text,
+    pair_scratch_count,
+)
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_product import pair_tiles_text
 from ort_core.cpu.codegen.products.microkernel import tile_table, tiles_text
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.tolerances import compare
@@ -78,8 +86,15 @@ def tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 
 
 @functools.cache
-def kernel(facts: AttentionFacts, target: Target) -> CompiledModule:
-    return compile_module(attention_text("attention", target, facts), target)
+def pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compile_module(pair_tiles_text(target), target)
+    return module, attention_pair_table(module, target)
+
+
+@functools.cache
+def kernel(facts: AttentionFacts, target: Target, *, in_pairs: bool) -> CompiledModule:
+    make = pair_attention_text if in_pairs else attention_text
+    return compile_module(make("attention", target, facts), target)
 
 
 @dataclass
@@ -154,15 +169,17 @@ def strides(array: np.ndarray) -> list[int]:
     return [0 if size == 1 else step // array.itemsize for step, size in zip(array.strides, array.shape, strict=True)]
 
 
-def attend(case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool) -> tuple[np.ndarray, int]:
+def attend(
+    case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool, *, in_pairs: bool = False
+) -> tuple[np.ndarray, int]:
     """Return the kernel's result and its error word; checks that nothing is written beside the result."""
     s = case.sizes
     heads = s.key_heads * s.group
     memory = np.full((s.batch, s.queries, heads, s.width + 2), GUARD, np.float32)
     out = memory[..., 1 : s.width + 1].transpose(0, 2, 1, 3)
-    count = scratch_count(target, s.group * s.queries, s.depth, s.width)
+    count = (pair_scratch_count if in_pairs else scratch_count)(target, s.group * s.queries, s.depth, s.width)
     assert isinstance(count, int)
-    scratch = np.full(pool.num_threads * count + 16, np.nan, np.float32)  # what is read before it is written shows
+    scratch = np.full(pool.num_threads * count + 32, np.nan, np.float32)  # what is read before it is written shows
     error = np.zeros(1, np.int64)
     mask = case.mask if case.mask is not None else error.reshape(1, 1, 1, 1)
     lengths = case.lengths if case.lengths is not None else error
@@ -170,16 +187,17 @@ def attend(case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool) 
     table = np.array(
         [
             *(a.ctypes.data for a in (case.query, case.key, case.value, out, mask, lengths, error)),
-            scratch.ctypes.data + skip, count * 4, tiles(target)[1].ctypes.data,
+            scratch.ctypes.data + skip, count * 4, (pair_tiles if in_pairs else tiles)(target)[1].ctypes.data,
             s.batch, s.key_heads, s.group, s.queries, s.keys, s.depth, s.width, s.offset,
             *(step // 4 for a in (case.query, case.key, case.value, out) for step in a.strides[:3]), *strides(mask),
         ],
         np.int64,
     )  # fmt: skip
     assert len(table) == ARGUMENTS.count
-    steps = np.array([kernel(facts, target).address("attention"), table.ctypes.data, 1, 0], np.int64)
+    steps = np.array([kernel(facts, target, in_pairs=in_pairs).address("attention"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
     assert (memory[..., [0, -1]] == GUARD).all(), "wrote beside the result"
+    assert np.isnan(scratch[skip // 4 + pool.num_threads * count :]).all(), "wrote behind its scratch"
     return out, int(error[0])
 
 
@@ -198,6 +216,31 @@ def test_attention_is_that_of_float64_for_all_sizes(variant: str, machine: str, 
     facts = VARIANTS[variant]
     for seed, sizes in enumerate(SIZES):
         agrees(Case.random(seed, sizes, facts), facts, TARGETS[machine](), pools)
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    return array.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_attention_in_pairs_is_that_of_float64_but_for_the_rounding_of_weights(
+    variant: str, pools: list[ThreadPool]
+) -> None:
+    target = restricted_target("amx")  # without its name, which alone tells that dot products are slow
+    if target.lanes != 16 or not target.has("avx512bf16"):
+        pytest.skip("this processor has no dot products of bfloat16")
+    facts = VARIANTS[variant]
+    in_log2 = facts.is_in_log2 and not facts.softcap
+    factor = np.float32(facts.scale * (math.log2(math.e) if in_log2 else 1))
+    for seed, sizes in enumerate(SIZES):
+        case = Case.random(seed, sizes, facts)
+        query = rounded(case.query * factor) / np.float64(factor)
+        exact = replace(case, query=query, key=rounded(case.key), value=rounded(case.value))
+        want, size = expected(exact, facts), expected(replace(exact, value=np.abs(exact.value)), facts)
+        for pool in pools[:2]:
+            found, error = attend(case, facts, target, pool, in_pairs=True)
+            assert error == 0
+            assert (np.abs(found - want) <= (2.0**-8 + 1e-4) * size).all(), f"{sizes} on {pool.num_threads} threads"
 
 
 @pytest.mark.parametrize("bits", [32, 64])

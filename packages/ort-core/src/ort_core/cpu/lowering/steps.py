@@ -14,7 +14,11 @@ from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node, Value
 from ort_core.plugin.kernels import RegionWork
 
-_ARITHMETIC = (("bytes_", "int8"), ("product_bfloat16_", "bfloat16"), ("conv_bfloat16_", "bfloat16"))
+_ARITHMETIC = (
+    ("bytes_", "int8"),
+    ("product_bfloat16_", "bfloat16"),
+    *((f"{name}_bfloat16_", "bfloat16") for name in ("conv", "attention")),
+)
 
 
 class NotLowered(Exception):

@@ -122,10 +122,10 @@ def scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownD
 
 def attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
     """Return the module of one attention, a step kernel with the parameters of every kernel."""
-    return module_text([_Driver(name, tile_shape(target), facts).emit()])
+    return module_text([AttentionDriver(name, tile_shape(target), facts).emit()])
 
 
-class _Driver:
+class AttentionDriver:
     """Emits the kernel: a thread's tiles, entry by entry, block by block."""
 
     def __init__(self, name: str, shape: TileShape, facts: AttentionFacts) -> None:

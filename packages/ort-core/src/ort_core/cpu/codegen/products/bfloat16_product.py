@@ -108,10 +108,10 @@ def bfloat16_text(name: str, target: Target, *, epilogue: Epilogue | None = None
 
 
 def pair_tiles_text(target: Target) -> str:
-    """Return the module with the rounding of a block and a tile for each row count."""
+    """Return the module with the rounding of a block, its copy, and a tile for each row count."""
     shape = tile_shape(target)
     tiles = (tile(shape, rows, products_of(dot_pairs), PREFIX) for rows in range(1, shape.rows + 1))
-    return module_text([_round_block(target.lanes), *tiles])
+    return module_text([_round_block(target.lanes), copy_block(target), *tiles])
 
 
 def pair_table(module: CompiledModule, target: Target) -> CodeTable:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from ort_core.cpu.codegen.attention.attention_pairs import attention_pair_table
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -92,6 +93,14 @@ def panels_table_buffer(target: Target, panels: Panels | None) -> Buffer:
     return _table_buffer((_pair_tiles if has_pair_products(target) else _split_tiles)(target))
 
 
+def attention_table_buffer(target: Target, *, in_pairs: bool) -> Buffer:
+    """Return the constant that holds the addresses that an attention's ``tiles`` points to."""
+    if not in_pairs:
+        return tile_table_buffer(target)
+    module, _ = _pair_tiles(target)
+    return _table_buffer((module, _attention_table(target)))
+
+
 def _table_buffer(tiles: tuple[CompiledModule, np.ndarray]) -> Buffer:
     module, table = tiles
     noted(module)
@@ -109,6 +118,11 @@ def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     module = compiled(pair_tiles_text(target), target, is_vectorized=True)
     return module, pair_table(module, target)
+
+
+@functools.cache
+def _attention_table(target: Target) -> np.ndarray:
+    return attention_pair_table(_pair_tiles(target)[0], target)
 
 
 @functools.cache

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
+from ort_core.cpu.codegen.attention.attention_pairs import pair_attention_text, pair_scratch_count
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
+from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
+from ort_core.cpu.lowering.products.product_panels import attention_table_buffer
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
@@ -92,18 +94,18 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         for left, right in zip(found, expected, strict=True):
             lowering.require_equal(left, right)
     mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
+    in_pairs = lowering.uses_bfloat16 and has_pair_products(lowering.target)
+    prefix, make = ("attention_bfloat16", pair_attention_text) if in_pairs else ("attention", attention_text)
     kernel = lowering.kernel(
-        ("attention", mask.facts),
-        lambda: text_kernel(
-            "attention", lambda name: attention_text(name, lowering.target, mask.facts), is_vectorized=True
-        ),
+        (prefix, mask.facts),
+        lambda: text_kernel(prefix, lambda name: make(name, lowering.target, mask.facts), is_vectorized=True),
     )
     group = query_heads // key_heads
-    count = scratch_count(lowering.target, group * queries, depth, width)
+    count = (pair_scratch_count if in_pairs else scratch_count)(lowering.target, group * queries, depth, width)
     scratch = lowering.scratch(DataType.FLOAT, count)
     error = lowering.error_buffer()
     lengths = Pointer(error) if heads.lengths is None else pointer(heads.lengths)
-    table = tile_table_buffer(lowering.target)
+    table = attention_table_buffer(lowering.target, in_pairs=in_pairs)
     views = tuple(dense_rows(lowering, view) for view in (heads.query, heads.key, heads.value))
     words: list[Argument] = [
         *(pointer(view) for view in views), pointer(heads.out), mask.pointer or Pointer(error), lengths,

@@ -1,0 +1,125 @@
+"""Attention whose two products are of bfloat16 pairs; the softmax and all sums stay float32.
+
+What is packed and copied for the tiles is words of two numbers: of keys and queries two of the depth, of weights and
+values two keys. Sums of the weights are those of the weights before they are rounded.
+"""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.attention.attention import AttentionDriver, AttentionFacts, keys_per_block, scratch_count
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector
+from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_product import PAIR, PREFIX, ROUND_BLOCK
+from ort_core.cpu.codegen.products.microkernel import tile_name, tile_shape
+from ort_core.cpu.codegen.products.packing import COPY_BLOCK
+from ort_core.plugin.ir import KnownDim
+
+_LINE = 16  # words in a cache line
+
+
+def pair_attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
+    """Return the module of one attention in pairs; ``tiles`` is the address of ``attention_pair_table``."""
+    return module_text([_PairDriver(name, tile_shape(target), facts).emit()])
+
+
+def pair_scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim) -> KnownDim:
+    """Return how many floats of scratch each thread needs; rows are ``group * queries``."""
+    shape = tile_shape(target)
+    keys = keys_per_block(shape)
+    words = depth + 2 * _LINE  # more than a row's
+    return scratch_count(target, rows, depth, width) + (keys + shape.rows) * words + shape.rows * keys
+
+
+def attention_pair_table(module: CompiledModule, target: Target) -> CodeTable:
+    """Return addresses in the module of ``pair_tiles_text``: the block copy, the tiles by rows, the rounding."""
+    tiles = (tile_name(rows, PREFIX) for rows in range(1, tile_shape(target).rows + 1))
+    return code_table(module, [COPY_BLOCK, *tiles, ROUND_BLOCK])
+
+
+class _PairDriver(AttentionDriver):
+    """Emits the kernel: as in float32, but for what the products read."""
+
+    def _lay_out_scratch(self) -> None:
+        super()._lay_out_scratch()
+        e = self.emitter
+        self.words = e.udiv(e.add(self.given["depth"], PAIR - 1), PAIR)
+        self.word_row = self._lines(self.words)
+        self.rounded_keys = e.element(self.totals, e.mul(self.group, self.queries))
+        self.query_words = e.element(self.rounded_keys, e.mul(self.word_row, self.block))
+        self.weight_words = e.element(self.query_words, e.mul(self.word_row, self.shape.rows))
+
+    def _round(
+        self, to: IRValue, to_row: IRValue, source: IRValue, row: IRValue, rows: IRValue, columns: IRValue,
+        padded: IRValue,
+    ) -> None:  # fmt: skip
+        """Round rows of floats to rows of words, zeros up to ``padded`` of them."""
+        self._call(self.shape.rows + 1, [to, to_row, source, row, rows, columns, padded])
+
+    def _pack(self, to: IRValue, source: IRValue, count: IRValue) -> None:
+        e, given, columns = self.emitter, self.given, self.shape.columns
+        rounded = (self.rounded_keys, self.word_row)
+        self._round(*rounded, source, given["key_row"], count, given["depth"], self.word_row)
+        with e.loop(0, count, columns, unroll=False, hint="panel") as first:
+            panel = e.element(to, e.mul(first, self.words))
+            here = e.element(self.rounded_keys, e.mul(first, self.word_row))
+            width, stride = e.minimum(e.sub(count, first), columns), integer(columns)
+            self._call(0, [panel, stride, here, integer(1), self.word_row, self.words, width, stride])
+
+    def _pack_values(self, source: IRValue, count: IRValue) -> None:
+        e, given, columns, lanes = self.emitter, self.given, self.shape.columns, self.shape.lanes
+        pairs = e.udiv(e.add(count, PAIR - 1), PAIR)
+        with (
+            e.loop(0, self.panels, unroll=False, hint="panel") as number,
+            e.loop(0, pairs, unroll=False, hint="pair") as pair,
+        ):
+            first, key = e.mul(number, columns), e.mul(pair, PAIR)
+            to = e.element(self.values, e.add(e.mul(first, self.block // PAIR), e.mul(pair, columns)))
+            even = e.element(e.element(source, first), e.mul(key, given["value_row"]))
+            has_odd = e.compare("slt", e.add(key, 1), count)
+            for start in range(0, columns, lanes):
+                left = e.sub(given["width"], e.add(first, start))
+                halves = []
+                for row, present in ((0, left), (1, e.select(has_odd, left, integer(0)))):
+                    place = e.element(e.element(even, e.mul(given["value_row"], row)), start)
+                    halves.append(load_vector(e, place, lanes, lane_mask(e, present, lanes)))
+                e.store(_interleaved(e, halves[0], halves[1], lanes), e.element(to, start), 4)
+
+    def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
+        e, columns, depth = self.emitter, self.shape.columns, self.given["depth"]
+        self._copy_queries(head, row, height)
+        strips = (self.query_words, self.word_row)
+        self._round(*strips, self.strip, depth, height, depth, self.word_row)
+        with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
+            panel = e.element(self.keys, e.mul(first, self.words))
+            to = e.element(self.scores, first)
+            none = [integer(1), panel, integer(0)]
+            self._call(height, [self.words, *strips, panel, integer(columns), to, integer(self.block), *none])
+
+    def _weighted_values(self, height: IRValue, seen: IRValue, local: IRValue, is_first: IRValue) -> None:
+        e, columns = self.emitter, self.shape.columns
+        pairs = e.udiv(e.add(seen, PAIR - 1), PAIR)
+        strips = (self.weight_words, integer(self.block // PAIR))
+        self._round(*strips, self.scores, integer(self.block), height, seen, self._lines(pairs))
+        fresh = e.assign("i64", f"zext {is_first.typed} to i64")
+        sums = e.element(self.sums, e.mul(local, self.columns))
+        with e.loop(0, self.panels, unroll=False, hint="panel") as number:
+            first = e.mul(number, columns)
+            panel = e.element(self.values, e.mul(first, self.block // PAIR))
+            to = e.element(sums, first)
+            self._call(height, [pairs, *strips, panel, integer(columns), to, self.columns, fresh, panel, integer(0)])
+
+
+def _interleaved(e: Emitter, even: IRValue, odd: IRValue, lanes: int) -> IRValue:
+    """Return words of two vectors of floats, rounded: the even one in the low halves."""
+    words, halves = vector_type(lanes, "i32"), vector_type(lanes, "i16")
+    found = []
+    for value in (even, odd):
+        rounded = e.call(vector_type(lanes, "bfloat"), "llvm.x86.avx512bf16.cvtneps2bf16.512", value)
+        bits = e.assign(halves, f"bitcast {rounded.typed} to {halves}")
+        found.append(e.assign(words, f"zext {bits.typed} to {words}"))
+    sixteen = f"<{', '.join(['i32 16'] * lanes)}>"
+    high = e.assign(words, f"shl {found[1].typed}, {sixteen}")
+    return e.assign(words, f"or {high.typed}, {found[0].text}")
