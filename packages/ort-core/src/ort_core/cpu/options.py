@@ -13,10 +13,10 @@ class CpuOptions:
 
     Attributes:
         use_arena: as onnxruntime has it; numpy owns the memory of kernels, so it has no effect on results.
-        precision: what products and convolutions of float32 models with constant weights are computed in.
-            ``bfloat16`` rounds both operands to it (to 8 significant bits: a relative error of 2**-8 each) and sums in
-            float32; everything else stays float32. A processor without dot products of bfloat16, or whose are slower
-            than multiply-adds of float32 (Intel's with AMX), rounds the weights of products alone.
+        precision: what attention, and products and convolutions with constant weights, of float32 models are computed
+            in. ``bfloat16`` rounds both operands to it (to 8 significant bits: a relative error of 2**-8 each) and
+            sums in float32; everything else stays float32. A processor without dot products of bfloat16, or whose are
+            slower than multiply-adds of float32 (Intel's with AMX), rounds the weights of products alone.
     """
 
     use_arena: bool = True

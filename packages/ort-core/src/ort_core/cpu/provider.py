@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import platform
@@ -12,6 +13,7 @@ from ort_core.cpu.options import CpuOptions
 from ort_core.plugin import Available, KernelPartition, KernelProvider, OrtError, Rejection, Unavailable
 
 if TYPE_CHECKING:
+    from ort_core.cpu.codegen.machine_code.target import Target
     from ort_core.plugin import CompiledPartition, CompileRequest, Pass, Roofline, ThreadOptions
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ class CpuExecutionProvider(KernelProvider):
             return KernelPartition(BoundGraph(request.graph, request.context), reason=reason)
         assert isinstance(self.options, CpuOptions)
         uses_bfloat16 = self.options.precision == "bfloat16"
+        if uses_bfloat16:
+            _tell_what_is_rounded(host_target())
         try:
             return CpuPartition(request, host_target(), shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
         except (OrtError, MemoryError):
@@ -113,3 +117,16 @@ class CpuExecutionProvider(KernelProvider):
             log.warning("the CPU compiler is not available (%s); nothing to measure ceilings with", error)
             return None
         return measure_roofline(host_target(), shared_pool(threads))
+
+
+@functools.cache
+def _tell_what_is_rounded(target: Target) -> None:
+    """Warn, once for a target, where ``precision=bfloat16`` rounds less than it does elsewhere."""
+    from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+
+    if not has_pair_products(target):
+        log.warning(
+            "precision=bfloat16: %s has no dot products of bfloat16 that are faster than float32; weights of products "
+            "are rounded, and everything is computed in float32",
+            target.cpu,
+        )

@@ -13,6 +13,7 @@ import ort_core as ort
 from ort_core.cpu.codegen.machine_code import llvm_targets
 from ort_core.cpu.lowering.rules.convolutions import rounded_images
 from ort_core.cpu.lowering.views import View
+from ort_core.cpu.provider import _tell_what_is_rounded
 
 UNIT = 2.0**-8  # what rounding to bfloat16 changes at most, relative to the number
 RANDOM = np.random.default_rng(19)
@@ -125,6 +126,33 @@ def test_each_form_errs_by_the_rounding_of_its_operands(
     assert rounded == ["copied"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes"),
+    [
+        ((2, 24, 5, 7), (24, 18, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((1, 24, 6, 5), (24, 9, 3, 2), {"strides": [1, 2], "group": 2, "output_padding": [0, 1]}),
+        ((1, 32, 11), (32, 20, 5), {"dilations": [2]}),
+    ],
+    ids=["doubled", "groups", "line"],
+)
+def test_transposed_ones_read_and_store_rounded_images(
+    shape: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, object], rounded: list[str]
+) -> None:
+    outputs = kernel[1] * int(str(attributes.get("group", 1)))
+    constants = {
+        "w": weights(*kernel),
+        "b": weights(outputs, 1)[:, 0],
+        "v": weights(32, outputs, *[1] * len(kernel[2:])),
+    }
+    nodes = [
+        N("ConvTranspose", ["x", "w", "b"], ["h"], **attributes),
+        N("Relu", ["h"], ["i"]),
+        N("Conv", ["i", "v"], ["y"]),
+    ]
+    check(nodes, constants, shape, 4)
+    assert rounded == ["copied", "made"]
+
+
 def test_parts_of_a_concatenation_and_values_that_are_returned_are_rounded_apart(rounded: list[str]) -> None:
     constants = {"a": weights(16, 8, 3, 3), "b": weights(16, 24, 1, 1), "c": weights(16, 16, 1, 1)}
     nodes = [
@@ -148,7 +176,10 @@ def test_forms_that_gain_nothing_stay_float32(kernel: tuple[int, ...], rounded: 
     assert not rounded
 
 
-def test_processors_without_fast_dot_products_convolve_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_without_fast_dot_products_convolve_in_float32_and_say_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _tell_what_is_rounded.cache_clear()
     target = llvm_targets.restricted_target("avx512bf16", "amx")
     monkeypatch.setattr(llvm_targets, "host_target", lambda: target)
     model = model_of(
@@ -157,3 +188,6 @@ def test_processors_without_fast_dot_products_convolve_in_float32(monkeypatch: p
     x = RANDOM.standard_normal((1, 32, 9, 9)).astype(np.float32)
     wide, narrow = (run(model, x, precision) for precision in ("float32", "bfloat16"))
     np.testing.assert_array_equal(narrow[0], wide[0])
+    told = [record.message for record in caplog.records if "precision=bfloat16" in record.message]
+    assert len(told) == 1
+    assert "everything is computed in float32" in told[0]

@@ -25,11 +25,11 @@ def model() -> ModelProto:
     return model_of(nodes, {"x": (FLOAT, ["N", 70])}, {"y": FLOAT}, {"w1": W1, "w2": W2, "b": BIAS})
 
 
-def session(precision: str) -> ort.InferenceSession:
+def session(precision: str, graph: ModelProto | None = None) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
     providers = [("CPUExecutionProvider", {"precision": precision})]
-    return ort.InferenceSession(model().SerializeToString(), options, providers=providers)
+    return ort.InferenceSession((graph or model()).SerializeToString(), options, providers=providers)
 
 
 def exact(x: np.ndarray, w1: np.ndarray, w2: np.ndarray) -> np.ndarray:
@@ -59,3 +59,22 @@ def test_bfloat16_rounds_the_weights_and_float32_does_not() -> None:
 def test_an_unknown_precision_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument, match="'float32', 'bfloat16'"):
         session("int3")
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_what_recurrent_layers_make_of_their_input_rounds_the_weights(kind: str) -> None:
+    gates = {"LSTM": 4, "GRU": 3}[kind]
+    constants = {
+        "w": RANDOM.standard_normal((1, gates * 9, 33)) / 6,
+        "r": RANDOM.standard_normal((1, gates * 9, 9)) / 9,
+    }
+    constants = {name: array.astype(np.float32) for name, array in constants.items()}
+    nodes = [N(kind, ["x", "w", "r"], ["y"], hidden_size=9)]
+    graph = model_of(nodes, {"x": (FLOAT, ["T", "B", 33])}, {"y": FLOAT}, constants)
+    x = RANDOM.standard_normal((5, 3, 33)).astype(np.float32)
+    wide, narrow = (session(each, graph).run(None, {"x": x})[0] for each in ("float32", "bfloat16"))
+    assert isinstance(wide, np.ndarray)
+    # A gate moves by at most its slope times the error of its sum; five steps of slope 1 add up.
+    size = np.abs(x).max() * np.abs(constants["w"]).sum(axis=2).max()
+    assert np.abs(narrow - wide).max() <= 5 * 2.1 * 2.0**-8 * size
+    assert (narrow != wide).any(), "nothing was rounded"

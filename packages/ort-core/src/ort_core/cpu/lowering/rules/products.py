@@ -239,11 +239,19 @@ def weight_product(lowering: Lowering, left: View, right: Value, operator: str) 
     return _product(lowering, left, view, constant, operator)
 
 
-def constant_product(lowering: Lowering, left: View, constant: np.ndarray, operator: str) -> Product:
-    """Return the product of a view and a constant matrix [k, n], packed."""
+def constant_product(
+    lowering: Lowering, left: View, constant: np.ndarray, operator: str, *, is_weight: bool = False
+) -> Product:
+    """Return the product of a view and a constant matrix [k, n], packed.
+
+    One that ``is_weight`` is packed as the model's weights are: in bfloat16 where the user asked for it.
+    """
     lowering.require_equal(left.shape[-1], constant.shape[0])
     shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
-    return Product(left, shape, float_panels(lowering, constant), operator)
+    packed = (weight_panels if is_weight else float_panels)(lowering, constant)
+    if packed.is_bfloat16 and left.strides[-1] != 1:
+        left = lowering.copied(left)
+    return Product(left, shape, packed, operator)
 
 
 def _transposed(right: View, constant: np.ndarray | None) -> tuple[View, np.ndarray | None]:

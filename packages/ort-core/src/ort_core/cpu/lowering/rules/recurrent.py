@@ -165,7 +165,7 @@ def _shares(lowering: Lowering, layer: _Layer, x: View) -> tuple[View, KnownDim,
         joined[:, 2] = 0  # the candidate's recurrent bias is reset, too, so it cannot join the input's
     bias[:, :, : layer.hidden] += joined
     shape = (*dense.shape[:2], columns)
-    product = constant_product(lowering, dense, weights.reshape(columns, -1).T, layer.node.op_type)
+    product = constant_product(lowering, dense, weights.reshape(columns, -1).T, layer.node.op_type, is_weight=True)
     added = lowering.constant_view(bias.reshape(-1), F32)
     pending = PendingAnchor(product, element(0, F32) + element(1, F32), (added,), shape, (layer.node,))
     target = lowering.new_view(F32, shape)

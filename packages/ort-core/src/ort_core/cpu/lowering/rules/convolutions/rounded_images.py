@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
+from ort_core.cpu.codegen.convolutions.convolution_plan import PAIR, Convolution
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
 from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
 from ort_core.cpu.lowering.images.layout_steps import as_images
@@ -36,7 +36,8 @@ def takes_pairs(lowering: Lowering, node: Node) -> bool:
 
 
 def _takes_pairs(lowering: Lowering, node: Node) -> bool:
-    if node.op_type != "Conv" or node.domain or not lowering.is_member(node):
+    is_transposed = node.op_type == "ConvTranspose"
+    if node.domain or not (is_transposed or node.op_type == "Conv") or not lowering.is_member(node):
         return False
     value, weights = node.input(0), lowering.constant_of(node.input(1))
     if value is None or weights is None or weights.ndim not in (3, 4) or weights.dtype not in (np.float32, np.float16):
@@ -44,9 +45,11 @@ def _takes_pairs(lowering: Lowering, node: Node) -> bool:
     if tensor_type(value)[0] is not F32 or quantized_value(lowering, value) is not None:
         return False
     groups, (outputs, inputs) = node.int_attribute("group", 1), weights.shape[:2]
+    if is_transposed:
+        outputs, inputs = inputs * groups, outputs // groups
     window = weights.shape[2:] if weights.ndim == 4 else (1, weights.shape[2])
-    strides = node.ints_attribute("strides") or (1, 1)
-    if inputs % 2 or outputs % groups or not inputs:
+    strides = (1,) if is_transposed else node.ints_attribute("strides") or (1,)
+    if inputs % PAIR or outputs % groups or not inputs:
         return False
     products = outputs // groups * int(np.prod(window)) // int(np.prod(strides))
     spec = Convolution(inputs * groups, outputs, (window[0], window[1]), groups=groups)

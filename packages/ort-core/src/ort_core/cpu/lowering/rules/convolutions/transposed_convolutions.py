@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
+from ort_core.cpu.codegen.convolutions.convolution_plan import PAIR, Convolution, PairConvolution
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
-from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, words_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.rules.convolutions.convolution_steps import ConvolvedImages, TransposedBase, emit_convolution
+from ort_core.cpu.lowering.rules.convolutions.rounded_images import rounded_images, takes_pairs
 from ort_core.cpu.lowering.rules.convolutions.transposed_phases import (
     Phase,
     edge_of,
@@ -53,6 +54,7 @@ class TransposedConvolutionAnchor(TransposedBase):
     columns: tuple[Phase, ...]
     groups: int
     rank: int
+    is_paired: bool = False  # the images are ``words_of`` such in bfloat16
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -78,6 +80,7 @@ class TransposedConvolutionAnchor(TransposedBase):
         for row in self.rows:
             for column in self.columns if joined is None else (joined,):
                 offset = (row.start + top) * x.strides[2] + (column.start + left) * x.strides[3]
+                offset = offset * PAIR if self.is_paired else offset  # of words it counts the halves
                 seen = View(x.buffer, x.shape, x.strides, x.offset + offset)
                 chosen = self.weights[:, :, list(row.taps)]
                 if joined is None:
@@ -102,9 +105,12 @@ class TransposedConvolutionAnchor(TransposedBase):
         outputs, inputs = chosen.shape[0], chosen.shape[1] * self.groups
         pixel = horizontal * len(self.weights)
         height, width = self.x.shape[2] + row.surplus, self.x.shape[3] + column.surplus
-        spec = Convolution(
-            inputs, outputs, (len(row.taps), len(column.taps)), (1, 1), (row.dilation, column.dilation), self.groups,
-            epilogue, y_pixel=pixel, expected_width=width if isinstance(width, int) and width else None,
+        make = PairConvolution if self.is_paired else Convolution
+        words = inputs // PAIR if self.is_paired else inputs
+        window, dilations = (len(row.taps), len(column.taps)), (row.dilation, column.dilation)
+        spec = make(
+            words, outputs, window, (1, 1), dilations, self.groups, epilogue, y_pixel=pixel,
+            expected_width=width if isinstance(width, int) and width else None,
         )  # fmt: skip
         first = row.first * y.strides[2] + column.first * y.strides[3]
         begun = View(y.buffer, y.shape, y.strides, y.offset + first)
@@ -120,7 +126,11 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
         raise NotLowered("only float32 transposed convolutions of 1 to 3 axes with constant weights are generated")
     groups, rank = node.int_attribute("group", 1), weights.ndim
-    x = volumes(lowering, node.input(0)) if rank == 5 else images(lowering, node.input(0))
+    is_paired = takes_pairs(lowering, node)
+    if is_paired and (source := node.input(0)) is not None:
+        x = words_of(rounded_images(lowering, source, weights.shape[0]))
+    else:
+        x = volumes(lowering, node.input(0)) if rank == 5 else images(lowering, node.input(0))
     if rank == 3:
         weights = weights[:, :, None]
     strides, dilations = (_by_axis(node.ints_attribute(name), rank) for name in ("strides", "dilations"))
@@ -137,7 +147,7 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     inputs, each = weights.shape[:2]
     plain = weights.reshape(groups, inputs // groups, each, *weights.shape[2:]).swapaxes(1, 2)
     plain = plain.reshape(groups * each, inputs // groups, *weights.shape[2:])
-    anchor = _anchor(x, plain, strides, axes, groups, rank)
+    anchor = _anchor(x, plain, strides, axes, groups, rank, is_paired=is_paired)
     value, operands = biased(lowering, node, groups * each, rank)
     lowering.set(node.output, PendingAnchor(anchor, value, operands, shape, (node,)))
 
@@ -147,9 +157,16 @@ def _by_axis(values: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
 
 
 def _anchor(
-    x: View, weights: np.ndarray, strides: Sequence[int], axes: Sequence[tuple[Phase, ...]], groups: int, rank: int
+    x: View,
+    weights: np.ndarray,
+    strides: Sequence[int],
+    axes: Sequence[tuple[Phase, ...]],
+    groups: int,
+    rank: int,
+    *,
+    is_paired: bool,
 ) -> TransposedConvolutionAnchor | TransposedVolumeConvolution:
     if rank == 5:
         depth, height, width = strides
         return TransposedVolumeConvolution(x, weights, (depth, height, width), tuple(axes), groups)
-    return TransposedConvolutionAnchor(x, weights, (strides[0], strides[1]), axes[0], axes[1], groups, rank)
+    return TransposedConvolutionAnchor(x, weights, (strides[0], strides[1]), axes[0], axes[1], groups, rank, is_paired)
