@@ -132,8 +132,9 @@ def test_each_form_errs_by_the_rounding_of_its_operands(
         ((2, 24, 5, 7), (24, 18, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((1, 24, 6, 5), (24, 9, 3, 2), {"strides": [1, 2], "group": 2, "output_padding": [0, 1]}),
         ((1, 32, 11), (32, 20, 5), {"dilations": [2]}),
+        ((1, 32, 6, 9), (32, 2, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     ],
-    ids=["doubled", "groups", "line"],
+    ids=["doubled", "groups", "line", "few channels"],
 )
 def test_transposed_ones_read_and_store_rounded_images(
     shape: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, object], rounded: list[str]

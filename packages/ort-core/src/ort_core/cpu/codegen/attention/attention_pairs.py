@@ -45,6 +45,7 @@ class _PairDriver(AttentionDriver):
     def _lay_out_scratch(self) -> None:
         super()._lay_out_scratch()
         e = self.emitter
+        self.reads_in_place = IRValue("i1", "false")  # values are rounded for each block
         self.words = e.udiv(e.add(self.given["depth"], PAIR - 1), PAIR)
         self.word_row = self._lines(self.words)
         self.rounded_keys = e.element(self.totals, e.mul(self.group, self.queries))
@@ -98,7 +99,9 @@ class _PairDriver(AttentionDriver):
             none = [integer(1), panel, integer(0)]
             self._call(height, [self.words, *strips, panel, integer(columns), to, integer(self.block), *none])
 
-    def _weighted_values(self, height: IRValue, seen: IRValue, local: IRValue, is_first: IRValue) -> None:
+    def _weighted_values(
+        self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue
+    ) -> None:
         e, columns = self.emitter, self.shape.columns
         pairs = e.udiv(e.add(seen, PAIR - 1), PAIR)
         strips = (self.weight_words, integer(self.block // PAIR))
