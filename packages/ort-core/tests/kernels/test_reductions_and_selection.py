@@ -51,6 +51,7 @@ def test_reductions_over_nothing_give_the_neutral_element():
     axes = np.array([0])
     for name, value in (("Sum", 0), ("Prod", 1), ("Max", -np.inf), ("Min", np.inf), ("LogSum", -np.inf)):
         np.testing.assert_array_equal(REDUCTIONS[f"Reduce{name}"][0](empty, axes), np.full((1, 2), value, np.float32))
+    np.testing.assert_array_equal(reductions.reduce_mean(empty, axes), [[0, 0]])  # as in onnxruntime
     np.testing.assert_array_equal(reductions.reduce_log_sum_exp(empty, axes), [[-np.inf, -np.inf]])
     np.testing.assert_array_equal(reductions.reduce_max(empty.astype(np.int32), axes), [[-(2**31)] * 2])
 

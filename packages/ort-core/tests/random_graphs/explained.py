@@ -289,10 +289,6 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "SparseAttention", "sparse_attention.cc", "it wants one buffer for past and present"
     ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
-    Explained(
-        "onnxruntime", "ReduceMean", r"values .*\(0\.0\), expected np.float64\(nan\)",
-        "the mean of nothing is not a number; it gives zero",
-    ),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
 from ort_core.loops import polynomials
-from ort_core.loops.rows import row_max, row_mean, row_min, row_prod, row_sum
+from ort_core.loops.rows import row_length, row_max, row_mean, row_min, row_prod, row_sum
 from ort_core.loops.scalar import Scalar, binary, cast, integer_range, lift, maximum, minimum, select, unary
 
 Function = Callable[[Scalar], Scalar]
@@ -125,7 +125,7 @@ def reduction_of(op_type: str, x: Scalar, functions: RowFunctions = POLYNOMIALS)
 
 _REDUCTIONS: Mapping[str, Function] = {
     "ReduceSum": row_sum,
-    "ReduceMean": row_mean,
+    "ReduceMean": lambda x: row_sum(x) / maximum(row_length(x.dtype), 1.0),  # ONNX leaves that of nothing open: 0
     "ReduceMax": row_max,
     "ReduceMin": row_min,
     "ReduceProd": row_prod,

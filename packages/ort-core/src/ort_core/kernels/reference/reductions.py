@@ -86,10 +86,11 @@ def _product(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.f
 
 
 def _mean(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
+    """Return the means; ONNX leaves those of nothing open, and onnxruntime gives 0."""
     if x.dtype.kind in "iu":
         return mean_integers(x, axes, keepdims)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
-    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims) / np.float64(count)
+    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims) / np.float64(max(count, 1))
 
 
 def _maximum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:

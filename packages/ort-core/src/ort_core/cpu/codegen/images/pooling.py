@@ -164,7 +164,10 @@ def _window_function(name: str, spec: Pooling, vectors: Sequence[Lanes]) -> Emit
     x = position(emitter, x, [(columns.origin, spec.x_pixel or spec.channels)])
     totals = _reduce(emitter, spec, vectors, x, x_row, rows, columns)
     if not spec.is_maximum and not spec.is_sum:
-        count = emitter.assign("float", f"sitofp {emitter.mul(rows.counted, columns.counted).typed} to float")
+        counted = emitter.mul(rows.counted, columns.counted)
+        if spec.kernel is None:
+            counted = emitter.maximum(counted, 1)  # ReduceMean of nothing is 0
+        count = emitter.assign("float", f"sitofp {counted.typed} to float")
         divisor = emitter.splat(count, vectors[0].width)
         totals = [emitter.binary("fdiv", total, divisor) for total in totals]
     _store(emitter, spec, vectors, totals)
