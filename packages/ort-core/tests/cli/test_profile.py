@@ -11,10 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ort_core.cli.commands import profile as profile_command
+from ort_core.cli.bench_roofline import fewer_threads, summarize_steps
 from ort_core.cli.graph_page import region_times_ms
 from ort_core.cli.profile_page import kind_of, profile_page
-from ort_core.cli.profile_report import summarize_trace
+from ort_core.cli.profile_report import first_name, summarize_trace
+from ort_core.cpu.inspection.roofline import MOST_NBYTES, SIZES, sizes_of
 from ort_core.cpu.provider import CpuExecutionProvider
 from ort_core.plugin import Bandwidth, Roofline, ThreadOptions
 
@@ -133,6 +134,49 @@ def test_sequences_are_told_by_how_many_values_they_hold(ort, tmp_path):
     assert {row["name"]: row["output"] for row in data["nodes"]} == {"parts": "sequence of 5", "whole": "float[5, 2]"}
 
 
+def test_steps_are_ranked_by_what_they_lose_and_unknown_ones_lose_nothing(tmp_path):
+    events = [
+        event("near", 4_000_000, flops=380_000_000, bytes=1000),  # 3.8 ms at 100 GFLOP/s
+        event("far", 1_000_000, flops=20_000_000, bytes=1000),  # 0.2 ms
+        event("unknown", 3_000_000),
+    ]
+    found = summarize_steps(summary(tmp_path, *events)["nodes"], p50_ms=8.75)
+    assert [(step["name"], pytest.approx(step["lost_ms"])) for step in found["steps"]] == [
+        ("far", 0.8), ("near", 0.2), ("unknown", 0.0),
+    ]  # fmt: skip
+    assert found["least_ms"] == pytest.approx(7)
+    assert found["share"] == pytest.approx(0.8)
+    assert (found["unknown_ms"], found["unknown_steps"]) == (pytest.approx(3), 1)
+
+
+def test_bench_shows_the_machine_and_the_least_time_of_a_model(ort, products):
+    common = ("bench", products, "-n", "3", "--threads", "2", "--roofline")
+    data = ort(*common, "--json").data["roofline"]
+    machine = data["ceilings"]["CPUExecutionProvider"]
+    assert [each["num_threads"] for each in machine] == [1, 2]
+    product = next(step for step in data["steps"] if "MatMul" in step["operator"])
+    assert 0 < product["least_ms"] <= product["ms"]
+    assert data["least_ms"] == pytest.approx(sum(step["least_ms"] for step in data["steps"]))
+    shown = ort(*common).out
+    assert "of what this machine can do" in shown
+    assert "float32 GFLOP/s" in shown
+
+
+def test_bench_measures_one_engine_under_the_roofline(ort, products):
+    result = ort("bench", products, "--roofline", "--against", "onnxruntime")
+    assert result.code == 2
+    assert "--against" in result.err
+
+
+def test_many_threads_read_no_more_memory_than_a_machine_can_spare():
+    for count in (1, 2, 16, 17, 64, 256, 1024):
+        sizes = sizes_of(count)
+        assert sizes == sorted(set(sizes))
+        assert sizes[-1] * count <= max(MOST_NBYTES, SIZES[-1])
+    assert sizes_of(2) == list(SIZES)
+    assert [fewer_threads(count) for count in (1, 2, 6, 8)] == [[], [1], [1, 2, 4], [1, 2, 4]]
+
+
 def test_processor_computes_faster_than_it_reads_and_small_data_faster_than_large():
     ceilings = CpuExecutionProvider().measure_roofline(ThreadOptions(1))
     assert ceilings is not None
@@ -173,9 +217,9 @@ def test_page_has_every_region_in_the_strip_the_roofline_and_the_table_and_fetch
 
 def test_table_names_a_fused_region_by_its_first_node_and_others_whole():
     fused = {"name": "/layer/MatMul+/layer/Gelu", "operator": "MatMul+Gelu"}
-    assert profile_command._first_name(fused) == "/layer/MatMul+…"
-    assert profile_command._first_name({"name": "a+b", "operator": "MatMul"}) == "a+b"
-    assert profile_command._first_name({"name": "MatMul+Gelu", "share": 0.5}) == "MatMul+Gelu", "a row of operators"
+    assert first_name(fused) == "/layer/MatMul+…"
+    assert first_name({"name": "a+b", "operator": "MatMul"}) == "a+b"
+    assert first_name({"name": "MatMul+Gelu", "share": 0.5}) == "MatMul+Gelu", "a row of operators"
 
 
 def test_page_shows_names_as_text_whatever_they_hold(tmp_path):

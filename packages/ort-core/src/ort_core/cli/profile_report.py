@@ -126,6 +126,12 @@ def _given_text(arguments: Mapping[str, Any]) -> str:  # Any: as above
     return ", ".join([*tensors, *(f"sequence of {count}" for count in arguments.get("output_sequences", ()))])
 
 
+def first_name(row: Mapping[str, Any]) -> str:  # Any: plain data
+    """Return the name of a row, of a fused region that of its first node: the names of all are in the page and JSON."""
+    is_fused = "+" in str(row.get("operator", "")) and "+" in row["name"]
+    return row["name"].partition("+")[0] + "+…" if is_fused else str(row["name"])
+
+
 def rate_texts(row: Mapping[str, Any]) -> tuple[str, str, str]:  # Any: a node's row
     """Return a node's GFLOP/s, GB/s and share of its ceiling; empty where they are not known."""
     moved, share = row.get("gbytes_per_s"), row.get("ceiling_share")

@@ -51,6 +51,13 @@ def bench(
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=5, help="Turns of each engine, with --against; 7 without it.")
     ] = None,
+    roofline: Annotated[
+        bool,
+        typer.Option(
+            "--roofline",
+            help="Also measure the machine, and show the least time and the steps that lose most.",
+        ),
+    ] = False,
     inputs: Inputs = None,
     shape: Shapes = None,
     dim: Dims = None,
@@ -74,6 +81,8 @@ def bench(
     _check_engine(against)
     if against is None:
         check_needed("--against", {"--rounds": rounds})
+    elif roofline:
+        raise typer.BadParameter("it measures one engine: leave out --against", param_hint="--roofline")
     loaded = load_model(model)
     inputs_request, session = (
         InputRequest(inputs, shape, dim, seed),
@@ -85,6 +94,11 @@ def bench(
         turns = rounds or _ROUNDS
         turn = TurnRequest(warmup, iterations, duration / turns / 2)
         report = _bench_against(against, turns, model, loaded, inputs_request, session, turn)
+    if roofline:
+        from ort_core.cli.bench_roofline import measure_under_roofline
+
+        median = report["latency_ms"]["p50"]
+        report["roofline"] = measure_under_roofline(model, inputs_request, session, median)
     if json:
         print_json(report)
     elif against is None:
@@ -262,6 +276,11 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
         ("ran on", f"{', '.join(report['providers'])}, threads: {report['threads'] or 'as the provider chooses'}"),
     ]
     show_facts(console, facts)
+    if "roofline" in report:
+        from ort_core.cli.bench_roofline import show_roofline
+
+        console.print()
+        show_roofline(report["roofline"])
 
 
 def _show_contest(report: Mapping[str, Any], against: str) -> None:  # Any: plain data, as in the JSON document

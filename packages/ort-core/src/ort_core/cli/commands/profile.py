@@ -54,6 +54,7 @@ def profile(
     from ort_core.cli.console import print_json
     from ort_core.cli.feeds import InputRequest
     from ort_core.cli.output_files import check_folder
+    from ort_core.cli.profile_recording import measure_ceilings, record_profile
     from ort_core.cli.profile_report import summarize_trace
     from ort_core.cli.sessions import SessionRequest
 
@@ -64,8 +65,10 @@ def profile(
     request = SessionRequest(provider, level, disable, False, threads, ops, config)
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
-        written, run_ns, ceilings = _record(model, inputs_request, request, Path(folder), warmup, iterations)
-        report = {"model": str(model), **summarize_trace(written, iterations, run_ns, ceilings), "trace": None}
+        recorded = record_profile(model, inputs_request, request, Path(folder), warmup, iterations)
+        ceilings = measure_ceilings(recorded.providers, threads)
+        written = recorded.trace
+        report = {"model": str(model), **summarize_trace(written, iterations, recorded.run_ns, ceilings), "trace": None}
         if trace is not None:
             shutil.move(written, trace)
             report["trace"] = str(trace)
@@ -78,46 +81,6 @@ def profile(
         print_json(report)
     else:
         _show(report, top)
-
-
-def _record(
-    model: Path, inputs: Any, request: Any, folder: Path, warmup: int, iterations: int
-) -> tuple[Path, list[int], dict[str, Any]]:  # Any: an InputRequest, a SessionRequest, Roofline, imported late
-    import time
-
-    from ort_core.cli.console import working
-    from ort_core.cli.feeds import run_with_feeds
-    from ort_core.onnx_io.load import load_model
-
-    with working(f"Loading {model.name}"):
-        loaded, plain = load_model(model), request.open(model)
-        feeds, _ = run_with_feeds(loaded, inputs, lambda f: plain.run(None, f.values))
-        for _ in range(warmup):
-            plain.run(None, feeds.values)
-        plain.close()
-        options = request.options()
-        options.enable_profiling, options.profile_file_prefix = True, str(folder / "trace")
-        session = request.open(model, options)
-    run_ns = []
-    with working(f"Profiling {model.name}"):
-        for _ in range(iterations):
-            start = time.perf_counter_ns()
-            session.run(None, feeds.values)
-            run_ns.append(time.perf_counter_ns() - start)
-    return Path(session.end_profiling()), run_ns, _ceilings(session.get_providers(), request.threads)
-
-
-def _ceilings(names: Sequence[str], threads: int) -> dict[str, Any]:  # Any: Roofline, imported late
-    """Return what the devices of providers can do, of those that can measure it."""
-    from ort_core.cli.console import working
-    from ort_core.environment import default_environment
-    from ort_core.providers.thread_options import ThreadOptions
-
-    with working("Measuring the machine's ceilings"):
-        found = {
-            name: default_environment().get_provider(name)().measure_roofline(ThreadOptions(threads)) for name in names
-        }
-    return {name: ceilings for name, ceilings in found.items() if ceilings is not None}
 
 
 def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as in the JSON document
@@ -143,15 +106,9 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
         console.print(f"trace written to {report['trace']}; open it in https://ui.perfetto.dev or chrome://tracing")
 
 
-def _first_name(row: Mapping[str, Any]) -> str:  # Any: plain data
-    """Return the name of a row, of a fused region that of its first node: the names of all are in the page and JSON."""
-    is_fused = "+" in str(row.get("operator", "")) and "+" in row["name"]
-    return row["name"].partition("+")[0] + "+…" if is_fused else str(row["name"])
-
-
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
     from ort_core.cli.console import count_text, output_console, time_text
-    from ort_core.cli.profile_report import rate_texts
+    from ort_core.cli.profile_report import first_name, rate_texts
     from ort_core.cli.tables import new_table, show_table
 
     has_steps = any(row.get("step") for row in rows)
@@ -164,7 +121,7 @@ def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None: 
         so_far += row["share"]
         cells = [str(row[detail]) for detail in details]
         cells += [time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}"]
-        table.add_row(_first_name(row), *cells, *(rate_texts(row) if rates else ()))
+        table.add_row(first_name(row), *cells, *(rate_texts(row) if rates else ()))
     show_table(output_console(), table)
     if len(rows) > top:
         output_console().print(f"… and {count_text(len(rows) - top, f'more {what}')}; --top shows more\n")

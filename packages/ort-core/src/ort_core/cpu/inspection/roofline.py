@@ -24,6 +24,7 @@ from ort_core.plugin import Bandwidth, Roofline
 SIZES = (1 << 15, 1 << 18, 1 << 21, 1 << 24, 1 << 27)  # bytes for each thread: first cache to main memory
 ROUNDS = 2_000_000  # some 10 ms
 MIN_READ = 1 << 28  # bytes per measurement and thread, read over and over where the data is smaller: 3 to 20 ms
+MOST_NBYTES = 1 << 31  # of all threads together: beyond the caches of any processor
 REPEATS = 3  # the best counts: whatever else runs only slows down
 
 _measured: dict[tuple[Target, int], Roofline] = {}
@@ -51,16 +52,23 @@ def _measure(target: Target, pool: ThreadPool) -> Roofline:
         flops[kind] = multiply_add_flops(target, ROUNDS, kind) * threads / seconds
     name, kernel = read_kernel(target)
     module = compiled(module_text([kernel]), target)
-    data = aligned_empty((SIZES[-1] * pool.num_threads // 4,))
+    sizes = sizes_of(pool.num_threads)
+    data = aligned_empty((sizes[-1] * pool.num_threads // 4,))
     data.fill(0.5)  # pages that nobody wrote to are all the same one
     bandwidths = []
-    for size in SIZES:
+    for size in sizes:
         nbytes = block_nbytes(target, size)
         passes = max(1, MIN_READ // nbytes)
         words = [out.ctypes.data, data.ctypes.data, nbytes, passes]
         seconds, threads = _best(pool, module.address(name), words)
         bandwidths.append(Bandwidth(nbytes * threads, nbytes * threads * passes / seconds))
     return Roofline(pool.num_threads, flops["float32"], tuple(bandwidths), flops)
+
+
+def sizes_of(num_threads: int) -> list[int]:
+    """Return the bytes for each thread that are read: all of ``SIZES`` where so many threads do not take too much."""
+    largest = max(MOST_NBYTES // num_threads, SIZES[0])
+    return [size for size in SIZES if size < largest] + [min(SIZES[-1], largest)] * (largest <= SIZES[-1])
 
 
 def _best(pool: ThreadPool, kernel: int, words: list[int]) -> tuple[float, int]:
