@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from emulated_provider import session_of
 from goldens import FOLDER, NAMES, program_of, text_of
 from graph_cases import CASES
 
+import ort_core as ort
 from ort_core.plugin import Claim, InvalidArgument
 from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_cuda.capability import find_capability
 from ort_ep_cuda.lowering.library_steps import Convolution, MatrixProduct
 from ort_ep_cuda.lowering.lower_partition import lower_partition
+from ort_ep_cuda.lowering.movement import reshape_target
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Launch
 
@@ -71,7 +75,7 @@ def test_windows_that_do_not_fit_are_refused_when_the_sizes_are_known(text: str)
     (claim,) = (found for found in find_capability(view, lambda op_type: None) if isinstance(found, Claim))
     request = request_for(view, claim)
     shapes = {"x": (1, 1, 2), "w": (1, 1, 3)}
-    with pytest.raises(InvalidArgument, match="a window of 3 does not fit into axis 0 of size 2"):
+    with pytest.raises(InvalidArgument, match="does not fit into axis 0 of"):
         lower_partition(request.graph, request.context, [shapes[value.name] for value in request.graph.inputs], {})
 
 
@@ -81,3 +85,34 @@ def test_the_documentation_names_every_operator_that_is_lowered() -> None:
         pytest.skip("the page is not part of the package")
     table = page.read_text(encoding="utf-8").partition("| computed by |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", table)) == {name for _, name in OPERATORS}
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "is_zero_allowed"),
+    [
+        ((0, 3), (0, -1), False), ((0, 3, 2), (0, -1), False), ((4, 0, 2), (0, -1), False), ((2, 0, 3), (0, -1), True),
+        ((2, 0, 3), (0, 2, -1), True), ((0, 5), (-1, 5), False), ((0, 6), (-1, 2, 3), False), ((3, 0), (-1, 7), False),
+        ((2, 0, 3), (3, 0, -1), True), ((2, 3), (0, -1), False), ((2, 3, 4), (-1, 0), False),
+    ],
+)  # fmt: skip
+def test_a_tensor_without_elements_is_reshaped_as_the_kernels_of_numpy_do(shape, wanted, is_zero_allowed):
+    model = model_of(
+        f"g (float[{', '.join('abcd'[: len(shape)])}] x) => (float[{', '.join('pqrs'[: len(wanted)])}] y) "
+        f"<int64[{len(wanted)}] w = {{{', '.join(map(str, wanted))}}}> "
+        f"{{ y = Reshape<allowzero = {int(is_zero_allowed)}>(x, w) }}"
+    )
+    session = ort.InferenceSession(model, providers=["ReferenceExecutionProvider"])
+    assert reshape_target(shape, wanted, is_zero_allowed) == session.run(None, {"x": np.ones(shape, "f4")})[0].shape
+
+
+@pytest.mark.parametrize(
+    ("opset", "text", "why"),
+    [
+        (7, "g (float[2,3,4] x, float[3,4] s) => (float[a,b,c] y) { y = BatchNormalization<spatial=0>(x, s, s, s, s) }",
+         "statistics of every place"),
+        (18, "g (int32[3] x) => (int32[1] y) { y = ReduceProd(x) }", "ReduceProd of int32"),
+    ],
+)  # fmt: skip
+def test_what_kernels_would_compute_otherwise_is_left(opset, text, why):
+    report = session_of(text, opset=opset, strict=False).explain()
+    assert why in str(report)

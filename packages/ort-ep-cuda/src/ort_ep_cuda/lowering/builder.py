@@ -91,6 +91,14 @@ class ProgramBuilder:
             self._tensors[value] = self._constant(value, constant)
         return self._tensors[value]
 
+    def shape(self, value: Value) -> Shape:
+        """Return a value's sizes. Nothing is made of it: what the host alone reads is not sent to the device."""
+        if value not in self._tensors and value in self.known:
+            return tuple(self.known[value].shape)
+        if value not in self._tensors and value.constant is not None:
+            return value.constant.shape
+        return self.tensor(value).shape
+
     def view(self, value: Value) -> TensorView:
         """Return a value as memory, maybe strided; it is computed now if it was not."""
         tensor = self.tensor(value)

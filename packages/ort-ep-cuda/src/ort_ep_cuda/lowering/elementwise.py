@@ -164,6 +164,8 @@ def refuse_batch_norm(node: Node) -> str | None:
     """Return why a batch normalization is not generated: training, or types that have no form."""
     if node.int_attribute("training_mode", 0) or len(list(node.present_outputs())) > 1:
         return "BatchNormalization in training is not generated"
+    if not node.int_attribute("spatial", 1):
+        return "BatchNormalization with statistics of every place is not generated"
     return None
 
 

@@ -50,10 +50,28 @@ def reshape_target(shape: Shape, wanted: Sequence[int], is_zero_allowed: bool) -
     sizes = [shape[a] if s == 0 and not is_zero_allowed and a < len(shape) else s for a, s in enumerate(wanted)]
     total = math.prod(shape)
     rest = math.prod(s for s in sizes if s != -1)
-    result = tuple((total // rest if rest else 0) if s == -1 else s for s in sizes)
+    if not rest:
+        rest, left = _without_zeros(shape, wanted, is_zero_allowed)
+        result = tuple((left // rest if s == -1 else s) for s in sizes)
+    else:
+        result = tuple(total // rest if s == -1 else s for s in sizes)
     if math.prod(result) != total or any(size < 0 for size in result):
         raise InvalidArgument(f"a tensor of shape {list(shape)} cannot be reshaped to {list(wanted)}")
     return result
+
+
+def _without_zeros(shape: Shape, wanted: Sequence[int], is_zero_allowed: bool) -> tuple[int, int]:
+    """Return what -1 stands beside, and what there is, where a tensor has no elements.
+
+    Sizes that are copied stand on both sides; of the others those that are not zero decide, and -1 is zero where the
+    tensor has another zero than the stated ones.
+    """
+    copied = {axis for axis, size in enumerate(wanted) if size == 0 and not is_zero_allowed}
+    found = [size for axis, size in enumerate(shape) if axis not in copied]
+    stated = [size for axis, size in enumerate(wanted) if axis not in copied and size != -1]
+    if 0 in stated:
+        found, stated = [size for size in found if size], [size for size in stated if size]
+    return math.prod(stated), math.prod(found)
 
 
 def lower_transpose(facts: LoweredNode) -> None:

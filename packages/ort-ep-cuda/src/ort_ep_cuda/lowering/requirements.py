@@ -33,7 +33,7 @@ def require(whole: Whole, builder: ProgramBuilder) -> None:
     """
     precondition = find_precondition(whole.node.domain, whole.node.op_type)
     if precondition is not None:
-        shapes = [None if value is None else builder.tensor(value).shape for value in whole.inputs]
+        shapes = [None if value is None else builder.shape(value) for value in whole.inputs]
         precondition(_LoweredConditions(whole.node, whole.opset, shapes))
 
 

@@ -32,7 +32,8 @@ from ort_ep_cuda.lowering.row_kernel import launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
-_REAL = frozenset({"ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"})
+_REAL = frozenset({"ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd"})
+"""Those of reals alone; a product of integers stops at the ends of its type, and a kernel's would wrap around."""
 
 
 def refuse_reduction(node: Node) -> str | None:
