@@ -89,6 +89,30 @@ def test_an_operator_in_parts_takes_no_operands_that_its_parts_would_repeat(name
         session.run(None, feeds(sizes | {name: size}))
 
 
+PLACES = {
+    "fewer updates than indices": ("ScatterElements", (3, 4), (3, 4), (2, 4)),
+    "indices of more rows than the data": ("ScatterElements", (2, 4), (3, 4), (3, 4)),
+    "updates of another slice": ("ScatterND", (3, 4), (2, 1), (2, 3)),
+    "more updates than tuples": ("ScatterND", (3, 4), (2, 1), (3, 4)),
+    "elements of more rows than there are": ("GatherElements", (2, 4), (5, 4)),
+    "tuples of more batches": ("GatherND<batch_dims = 1>", (2, 3), (4, 1)),
+}
+"""Operator, and shapes of data, indices and updates, of open sizes; the axis of elements is the last one."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_beside_the_axis_that_are_not_there_are_an_error(name):
+    operator, *shapes = PLACES[name]
+    operator += "<axis = -1>" if operator.endswith("Elements") else ""
+    names = ("x", "i", "u")[: len(shapes)]
+    declared = ", ".join(f"{'int64' if name == 'i' else 'float'}[{name}0, {name}1] {name}" for name in names)
+    rank = "y0" if operator.startswith("GatherND") else "y0, y1"
+    session = session_of(f"g ({declared}) => (float[{rank}] y) {{ y = {operator}({', '.join(names)}) }}")
+    feeds = {name: np.zeros(shape, "i8" if name == "i" else "f4") for name, shape in zip(names, shapes, strict=True)}
+    with pytest.raises(InvalidArgument):
+        session.run(None, feeds)
+
+
 @pytest.mark.parametrize("image", [-1, 1])
 def test_a_region_of_an_image_that_is_not_there_is_an_error(monkeypatch, image):
     monkeypatch.setattr(EmulatedCudaProvider, "device", EmulatedGpu())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import Node
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.program import Argument
-from ort_ep_cuda.lowering.views import TensorView, dense_strides
+from ort_ep_cuda.lowering.views import Shape, TensorView, dense_strides
 from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _GATHER = """
@@ -43,6 +44,9 @@ def lower_gather_nd(facts: LoweredNode) -> None:
     data, indices = facts.builder.dense(facts.value(0)), facts.builder.dense(facts.value(1))
     batch = facts.node.int_attribute("batch_dims", 0)
     depth = indices.shape[-1]
+    if batch + depth > len(data.shape) or indices.shape[:batch] != data.shape[:batch]:
+        shapes = f"data of shape {data.shape} and indices {indices.shape}"
+        raise InvalidArgument(f"{facts.node.describe()}: {shapes} do not fit with batch_dims {batch}")
     out = facts.builder.result(facts.output, (*indices.shape[:-1], *data.shape[batch + depth :]))
     add_by_tuples(facts, "gather_nd", _GATHER_ND, [data, indices], out, out.size, data, batch)
 
@@ -96,6 +100,21 @@ def add_indexed(
     facts.builder.add(launch_elements(kernel, count, arguments, reads, [out]))
 
 
+def require_elements(node: Node, data: Shape, indices: Shape, axis: int) -> None:
+    """Check that indices beside their axis lie in the data: kernels take their places there as they are.
+
+    Raises:
+        InvalidArgument: there are more axes, or places, than the data have.
+    """
+    if len(indices) != len(data):
+        raise InvalidArgument(f"{node.describe()}: data of shape {data} and indices {indices} must have the same rank")
+    for other, (found, held) in enumerate(zip(indices, data, strict=True)):
+        if other != axis and found > held:
+            raise InvalidArgument(
+                f"{node.describe()}: Indices dim={found} at pos={other} is greater than input dim={held}"
+            )
+
+
 _GATHER_ELEMENTS = "out[i] = data[at];\n"
 
 
@@ -103,6 +122,7 @@ def lower_gather_elements(facts: LoweredNode) -> None:
     """Take an element for each index, from its place along one axis."""
     data, indices = facts.builder.dense(facts.value(0)), facts.builder.dense(facts.value(1))
     axis = axis_of(facts.node.int_attribute("axis", 0), len(data.shape))
+    require_elements(facts.node, data.shape, indices.shape, axis)
     out = facts.builder.result(facts.output, indices.shape)
     body = element_address(len(data.shape), axis) + _GATHER_ELEMENTS
     names, sizes = element_sizes(data, indices, axis)

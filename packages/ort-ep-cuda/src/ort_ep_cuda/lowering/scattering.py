@@ -10,10 +10,19 @@ from __future__ import annotations
 
 import math
 
+from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering.builder import element_type
-from ort_ep_cuda.lowering.indexing import TUPLE_ADDRESS, add_by_tuples, add_indexed, element_address, element_sizes
+from ort_ep_cuda.lowering.indexing import (
+    TUPLE_ADDRESS,
+    add_by_tuples,
+    add_indexed,
+    element_address,
+    element_sizes,
+    require_elements,
+)
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
+from ort_ep_cuda.lowering.views import Shape
 
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "max": "ort_max({0}, {1})", "min": "ort_min({0}, {1})"}
 _SCATTER = "out[at] = updates[i];\n"
@@ -52,6 +61,8 @@ def lower_scatter_elements(facts: LoweredNode) -> None:
     data, indices = facts.tensor(0), facts.builder.dense(facts.value(1))
     updates = facts.builder.dense(facts.value(2))
     axis = axis_of(facts.node.int_attribute("axis", 0), len(data.shape))
+    require_elements(facts.node, data.shape, indices.shape, axis)
+    _require_updates(facts.node, indices.shape, updates.shape)
     out = facts.builder.stored(data, facts.builder.result(facts.output, data.shape))
     names, sizes = element_sizes(out, indices, axis)
     address = element_address(len(data.shape), axis)
@@ -67,6 +78,14 @@ def lower_scatter_elements(facts: LoweredNode) -> None:
     body = body.replace("line_length", f"count{axis}").replace("line_inner", _inner(axis, len(data.shape)))
     assert inner
     add_indexed(facts, "scatter_reduce", body, [updates, indices], out, indices.size // length, sizes, names)
+
+
+def _require_updates(node: Node, wanted: Shape, found: Shape) -> None:
+    """Check that there is an update for each index: kernels would read beyond them."""
+    if found != wanted:
+        raise InvalidArgument(
+            f"{node.describe()}: updates have shape {found}, expected {wanted}, as the indices have it"
+        )
 
 
 def _inner(axis: int, rank: int) -> str:
@@ -92,6 +111,7 @@ def lower_scatter_nd(facts: LoweredNode) -> None:
     """Copy the data, then store or combine slices at tuples of indices."""
     data, indices = facts.tensor(0), facts.builder.dense(facts.value(1))
     updates = facts.builder.dense(facts.value(2))
+    _require_updates(facts.node, (*indices.shape[:-1], *data.shape[indices.shape[-1] :]), updates.shape)
     out = facts.builder.stored(data, facts.builder.result(facts.output, data.shape))
     reduction = facts.node.string_attribute("reduction", "none")
     if reduction == "none":
