@@ -117,7 +117,7 @@ def test_a_length_beyond_the_cache_is_an_error(device):
     ("name", "shape", "words"),
     [
         ("k", (1, 2, 16), "key and value shall have same dim 1|do not belong together"),
-        ("past_key", (1, 2, 9, 8), "do not belong together"),
+        ("past_key", (1, 2, 9, 8), "past_key and past_value should have same"),
         ("lengths", (2,), "has 2 elements, expected 1"),
         ("cosines", (12, 4), "angles"),
         ("cosines", (12, 5), "angles"),
