@@ -258,3 +258,40 @@ def test_trees_behind_a_value_of_unknown_type_do_not_end_the_process(tmp_path):
     assert [node.op_type for node in onnx.load(tmp_path / "quantized.onnx").graph.node] == ["Unknown", "TreeEnsemble"]
     half = convert_float_to_float16(onnx.load(tmp_path / "trees.onnx"))
     assert "TreeEnsemble" in {node.op_type for node in half.graph.node}
+
+
+STATIC_FAULTS = [
+    ({"quant_format": "QOperator"}, "is no format"),
+    ({"activation_type": "QInt8"}, r"write QuantType\.QInt8"),
+    ({"weight_type": 99}, "99 is no element type"),
+    ({"op_types_to_quantize": "Conv"}, r"such as \['Conv'\]"),
+    ({"nodes_to_exclude": "c0"}, "a list of names is expected"),
+    ({"extra_options": [1]}, "a dictionary is expected"),
+    ({"extra_options": {"TensorQuantOverrides": 5}}, "a dictionary of lists"),
+    ({"extra_options": {"TensorQuantOverrides": {"x": [{"quant_type": "QInt8"}]}}}, r"write QuantType\.QInt8"),
+    ({"extra_options": {"CalibStridedMinMax": 2}}, "has no __len__"),
+]
+
+
+@pytest.mark.parametrize(("choices", "told"), STATIC_FAULTS, ids=[told for _, told in STATIC_FAULTS])
+def test_arguments_of_another_kind_are_refused_in_a_sentence(tmp_path, choices, told):
+    model = conv()
+    choices = {"quant_format": QuantFormat.QDQ, **choices}
+    with pytest.raises((InvalidQuantization, InvalidCalibration), match=told):
+        quantize_static(model, tmp_path / "a.onnx", Reader([feeds_of(model)]), **choices)
+
+
+@pytest.mark.parametrize(
+    ("model", "choices", "told"),
+    [
+        (conv(), {"weight_type": "QInt8"}, r"write QuantType\.QInt8"),
+        (conv(), {"op_types_to_quantize": "Conv"}, "a list of names"),
+        (conv(), {"extra_options": 5}, "a dictionary is expected"),
+        (5, {}, "not a int"),
+        (conv().SerializeToString(), {}, "not a bytes"),
+    ],
+    ids=["type", "names", "options", "number", "bytes"],
+)
+def test_arguments_of_quantize_dynamic_of_another_kind_are_refused_in_a_sentence(tmp_path, model, choices, told):
+    with pytest.raises(InvalidQuantization, match=told):
+        quantize_dynamic(model, tmp_path / "a.onnx", **choices)

@@ -62,6 +62,8 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
         put_in_order(copied.graph)
         name_apart(copied.graph)
         return copied, ""
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidQuantization(f"a model or the path of one is quantized, not a {type(source).__name__}")
     path = Path(source)
     if not path.is_file():
         raise NoSuchFile(f"{path} cannot be quantized: there is no such file")

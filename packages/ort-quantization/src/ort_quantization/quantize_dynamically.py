@@ -16,6 +16,7 @@ from ort_quantization.advice import (
     count_operators,
 )
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.given_arguments import options_of, refuse_single_names
 from ort_quantization.model_files import read_with_shapes, with_opset_for
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
@@ -58,6 +59,12 @@ def quantize_dynamic(
         NoSuchFile: there is no such model.
         InvalidQuantization: the model or an option cannot be quantized so.
     """
+    refuse_single_names(
+        op_types_to_quantize=op_types_to_quantize,
+        nodes_to_quantize=nodes_to_quantize,
+        nodes_to_exclude=nodes_to_exclude,
+    )
+    options = options_of(extra_options)
     if tensor_type_of(weight_type) not in _WEIGHTS:
         raise InvalidQuantization(
             f"quantize_dynamic writes weights of 8 bits, QInt8 or QUInt8; found {weight_type}. MatMulNBitsQuantizer "
@@ -73,7 +80,7 @@ def quantize_dynamic(
     quantizer = ONNXQuantizer(
         ONNXModel(model, held), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
         QuantType.QUInt8, None, nodes_to_quantize, nodes_to_exclude, chosen,
-        {"MatMulConstBOnly": True, **(extra_options or {})},
+        {"MatMulConstBOnly": True, **options},
     )  # fmt: skip
     advise_without_change(before, quantizer.quantize_model(), chosen)
     quantizer.model.save_model_to_file(model_output, use_external_data_format)

@@ -20,6 +20,7 @@ from ort_quantization.calibrater_base import Providers
 from ort_quantization.equalize import equalized
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.extra_options import CALIBRATION_OPTIONS, warn_of_unknown
+from ort_quantization.given_arguments import options_of, refuse_single_names
 from ort_quantization.model_files import (
     has_element_type,
     is_external,
@@ -51,6 +52,10 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
     Raises:
         InvalidQuantization: which, and what to choose.
     """
+    if not isinstance(quant_format, QuantFormat):
+        raise InvalidQuantization(f"{quant_format!r} is no format: choose QuantFormat.QDQ or QuantFormat.QOperator")
+    for each in (activation_type, weight_type):
+        tensor_type_of(each)
     if activation_type == QuantType.QInt8 and weight_type == QuantType.QUInt8:
         raise InvalidQuantization("no operator multiplies QInt8 activations by QUInt8 weights: choose QInt8 weights")
     if (activation_type == _FLOAT8) != (weight_type == _FLOAT8):
@@ -111,7 +116,12 @@ def quantize_static(
         InvalidQuantization: the model, types or an option cannot be quantized so.
         InvalidCalibration: no ranges follow from the samples.
     """
-    options = dict(extra_options or {})
+    refuse_single_names(
+        op_types_to_quantize=op_types_to_quantize,
+        nodes_to_quantize=nodes_to_quantize,
+        nodes_to_exclude=nodes_to_exclude,
+    )
+    options = options_of(extra_options)
     warn_of_unknown(options)
     check_static_quant_arguments(quant_format, activation_type, weight_type)
     is_smooth = bool(options.get("SmoothQuant", False))
@@ -277,7 +287,12 @@ def _calibrated(
 def _strides(reader: CalibrationDataReader, stride: int | None) -> list[tuple[int, int]]:
     if not stride:
         return [(0, 0)]
-    count = len(reader)
+    try:
+        count = len(reader)
+    except (NotImplementedError, TypeError) as error:
+        raise InvalidCalibration(
+            f"CalibStridedMinMax needs to know how many samples there are: {type(reader).__name__} has no __len__"
+        ) from error
     if count % stride:
         raise InvalidCalibration(f"{count} samples are not divisible by the stride {stride} (CalibStridedMinMax)")
     return [(start, start + stride) for start in range(0, count, stride)]

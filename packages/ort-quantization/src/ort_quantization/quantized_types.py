@@ -9,6 +9,8 @@ import numpy as np
 from ml_dtypes import float8_e4m3fn, int4, uint4
 from onnx import TensorProto
 
+from ort_quantization.errors import InvalidQuantization
+
 MICROSOFT = "com.microsoft"
 """The domain of contributed operators."""
 
@@ -117,8 +119,17 @@ REDUCED_RANGES: dict[int, Range] = {
 
 
 def tensor_type_of(chosen: QuantType | int) -> int:
-    """Return ONNX's number of an element type that is given by name or by number."""
-    return chosen.tensor_type if isinstance(chosen, QuantType) else int(chosen)
+    """Return ONNX's number of an element type that is given by name or by number.
+
+    Raises:
+        InvalidQuantization: it is no element type.
+    """
+    if isinstance(chosen, QuantType):
+        return chosen.tensor_type
+    if not isinstance(chosen, int) or chosen not in TensorProto.DataType.values():
+        hint = f"; write QuantType.{chosen}" if str(chosen) in QuantType.__members__ else ""
+        raise InvalidQuantization(f"{chosen!r} is no element type: a QuantType is expected{hint}")
+    return int(chosen)
 
 
 def type_name(tensor_type: int) -> str:
