@@ -22,6 +22,7 @@ from ort_core.passes.eliminate_movement import (
 )
 from ort_core.passes.eliminate_noop import NoopElimination
 from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
+from ort_core.passes.fold_bag_loops import BagLoops
 from ort_core.passes.fold_constants import ConstantFolding
 from ort_core.passes.fold_into_convolution import ConvAddFusion, ConvBNFusion, ConvMulFusion
 from ort_core.passes.fold_pad import PadFusion
@@ -57,6 +58,7 @@ def build_basic_passes() -> list[Pass]:
         ShapeFolding(),
         BranchesByRank(),
         ConstantFolding(),
+        BagLoops(),
         ConstantSharing(),
         CommonSubexpressionElimination(),
         RulePass("EliminateSlice", [EliminateSlice()]),
