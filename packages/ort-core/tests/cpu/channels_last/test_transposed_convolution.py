@@ -179,6 +179,32 @@ def test_phases_of_few_channels_are_one_convolution(
         assert_near(found, np.maximum(sums * constants["s"], 0), (batch, width))
 
 
+@pytest.mark.parametrize("axis", [None, 1])
+def test_weights_that_are_held_quantized_are_compiled(axis: int | None) -> None:
+    rng = np.random.default_rng(11)
+    count = 1 if axis is None else 6
+    integers = rng.integers(-127, 128, (9, 6, 4, 4)).astype(np.int8)
+    scales = rng.uniform(0.01, 0.1, count).astype(np.float32)
+    points = rng.integers(-3, 4, count).astype(np.int8)
+    constants = {
+        "q": integers, "s": scales if count > 1 else scales[0], "z": points if count > 1 else points[0],
+        "sx": np.float32(0.03), "zx": np.uint8(100),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "sx", "zx"], ["i"]),
+        helper.make_node("DequantizeLinear", ["i", "sx", "zx"], ["d"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=1),
+        helper.make_node("ConvTranspose", ["d", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1]),
+    ]
+    session, refused = session_of(nodes, constants, ["n", 9, 5, 7])
+    assert not refused
+    x = rng.standard_normal((2, 9, 5, 7)).astype(np.float32)
+    levels = np.clip(np.round(x / np.float32(0.03)) + 100, 0, 255)
+    weights = (integers.astype(np.float64) - points.reshape(-1, 1, 1)) * scales.reshape(-1, 1, 1)
+    (found,) = session.run(None, {"x": x})
+    assert_near(found, scattered((levels - 100) * 0.03, weights, 1, [2, 2], [1, 1], [1, 1], [10, 14]), axis)
+
+
 def test_phases_are_joined_where_that_costs_no_more() -> None:
     few, many = (joined_phases(phases(4, 2, 1, 1, 0), outputs, 16) for outputs in (3, 48))
     assert few is not None

@@ -18,6 +18,7 @@ from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, words_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.products.quantized import dequantized_constant
 from ort_core.cpu.lowering.rules.convolutions.convolution_steps import ConvolvedImages, TransposedBase, emit_convolution
 from ort_core.cpu.lowering.rules.convolutions.rounded_images import rounded_images, takes_pairs
 from ort_core.cpu.lowering.rules.convolutions.transposed_phases import (
@@ -34,7 +35,7 @@ from ort_core.cpu.lowering.rules.images.images import biased, images, pair
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.ops import node_transposed
 
 F32 = DataType.FLOAT
@@ -121,8 +122,7 @@ class TransposedConvolutionAnchor(TransposedBase):
 
 def transposed_convolution(lowering: Lowering, node: Node) -> None:
     """ConvTranspose with constant weights, of rank 3 to 5; a bias is part of the epilogue."""
-    weights = lowering.constant_of(node.input(1))
-    dtype, shape = tensor_type(node.output)
+    weights, dtype, shape = _weights_of(lowering, node.input(1)), *tensor_type(node.output)
     if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
         raise NotLowered("only float32 transposed convolutions of 1 to 3 axes with constant weights are generated")
     groups, rank = node.int_attribute("group", 1), weights.ndim
@@ -150,6 +150,12 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     anchor = _anchor(x, plain, strides, axes, groups, rank, is_paired=is_paired)
     value, operands = biased(lowering, node, groups * each, rank)
     lowering.set(node.output, PendingAnchor(anchor, value, operands, shape, (node,)))
+
+
+def _weights_of(lowering: Lowering, value: Value | None) -> np.ndarray | None:
+    """Return constant weights as float32, also such as a model holds quantized."""
+    constant = lowering.constant_of(value)
+    return dequantized_constant(lowering, value.producer) if constant is None and value is not None else constant
 
 
 def _by_axis(values: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
