@@ -80,7 +80,7 @@ def beside_openvino(model: Path, feeds: Mapping[str, np.ndarray], threads: int) 
     try:
         found = measured(model, feeds, threads, turns=OPENVINO_TURNS, against=OPENVINO)
     except Fail as error:
-        return {"openvino_refused": str(error)[:REASON_LENGTH]}
+        return {"openvino_refused": str(error).removeprefix(f"{OPENVINO}: ")[:REASON_LENGTH]}
     ours, theirs = (min(min(each[place]) for each in found.rounds) / 1e6 for place in (0, 1))
     mine, other = found.opened
     return {

@@ -59,7 +59,7 @@ class BagLoops(Pass):
 def _patch(context: PassContext, node: Node, bags: _Bags) -> GraphPatch:
     patch = GraphPatch(context.model, node)
     rows = patch.node("Gather", [bags.table, bags.indices], {"axis": 0}).output
-    attributes = dict(bags.reduction.attributes)
+    attributes: dict[str, object] = dict(bags.reduction.attributes)
     inputs: list[Value | None] = [rows]
     if bags.reduction.input(1) is None:
         attributes["axes"] = [1]
@@ -153,9 +153,9 @@ def _is_along_first(node: Node) -> bool:
 def _starts_at_one(node: Node) -> bool:
     """Return whether a Slice leaves out the first element and nothing else."""
     end = constant_of(node.input(2))
-    return (
-        _is_constant(node.input(1), 1) and end is not None and end.size == 1 and end.scalar() >= np.iinfo(np.int32).max
-    )
+    if end is None or end.size != 1 or not _is_constant(node.input(1), 1):
+        return False
+    return bool(end.array().reshape(-1)[0] >= np.iinfo(np.int32).max)
 
 
 def _reduces_rows(node: Node) -> bool:
@@ -166,7 +166,7 @@ def _reduces_rows(node: Node) -> bool:
 
 def _is_constant(value: Value | None, number: int) -> bool:
     constant = constant_of(value)
-    return constant is not None and constant.size == 1 and int(constant.scalar()) == number
+    return constant is not None and constant.size == 1 and bool(constant.array().reshape(-1)[0] == number)
 
 
 def _is_true(value: Value | None) -> bool:
