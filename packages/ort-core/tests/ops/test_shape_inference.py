@@ -100,6 +100,17 @@ def test_positions_cut_to_a_table_meet_the_sequence_length(infer):
     assert find(model, "y").shape == (n, 8)
 
 
+def test_the_last_elements_of_an_axis_are_all_of_it_where_there_are_as_many(infer):
+    model, _ = infer("""g (float[b, n] x) => (float[?, ?] y) {
+        s = Shape<start = 1>(x)
+        first = Neg(s)
+        end = Constant<value = int64[1] {9223372036854775807}>()
+        one = Constant<value = int64[1] {1}>()
+        y = Slice(x, first, end, one)
+    }""")
+    assert find(model, "y").shape == (SymbolicDim.named("b"), n)
+
+
 def test_declared_number_wins_over_an_inferred_unknown(infer):
     model, report = infer("g (float[n] x) => (int64[1, 7] y) { y = NonZero(x) }")
     assert find(model, "y").shape == (1, 7)

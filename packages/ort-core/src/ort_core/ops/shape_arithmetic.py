@@ -166,5 +166,8 @@ def _clamped(index: KnownDim, size: KnownDim) -> KnownDim | None:
 
 
 def _clamped_from_end(index: SymbolicDim, size: KnownDim) -> KnownDim | None:
-    # -n counts from the end, but means the beginning when n is 0: decided only for what is surely negative.
+    # -n counts from the end, but means the beginning when n is 0: decided only for what is surely negative, and for the
+    # whole of an axis, whose beginning it is either way.
+    if size + index == 0:
+        return 0
     return maximum(size + index, 0) if is_non_negative(-index - 1) else None
