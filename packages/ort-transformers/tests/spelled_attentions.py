@@ -181,6 +181,9 @@ class _Drawing:
             scores = state.op("Einsum", q, k, equation="bhid,bhjd->bhij")
         else:
             scores = state.op("MatMul", q, state.op("Transpose", k, perm=[0, 2, 1] if is_stacked else [0, 1, 3, 2]))
+        factors = state.choose("one scale", "one scale", "scale of each head") if not is_stacked else "one scale"
+        if factors == "scale of each head":
+            scores = state.swapped("Mul", scores, self._scale_of_heads())
         if where == "scores":
             scores = (
                 state.op("Div", scores, state.constant(1 / scale))
@@ -196,9 +199,12 @@ class _Drawing:
                 if state.choose("added", "added", "subtracted") == "subtracted"
                 else state.swapped("Add", scores, mask)
             )
-        if state.choose("as they are", "as they are", "shifted") == "shifted":
+        is_shifted = state.choose("as they are", "as they are", "shifted") == "shifted"
+        if is_shifted:
             scores = state.op("Sub", scores, self._largest(scores))
         shares = state.op("Softmax", scores, axis=-1 if state.random.integers(2) else 2 if is_stacked else 3)
+        if mask is not None and self.mask_kind.startswith("bool") and not is_shifted:
+            shares = self._blanked(shares, mask)
         if state.choose("plain", "plain", "dropout") == "dropout":
             shares = state.op("Dropout", shares)
         if is_stacked:
@@ -207,6 +213,17 @@ class _Drawing:
         if product == "Einsum":
             return self._merged(state.op("Einsum", shares, v, equation="bhij,bhjd->bhid"))
         return self._merged(state.op("MatMul", shares, v))
+
+    def _scale_of_heads(self) -> str:
+        scales = self.state.random.uniform(0.5, 2.0, (self.heads, 1, 1))
+        return self.state.constant(scales.astype(np.float32))
+
+    def _blanked(self, shares: str, mask: str) -> str:
+        """Return shares with zeros where scores were replaced; with the mask of each head rows are not told apart."""
+        shape = self.state.inputs["given"].shape if mask == "given" else (1, 1)
+        if shape[1] != 1 or self.state.choose("shares", "zeros") == "shares":
+            return shares
+        return self.state.op("Where", mask, shares, self.state.constant(0.0))
 
     def _largest(self, scores: str) -> str:
         if self.opset < AXES_AS_INPUT:

@@ -98,16 +98,15 @@ def leads_to_softmax(value: Value) -> bool:
     return False
 
 
-def _comes_from_softmax(value: Value) -> bool:
-    current: Value | None = value
-    for _ in range(_STEPS):
-        node = None if current is None else current.producer
-        if node is None or node.op_type == "Softmax":
-            return node is not None
-        if node.op_type not in _BEHIND:
-            return False
-        current = node.inputs[0]
-    return False
+def _comes_from_softmax(value: Value | None, steps: int = _STEPS) -> bool:
+    node = None if value is None else value.producer
+    if node is None or node.op_type == "Softmax":
+        return node is not None
+    if not steps or node.domain != "":
+        return False
+    if node.op_type == "Where":  # of shares and zero
+        return any(_comes_from_softmax(each, steps - 1) for each in node.inputs[1:])
+    return node.op_type in _BEHIND and _comes_from_softmax(node.inputs[0], steps - 1)
 
 
 _ON_THE_WAY = frozenset(

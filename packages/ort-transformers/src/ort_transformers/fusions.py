@@ -28,6 +28,7 @@ from ort_core.plugin.passes import (
 from ort_transformers.einsum_forms import EINSUM_FORMS
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.fusion_report import FusionReport, report_of
+from ort_transformers.row_scales import ROW_SCALES
 from ort_transformers.score_sizes import SCORE_SIZES
 from ort_transformers.tensorflow_forms import TENSORFLOW_FORMS
 
@@ -115,8 +116,14 @@ def basic_passes(options: FusionOptions) -> Sequence[Pass]:
 
 
 def form_passes(basic: Sequence[Pass]) -> Sequence[Pass]:
-    """Return the passes that bring TensorFlow's forms, Einsums and sizes to those of others, and clean up behind."""
-    return [TENSORFLOW_FORMS, EINSUM_FORMS, SCORE_SIZES, *(each for each in basic if each.name in _CLEANING)]
+    """Return the passes that bring TensorFlow's forms, Einsums, sizes and scales to those of others, and clean up."""
+    return [
+        TENSORFLOW_FORMS,
+        EINSUM_FORMS,
+        SCORE_SIZES,
+        ROW_SCALES,
+        *(each for each in basic if each.name in _CLEANING),
+    ]
 
 
 def fusion_passes(options: FusionOptions) -> Sequence[Pass]:

@@ -117,6 +117,53 @@ def test_masks_of_windows_are_repeated_for_the_batch(mask: str) -> None:
     assert "Softmax" not in ops_of(model)
 
 
+def test_several_masks_of_windows_are_repeated_for_the_batch() -> None:
+    twice = SHIFTED.replace("s = Reshape(g, put_back)", "h = Add(mask, g) s = Reshape(h, put_back)")
+    body = _model(f"{PRODUCT} {twice} {BACK}", f"{INPUTS}, float[1,2,1,3,3] mask", WINDOWS)
+    model = fires("AttentionFusion", body, sizes={"B": 6})
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Softmax" not in ops_of(model)
+
+
+ZERO = ", float zero = {0.0}, float low = {-3.4028234e38}"
+HIDDEN = ["keep, {0}, {1}", "hide, {1}, {0}"]
+
+
+@pytest.mark.parametrize("choice", HIDDEN)
+@pytest.mark.parametrize("low", ["{-inf}", "{-3.4028234e38}", "{-1e4}"])
+@pytest.mark.parametrize("shape", ["bool[B,1,3,3]", "bool[B,1,1,3]", "bool[3,3]"])
+def test_rows_without_a_key_are_zero_where_hidden_shares_are_set_to_zero(shape: str, low: str, choice: str) -> None:
+    text = (
+        f"{PRODUCT} a = Where({choice.format('c', 'number')}) s = Softmax(a) p = Where({choice.format('s', 'zero')})"
+        f" {BACK}"
+    )
+    name = choice.split(",")[0]
+    seen = np.ones((2, 1, 3, 3) if "3,3]" in shape and "B" in shape else (2, 1, 1, 3) if "B" in shape else (3, 3), bool)
+    seen[0] = False  # the first sentence, or query, has no key
+    seen[-1, ..., 2] = False
+    body = _model(text, f"{INPUTS}, {shape} {name}", f", float number = {low}, float zero = {{0.0}}")
+    feeds = {name: seen if name == "keep" else ~seen}
+    model = fires("AttentionFusion", body, sizes={"B": 2}, feeds=feeds)
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Softmax" not in ops_of(model)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("s, zero", "s, k"),
+        ("p = Where(keep", "p = Where(other"),
+        ("c, low", "c, zero"),
+        ("[B,1,3,3] keep", "[B,2,3,3] keep"),
+    ],
+)
+def test_other_choices_behind_the_softmax_stay(old: str, new: str) -> None:
+    text = f"{PRODUCT} a = Where(keep, c, low) s = Softmax(a) p = Where(keep, s, zero) {BACK}"
+    body = _model(text, f"{INPUTS}, bool[B,1,3,3] keep, bool[B,1,3,3] other", ZERO)
+    assert old in body
+    stays("AttentionFusion", body.replace(old, new))
+
+
 def test_masks_of_windows_of_each_entry_stay() -> None:
     body = _model(f"{PRODUCT} {SHIFTED} {BACK}", f"{INPUTS}, float[N,2,1,3,3] mask", WINDOWS)
     stays("AttentionFusion", body)

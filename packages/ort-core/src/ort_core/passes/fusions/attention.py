@@ -13,6 +13,7 @@ proven by inferred types.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -29,10 +30,16 @@ from ort_core.passes.fusions.attention_heads import (
     SPLIT,
     batch_of,
 )
-from ort_core.passes.fusions.attention_mask import broadcast_mask, broadcast_type
+from ort_core.passes.fusions.attention_mask import Mask, broadcast_mask, broadcast_type
 from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
 from ort_core.passes.fusions.attention_rows import above_lowest, refuse_hidden_rows, replace_hidden_rows
-from ort_core.passes.fusions.attention_scores import find_scores, find_sunk_scores, stacked_behind, why_no_scores
+from ort_core.passes.fusions.attention_scores import (
+    find_blanked_scores,
+    find_scores,
+    find_sunk_scores,
+    stacked_behind,
+    why_no_scores,
+)
 from ort_core.passes.fusions.attention_targets import (
     AttentionTarget,
     grouped_attention,
@@ -90,9 +97,13 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
         weights = op("Softmax", var("masked_scores"), name="softmax")
         guarded = op("Where", op("IsNaN", weights), var("zero"), weights, name="guard")
-        stacked = op("Reshape", one_of(guarded, weights), var("stack_shape"), name="stack")
+        blanked = one_of(
+            op("Where", var("hidden"), var("blank_zero"), weights, name="blank"),
+            op("Where", var("allowed"), weights, var("blank_zero"), name="blank"),
+        )
+        stacked = op("Reshape", one_of(guarded, weights, blanked), var("stack_shape"), name="stack")
         cut = op("Slice", weights, name="cut", more_inputs=True)
-        return op("MatMul", one_of(guarded, weights, stacked, cut), var("v"))
+        return op("MatMul", one_of(guarded, weights, blanked, stacked, cut), var("v"))
 
     def check(self, match: Match) -> AttentionParts | Rejection:
         """Find the parts and prove their sizes."""
@@ -105,6 +116,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         if match.has_node("cut"):
             sunk = find_sunk_scores(match["masked_scores"], match.node("cut"))
             return sunk if isinstance(sunk, Rejection) else find_parts(match, sunk, self._targets)
+        if match.has_node("blank"):
+            return self._blanked(match)
         found = find_scores(match["masked_scores"])
         if found is not None and match.has_node("stack"):
             found = stacked_behind(found, match.node("stack"))
@@ -124,6 +137,21 @@ class AttentionFusion(RewriteRule[AttentionParts]):
             return found_parts if refusal is None else refusal
         return replace(found_parts, hides_rows=True)
 
+    def _blanked(self, match: Match) -> AttentionParts | Rejection:
+        """Return the parts where hidden shares are set to 0 behind the softmax, which changes rows without any key."""
+        found = find_blanked_scores(match["masked_scores"], match.node("blank"))
+        if isinstance(found, Rejection):
+            return found
+        blank = found.masks[-1]
+        refusal = refuse_hidden_rows(blank.read()[-1], match.root)
+        if refusal is not None:
+            return refusal
+        stacked = stacked_behind(found, match.node("stack")) if match.has_node("stack") else found
+        if stacked is None:
+            return Rejection("it is not known how batch and heads are stacked behind the softmax", match.root)
+        parts = find_parts(match, stacked, self._targets)
+        return parts if isinstance(parts, Rejection) else replace(parts, blank=blank)
+
     def rewrite(self, match: Match, bindings: AttentionParts) -> GraphPatch:
         """Put one MultiHeadAttention there, and its result in the place of the merged heads."""
         patch = GraphPatch(match.model, match.root)
@@ -138,6 +166,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         result = node.output
         if bindings.hides_rows and bias is not None:
             result = replace_hidden_rows(patch, result, bias, match.opset())
+        if bindings.blank is not None:
+            result = _blank_rows(patch, result, bindings.blank, match.opset())
         replaced = replace_product(patch, match.output, result, facts)
         made = [value.producer for value in (replaced, *presents) if value.producer is not None]
         patch.remove(*nodes_only_for(made))
@@ -163,6 +193,14 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
             bias = above_lowest(patch, bias, place)
         return standard_attention(patch, (query, key, value, bias, *pasts), facts, presents)
     return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts, parts.sink)
+
+
+def _blank_rows(patch: GraphPatch, result: Value, blank: Mask, opset: int) -> Value:
+    """Return the result with zeros in the rows of which a choice hides every score."""
+    low = number_of(blank.value)
+    assert low is not None
+    addend = blank.as_addend(patch, 1, lambda: result)
+    return replace_hidden_rows(patch, result, addend, opset, low / 2 if math.isfinite(low) else None)
 
 
 def _sum_of(patch: GraphPatch, parts: AttentionParts) -> Value | None:

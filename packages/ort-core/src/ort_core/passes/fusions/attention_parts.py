@@ -31,7 +31,7 @@ from ort_core.rewrite.matcher import Match
 
 @dataclass(frozen=True, slots=True)
 class AttentionParts:
-    """Everything the fused attention needs."""
+    """Everything the fused attention needs; rows all of whose scores ``blank`` replaces become zeros."""
 
     query: Heads
     key: Heads
@@ -41,6 +41,7 @@ class AttentionParts:
     facts: AttentionFacts
     target: AttentionTarget = AttentionTarget.MULTI_HEAD
     hides_rows: bool = False
+    blank: Mask | None = None
     sink: Constant | None = None
     broadcasts_batch: bool = False
 

@@ -4,6 +4,10 @@
 
 NaN comes from rows whose mask is -inf throughout, as the scores are finite. A fused attention gives NaN there, too, so
 that the same rows of its result are replaced; which rows these are is found out once for all layers of one mask.
+
+Others put zeros in the places of all hidden shares, which are 0 already but in rows without any key (ESPnet, NeMo):
+
+    p = Where(hidden, 0, Softmax(Where(hidden, low, scores)))
 """
 
 from __future__ import annotations
@@ -31,9 +35,13 @@ def refuse_hidden_rows(bias: Value, node: Node) -> Rejection | None:
     return None
 
 
-def replace_hidden_rows(patch: GraphPatch, result: Value, bias: Value, opset: int) -> Value:
-    """Return (batch, length, width) with zeros in the rows that ``bias`` lets see no key."""
-    hidden = _existing(bias) or _hidden_rows(patch, bias, opset)
+def replace_hidden_rows(patch: GraphPatch, result: Value, bias: Value, opset: int, limit: float | None = None) -> Value:
+    """Return (batch, length, width) with zeros in the rows that ``bias`` lets see no key: all of it is below the limit.
+
+    Without one that is the lowest finite number, below which only -inf is.
+    """
+    limit = lowest(dtype_of(bias)) if limit is None else limit
+    hidden = _existing(bias, limit) or _hidden_rows(patch, bias, opset, limit)
     zero = patch.constant(np.zeros((), dtype_of(bias).numpy), "no_key")
     return patch.op("Where", [hidden, zero, result], type=result.type)
 
@@ -57,12 +65,12 @@ def above_lowest(patch: GraphPatch, bias: Value, place: Node) -> Value:
     return patch.op("Max", [bias, patch.constant(np.array(limit, dtype.numpy), "half_of_lowest")], type=bias.type)
 
 
-def _hidden_rows(patch: GraphPatch, bias: Value, opset: int) -> Value:
+def _hidden_rows(patch: GraphPatch, bias: Value, opset: int, below: float) -> Value:
     dtype, rank = dtype_of(bias), bias.rank
     assert rank is not None
     rows = None if bias.shape is None else (*bias.shape[:-1], 1)
     greatest = _over_axis(patch, "ReduceMax", bias, -1, opset, TensorType(dtype, rows))
-    limit = patch.constant(np.array(lowest(dtype), dtype.numpy), "lowest")
+    limit = patch.constant(np.array(below, dtype.numpy), "lowest")
     hidden = patch.op("Less", [greatest, limit], type=TensorType(DataType.BOOL, rows))
     if rank < 3 or rows is None:
         return hidden
@@ -75,9 +83,8 @@ def _over_axis(patch: GraphPatch, op_type: str, value: Value, axis: int, opset: 
     return patch.op(op_type, [value], {"axes": (axis,)}, type=made)
 
 
-def _existing(bias: Value) -> Value | None:
+def _existing(bias: Value, limit: float) -> Value | None:
     """Return the hidden rows of a mask as an earlier layer reads them."""
-    limit = lowest(dtype_of(bias))
     for greatest in (each.output for each in bias.consumers() if each.op_type == "ReduceMax"):
         for less in (each for each in greatest.consumers() if each.op_type == "Less"):
             if number_of(less.inputs[1]) != limit or less.graph is not bias.graph:

@@ -16,7 +16,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
-from ort_core.passes.fusions.attention_mask import SWALLOWS_SCORES, Mask, find_choice, hides_rest
+from ort_core.passes.fusions.attention_mask import LOWEST_EFFECT, SWALLOWS_SCORES, Mask, find_choice, hides_rest
 from ort_core.passes.fusions.attention_windows import find_windowed
 from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, only_reader, same_dim
 from ort_core.rewrite.matcher import constant_of
@@ -63,8 +63,9 @@ def find_scores(masked: Value) -> Scores | None:
     if node.op_type == "Reshape":
         windowed = find_windowed(node)
         if windowed is not None:
-            found = find_scores(windowed.scores) if factor == 1.0 else None
-            return None if found is None else found.masked_by(Mask(windowed.mask, windowed=windowed))
+            found = find_scores(windowed[0].scores) if factor == 1.0 else None
+            masks = tuple(Mask(each.mask, windowed=each) for each in windowed)
+            return None if found is None else replace(found, masks=(*found.masks, *masks))
         inner = _restacked(value)
         found = None if inner is None else find_scores(inner)
         if found is None or inner is None:
@@ -146,6 +147,29 @@ def _find_chosen(chosen: Node) -> Scores | None:
     return None if found is None else found.masked_by(choice)
 
 
+def find_blanked_scores(masked: Value, blank: Node) -> Scores | Rejection:
+    """Return the scores of which ``blank`` sets to 0 the hidden shares, the choice that hid them last of the masks.
+
+    A row without any key becomes zeros whatever its shares were: the number in the places of hidden scores must only
+    be so low that their shares are 0 in all other rows.
+    """
+    hidden = blank.inputs[0]
+    chosen = producer_of(masked, "Where")
+    is_inverted = number_of(blank.inputs[1]) is not None
+    if number_of(blank.inputs[1 if is_inverted else 2]) != 0:
+        return Rejection("something else than 0 replaces shares behind the softmax", blank)
+    if chosen is None or chosen.inputs[0] is not hidden or hidden is None:
+        return Rejection("shares are replaced behind the softmax, and not those of the scores that are hidden", blank)
+    inner, low = chosen.inputs[2 if is_inverted else 1], chosen.inputs[1 if is_inverted else 2]
+    number = number_of(low)
+    if inner is None or low is None or low.rank != 0 or number is None or number > LOWEST_EFFECT:
+        return Rejection("hidden scores are not replaced by a number so low that their shares are 0", chosen)
+    found = find_scores(inner) if _fits(hidden, inner) else None
+    if found is None:
+        return Rejection(why_no_scores(inner), chosen)
+    return found.masked_by(Mask(low, hidden, is_inverted=is_inverted))
+
+
 def _find_subtracted(subtracted: Node) -> Scores | None:
     """Return the scores from which their largest was taken, which changes no share, or a mask."""
     inner, mask = subtracted.inputs
@@ -220,6 +244,8 @@ def stacked_behind(scores: Scores, stack: Node) -> Scores | None:
 
 def why_no_scores(masked: Value) -> str:
     """Return why no scores are found behind a softmax: the first operator on the way that none of them has."""
+    if masked.rank is not None and masked.rank not in (3, 4):
+        return f"the scores have {masked.rank} axes: fusions know (batch, heads, queries, keys), and both first as one"
     value, _ = peel_scale(masked)
     for _ in range(_STEPS):
         node = value.producer

@@ -2,7 +2,8 @@
 
     Reshape(Add(Reshape(scores, (batch, windows, heads, n, m)), mask), (batch * windows, heads, n, m))
 
-The mask is the same for each entry of the batch: repeated for all of them, it is one to add to the scores themselves.
+There may be several, one added after the other. Each is the same for each entry of the batch: repeated for all of them,
+it is one to add to the scores themselves.
 """
 
 from __future__ import annotations
@@ -29,22 +30,41 @@ class Windowed:
     windows: int
 
 
-def find_windowed(reshape: Node) -> Windowed | None:
-    """Return the scores that were pulled apart to add a mask of windows, and put back by a Reshape."""
-    value, summed = reshape.output, reshape.inputs[0]
-    added = producer_of(summed, "Add")
-    if added is None or summed is None or value.rank != 4 or summed.rank != _FIVE or only_reader(summed) is not reshape:
+def find_windowed(reshape: Node) -> list[Windowed] | None:
+    """Return the scores that were pulled apart to add masks of windows, and put back again, one for each mask."""
+    value = reshape.output
+    if value.rank != 4:
         return None
-    for five, mask in (added.inputs, added.inputs[::-1]):
-        apart = producer_of(five, "Reshape")
-        four = None if apart is None else apart.inputs[0]
-        if apart is None or four is None or mask is None or four.rank != 4 or five is None or five.rank != _FIVE:
+    found = _pulled_apart(reshape.inputs[0], reshape)
+    if not found or not all(same_dim(dim(found[0].scores, axis), dim(value, axis)) for axis in (-3, -2, -1)):
+        return None
+    return found
+
+
+def _pulled_apart(five: Value | None, reader: Node) -> list[Windowed] | None:
+    """Return the masks of windows in a value that ``reader`` alone reads, ``None`` where it is no sum of such."""
+    added = producer_of(five, "Add")
+    if added is None or five is None or five.rank != _FIVE or only_reader(five) is not reader:
+        return None
+    for inner, mask in (added.inputs, added.inputs[::-1]):
+        if inner is None or mask is None or inner.rank != _FIVE or not _is_mask(mask, inner):
             continue
-        kept = all(same_dim(dim(four, axis), dim(five, axis)) for axis in (-3, -2, -1))
-        put_back = all(same_dim(dim(four, axis), dim(value, axis)) for axis in (-3, -2, -1))
-        if kept and put_back and only_reader(four) is apart and only_reader(five) is added and _is_mask(mask, five):
-            return Windowed(four, mask, fixed_dim(five, 1) or 1)
+        four = _stacked(inner, added)
+        found = _pulled_apart(inner, added) if four is None else []
+        if found is not None and (four is not None or found):
+            scores = found[0].scores if four is None else four
+            assert scores is not None
+            return [*found, Windowed(scores, mask, fixed_dim(inner, 1) or 1)]
     return None
+
+
+def _stacked(five: Value, reader: Node) -> Value | None:
+    """Return the scores of four axes of which a Reshape pulled the windows apart."""
+    apart = producer_of(five, "Reshape")
+    four = None if apart is None else apart.inputs[0]
+    if four is None or four.rank != 4 or only_reader(four) is not apart or only_reader(five) is not reader:
+        return None
+    return four if all(same_dim(dim(four, axis), dim(five, axis)) for axis in (-3, -2, -1)) else None
 
 
 def _is_mask(mask: Value, five: Value) -> bool:
