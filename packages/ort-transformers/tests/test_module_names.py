@@ -62,6 +62,19 @@ def test_scripts_that_the_package_does_not_have_come_from_an_installed_onnxrunti
     ]
 
 
+def test_a_script_of_an_installed_onnxruntime_that_python_runs_by_m_finds_others_by_bare_names() -> None:
+    program = (
+        "import importlib.util; from ort_core.dropin.finder import find_tool; "
+        "name = 'onnxruntime.transformers.convert_generation'; "
+        "print(importlib.util.find_spec('benchmark_helper')); "
+        "find_tool(name).loader.get_code(name); "  # as runpy does; torch may be absent
+        "print(importlib.util.find_spec('benchmark_helper').origin)"
+    )
+    before, after = run(program).splitlines()
+    assert before == "None"
+    assert Path(after).name == "benchmark_helper.py"
+
+
 @pytest.mark.parametrize("prefix", ["onnxruntime", "ort_core"])
 @pytest.mark.parametrize(
     ("name", "what"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType
 
 TOOLS = ("quantization", "tools", "transformers")
 
@@ -22,13 +22,13 @@ def installed_folder() -> Path | None:
 class _ScriptLoader(SourceFileLoader):
     """Runs a script of the installed transformers, which import one another by bare names."""
 
-    def exec_module(self, module: ModuleType) -> None:
-        """Let those names be found, as importing the installed package would."""
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Let those names be found, as importing the installed package would, whether it is imported or run by -m."""
         folder = installed_folder()
         scripts = str(folder / "transformers") if folder is not None else ""
         if scripts and scripts not in sys.path:
             sys.path.append(scripts)
-        super().exec_module(module)
+        return super().get_code(fullname)
 
 
 def find_tool(fullname: str) -> ModuleSpec | None:
