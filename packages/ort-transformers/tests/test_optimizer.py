@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import subprocess
 import sys
@@ -233,3 +234,13 @@ def test_statistics_count_operators_that_onnxruntimes_fusions_do_not_write():
     graph = onnx.helper.make_graph(nodes, "g", [], [])
     statistics = BertOnnxModel(onnx.helper.make_model(graph)).get_fused_operator_statistics()
     assert (statistics["GroupQueryAttention"], statistics["Gelu"], statistics["Attention"]) == (1, 1, 0)
+
+
+def test_flags_that_a_programs_namespace_lacks_are_not_set() -> None:
+    """optimum-onnx makes the namespace itself, of the flags that onnxruntime's optimizer has."""
+    known = argparse.Namespace(model_type="bert", disable_gelu=True, use_raw_attention_mask=True)
+    options = FusionOptions.parse(known)
+    assert not options.enable_gelu
+    assert options.enable_attention
+    assert options.enable_experts
+    assert not options.use_standard_operators

@@ -86,25 +86,29 @@ class FusionOptions:
 
     @staticmethod
     def parse(args: argparse.Namespace) -> FusionOptions:
-        """Return the options of a parsed command line."""
+        """Return the options of a parsed command line.
+
+        A program that makes the namespace itself has the flags that it knows; those it lacks are not set.
+        """
+        flags = {name for name, value in vars(args).items() if value}
         options = FusionOptions(args.model_type)
         for flag, attribute in _SWITCHED_OFF.items():
-            if getattr(args, flag):
+            if flag in flags:
                 setattr(options, attribute, False)
         for flag, attribute in _SWITCHED_ON.items():
-            if getattr(args, flag):
+            if flag in flags:
                 setattr(options, attribute, True)
-        if args.use_mask_index:
+        if "use_mask_index" in flags:
             options.use_raw_attention_mask(False)
-        if args.use_raw_attention_mask:
+        if "use_raw_attention_mask" in flags:
             options.use_raw_attention_mask(True)
-        if args.no_attention_mask:
+        if "no_attention_mask" in flags:
             options.disable_attention_mask()
         if args.model_type in IMAGE_MODELS:
             for flag, attribute in _SWITCHED_OFF_OF_IMAGES.items():
-                if getattr(args, flag):
+                if flag in flags:
                     setattr(options, attribute, False)
-            if args.use_group_norm_channels_first:
+            if "use_group_norm_channels_first" in flags:
                 options.group_norm_channels_last = False
         return options
 
