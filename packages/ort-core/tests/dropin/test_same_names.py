@@ -31,6 +31,9 @@ IMPORTED = {  # what a module imported for itself, and is to be had where it is 
     },
     "onnxruntime.backend.backend_rep": {"RunOptions"},
 }  # fmt: skip
+ABSENT_ATTRIBUTES = {  # of a session: memory of devices, captured graphs, packages of models
+    "_captured_graph_bindings", "_from_model_package", "_input_epdevices", "_input_meminfos", "_output_meminfos",
+}  # fmt: skip
 ENUMERATION = {"name", "value"}  # of members, which Python's enumerations have, too
 ABSENT_MEMBERS = {  # class -> (members, why)
     "OrtArenaCfg": ({"arena_extend_strategy", "initial_chunk_size_bytes", "initial_growth_chunk_size_bytes",
@@ -61,6 +64,21 @@ def names(tmp_path_factory):
         subprocess.run([sys.executable, *runner, str(PROGRAM), str(target)], check=True, capture_output=True)
         found.append(json.loads(target.read_text(encoding="utf-8")))
     return found
+
+
+@pytest.fixture
+def model_text():
+    """The bytes of a model with one node."""
+    from onnx import parser
+
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Relu (x) }'
+    return parser.parse_model(text).SerializeToString()
+
+
+def dropin_session(source):
+    from ort_core.dropin.lenient import InferenceSession
+
+    return InferenceSession(source, providers=["CPUExecutionProvider"])
 
 
 def test_every_name_of_a_module_is_there_or_stands_in_the_table(names):
@@ -109,3 +127,24 @@ def test_members_that_are_not_listed_are_there():
     assert ort.OrtMemType.CPU == ort.OrtMemType.CPU_OUTPUT
     assert ort.OrtDeviceEpIncompatibilityReason.NONE == 0
     assert ort.OrtArenaCfg({}).max_mem is not None
+
+
+def test_a_session_has_the_attributes_of_onnxruntimes_class_or_they_stand_in_the_table(model_text):
+    import onnxruntime
+
+    theirs = vars(onnxruntime.InferenceSession(model_text, providers=["CPUExecutionProvider"]))
+    ours = dropin_session(model_text)
+    assert {name for name in theirs if not hasattr(ours, name)} == ABSENT_ATTRIBUTES
+    for name in ("_model_path", "_read_config_from_model", "_enable_fallback", "_fallback_providers", "_providers"):
+        assert getattr(ours, name) == theirs[name], name
+
+
+def test_a_session_of_bytes_gives_them_back_as_a_model_that_runs_alike(model_text, tmp_path):
+    import numpy as np
+    import onnx
+
+    session, target = dropin_session(model_text), tmp_path / "again.onnx"
+    onnx.save(session._model_bytes, target)
+    feeds = {"x": np.arange(-2, 1, dtype=np.float32)}
+    assert dropin_session(str(target))._model_bytes is None
+    assert np.array_equal(dropin_session(str(target)).run(None, feeds)[0], session.run(None, feeds)[0])

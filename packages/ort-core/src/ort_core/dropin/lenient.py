@@ -15,9 +15,11 @@ from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
 from ort_core.model_packages import selecting
 from ort_core.passes.pipelines import known_names
 from ort_core.session_api.provider_request import Providers, Request, provider_request
+from ort_core.settings import environment_value
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
+    from ort_core.session_api.node_arg import ModelMetadata
 
 _DISABLED = "optimization.disable_specified_optimizers"
 
@@ -108,8 +110,30 @@ class InferenceSession(session.InferenceSession):
         return self._source.path
 
     @property
+    def _model_bytes(self) -> bytes | None:
+        """The model as given, written anew: a session does not keep the bytes that it was made of."""
+        return self._source.content()
+
+    @property
     def _sess_options(self) -> options.SessionOptions:
         return self._options
+
+    @property
+    def _sess_options_initial(self) -> options.SessionOptions:
+        return self._options
+
+    @property
+    def _read_config_from_model(self) -> bool:
+        return bool(self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")))
+
+    @property
+    def _enable_fallback(self) -> bool:
+        return self._fallback
+
+    @property
+    def _fallback_providers(self) -> list[str]:
+        is_tensorrt = {"TensorrtExecutionProvider", "CUDAExecutionProvider"} <= {*self.get_providers()}
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"] if is_tensorrt else ["CPUExecutionProvider"]
 
     @property
     def _providers(self) -> list[str]:
@@ -126,6 +150,18 @@ class InferenceSession(session.InferenceSession):
     @property
     def _outputs_meta(self) -> Sequence[Any]:  # Any: as above
         return self.get_outputs()
+
+    @property
+    def _overridable_initializers(self) -> Sequence[Any]:  # Any: as above
+        return self.get_overridable_initializers()
+
+    @property
+    def _model_meta(self) -> ModelMetadata:
+        return self.get_modelmeta()
+
+    @property
+    def _profiling_start_time_ns(self) -> int:
+        return self.get_profiling_start_time_ns()
 
 
 def _check_added(names: Sequence[str], environment: Environment) -> None:

@@ -76,10 +76,14 @@ class ModelSource:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
         return model
 
-    def __getstate__(self) -> dict[str, object]:
+    def content(self) -> bytes | None:
+        """Return the loaded model as bytes, made for this call; ``None`` where it came from a path."""
         from ort_core.onnx_io.save import model_to_bytes
 
-        return {"path": self.path, "content": None if self._model is None else model_to_bytes(self._model)}
+        return None if self._model is None else model_to_bytes(self._model)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "content": self.content()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
         self.path = state["path"]
