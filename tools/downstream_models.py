@@ -152,4 +152,39 @@ result = {f"alike {k}": other.detect_image(crops[0], each) for k, each in enumer
 picture, _ = detector.preproc(np.asarray(image)[:, :, ::-1], (416, 416))
 result["found"] = detector.session.run(None, {detector.session.get_inputs()[0].name: picture[None]})
 """,
+    "captcha-whisperer": SCENE
+    + """
+import io
+import captcha_whisperer
+result = {}
+for text in ("2CWK", "x7Kq", "9ab3"):
+    image, data = Image.new("RGB", (160, 64), "white"), io.BytesIO()
+    ImageDraw.Draw(image).text((12, 8), text, fill="black", font=ImageFont.load_default(40))
+    image.save(data, "png")
+    result[text] = captcha_whisperer.recognize(data.getvalue(), detailed=True)
+""",
+    "rapid-layout": SCENE
+    + """
+from rapid_layout import RapidLayout
+found = RapidLayout(conf_thresh=0.1)(scene())
+result = {"boxes": np.asarray(found.boxes, float), "names": list(found.class_names), "scores": list(found.scores)}
+""",
+    "rapidocr3": SCENE
+    + """
+from rapidocr import RapidOCR
+found = RapidOCR()(scene()[320:])
+result = {"boxes": np.asarray(found.boxes, float), "texts": list(found.txts), "scores": list(found.scores)}
+""",
+    "chython-rxnmap": """
+import numpy as np, onnxruntime
+from chython_rxnmap import model_path
+session = onnxruntime.InferenceSession(model_path)
+random, kinds = np.random.default_rng(1), {"tensor(int64)": "i8", "tensor(int32)": "i4", "tensor(float)": "f4"}
+feeds = {}
+for each in session.get_inputs():
+    shape = [size if isinstance(size, int) else 9 if place else 1 for place, size in enumerate(each.shape)]
+    feeds[each.name] = random.integers(0, 3, shape).astype(kinds[each.type])
+result = {"shapes": [[str(size) for size in each.shape] for each in session.get_outputs()]}
+result["values"] = session.run(None, feeds)
+""",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from downstream_builders import BUILDERS
 from downstream_models import MODELS
 from downstream_tools import TOOLS, TORCH_TOOLS
 
@@ -212,5 +213,6 @@ attempt("quantizer", quantized)
 """,
     **TOOLS,
     **MODELS,
+    **BUILDERS,
 }
 WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", *TORCH_TOOLS)  # gigabytes of wheels: a session of its own
