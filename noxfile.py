@@ -43,13 +43,13 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx",
 )  # fmt: skip
 
-WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "olive", "sentence-transformers", "txtai")
+WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai")
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts
 
 
 DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, and so do older ones of the others
     "torch", "caustic-nmr", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai",
-    "txtai",
+    "onnxscript", "txtai",
 )  # fmt: skip
 
 

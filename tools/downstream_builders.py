@@ -177,4 +177,26 @@ feed = np.random.default_rng(1).random((2, 3, 16, 16)).astype("f4")
 result = {"found": inference(input_onnx_file_path=path, fixed_shapes=[[2, 3, 16, 16]], onnx_execution_provider="cpu",
     test_loop_count=2, non_verbose=True, numpy_ndarrays_for_testing=[feed])}
 """,
+    "torch-export": """
+import numpy as np, torch
+from torch.onnx import verification
+torch.manual_seed(1)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+        self.attention, self.head = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.nn.Linear(8, 5)
+    def forward(self, x):
+        h = torch.nn.functional.gelu(self.norm(self.conv(x)))
+        t = h.flatten(2).transpose(1, 2)
+        t = t + self.attention(t, t, t, need_weights=False)[0]
+        return self.head(t.mean(1)), h.to(torch.bfloat16), h.argmax(1)
+x = torch.randn(2, 3, 8, 8)
+program, result = torch.onnx.export(Net().eval(), (x,), dynamo=True, dynamic_shapes={"x": {0: "n"}}), {}
+for n in (2, 3):
+    made = program(torch.full((n, 3, 8, 8), 0.3))  # run by onnxruntime, over OrtValues
+    result[f"{n}"] = [[str(each.dtype), each.float().numpy()] for each in made]
+result["verified"] = [[each.name, bool(each.max_abs_diff < 1e-2)]
+    for each in verification.verify_onnx_program(program, (x,))]
+""",
 }

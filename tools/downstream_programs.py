@@ -215,4 +215,4 @@ attempt("quantizer", quantized)
     **MODELS,
     **BUILDERS,
 }
-WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", *TORCH_TOOLS)  # gigabytes of wheels: a session of its own
+WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS)  # a session of its own
