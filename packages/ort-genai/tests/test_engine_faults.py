@@ -156,7 +156,9 @@ def test_what_may_be_drawn_is_what_sorting_everything_leaves(top_k, top_p, min_p
 
 
 def test_numbers_that_are_none_are_refused(engine):
-    for options in ({"logit_bias": {1: float("nan")}}, {"temperature": float("nan")}, {"top_p": float("nan")}):
+    nan, infinite = float("nan"), float("inf")
+    numbers = [("temperature", nan), ("top_p", nan), ("repetition_penalty", nan), ("repetition_penalty", infinite)]
+    for options in ({"logit_bias": {1: nan}}, {"seed": -1}, *({name: value} for name, value in numbers)):
         with pytest.raises(InvalidGeneration):
             engine.submit([1], Options(**options))
     with pytest.raises(InvalidGeneration, match="Adapter not found"):

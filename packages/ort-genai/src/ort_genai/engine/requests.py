@@ -75,10 +75,13 @@ class GenerationOptions:
         for name, least, most in bounds:
             if not least <= getattr(self, name) <= most:
                 raise InvalidGeneration(f"{name} = {getattr(self, name)}; expected a number from {least} to {most}")
-        if self.repetition_penalty <= 0 or (self.max_tokens is not None and self.max_tokens < 1):
+        is_penalty = 0 < self.repetition_penalty < math.inf
+        if not is_penalty or (self.max_tokens is not None and self.max_tokens < 1):
             raise InvalidGeneration(
                 f"repetition_penalty = {self.repetition_penalty}, max_tokens = {self.max_tokens}; expected more than 0"
             )
+        if self.seed is not None and self.seed < 0:
+            raise InvalidGeneration(f"seed = {self.seed}; expected 0 or more, or None for another one each time")
         if not all(math.isfinite(bias) for bias in self.logit_bias.values()):
             raise InvalidGeneration("logit_bias has a value that is no finite number")
         if "" in self.stop:
