@@ -37,7 +37,8 @@ def lgb(cls, y, **more):
         name = f"lightgbm {cls.__name__} {more} {given}"
         attempt(name, lambda given=given: convert_lightgbm(estimator, initial_types=kinds, **given))
 def cat(cls, y, **given):
-    estimator = cls(iterations=7, random_seed=1, verbose=False, thread_count=1).fit(features, y, **given)
+    fixed = dict(iterations=7, random_seed=1, verbose=False, thread_count=1, allow_writing_files=False)
+    estimator = cls(**fixed).fit(features, y, **given)
     path = tempfile.mktemp(suffix=".onnx")
     estimator.save_model(path, format="onnx")
     attempt(f"catboost {cls.__name__} {np.asarray(y).dtype} {len(set(y))}", lambda: onnx.load(path))
