@@ -69,9 +69,9 @@ def test_providers_explains_each_option(ort, monkeypatch):
     options = {option["name"]: option for option in rows["CPUExecutionProvider"]["options"]}
     assert options["precision"]["type"] == "'float32' | 'bfloat16'"
     assert options["precision"]["default"] == "'float32'"
-    assert options["precision"]["sentence"].startswith("What products of float32 models")
+    assert options["precision"]["sentence"].startswith("What attention, and products and convolutions")
     assert rows["CUDAExecutionProvider"]["options"] == [], "the package is not installed: nobody knows its options"
-    assert "What products of float32 models" in ort("providers", "--options").out
+    assert "What attention, and products and convolutions" in ort("providers", "--options").out
 
 
 def test_doctor_reports_versions_hardware_and_no_problem(ort):
