@@ -127,14 +127,21 @@ class SiblingFinder(MetaPathFinder):
         return ModuleSpec(fullname, loader, origin=other, is_package=loader.is_package(fullname))
 
     def refuse(self, fullname: str) -> None:
-        """Raise the reason for which a distribution leaves a module out, if it has one.
+        """Raise the reason for which there is no such module, if one is known.
 
         Raises:
-            ModuleNotFoundError: it has.
+            ModuleNotFoundError: a distribution leaves it out on purpose, or the one that has it is not installed.
         """
-        text = absent_text(fullname.removeprefix(self._prefix)) if fullname.startswith(self._prefix) else None
+        if not fullname.startswith(self._prefix):
+            return
+        name = fullname.removeprefix(self._prefix)
+        text = absent_text(name)
         if text is not None:
             raise ModuleNotFoundError(f"{self._prefix}{text}", name=fullname)
+        package = name.partition(".")[0]
+        if package in DISTRIBUTIONS and find_sibling(package) is None:
+            # Of another name than the module's own: ``from package import module`` passes over what it did not find.
+            raise ModuleNotFoundError(f"{fullname}: {missing_text(package)}", name=self._prefix + package)
 
 
 def find_alias(fullname: str, top: str, name: str) -> ModuleSpec | None:

@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+from ort_core.sibling_modules import SiblingFinder
+
 MODEL = """
 from onnx import parser
 model = parser.parse_model('<ir_version: 8, opset_import: ["": 13]> g (float[N, 4] x) => (float[N, 4] y) {y = Relu(x)}')
@@ -255,3 +257,15 @@ def test_errors_show_no_code_outside_the_drop_in():
     program = "import ort_core\ntry: ort_core.InferenceSession('nope')\nexcept ort_core.OrtError as e: print(e)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Load model from nope failed")
+
+
+@pytest.mark.parametrize(
+    "module", ["quantization", "quantization.shape_inference", "transformers.optimizer", "tools.x"]
+)
+def test_a_package_that_is_not_installed_is_named(monkeypatch, module):
+    monkeypatch.setattr("ort_core.sibling_modules.find_sibling", lambda name: None)
+    package = module.partition(".")[0]
+    with pytest.raises(ModuleNotFoundError, match=f"pip install ort-{package}") as raised:
+        SiblingFinder("onnxruntime", refuses=False).refuse(f"onnxruntime.{module}")
+    assert raised.value.name == f"onnxruntime.{package}"
+    SiblingFinder("onnxruntime", refuses=False).refuse("onnxruntime.training")  # nobody has it: not found, as ever

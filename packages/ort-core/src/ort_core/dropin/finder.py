@@ -80,7 +80,7 @@ class DropInFinder(DistributionFinder):
             return find_alias(fullname, _GENAI, "genai")
         if fullname not in MODULES:
             found = self._siblings.find_spec(fullname, path, target) or find_tool(fullname)
-            if found is None:
+            if found is None and fullname not in TOOLS:
                 self._siblings.refuse(fullname)
             if found is not None or path or fullname not in TOOLS:  # a path: that of the installed package
                 return found
