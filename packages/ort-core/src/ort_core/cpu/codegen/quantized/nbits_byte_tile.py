@@ -1,19 +1,16 @@
 """Products with weights of 4 or 8 bits in integers: rows are bytes with a scale for each block (``byte_rows``).
 
 The weights of a block are unpacked to bytes once for all rows of a tile, and multiplied four at a time; the sum of a
-block is exact, and only then scaled. A row gives the same numbers however many others there are beside it: neither a
-batch nor the parts in which a prompt is read change it. One instruction has 64 products of AVX512-VNNI and 32 of
-bfloat16, so that this is faster for many rows, too.
+block is exact, and only then scaled. A row gives the same numbers however many others there are beside it.
 """
 
 from __future__ import annotations
 
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.byte_rows import HEAD_NBYTES
-from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.quantized.integer_dot import WORD, has_byte_products, pair_instruction, splat_text
 from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
 from ort_core.cpu.codegen.quantized.nbits_tile import PREFETCHED_NBYTES, NBitsProduct
@@ -41,11 +38,6 @@ def multiplies_bytes(bits: int, target: Target) -> bool:
 def byte_tiling(target: Target) -> Tiling:
     """Return the tiles: rows whose sums fit the registers beside unpacked weights."""
     return Tiling(1, (8, 4, 2, 1) if target.vector_registers >= 32 else (4, 2, 1), 1)
-
-
-def byte_functions(name: str, spec: NBitsProduct, target: Target) -> list[Emitter]:
-    """Return the functions of a product whose rows are bytes; the last one is the kernel."""
-    return integer_convolution_kernel(name, spec, target, NBitsByteTile, byte_tiling(target))
 
 
 class NBitsByteTile(IntegerTile):

@@ -13,8 +13,8 @@ from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT_AR
 from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
 from ort_core.cpu.codegen.quantized.byte_rows import ROW_DIMS, ByteRows, byte_rows_kernel
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
-from ort_core.cpu.codegen.quantized.nbits_byte_tile import byte_functions, multiplies_bytes
-from ort_core.cpu.codegen.quantized.nbits_product import NBitsKernel, nbits_functions, panel_multiple
+from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
+from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS, NBitsKernel, nbits_functions, panel_multiple
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -23,10 +23,18 @@ from ort_core.cpu.lowering.products.product_arguments import ProductMemory, prod
 from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
 from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import PixelOperands
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import Buffer, View, broadcast_strides, collapse, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+)
+from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 from ort_core.plugin.loops import Scalar, element
 from ort_core.plugin.memory import release_pages
 
@@ -73,93 +81,76 @@ class NBitsAnchor:
         return PixelOperands(self.rank - 1)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the step: one table where rows are bytes; else a table for few rows, and one for many behind it."""
-        machine = lowering.target
-        if self.weights.takes_bytes and multiplies_bytes(self.weights.bits, machine):
-            self._store_bytes(lowering, pending, target)
-            return
-        spec, packed, words = self._table(lowering, pending, target, self.x, 4)
+        """Write the step: a table for few rows, and one for many behind it."""
+        kinds = self._operands.kinds(pending)
+        known, machine = self.weights, lowering.target
+        in_bytes = known.takes_bytes and multiplies_bytes(known.bits, machine)
+        left = _as_bytes(lowering, self.x, known) if in_bytes else self.x
+        x_nbytes = 1 if in_bytes else 4
+        own = [*left.strides[:-1]]
+        sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
+        pitch = strides[0][2] * x_nbytes
+        spec = NBitsProduct(
+            known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
+            has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
+        )  # fmt: skip
+        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, panel_multiple(machine))
+        packed = lowering.constant_view(stream, DataType.INT32)
+        release_pages(known.words)
+        x, y = strides[0], strides[1]
+        words: list[Argument] = [
+            pointer(left), pointer(packed), pointer(target), *sizes, x[1] * x_nbytes, x[0] * x_nbytes, y[1], y[0],
+            pitch, y[2],
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        words.extend(self._operands.words(pending, kinds, strides[2:]))
         words.append(count_of(pending.shape[:-1]))
         dense = _dense(pending)
-        uses_bfloat16 = self.weights.takes_bfloat16 or lowering.uses_bfloat16
-        kernel = NBitsKernel(spec, _epilogue(pending, dense), len(words), uses_bfloat16)
+        kernel = NBitsKernel(
+            spec, _epilogue(pending, dense), len(words), known.takes_bfloat16 or lowering.uses_bfloat16, in_bytes
+        )
         memory = ProductMemory(
             lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
             tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
         )  # fmt: skip
         rows = rows_of(self.x, target, pending.inputs, pending.shape)
         words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
+        flops = count_of(pending.shape) * (2 * known.depth)
+        reads = [self.x.buffer, left.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         text = lowering.kernel(
-            (_structure(spec), kernel.in_pairs, kernel.many, dense),
+            (
+                replace(spec, expression=PRODUCT),
+                structure_of(spec.expression),
+                kernel.in_pairs,
+                in_bytes,
+                kernel.many,
+                dense,
+            ),
             lambda: text_kernel(
                 "nbits", lambda name: module_text(nbits_functions(name, kernel, machine)), is_vectorized=True
             ),
         )
-        self._emit(lowering, pending, text, words, (self.x, packed), [target.buffer, memory.scratch])
-
-    def _store_bytes(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the step that multiplies rows as bytes, behind the one that rounds them."""
-        rounded, machine = _as_bytes(lowering, self.x, self.weights), lowering.target
-        spec, packed, words = self._table(lowering, pending, target, rounded, 1)
-        text = lowering.kernel(
-            (_structure(spec), "bytes"),
-            lambda: text_kernel(
-                "nbits_bytes", lambda name: module_text(byte_functions(name, spec, machine)), is_vectorized=True
-            ),
-        )
-        self._emit(lowering, pending, text, words, (rounded, packed), [target.buffer])
-
-    def _table(
-        self, lowering: Lowering, pending: PendingAnchor, target: View, left: View, nbytes: int
-    ) -> tuple[NBitsProduct, View, list[Argument]]:
-        """Return the product, its packed weights, and a kernel's table; a number on the left has so many bytes."""
-        kinds, known, machine = self._operands.kinds(pending), self.weights, lowering.target
-        sizes, strides = self._operands.pixels(pending, target, [*left.strides[:-1]], pending.shape[:-1])
-        x, y = [stride * nbytes for stride in strides[0]], strides[1]
-        spec = NBitsProduct(
-            known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
-            has_zero_points=known.zero_points is not None, x_pixel=x[2] if isinstance(x[2], int) else None,
-        )  # fmt: skip
-        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, panel_multiple(machine))
-        packed = lowering.constant_view(stream, DataType.INT32)
-        release_pages(known.words)
-        words: list[Argument] = [
-            pointer(left), pointer(packed), pointer(target), *sizes, x[1], x[0], y[1], y[0], x[2], y[2],
-        ]  # fmt: skip
-        assert len(words) == ARGUMENTS.epilogue
-        words.extend(self._operands.words(pending, kinds, strides[2:]))
-        return spec, packed, words
-
-    def _emit(
-        self, lowering: Lowering, pending: PendingAnchor, text: KernelText, words: Sequence[Argument],
-        read: Sequence[View], writes: Sequence[Buffer],
-    ) -> None:  # fmt: skip
-        flops = count_of(pending.shape) * (2 * self.weights.depth)
-        reads = [view.buffer for view in (*read, *pending.inputs)]
+        writes = [target.buffer, memory.scratch]
         lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
 
 
-def _structure(spec: NBitsProduct) -> tuple[NBitsProduct, object]:
-    """Return what tells kernels apart: expressions are equal to themselves alone."""
-    return replace(spec, expression=PRODUCT), structure_of(spec.expression)
-
-
 def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights) -> View:
-    """Return rows as bytes, written once for all products that read them in the same blocks."""
+    """Return few rows as bytes, written once for all products that read them in the same blocks."""
     has_zeros = weights.zero_points is not None
-    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros)
+    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros, FEW_ROWS)
     key = (x.buffer, x.offset, x.shape, x.strides, spec)
     found: View = lowering.remembered(key, lambda: _byte_rows(lowering, x, spec))
     return found
 
 
 def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
-    """Write the step that rounds rows to bytes."""
+    """Write the step that rounds few rows to bytes; more rows are read as float32, and take no memory here."""
     sizes, strides = collapse(x.shape[:-1], [x.strides[:-1]])
     missing = ROW_DIMS - len(sizes)
     rows = count_of(x.shape[:-1])
     shape = (*x.shape[:-1], spec.pitch)
-    target = lowering.new_view(DataType.INT8, shape)
+    count = minimum(rows, FEW_ROWS) * spec.pitch
+    target = View(Buffer(DataType.INT8, count, Place.ARENA), shape, dense_strides(shape))
     words: list[Argument] = [
         pointer(x), pointer(target), rows, *[1] * missing, *sizes, *[0] * missing, *strides[0],
     ]  # fmt: skip
@@ -170,7 +161,8 @@ def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
             "byte_rows", lambda name: module_text([byte_rows_kernel(name, spec, machine)]), is_vectorized=True
         ),
     )
-    lowering.emit(kernel, words, [x.buffer], [target.buffer], rows * spec.depth, ("Quantize",))
+    work = minimum(rows, FEW_ROWS) * spec.depth
+    lowering.emit(kernel, words, [x.buffer], [target.buffer], work, ("Quantize",))
     return target
 
 
