@@ -347,7 +347,7 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_CACHE_MAX_NBYTES", 4 << 30, "How large it grows; the least recently used goes. 0: keeps none."),
         _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimized models and sessions are kept in the artefact cache."),
         _variable(
-            "ORT_STRICT_COMPILATION", False, "A fault of a compiler raises; else its nodes run by numpy kernels."
+            "ORT_STRICT_COMPILATION", False, "A fault of a provider raises; else others run its nodes."
         ),
         _variable("ORT_PROVIDER_CHECK_TIMEOUT_S", 30.0, "How long a provider's check may take."),
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),

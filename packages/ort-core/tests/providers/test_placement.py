@@ -90,8 +90,10 @@ def test_report_gives_each_refusal_with_its_reason() -> None:
     assert "refuses on principle" in str(prepared.report)
 
 
-def test_provider_that_raises_in_claim_leaves_everything_with_the_reason() -> None:
-    prepared = prepare(CHAIN, FailsInClaim)
+def test_provider_that_raises_in_claim_leaves_everything_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORT_STRICT_COMPILATION", "0")
+    with pytest.warns(PlacementWarning, match="Relu node.*KeyError"):
+        prepared = prepare(CHAIN, FailsInClaim)
     assert "KeyError" in prepared.report.nodes[0].refusals[0].reason
     assert prepared.plan.run({"x": X})[0].shape == (2, 3)
 
@@ -122,7 +124,7 @@ def test_strict_placement_raises_with_the_reason_of_the_first_provider() -> None
 
 def _not_convex(view: GraphView) -> list[object]:
     by_type = {node.op_type: node for node in view.nodes}
-    return [Claim((by_type["Relu"], by_type["Neg"]))]
+    return [Claim((by_type["Relu"], by_type["Neg"]))] if {"Relu", "Neg"} <= by_type.keys() else []
 
 
 def _overlapping(view: GraphView) -> list[object]:

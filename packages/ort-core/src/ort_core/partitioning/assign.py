@@ -7,12 +7,10 @@ that forms a cycle with an earlier provider's is cut in pieces that do not.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 
-from ort_core.errors import NotImplemented
 from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -21,14 +19,13 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import predecessors
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.ops.value_range import ValueRanges
-from ort_core.partitioning.parts import claims_with_parts
+from ort_core.partitioning.asking import ask_for_claims
 from ort_core.partitioning.report import Refusal
-from ort_core.providers.capability import Capability, Claim, GraphView, Kinds
+from ort_core.providers.capability import Claim, GraphView, Kinds
+from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.grouping import is_convex
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
-
-log = logging.getLogger(__name__)
 
 Exclusions = Mapping[tuple[str, Node], str]
 Restored = Mapping[Node, RestoredPartition]
@@ -59,11 +56,16 @@ def assign_by_priority(
     context: EvaluationContext,
     exclusions: Exclusions = MappingProxyType({}),
     restored: Restored = MappingProxyType({}),
+    faults: CompileFaultsState | None = None,
 ) -> Assignment:
     """Assign the nodes of one graph (nested graphs excluded: a control-flow node is claimed whole or not).
 
     ``exclusions`` gives, by (provider name, node), reasons why a provider is not offered a node any more; ``restored``
-    are nodes that stand for partitions of theirs, and are not offered to anybody.
+    are nodes that stand for partitions of theirs, and are not offered to anybody; ``faults`` takes what providers
+    raise when they are asked.
+
+    Raises:
+        EPFail: a provider raised, and ``ORT_STRICT_COMPILATION`` is set.
     """
     order = graph.nodes
     left = dict.fromkeys(node for node in order if node not in restored)
@@ -78,7 +80,7 @@ def assign_by_priority(
             if (provider.name, node) in exclusions:
                 refusals.setdefault(node, []).append(Refusal(provider.name, exclusions[provider.name, node]))
         view = GraphView(model, graph, tuple(offered), context, ranges.value_range)
-        for claim in _checked_claims(provider, view, order, accepted, refusals):
+        for claim in _checked_claims(provider, view, order, accepted, refusals, faults or CompileFaultsState()):
             accepted.append(claim)
             for node in claim.nodes:
                 del left[node]
@@ -93,18 +95,20 @@ def _checked_claims(
     order: Sequence[Node],
     earlier: Sequence[AcceptedClaim],
     refusals: dict[Node, list[Refusal]],
+    faults: CompileFaultsState,
 ) -> list[AcceptedClaim]:
     def refuse(node: Node, reason: str, *, is_fault: bool = True) -> None:
         refusals.setdefault(node, []).append(Refusal(provider.name, reason, is_fault))
 
-    try:
-        answers = _asked(provider, view, order)
-    except Exception as error:
-        is_said = isinstance(error, NotImplemented)  # what it needs to decide is not here, in its own words
-        reason = str(error) if is_said else f"get_capability failed: {type(error).__name__}: {error}"
-        log.debug("%s claimed nothing: %s", provider.name, reason, exc_info=not is_said)
+    def is_sound(claims: Sequence[Claim]) -> bool:
+        if any(len(claim.nodes) > 1 and not is_convex(order, set(claim.nodes)) for claim in claims):
+            return False
+        return order_claims([AcceptedClaim(claim.nodes, provider) for claim in claims], order) is not None
+
+    answers = ask_for_claims(provider, view, is_sound, faults)
+    if isinstance(answers, Rejection):
         for node in view.nodes:
-            refuse(node, reason)
+            refuse(node, answers.reason)
         return []
     position = {node: index for index, node in enumerate(order)}
     good: list[AcceptedClaim] = []
@@ -134,27 +138,6 @@ def _checked_claims(
     for node in silent:
         refuse(node, broken[0] if broken else "left without a reason", is_fault=bool(broken))
     return good
-
-
-def _asked(provider: ExecutionProvider, view: GraphView, order: Sequence[Node]) -> Capability:
-    plain = list(provider.get_capability(view))
-    if provider.is_last_resort or not provider.takes_parts:
-        return plain
-
-    def ask_again(seen: GraphView) -> Capability | None:
-        try:
-            return list(provider.get_capability(seen))
-        except Exception as error:  # noqa: BLE001 - the border to providers: what it said before counts
-            log.debug("%s claims nothing in parts: %s: %s", provider.name, type(error).__name__, error)
-            return None
-
-    def is_sound(claims: Sequence[Claim]) -> bool:
-        accepted = [AcceptedClaim(claim.nodes, provider) for claim in claims]
-        if any(len(claim.nodes) > 1 and not is_convex(order, set(claim.nodes)) for claim in claims):
-            return False
-        return order_claims(accepted, order) is not None
-
-    return claims_with_parts(plain, ask_again, view, is_sound, folds=provider.folds_parts)
 
 
 def _acyclic_pieces(claim: AcceptedClaim, others: list[AcceptedClaim], order: Sequence[Node]) -> list[AcceptedClaim]:

@@ -22,6 +22,7 @@ from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, 
 from ort_core.partitioning.report import NodePlacement, Refusal
 from ort_core.partitioning.taken_apart import take_apart
 from ort_core.providers.capability import Kinds
+from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
 
@@ -89,23 +90,25 @@ def partition_graph(
     exclusions: Exclusions = MappingProxyType({}),
     prefix: str = "",
     restored: Restored = MappingProxyType({}),
+    faults: CompileFaultsState | None = None,
 ) -> PartitionedGraph:
     """Partition a graph and, where it pays, the bodies of its control-flow nodes.
 
     A control-flow node goes whole to a provider that claims it; bodies are partitioned on their own when the claiming
     provider is the last resort and priority gives another provider nodes inside. ``restored`` are nodes of ``graph``
-    that stand for partitions compiled before.
+    that stand for partitions compiled before. ``faults`` takes what providers raise when they are asked.
 
     Raises:
+        EPFail: a provider raised when it was asked, and ``ORT_STRICT_COMPILATION`` is set.
         KernelNotFoundError: nobody takes a node; the message gives every provider's reason.
     """
-    assignment = assign_by_priority(model, graph, providers, context, exclusions, restored)
+    assignment = assign_by_priority(model, graph, providers, context, exclusions, restored, faults)
     if assignment.unassigned:
         raise unplaced(assignment.unassigned[0], assignment.refusals.get(assignment.unassigned[0], ()), context)
     names = _Names(prefix)
     steps: list[Partition | ControlFlow] = []
     placements: list[NodePlacement] = []
-    for claim in _split_control_flow(assignment, model, providers, context, exclusions):
+    for claim in _split_control_flow(assignment, model, providers, context, exclusions, faults):
         if isinstance(claim, AcceptedClaim):
             name = names.next(claim.provider.name)
             border = border_of(claim.nodes)
@@ -120,7 +123,9 @@ def partition_graph(
         node, provider = claim
         name = names.next("control-flow")
         bodies = {
-            attribute.name: partition_graph(model, body, providers, context, exclusions, f"{name}/{attribute.name}/")
+            attribute.name: partition_graph(
+                model, body, providers, context, exclusions, f"{name}/{attribute.name}/", faults=faults
+            )
             for attribute in node.attributes.values()
             for body in attribute.graphs()
         }
@@ -174,6 +179,7 @@ def _split_control_flow(
     providers: Sequence[ExecutionProvider],
     context: EvaluationContext,
     exclusions: Exclusions,
+    faults: CompileFaultsState | None,
 ) -> list[_Step]:
     """Take control-flow nodes out of last-resort claims when priority gives another provider nodes of their bodies."""
     steps: list[_Step] = []
@@ -184,7 +190,7 @@ def _split_control_flow(
         wanted = {
             node for node in claim.nodes
             if node.op_type in CONTROL_FLOW and not node.domain
-            and _others_want(node, claim.provider, model, providers, context, exclusions)
+            and _others_want(node, claim.provider, model, providers, context, exclusions, faults)
         }  # fmt: skip
         if not wanted:
             steps.append(claim)
@@ -212,14 +218,15 @@ def _others_want(
     providers: Sequence[ExecutionProvider],
     context: EvaluationContext,
     exclusions: Exclusions,
+    faults: CompileFaultsState | None,
 ) -> bool:
     if all(other is provider or other.is_last_resort for other in providers):
         return False
     for body in node.subgraphs():
-        claims = assign_by_priority(model, body, providers, context, exclusions).claims
+        claims = assign_by_priority(model, body, providers, context, exclusions, faults=faults).claims
         if any(claim.provider is not provider and not claim.provider.is_last_resort for claim in claims):
             return True
         nested = (inner for inner in body if inner.subgraphs())
-        if any(_others_want(inner, provider, model, providers, context, exclusions) for inner in nested):
+        if any(_others_want(inner, provider, model, providers, context, exclusions, faults) for inner in nested):
             return True
     return False

@@ -1,8 +1,9 @@
-"""CompileFaultsState: faults of a provider's own compiler, which cost a user speed and no results.
+"""CompileFaultsState: faults of a provider, asked for claims or at compiling, which cost a user speed and no results.
 
 A provider that compiles some of its nodes and runs others in a plainer way need not give up a partition where its
-compiler fails on what it should have refused: it notes the fault and runs those nodes plainly. The session warns of it,
-and ``explain()`` shows it. With ``ORT_STRICT_COMPILATION`` it raises instead: so tests see every fault.
+compiler fails on what it should have refused: it notes the fault and runs those nodes plainly. A provider that raises
+when it is asked what it claims loses those nodes to the next one. The session warns of each fault, and ``explain()``
+shows it. With ``ORT_STRICT_COMPILATION`` it raises instead: so tests see every fault.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class CompileFaultsState:
         text = f"{text} ({type(error).__name__}: {error})"
         if environment_value("ORT_STRICT_COMPILATION"):
             raise EPFail(f"{text}; ORT_STRICT_COMPILATION is set") from error
-        log.debug("a fault of a compiler", exc_info=error)
+        if text in self._texts:  # a provider is asked again about what is left
+            return
+        log.debug("a fault of a provider", exc_info=error)
         if self._is_reported:  # the session is loaded; this is compiled by a run
             log.warning("%s", text)
         self._texts.append(text)

@@ -19,6 +19,7 @@ from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.options import SessionOptions
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
+from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.compiled import CompileRequest
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.thread_options import ThreadOptions
@@ -81,12 +82,14 @@ def foresee(
     expand_contexts(model, environment, settings, folder)
     ready = optimize_cached(model, environment, settings).model.freeze()
     context = evaluation_context(ready, environment, settings.seed, settings.threads.num_threads)
-    partitioned = partition_graph(ready, ready.graph, selection.providers, context)
+    faults = CompileFaultsState()
+    partitioned = partition_graph(ready, ready.graph, selection.providers, context, faults=faults)
     if settings.strict:
         check_strict(partitioned, selection)
     report = PlacementReport(
-        partitioned.placements, selection.names, selection.unavailable, is_foreseen=True, notes=ready.notes
-    )
+        partitioned.placements, selection.names, selection.unavailable, faults.report(), is_foreseen=True,
+        notes=ready.notes,
+    )  # fmt: skip
     services = {"weights": environment.weights, "devices": environment.devices}
     return ForeseenPlacement(ready, report, tuple(partitions_of(partitioned)), context, services)
 

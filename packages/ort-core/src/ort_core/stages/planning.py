@@ -95,7 +95,9 @@ def plan_model(
         exclusions.update(measured.exclusions)
         explanation = measured.explanation
     while True:
-        partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions, restored=restored)
+        partitioned = partition_graph(
+            model, model.graph, selection.providers, context, exclusions, restored=restored, faults=build.faults
+        )
         if settings.strict:
             check_strict(partitioned, selection)
         try:
