@@ -60,6 +60,10 @@ def whole(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+def one(value: int) -> np.ndarray:
+    return np.array(value, np.int64)
+
+
 def octets(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).integers(0, 9, shape).astype(np.uint8)
 
@@ -159,6 +163,21 @@ ROWS = (
     Row("LinearAttention", MS, 1, (numbers(1, 3, 4), numbers(1, 3, 4), numbers(1, 3, 8)),
         {"q_num_heads": 1, "kv_num_heads": 1, "update_rule": "linear"},
         ({2: numbers(1, 2, 8)}, {2: numbers(1, 3, 0)}, {1: numbers(1, 3, 3)}), (FLOAT, FLOAT)),
+    Row("FusedMatMul", MS, 1, (numbers(2, 3, 4), numbers(2, 4, 5)), {},
+        ({1: numbers(2, 3, 5)}, {1: numbers(3, 4, 5)}, {"transA": 1}, {"transBatchA": 1, 1: numbers(4, 5)}), (FLOAT,)),
+    Row("Range", MS, 1, (one(1), one(5), one(2)), {},
+        ({0: whole()}, {1: whole()}, {2: whole()}, {1: whole(5, 6)}), (INT64,)),
+    Row("QLinearConcat", MS, 1, (ONE, ZERO, octets(2, 1, 3), ONE, ZERO, octets(2, 2, 3), ONE, ZERO), {"axis": 1},
+        ({"axis": 0}, {"axis": 3}, {0: numbers(0)}, {1: octets(0)}, {5: octets(2, 2, 4)}), (TensorProto.UINT8,)),
+    Row("MelWeightMatrix", "", 17, (one(4), one(16), one(8000), ONE, np.array(4000, np.float32)), {},
+        tuple({index: empty} for index, empty in enumerate((whole(), whole(), whole(), numbers(0), numbers(0)))),
+        (FLOAT,)),
+    Row("STFT", "", 17, (numbers(1, 64, 1), one(16), numbers(16), one(16)), {"onesided": 1},
+        ({1: whole()}, {3: whole()}), (FLOAT,)),
+    Row("SoftmaxCrossEntropyLoss", "", 13, (numbers(3, 5), whole(0, 1, 4)), {},
+        ({0: numbers(5), 1: one(1)},), (FLOAT, FLOAT)),
+    Row("NegativeLogLikelihoodLoss", "", 22, (numbers(3, 5), whole(0, 1, 4)), {},
+        ({0: numbers(5), 1: one(1)},), (FLOAT,)),
 )  # fmt: skip
 CHANGES = [(row, change) for row in ROWS for change in row.changes]
 

@@ -115,6 +115,12 @@ class Conditions:
         for size in shape or ():
             self.equal(size, 1, f"input '{name}' must be a scalar or a vector of one element, got shape {_text(shape)}")
 
+    def single(self, index: int, name: str) -> None:
+        """Require an input, if it is there, to hold one number, of whatever rank."""
+        shape = self.shape(index)
+        for size in shape or ():
+            self.equal(size, 1, f"input '{name}' must hold one number, got shape {_text(shape)}")
+
 
 Precondition = Callable[[Conditions], None]
 

@@ -140,10 +140,24 @@ def quantized_softmax(c: Conditions) -> None:
 
 
 def quantized_concatenation(c: Conditions) -> None:
-    """QLinearConcat: scale and zero point of Y, then X, scale and zero point each: X of one rank."""
-    first: int | None = None
-    for index in range(2, len(c.shapes), 3):
-        shape = c.at_least(index, "X", 1)
-        if shape is not None:
-            first = len(shape) if first is None else first
-            c.require(len(shape) == first, f"all X must have as many dimensions, got {first} and {len(shape)}")
+    """QLinearConcat: scale and zero point of Y, then X, scale and zero point each: X alike but for the axis."""
+    c.scalar(0, "Y_scale")
+    c.scalar(1, "Y_zero_point")
+    shapes = [c.at_least(index, "X", 1) for index in range(2, len(c.shapes), 3)]
+    known = [shape for shape in shapes if shape is not None]
+    if not known:
+        return
+    first, axis = known[0], c.node.int_attribute("axis", 0)
+    c.require(-len(first) <= axis < len(first), f"'axis' must be an axis of {len(first)}, got {axis}")
+    for shape in known[1:]:
+        c.require(len(shape) == len(first), f"all X must have as many dimensions, got {len(first)} and {len(shape)}")
+        for place, (size, other) in enumerate(zip(first, shape, strict=True)):
+            if place != axis % len(first):
+                c.equal(size, other, f"all X must have the same sizes beside axis {axis}, got {first} and {shape}")
+
+
+def quantized_choice(c: Conditions) -> None:
+    """QLinearWhere: condition; X and Y, each with scale and zero point; scale and zero point of Z: scalars."""
+    names = ("X_scale", "X_zero_point", "Y_scale", "Y_zero_point", "Z_scale", "Z_zero_point")
+    for index, name in zip((2, 3, 5, 6, 7, 8), names, strict=True):
+        c.scalar(index, name)

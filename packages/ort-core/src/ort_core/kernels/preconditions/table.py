@@ -19,8 +19,12 @@ _STANDARD: dict[str, Precondition] = {
     "LpNormalization": tensors.ranked("input", 1), "LpPool": windows.pooling,
     "MatMulInteger": quantization.integer_product, "MaxPool": windows.pooling, "MaxUnpool": tensors.unpooling,
     "MeanVarianceNormalization": tensors.mean_variance,
+    "MelWeightMatrix": tensors.singles(
+        num_mel_bins=0, dft_length=1, sample_rate=2, lower_edge_hertz=3, upper_edge_hertz=4
+    ),
     "NonMaxSuppression": tensors.suppression, "Pad": tensors.pads,
     "QLinearConv": windows.quantized_convolution, "QLinearMatMul": quantization.quantized_product,
+    "STFT": tensors.singles(frame_step=1, frame_length=3),
     "RNN": layers.recurrent, "Reshape": tensors.vector(1, "shape"), "RotaryEmbedding": attention.rotary,
     "Softmax": tensors.ranked("input", 1), "Split": tensors.split, "Squeeze": tensors.vector(1, "axes"),
     "TensorScatter": attention.scatter, "TfIdfVectorizer": tensors.ngrams, "TopK": tensors.top_k,
@@ -43,9 +47,11 @@ _CONTRIB: dict[str, Precondition] = {
     "QLinearAdd": quantization.quantized_binary,
     "QLinearAveragePool": windows.quantized_pooling, "QLinearConcat": quantization.quantized_concatenation,
     "QLinearGlobalAveragePool": windows.quantized_pooling,
-    "QLinearLeakyRelu": quantization.quantized_unary, "QLinearMul": quantization.quantized_binary,
+    "QLinearLeakyRelu": quantization.quantized_unary,
+    "QLinearWhere": quantization.quantized_choice, "QLinearMul": quantization.quantized_binary,
     "QLinearSigmoid": quantization.quantized_unary, "QLinearSoftmax": quantization.quantized_softmax,
     "QMoE": layers.quantized_experts, "QuantizeLinear": quantization.contrib_linear,
+    "Range": tensors.singles(start=0, limit=1, delta=2),
     "RotaryEmbedding": attention.rotary_of_com_microsoft, "SkipLayerNormalization": layers.skip_normalization,
     "SkipSimplifiedLayerNormalization": layers.skip_normalization, "Trilu": layers.triangle, "Unique": layers.vector,
 }  # fmt: skip

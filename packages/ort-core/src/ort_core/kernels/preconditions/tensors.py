@@ -24,6 +24,16 @@ def vector(index: int, name: str) -> Precondition:
     return check
 
 
+def singles(**names: int) -> Precondition:
+    """Require inputs, by name and place, to hold one number each."""
+
+    def check(c: Conditions) -> None:
+        for name, index in names.items():
+            c.single(index, name)
+
+    return check
+
+
 def instance_normalization(c: Conditions) -> None:
     """X [N, C, ...], scale and B [C]."""
     x = c.at_least(0, "input", 2)

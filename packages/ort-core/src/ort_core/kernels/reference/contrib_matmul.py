@@ -7,6 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.gates import fast_gelu
+from ort_core.kernels.reference.matrix_products import check_matmul_shapes
 from ort_core.kernels.reference.named_activations import find_activation
 from ort_core.kernels.reference.widening import narrow, widen
 from ort_core.tensors.sparse import SparseArray
@@ -21,7 +22,29 @@ def _oriented(matrix: np.ndarray, transpose: int, transpose_batch: int) -> np.nd
     return matrix
 
 
-def _scaled_product(a: np.ndarray, b: np.ndarray, alpha: float) -> np.ndarray:
+def _scaled_product(
+    op_type: str, a: np.ndarray, b: np.ndarray, alpha: float, transposes: tuple[int, int], batches: tuple[int, int]
+) -> np.ndarray:
+    """Return alpha * op(A) @ op(B) in the type that sums are made in.
+
+    Args:
+        op_type: the operator, for errors.
+        a: the left operand.
+        b: the right operand.
+        alpha: the factor.
+        transposes: whether the last two axes of A, and of B, change places.
+        batches: whether axis 0 of A, and of B, moves next to the last.
+
+    Raises:
+        InvalidArgument: the operands cannot be multiplied so.
+    """
+    if any(batches) and (a.ndim != b.ndim or a.ndim < 3):
+        raise errors.InvalidArgument(
+            f"Two inputs should have same rank and rank >= 3 if transBatchA or transBatchB is true; "
+            f"found ranks {a.ndim} and {b.ndim}"
+        )
+    a, b = _oriented(a, transposes[0], batches[0]), _oriented(b, transposes[1], batches[1])
+    check_matmul_shapes(op_type, a, b)
     product = np.matmul(widen(a), widen(b))
     return product if alpha == 1.0 else product * product.dtype.type(alpha)
 
@@ -38,13 +61,8 @@ def fused_matmul(
     transBatchB: int = 0,
 ) -> np.ndarray:
     """Y = alpha * op(A) @ op(B); a batch transpose moves axis 0 next to the last axis."""
-    if (transBatchA or transBatchB) and (a.ndim != b.ndim or a.ndim < 3):
-        raise errors.InvalidArgument(
-            f"Two inputs should have same rank and rank >= 3 if transBatchA or transBatchB is true; "
-            f"found ranks {a.ndim} and {b.ndim}"
-        )
-    product = _scaled_product(_oriented(a, transA, transBatchA), _oriented(b, transB, transBatchB), alpha)
-    return narrow(product, a.dtype)
+    batches = (transBatchA, transBatchB)
+    return narrow(_scaled_product("FusedMatMul", a, b, alpha, (transA, transB), batches), a.dtype)
 
 
 @kernel("TransposeMatMul", domain="com.microsoft")
@@ -72,7 +90,8 @@ def fused_matmul_activation(
     transBatchB: int = 0,
 ) -> np.ndarray:
     """Y = activation(alpha * op(A) @ op(B)); only Softmax uses ``activation_axis``, nothing uses the gamma."""
-    product = _scaled_product(_oriented(a, transA, transBatchA), _oriented(b, transB, transBatchB), alpha)
+    batches = (transBatchA, transBatchB)
+    product = _scaled_product("FusedMatMulActivation", a, b, alpha, (transA, transB), batches)
     if activation == "Softmax":
         axis = -1 if activation_axis is None else activation_axis
         weights = np.exp(product - product.max(axis=axis, keepdims=True))

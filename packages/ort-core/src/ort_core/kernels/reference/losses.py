@@ -47,7 +47,9 @@ def softmax_cross_entropy_loss(
 
 
 def _check_shapes(scores: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
-    space = (scores.shape[0], *scores.shape[2:]) if scores.ndim > 1 else ()
+    if scores.ndim < 2:
+        raise InvalidArgument(f"scores must have two dimensions or more, rows and classes; got shape {scores.shape}")
+    space = (scores.shape[0], *scores.shape[2:])
     if len(target.shape) != len(space) or any(own > most for own, most in zip(target.shape, space, strict=True)):
         raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {scores.shape}")
     if weight is not None and (weight.ndim != 1 or len(weight) < scores.shape[1]):
