@@ -15,7 +15,7 @@ import ort_core as ort
 from random_graphs import ways
 from random_graphs.cases import Case
 from random_graphs.custom_operators import OPERATORS
-from random_graphs.writer import CUSTOM_DOMAIN
+from random_graphs.writer import CUSTOM_DOMAIN, TRAINING
 
 
 class NotAsked(Exception):
@@ -107,6 +107,8 @@ class Engine:
 def _onnxruntime_session(case: Case, saved: Path | None = None) -> Any:
     if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
         raise NotAsked("users' operators")
+    if any(each.domain == TRAINING for each in case.model.opset_import):
+        raise NotAsked("optimizers' steps, which it has in builds for training alone")
     numbers = {each.type.tensor_type.elem_type for each in (*case.model.graph.input, *case.model.graph.output)}
     if numbers & {16, 17, 18, 19, 20, 21, 22}:
         raise NotAsked("element types that numpy has no name for")

@@ -26,6 +26,7 @@ GROWING = (0, 1, 2, 3, 5, 8, 16, 17, 33, 64, 65)
 MOST_ELEMENTS = 12_000
 INPUT_TYPES = (*[et.F32] * 12, et.F64, et.F16, et.F16, et.BF16, et.I64, et.I64, et.I32, et.U8, et.I8, et.BOOL)
 CUSTOM_DOMAIN = "test.random"
+TRAINING = "ai.onnx.preview.training"
 
 
 @dataclass
@@ -385,7 +386,8 @@ def typed(value: Value, shape: Sequence[int | str | None] | None = None) -> Valu
 def model_of(graph: GraphProto, opset: int) -> ModelProto:
     """Return the model around a graph, importing every domain that families use."""
     ml_version = 5 if any(node.op_type == "TreeEnsemble" for node in graph.node) else 3
-    imports = {"": opset, "com.microsoft": 1, "ai.onnx.ml": ml_version, "ai.onnx.preview": 1, CUSTOM_DOMAIN: 1}
+    imports = {"": opset, "com.microsoft": 1, "ai.onnx.ml": ml_version, "ai.onnx.preview": 1}
+    imports |= {TRAINING: 1, CUSTOM_DOMAIN: 1}
     used = {"", *_domains(graph)}
     opsets = [helper.make_opsetid(name, version) for name, version in imports.items() if name in used]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)

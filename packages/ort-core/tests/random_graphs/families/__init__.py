@@ -41,6 +41,8 @@ _MODULES = (
     "rarer",
     "quantized_chains",
     "searches",
+    "optimizer_steps",
+    "fused_projections",
 )
 
 
