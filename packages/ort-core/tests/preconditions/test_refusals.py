@@ -165,6 +165,8 @@ ROWS = (
         ({2: numbers(1, 2, 8)}, {2: numbers(1, 3, 0)}, {1: numbers(1, 3, 3)}), (FLOAT, FLOAT)),
     Row("FusedMatMul", MS, 1, (numbers(2, 3, 4), numbers(2, 4, 5)), {},
         ({1: numbers(2, 3, 5)}, {1: numbers(3, 4, 5)}, {"transA": 1}, {"transBatchA": 1, 1: numbers(4, 5)}), (FLOAT,)),
+    Row("FusedGemm", MS, 1, (numbers(3, 4), numbers(4, 5)), {"activation": "Relu"},
+        ({1: numbers(3, 5)}, {"transB": 1}), (FLOAT,)),
     Row("Range", MS, 1, (one(1), one(5), one(2)), {},
         ({0: whole()}, {1: whole()}, {2: whole()}, {1: whole(5, 6)}), (INT64,)),
     Row("QLinearConcat", MS, 1, (ONE, ZERO, octets(2, 1, 3), ONE, ZERO, octets(2, 2, 3), ONE, ZERO), {"axis": 1},

@@ -115,7 +115,7 @@ def fused_gemm(
     transB: int = 0,
 ) -> np.ndarray:
     """Y = activation(alpha * op(A) @ op(B) + beta * C); no activation takes the gamma."""
-    total = _scaled_product(a.T if transA else a, b.T if transB else b, alpha)
+    total = _scaled_product("FusedGemm", a, b, alpha, (transA, transB), (0, 0))
     if c is not None:
         total = total + total.dtype.type(beta) * widen(c)
     if activation:
@@ -126,6 +126,7 @@ def fused_gemm(
 @kernel("GemmFastGelu", domain="com.microsoft")
 def gemm_fast_gelu(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     """Y = FastGelu(X @ W + bias)."""
+    check_matmul_shapes("GemmFastGelu", x, w)
     product = np.matmul(widen(x), widen(w))
     return narrow(fast_gelu(product if bias is None else product + widen(bias)), x.dtype)
 
