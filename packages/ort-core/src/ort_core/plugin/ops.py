@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 __all__ = [
     "SAME", "TIE", "AttentionFeature", "AttentionRecord", "AttributeSchema", "Cache", "CustomOp", "Growth",
     "HeadSource", "Layout", "Lengths", "OpDefinition", "OpLibrary", "OpSchema", "Parameter", "ParameterOption",
-    "Projection", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape", "TransposedAxis", "ValueRanges",
-    "VersionTable", "WindowAxis", "broadcast_shapes", "constant_of_node", "custom_op", "elementwise_op",
-    "function_definition", "goes_by_scale", "known_contents", "known_sizes", "nearest_inputs", "node_attention",
-    "node_transposed", "node_windows", "reference_definition", "slice_range", "source_coordinates", "type_interval",
+    "Projection", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape", "TransposedAxis", "ValueRanges", "VersionTable",
+    "WindowAxis", "broadcast_shapes", "constant_of_node", "custom_op", "elementwise_op", "function_definition",
+    "goes_by_scale", "known_contents", "known_sizes", "nearest_inputs", "node_attention", "node_transposed",
+    "node_windows", "reference_definition", "slice_range", "source_coordinates", "type_interval",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -62,9 +62,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.ops.attention_forms": ("node_attention",),
         "ort_core.ops.constant_node": ("constant_of_node",),
         "ort_core.ops.known_contents": ("known_contents",),
-        "ort_core.ops.resized_axes": (
-            "TIE", "ResizedAxis", "goes_by_scale", "nearest_inputs", "source_coordinates",
-        ),
+        "ort_core.ops.resized_axes": ("TIE", "ResizedAxis", "goes_by_scale", "nearest_inputs", "source_coordinates"),
         "ort_core.ops.schema": ("AttributeSchema", "OpSchema", "Parameter", "ParameterOption"),
         "ort_core.ops.shape_arithmetic": ("slice_range",),
         "ort_core.ops.value_range": ("ValueRanges", "type_interval"),
