@@ -17,7 +17,6 @@ from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, co
 from ort_core.cpu.codegen.machine_code.host_key import host_key
 from ort_core.cpu.codegen.machine_code.levels import level_of
 from ort_core.cpu.codegen.machine_code.object_loading import BadObject, load_object
-from ort_core.cpu.codegen.machine_code.shipped_code import find_shipped
 from ort_core.plugin import frozen
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
@@ -176,6 +175,7 @@ def _made(
 
 def _common(source: ModuleSource, target: Target | None) -> CompiledModule:
     from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+    from ort_core.cpu.codegen.machine_code.shipped_code import find_shipped  # recalled loads have no use for it
 
     text, level = source.write(), level_of(target or host_target())
     if level is not None:
