@@ -347,7 +347,7 @@ def quantized_files(session: nox.Session) -> None:
 
 @nox.session
 def downstream(session: nox.Session) -> None:
-    """Run unchanged programs on onnxruntime and by the drop-in: 900 MB of wheels; arguments: names of programs."""
+    """Run unchanged programs on onnxruntime and by the drop-in (over 900 MB of wheels); arguments: their names."""
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*DOWNSTREAM)
