@@ -63,7 +63,10 @@ def judged(provider, case=CASE):
         (overriding(compile=_raise), Outcome.FAILED_IN_COMPILE),
     ],
 )
-def test_case_is_judged(provider, outcome):
+def test_case_is_judged(provider, outcome, monkeypatch):
+    monkeypatch.setenv(
+        "ORT_STRICT_COMPILATION", "0"
+    )  # as where the kit runs: in strict mode a fault in a claim ends the load
     finding = judged(provider)
     assert finding.outcome is outcome, finding.detail
 
