@@ -30,9 +30,16 @@ def session(model: ModelProto, threads: int, **settings: str) -> ort.InferenceSe
 def results(ran: ort.InferenceSession, feeds: Feeds) -> list[bytes] | str:
     with np.errstate(all="ignore"):
         try:
-            return [np.ascontiguousarray(value).tobytes() for value in ran.run(None, feeds)]
+            return [bits_of(value) for value in ran.run(None, feeds)]
         except ort.OrtError as error:
             return str(error)
+
+
+def bits_of(value: object) -> bytes:
+    """Return what tells a result from another: the bytes of numbers; the content of text, maps and sequences."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return np.ascontiguousarray(value).tobytes()
+    return repr(value.tolist() if isinstance(value, np.ndarray) else value).encode()
 
 
 def layered() -> tuple[ModelProto, Feeds]:
