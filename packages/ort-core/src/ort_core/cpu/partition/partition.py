@@ -22,6 +22,7 @@ from ort_core.cpu.direct.direct_offer import DirectOffer
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.products.weight_packing import WeightPacking
+from ort_core.cpu.lowering.rounded_operands import round_operands
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.indexing.contents import contents_of
 from ort_core.cpu.lowering.rules.indexing.contents import known_contents as write_contents
@@ -378,6 +379,7 @@ class CpuPartition(EagerPartition):
         assert rule is not None, node
         if rule is not write_contents:
             require_preconditions(lowering, node)
+            round_operands(lowering, node)
         rule(lowering, node)
 
     def _note_fault(self, group: tuple[Node, ...], node: Node | None, error: Exception) -> None:

@@ -1,0 +1,92 @@
+"""Operators whose results jump read halves as the model's types have them, though a group computes in float32.
+
+The operands are squares of halves: float32 has them exactly and a half rounds them, so that many are equal only in
+the half's type. The truth is numpy's, rounded where ONNX's types say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto
+from test_groups import N, model_of
+from test_quantized_groups import run_native
+
+Truth = Callable[[np.ndarray], np.ndarray]
+TYPES = {TensorProto.FLOAT16: np.dtype(np.float16), TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
+BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
+
+SQUARE = [N("Neg", ["x"], ["n"]), N("Mul", ["x", "n"], ["m"]), N("Neg", ["m"], ["t"])]
+
+
+def marked(x: np.ndarray) -> np.ndarray:
+    return np.eye(x.shape[-1])[x.argmax(-1)]
+
+
+JUMPS: dict[str, tuple[dict[str, object], int, Truth]] = {  # attributes, result's type (0: the operand's), truth
+    "ArgMax": ({"axis": -1, "keepdims": 0}, INT64, lambda x: x.argmax(-1)),
+    "ArgMin": ({"axis": -1, "keepdims": 0}, INT64, lambda x: x.argmin(-1)),
+    "Hardmax": ({"axis": -1}, 0, marked),
+    "Floor": ({}, 0, np.floor),
+    "Ceil": ({}, 0, np.ceil),
+    "Round": ({}, 0, np.rint),
+    "Cast": ({"to": INT64}, INT64, lambda x: x.astype(np.int64)),
+    "Shrink": ({"lambd": 1.0}, 0, lambda x: np.where(np.abs(x) > 1.0, x, 0.0)),
+    "ThresholdedRelu": ({"alpha": 1.0}, 0, lambda x: np.where(x > 1.0, x, 0.0)),
+}
+
+
+def squares(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return halves ``[40, 64]`` and their squares in the same type, as float64; both have many near 1 and 2."""
+    random = np.random.default_rng(11)
+    x = (random.choice([1.0, np.sqrt(2.0)], (40, 64)) + random.integers(-9, 10, (40, 64)) / 256).astype(dtype)
+    return x, (x.astype(np.float64) ** 2).astype(dtype).astype(np.float64)
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("between", [[], ["Transpose", "Transpose"]], ids=["at once", "behind views"])
+@pytest.mark.parametrize("op", JUMPS)
+def test_what_jumps_reads_rounded_operands(op: str, between: list[str], half: int) -> None:
+    if op == "Shrink" and half == TensorProto.BFLOAT16:
+        pytest.skip("ONNX has no Shrink of bfloat16")
+    attributes, result, truth = JUMPS[op]
+    nodes, name = [*SQUARE, N("Identity", ["t"], ["t0"])], "t0"
+    for index, view in enumerate(between, 1):
+        nodes.append(N(view, [name], [f"t{index}"], perm=[1, 0]))
+        name = f"t{index}"
+    nodes.append(N(op, [name], ["y"], **attributes))
+    model = model_of(nodes, {"x": (half, ["N", 64])}, {"y": result or half}, opset=22)
+    x, values = squares(TYPES[half])
+    found = np.asarray(run_native(model, {"x": x})[0]).astype(np.float64)
+    assert np.array_equal(found, truth(values).astype(np.float64))
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+def test_comparisons_read_rounded_operands(op: str, half: int) -> None:
+    compared: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        "Equal": np.equal, "Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater,
+        "GreaterOrEqual": np.greater_equal,
+    }  # fmt: skip
+    model = model_of(
+        [*SQUARE, N(op, ["t", "s"], ["y"])], {"x": (half, ["N", 64]), "s": (half, ["N", 64])},
+        {"y": BOOL}, opset=22,
+    )  # fmt: skip
+    x, values = squares(TYPES[half])
+    other = values.astype(TYPES[half])
+    found = run_native(model, {"x": x, "s": other})[0]
+    assert np.array_equal(found, compared[op](values, other.astype(np.float64)))
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+def test_what_is_compared_is_what_is_returned(half: int) -> None:
+    """A caller who compares the returned values himself finds the same places."""
+    model = model_of(
+        [*SQUARE, N("ArgMax", ["t"], ["y"], axis=1, keepdims=0)],
+        {"x": (half, ["N", 64])}, {"t": half, "y": INT64}, opset=22,
+    )  # fmt: skip
+    values, places = run_native(model, {"x": squares(TYPES[half])[0]})
+    assert np.array_equal(places, np.asarray(values).astype(np.float64).argmax(1))
