@@ -12,7 +12,7 @@ import numpy as np
 import ort_core
 from ort_genai.configuration import Config
 from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
-from ort_genai.element_types import FLOATS
+from ort_genai.element_types import CACHES
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.session_options import session_options
@@ -100,10 +100,10 @@ class Decoder:
                 past = inputs.get(f"past_{part}_names", f"past_key_values.%d.{part}").replace("%d", str(place))
                 present = outputs.get(f"present_{part}_names", f"present.%d.{part}").replace("%d", str(place))
                 given = self._inputs.get(past)
-                if given is None or given.type not in FLOATS or len(given.shape) != 4:
+                if given is None or given.type not in CACHES or len(given.shape) != 4:
                     raise InvalidModelFolder(
-                        f"the graph has no cache {past!r} of floats and four axes, which genai_config.json names for "
-                        f"layer {place}"
+                        f"the graph has no cache {past!r} of floats or int8 and four axes, which genai_config.json "
+                        f"names for layer {place}"
                     )
                 heads: object = given.shape[1]
                 size: object = given.shape[3]
@@ -113,7 +113,7 @@ class Decoder:
                     size = config.decoder.get("head_size")
                 if not isinstance(heads, int) or not isinstance(size, int):
                     raise InvalidModelFolder(f"neither the graph nor genai_config.json says how large {past!r} is")
-                found.append(CacheNames(past, present, heads, size, np.dtype(FLOATS[given.type])))
+                found.append(CacheNames(past, present, heads, size, np.dtype(CACHES[given.type])))
         return found
 
     @cached_property

@@ -19,6 +19,8 @@ from ort_core.cpu.codegen.attention.attention_pairs import (
     pair_scratch_count,
 )
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
+from ort_core.cpu.codegen.attention.stored_rows import Scales
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target
@@ -26,6 +28,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import pair_tiles_text
 from ort_core.cpu.codegen.products.microkernel import tile_table, tiles_text
 from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin.ir import DataType
 from ort_core.tolerances import compare
 
 GUARD = np.float32(-12345.5)
@@ -107,6 +110,7 @@ class Case:
     value: np.ndarray
     mask: np.ndarray | None = None
     lengths: np.ndarray | None = None
+    scales: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def random(cls, seed: int, sizes: Sizes, facts: AttentionFacts) -> Case:
@@ -177,7 +181,10 @@ def attend(
     heads = s.key_heads * s.group
     memory = np.full((s.batch, s.queries, heads, s.width + 2), GUARD, np.float32)
     out = memory[..., 1 : s.width + 1].transpose(0, 2, 1, 3)
-    count = (pair_scratch_count if in_pairs else scratch_count)(target, s.group * s.queries, s.depth, s.width)
+    measure = pair_scratch_count if in_pairs else scratch_count
+    count = measure(target, s.group * s.queries, s.depth, s.width, facts.stored)
+    scales = [each.ctypes.data for each in case.scales or (case.query, case.query)]
+    heads_apart = (s.depth, s.width) if facts.scales is Scales.CHANNEL else (0, 0)
     assert isinstance(count, int)
     scratch = np.full(pool.num_threads * count + 32, np.nan, np.float32)  # what is read before it is written shows
     error = np.zeros(1, np.int64)
@@ -189,7 +196,8 @@ def attend(
             *(a.ctypes.data for a in (case.query, case.key, case.value, out, mask, lengths, error)),
             scratch.ctypes.data + skip, count * 4, (pair_tiles if in_pairs else tiles)(target)[1].ctypes.data,
             s.batch, s.key_heads, s.group, s.queries, s.keys, s.depth, s.width, s.offset,
-            *(step // 4 for a in (case.query, case.key, case.value, out) for step in a.strides[:3]), *strides(mask),
+            *(step // a.itemsize for a in (case.query, case.key, case.value, out) for step in a.strides[:3]),
+            *strides(mask), *scales, *heads_apart,
         ],
         np.int64,
     )  # fmt: skip
@@ -216,6 +224,59 @@ def test_attention_is_that_of_float64_for_all_sizes(variant: str, machine: str, 
     facts = VARIANTS[variant]
     for seed, sizes in enumerate(SIZES):
         agrees(Case.random(seed, sizes, facts), facts, TARGETS[machine](), pools)
+
+
+STORED = {
+    "float16": (DataType.FLOAT16, Scales.NONE), "bfloat16": (DataType.BFLOAT16, Scales.NONE),
+    "int8": (DataType.INT8, Scales.TENSOR), "int8 by elements of heads": (DataType.INT8, Scales.CHANNEL),
+}  # fmt: skip
+
+
+def stored(case: Case, facts: AttentionFacts) -> tuple[Case, Case]:
+    """Return a case with keys and values as they are stored, and the same numbers in float32."""
+    s, rng = case.sizes, np.random.default_rng(5)
+    if facts.scales is Scales.NONE:
+        kept = replace(case, key=case.key.astype(facts.stored.numpy), value=case.value.astype(facts.stored.numpy))
+        return kept, replace(case, key=kept.key.astype(np.float32), value=kept.value.astype(np.float32))
+    shapes = [(s.key_heads, 1, size) if facts.scales is Scales.CHANNEL else (1,) for size in (s.depth, s.width)]
+    scales = tuple(rng.uniform(0.01, 0.03, shape).astype(np.float32) for shape in shapes)
+    levels = [rng.integers(-128, 128, each.shape, np.int8) for each in (case.key, case.value)]
+    wide = [each.astype(np.float32) * scale for each, scale in zip(levels, scales, strict=True)]
+    kept = replace(case, key=levels[0], value=levels[1], scales=(scales[0], scales[1]))
+    return kept, replace(case, key=wide[0], value=wide[1])
+
+
+@pytest.mark.parametrize("machine", list(TARGETS))
+@pytest.mark.parametrize("kind", list(STORED))
+def test_keys_and_values_of_other_types_are_read_as_their_numbers(
+    kind: str, machine: str, pools: list[ThreadPool]
+) -> None:
+    target = TARGETS[machine]()
+    if kind == "float16" and not converts_halves(target):
+        pytest.skip("this processor does not convert float16: such nodes are not compiled for it")
+    facts = AttentionFacts(0.3, is_causal=True, stored=STORED[kind][0], scales=STORED[kind][1])
+    for seed, sizes in enumerate(SIZES):
+        case, wide = stored(Case.random(seed, sizes, facts), facts)
+        want = expected(wide, facts).astype(np.float32)
+        for pool in pools[1:]:
+            found, error = attend(case, facts, target, pool)
+            assert error == 0
+            comparison = compare(found, want, "approximate")
+            assert comparison.passes, f"{sizes} on {pool.num_threads} threads: {comparison}"
+
+
+@pytest.mark.parametrize("kind", list(STORED))
+def test_pairs_of_other_types_are_those_of_their_numbers(kind: str, pools: list[ThreadPool]) -> None:
+    target = restricted_target("amx")
+    if target.lanes != 16 or not target.has("avx512bf16"):
+        pytest.skip("this processor has no dot products of bfloat16")
+    facts = AttentionFacts(0.3, stored=STORED[kind][0], scales=STORED[kind][1])
+    plain = AttentionFacts(0.3)
+    for seed, sizes in enumerate(SIZES):
+        case, wide = stored(Case.random(seed, sizes, facts), facts)
+        found, _ = attend(case, facts, target, pools[1], in_pairs=True)
+        want, _ = attend(wide, plain, target, pools[1], in_pairs=True)
+        np.testing.assert_array_equal(found, want, err_msg=str(sizes))
 
 
 def rounded(array: np.ndarray) -> np.ndarray:

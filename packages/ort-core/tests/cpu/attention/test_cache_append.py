@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import ml_dtypes
 import numpy as np
 import pytest
 from kernel_calls import TARGETS
@@ -12,24 +13,30 @@ from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin.ir import DataType
+
+TYPES = {DataType.INT8: np.int8, DataType.FLOAT16: np.float16, DataType.BFLOAT16: ml_dtypes.bfloat16}
 
 
 @functools.cache
-def kernel(machine: str) -> CompiledModule:
+def kernel(machine: str, stored: DataType) -> CompiledModule:
     target = TARGETS[machine]()
-    return compile_module(cache_append_text("cache_append", target), target)
+    return compile_module(cache_append_text("cache_append", target, stored), target)
 
 
 def append(
-    machine: str, out: np.ndarray, past: np.ndarray, new: np.ndarray, lengths: np.ndarray, longest: int = 1
-) -> bool:
+    machine: str, out: np.ndarray, past: np.ndarray, new: np.ndarray, lengths: np.ndarray, longest: int = 1,
+    stored: DataType = DataType.FLOAT,
+) -> bool:  # fmt: skip
     """Run the kernel on two threads; return whether it refused."""
     error, total = np.zeros(1, np.int64), np.array([longest], np.int32)
     addresses = [a.ctypes.data for a in (out, past, new, lengths, total, error)]
     sizes = [out.shape[0], out.shape[1], out.shape[2], new.shape[2], past.shape[2], out.shape[3]]
-    table = np.array([*addresses, *sizes, *(step // 4 for a in (out, past, new) for step in a.strides[:3])], np.int64)
+    table = np.array(
+        [*addresses, *sizes, *(step // out.itemsize for a in (out, past, new) for step in a.strides[:3])], np.int64
+    )
     assert len(table) == ARGUMENTS.count
-    steps = np.array([kernel(machine).address("cache_append"), table.ctypes.data, 1, 0], np.int64)
+    steps = np.array([kernel(machine, stored).address("cache_append"), table.ctypes.data, 1, 0], np.int64)
     pool = ThreadPool(2)
     pool.run(int(steps.ctypes.data), 1)
     pool.close()
@@ -60,6 +67,22 @@ def test_rows_are_those_of_the_past_then_the_new_ones_then_zeros(size: int, mach
     out = np.full((3, 2, 11, size), np.nan, np.float32)
     assert not append(machine, out, past, new, lengths)
     np.testing.assert_array_equal(out, expected(past, new, lengths, np.zeros_like(out)))
+
+
+@pytest.mark.parametrize("machine", list(TARGETS))
+@pytest.mark.parametrize("stored", list(TYPES), ids=lambda stored: stored.text)
+@pytest.mark.parametrize("size", [1, 7, 64, 133])
+def test_caches_of_other_types_are_copied_element_for_element(size: int, stored: DataType, machine: str) -> None:
+    past, new = ((each * 40).astype(TYPES[stored]) for each in operands(size))
+    lengths = np.array([3, 8, 0], np.int32)
+    memory = np.full(3 * 2 * 11 * size + 2, 77, TYPES[stored])
+    out = memory[1:-1].reshape(3, 2, 11, size)
+    assert not append(machine, out, past, new, lengths, stored=stored)
+    np.testing.assert_array_equal(out, expected(past, new, lengths, np.zeros_like(out)))
+    assert (memory[[0, -1]] == 77).all(), "wrote beside the result"
+    want = expected(past, new, lengths, past)
+    assert not append(machine, past, past, new, lengths, stored=stored)
+    np.testing.assert_array_equal(past, want)
 
 
 @pytest.mark.parametrize("machine", list(TARGETS))

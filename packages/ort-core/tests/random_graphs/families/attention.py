@@ -108,12 +108,24 @@ def grouped_query(g: GraphWriter) -> list[Value]:
         projected(g, value, groups * size),
     )
     past = 0 if length > 1 else g.choice((0, 3, 8))
-    caches = [g.constant(g.numbers_of(value.dtype, (batch, groups, past, size))) for _ in range(2)]
+    kind, shape = g.choice((None, None, "HALF", "PER_TENSOR", "PER_CHANNEL")), (batch, groups, past, size)
+    scales: list[Value | None] = []
+    if kind is None:
+        caches = [g.constant(g.numbers_of(value.dtype, shape)) for _ in range(2)]
+    elif kind == "HALF":
+        caches = [g.constant(g.numbers_of(et.F16, shape)) for _ in range(2)]
+    else:
+        caches = [g.constant(g.numbers.integers(-128, 128, shape, np.int8)) for _ in range(2)]
+        scale = (1, groups, 1, size) if kind == "PER_CHANNEL" else (1,)
+        scales = [g.constant(g.numbers.uniform(0.01, 0.05, scale).astype(np.float32)) for _ in range(2)]
     lengths = g.constant(np.full(batch, past + length - 1, np.int32))
     total = g.constant(np.asarray(past + length, np.int32))
+    quantized = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8} if scales else {}
+    further = [*[None] * 5, *scales] if scales else []
     return g.node(
-        "GroupQueryAttention", [query, key, content, *caches, lengths, total], 3, domain=MICROSOFT, num_heads=heads,
-        kv_num_heads=groups, scale=g.choice((None, 0.3)), local_window_size=g.choice((None, None, 4)),
+        "GroupQueryAttention", [query, key, content, *caches, lengths, total, *further], 3, domain=MICROSOFT,
+        num_heads=heads, kv_num_heads=groups, scale=g.choice((None, 0.3)),
+        local_window_size=g.choice((None, None, 4)), **quantized,
     )  # fmt: skip
 
 

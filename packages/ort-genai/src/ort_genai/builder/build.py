@@ -14,13 +14,14 @@ import numpy as np
 from ort_genai.builder.architecture import Architecture
 from ort_genai.builder.bert import NAMES as PAIRS
 from ort_genai.builder.bert import PairArchitecture, pairs_of, write_pairs
+from ort_genai.builder.cache_types import store_caches
 from ort_genai.builder.decoder_graph import DecoderGraph
 from ort_genai.builder.families import architecture_of
 from ort_genai.builder.graph_writer import GraphWriter
 from ort_genai.builder.layer_weights import LayerWeights
 from ort_genai.builder.llava import NAME as LLAVA
 from ort_genai.builder.llava import LlavaArchitecture, llava_of, with_images, write_llava
-from ort_genai.builder.precision_names import Method, Precision
+from ort_genai.builder.precision_names import CacheType, Method, Precision
 from ort_genai.builder.sources import WeightSource, open_source
 from ort_genai.builder.weight_precision import WeightFormat
 from ort_genai.builder.whisper import NAME as WHISPER
@@ -50,6 +51,7 @@ class BuildOptions:
         head_bits: of the table of tokens and the last product in int4 and int8; 0: floats.
         context_length: longest context; ``None``: the model's own.
         has_hidden_states: whether the graph gives the vectors before the last product, too: for embeddings.
+        caches: type of keys and values that are kept; ``None``: that of activations.
     """
 
     precision: Precision = Precision.INT4
@@ -60,6 +62,7 @@ class BuildOptions:
     head_bits: int = 8
     context_length: int | None = None
     has_hidden_states: bool = False
+    caches: CacheType | None = None
 
     def formats(self) -> tuple[WeightFormat, WeightFormat]:
         """Return how weights of layers, and of the head, are written.
@@ -102,6 +105,8 @@ def build(
     options.formats()  # refused before anything is read
     opened = open_source(source)
     made = _architecture(opened, options)
+    if options.caches is not None and not isinstance(made, Architecture | LlavaArchitecture):
+        raise InvalidModelFolder(f"caches of {options.caches} are for decoders; {str(source)!r} is none")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidModelFolder(f"{str(folder)!r} is there already; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +115,8 @@ def build(
         opened.write_tokenizer(temporary)
         with np.errstate(over="ignore", invalid="ignore"):  # such tensors are refused by their names, with what to do
             _write_parts(temporary, opened, made, options, progress)
+        if options.caches is not None:
+            store_caches(temporary, options.caches)
         if folder.is_dir():
             folder.rmdir()
         temporary.chmod(0o755)

@@ -15,6 +15,15 @@ class Precision(enum.StrEnum):
     INT4 = "int4"
 
 
+class CacheType(enum.StrEnum):
+    """Of keys and values that a decoder keeps."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+
 class Method(enum.StrEnum):
     """How numbers of few bits are found.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ort_genai.builder.precision_names import Method, Precision
+from ort_genai.builder.precision_names import CacheType, Method, Precision
 
 app = typer.Typer(help="Language models: build, run, compare, talk, serve.", no_args_is_help=True, add_completion=False)
 Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with genai_config.json.")]
@@ -25,6 +25,7 @@ def build(
     head_bits: Annotated[int, typer.Option(help="Bits of the table of tokens in int4 and int8; 0: floats.")] = 8,
     context: Annotated[int | None, typer.Option(help="Longest context; default: the model's.")] = None,
     hidden_states: Annotated[bool, typer.Option("--hidden-states", help="Give vectors, too: for embeddings.")] = False,
+    caches: Annotated[CacheType | None, typer.Option(help="Type of caches; default: that of activations.")] = None,
 ) -> None:
     """Write a model that ort-genai and onnxruntime-genai run, from trained weights, without torch."""
     from rich.console import Console
@@ -34,7 +35,7 @@ def build(
     from ort_genai.builder.build import build as build_folder
 
     options = BuildOptions(
-        precision, block_size, method, symmetric, accuracy_level, head_bits, context, hidden_states
+        precision, block_size, method, symmetric, accuracy_level, head_bits, context, hidden_states, caches
     )  # fmt: skip
     console = Console(stderr=True)
     with Progress(console=console, transient=True) as progress:
@@ -44,6 +45,18 @@ def build(
         )
     size = sum(each.stat().st_size for each in output.iterdir()) / 1e6
     console.print(f"{output}: {made.type}, {made.num_layers} layers, {precision}, {size:.0f} MB")
+
+
+@app.command()
+def caches(
+    model: Folder,
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    to: Annotated[CacheType, typer.Option(help="Type of the caches.")] = CacheType.INT8,
+) -> None:
+    """Copy a built folder with caches of another type: half floats take half of float32's memory, int8 a quarter."""
+    from ort_genai.builder.cache_types import write_with_caches
+
+    write_with_caches(model, output, to)
 
 
 @app.command()

@@ -37,7 +37,7 @@ from ort_core.cpu.lowering.steps import (
     too_large,
 )
 from ort_core.cpu.lowering.stores import Stores
-from ort_core.cpu.lowering.value_types import stored_type, tensor_type
+from ort_core.cpu.lowering.value_types import HALVES, stored_type, tensor_type
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
@@ -240,6 +240,24 @@ class Lowering:
         self._require_count(own, shape)
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
+
+    def keeps(self, past: Value | None, present: Value | None) -> bool:
+        """Return whether an input and an output of the group are halves that nobody else reads: see ``kept``."""
+        if past is None or present is None or self.constant_of(past) is not None:
+            return False
+        is_half = stored_type(past)[0] in HALVES and stored_type(present)[0] is stored_type(past)[0]
+        is_given = past.producer is None and past.use_count == 1 and past not in self._values
+        return is_half and is_given and present in self._output_index and not present.use_count
+
+    def kept(self, past: Value, present: Value) -> tuple[View, View]:
+        """Return halves that the group reads, and those that it gives, as they lie outside: neither is widened."""
+        self.inputs.append(past)
+        places = ((past, Place.INPUT, len(self.inputs) - 1), (present, Place.OUTPUT, self._output_index[present]))
+        found = []
+        for value, place, index in places:
+            dtype, shape = stored_type(value)
+            found.append(View(Buffer(dtype, count_of(shape), place, index), shape, dense_strides(shape)))
+        return found[0], found[1]
 
     def set(self, value: Value | None, result: View | Pending) -> None:
         """Say what a node's output is."""

@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.attention.attention_rows import RowFacts, RowsEmitter, ScoreMask
+from ort_core.cpu.codegen.attention.stored_rows import Scales, widen_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
-from ort_core.plugin.ir import KnownDim
+from ort_core.plugin.ir import DataType, KnownDim
 
 KEYS = 256  # about so many per block: a tile of scores stays in the first-level cache, packed operands in the second
 _LINE = 16  # floats in a cache line
@@ -35,6 +37,8 @@ class AttentionArguments:
     integer for each batch entry: how many keys count; with it the offset is that number less the queries, and not
     read. ``mask`` has the strides (batch, head, query, key) from ``mask_batch`` on; 0 repeats. ``rows`` is
     ``group * queries``, which the scratch was sized for (``scratch_count``). ``tiles`` is ``microkernel.tile_table``.
+    ``key_scale`` and ``value_scale`` are read where keys and values are stored as integers: one scale, or those of each
+    head's elements, ``key_scale_head`` floats from one head to the next.
     """
 
     query: int = 0
@@ -71,11 +75,17 @@ class AttentionArguments:
     mask_head: int = 31
     mask_row: int = 32
     mask_key: int = 33
-    count: int = 34
+    key_scale: int = 34
+    value_scale: int = 35
+    key_scale_head: int = 36
+    value_scale_head: int = 37
+    count: int = 38
 
 
 ARGUMENTS = AttentionArguments()
-_POINTERS = frozenset({"query", "key", "value", "out", "mask", "lengths", "error", "scratch", "tiles"})
+_POINTERS = frozenset(
+    {"query", "key", "value", "out", "mask", "lengths", "error", "scratch", "tiles", "key_scale", "value_scale"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,8 @@ class AttentionFacts:
     size of the integers in ``lengths`` (0: there are none), to which ``lengths_rest`` is added; with
     ``lengths_cover_queries`` a length below the number of queries leaves the first query at the first key: the queries
     behind the length are padding, and see the keys that count. ``is_hidden_nan``: a query whose scores are all minus
-    infinity gets no numbers in place of zeros; without any key it gets zeros still.
+    infinity gets no numbers in place of zeros; without any key it gets zeros still. ``stored`` is the type of keys and
+    values in memory, which are widened a block at a time, ``scales`` what its integers are multiplied by.
     """
 
     scale: float
@@ -99,6 +110,8 @@ class AttentionFacts:
     lengths_rest: int = 0
     lengths_cover_queries: bool = False
     is_hidden_nan: bool = False
+    stored: DataType = DataType.FLOAT
+    scales: Scales = Scales.NONE
 
     @property
     def is_in_log2(self) -> bool:
@@ -111,13 +124,16 @@ def keys_per_block(shape: TileShape) -> int:
     return KEYS // shape.columns * shape.columns
 
 
-def scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim) -> KnownDim:
+def scratch_count(
+    target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim, stored: DataType = DataType.FLOAT
+) -> KnownDim:
     """Return how many floats of scratch each thread needs; rows are ``group * queries``."""
     shape = tile_shape(target)
     columns = width + shape.columns  # at least the width rounded up to whole panels
     keys = keys_per_block(shape)
     fixed = keys * depth + keys * columns + shape.rows * keys + shape.rows * depth
-    return fixed + rows * columns + 2 * rows + 5 * _LINE
+    widened: KnownDim = 0 if stored is DataType.FLOAT else keys * (depth + width) + 2 * _LINE
+    return fixed + widened + rows * columns + 2 * rows + 5 * _LINE
 
 
 def attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
@@ -130,6 +146,7 @@ class AttentionDriver:
 
     def __init__(self, name: str, shape: TileShape, facts: AttentionFacts) -> None:
         self.shape, self.facts, self.block = shape, facts, keys_per_block(shape)
+        self.is_widened = facts.stored is not DataType.FLOAT
         self.emitter = Emitter(name, KERNEL_PARAMETERS)
         args = self.emitter.parameter("args")
         self.given = {
@@ -173,6 +190,12 @@ class AttentionDriver:
     def _lay_out_scratch(self) -> None:
         e, given, shape = self.emitter, self.given, self.shape
         mine = e.element(given["scratch"], e.mul(e.parameter("thread"), given["scratch_stride"]), "i8")
+        self.key_row, self.value_row = given["key_row"], given["value_row"]
+        if self.is_widened:
+            self.key_row, self.value_row = given["depth"], given["width"]
+            self.wide_keys = mine
+            self.wide_values = e.element(mine, self._lines(e.mul(given["depth"], self.block)))
+            mine = e.element(self.wide_values, self._lines(e.mul(given["width"], self.block)))
         self.keys = mine
         self.values = e.element(self.keys, self._lines(e.mul(given["depth"], self.block)))
         self.scores = e.element(self.values, e.mul(self.columns, self.block))
@@ -194,18 +217,34 @@ class AttentionDriver:
         self.key_head = e.urem(entry, given["key_heads"])
         self.first_local = self._local(low)
         self._read_length()
-        key, value = (self._place(name, self.key_head) for name in ("key", "value"))
-        self.value = value
+        key, value = (self._place(name, self.key_head, STORED[self.facts.stored]) for name in ("key", "value"))
         stop = e.maximum(self.length, 1)  # once at least: rows that see no key need their zeros
         with e.loop(0, stop, self.block, unroll=False, hint="block") as block:
             count = e.maximum(e.minimum(e.sub(self.length, block), self.block), 0)
-            self._pack(self.keys, e.element(key, e.mul(block, given["key_row"])), count)
+            keys, self.block_values = (
+                self._floats(name, rows, block, count) for name, rows in (("key", key), ("value", value))
+            )
+            self._pack(self.keys, keys, count)
             with e.when(e.binary("xor", self.reads_in_place, IRValue("i1", "true"))):
-                self._pack_values(e.element(value, e.mul(block, given["value_row"])), count)
+                self._pack_values(self.block_values, count)
             with e.loop(low, high, unroll=False, hint="tile") as tile:
                 self._tile(tile, block, count)
         with e.loop(low, high, unroll=False, hint="tile") as tile:
             self._finish(tile)
+
+    def _floats(self, name: str, rows: IRValue, block: IRValue, count: IRValue) -> IRValue:
+        """Return where the rows of a block start, as floats: widened first if they are stored otherwise."""
+        e, given, facts = self.emitter, self.given, self.facts
+        stored, row = STORED[facts.stored], given[f"{name}_row"]
+        start = e.element(rows, e.mul(block, row), stored)
+        if not self.is_widened:
+            return start
+        to, length = (self.wide_keys, given["depth"]) if name == "key" else (self.wide_values, given["width"])
+        scale = e.element(given[f"{name}_scale"], e.mul(self.key_head, given[f"{name}_scale_head"]))
+        with e.loop(0, count, unroll=False, hint="key") as key:
+            source, target = e.element(start, e.mul(key, row), stored), e.element(to, e.mul(key, length))
+            widen_row(e, self.shape.lanes, facts.stored, facts.scales, source, scale, target, length)
+        return to
 
     def _read_length(self) -> None:
         """Set how many keys count in this batch entry, and where its first query stands among them."""
@@ -235,10 +274,10 @@ class AttentionDriver:
         e, given, columns = self.emitter, self.given, self.shape.columns
         with e.loop(0, count, columns, unroll=False, hint="panel") as first:
             panel = e.element(to, e.mul(first, given["depth"]))
-            here = e.element(source, e.mul(first, given["key_row"]))
+            here = e.element(source, e.mul(first, self.key_row))
             width = e.minimum(e.sub(count, first), columns)
             stride = integer(columns)
-            self._call(0, [panel, stride, here, integer(1), given["key_row"], given["depth"], width, stride])
+            self._call(0, [panel, stride, here, integer(1), self.key_row, given["depth"], width, stride])
 
     def _pack_values(self, source: IRValue, count: IRValue) -> None:
         """Copy a block of values into panels of columns."""
@@ -247,7 +286,7 @@ class AttentionDriver:
             first = e.mul(number, columns)
             panel = e.element(self.values, e.mul(first, self.block))
             width = e.minimum(e.sub(given["width"], first), columns)
-            stride, row = integer(columns), given["value_row"]
+            stride, row = integer(columns), self.value_row
             self._call(0, [panel, stride, e.element(source, first), row, integer(1), count, width, stride])
 
     def _tile(self, tile: IRValue, block: IRValue, count: IRValue) -> None:
@@ -289,12 +328,11 @@ class AttentionDriver:
         e, columns = self.emitter, self.shape.columns
         fresh = e.assign("i64", f"zext {is_first.typed} to i64")
         sums = e.element(self.sums, e.mul(local, self.columns))
-        here = e.element(self.value, e.mul(block, self.given["value_row"]))
-        row = e.select(self.reads_in_place, self.given["value_row"], integer(columns))
+        row = e.select(self.reads_in_place, self.value_row, integer(columns))
         with e.loop(0, self.panels, unroll=False, hint="panel") as number:
             first = e.mul(number, columns)
             packed = e.element(self.values, e.mul(first, self.block))
-            panel = e.select(self.reads_in_place, e.element(here, first), packed)
+            panel = e.select(self.reads_in_place, e.element(self.block_values, first), packed)
             to = e.element(sums, first)
             a = (self.scores, integer(self.block))
             self._call(height, [seen, *a, panel, row, to, self.columns, fresh, panel, integer(0)])

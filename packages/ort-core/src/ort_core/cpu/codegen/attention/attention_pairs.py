@@ -15,7 +15,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import PAIR, PREFIX, ROUND_BLOCK
 from ort_core.cpu.codegen.products.microkernel import tile_name, tile_shape
 from ort_core.cpu.codegen.products.packing import COPY_BLOCK
-from ort_core.plugin.ir import KnownDim
+from ort_core.plugin.ir import DataType, KnownDim
 
 _LINE = 16  # words in a cache line
 
@@ -25,12 +25,14 @@ def pair_attention_text(name: str, target: Target, facts: AttentionFacts) -> str
     return module_text([_PairDriver(name, tile_shape(target), facts).emit()])
 
 
-def pair_scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim) -> KnownDim:
+def pair_scratch_count(
+    target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim, stored: DataType = DataType.FLOAT
+) -> KnownDim:
     """Return how many floats of scratch each thread needs; rows are ``group * queries``."""
     shape = tile_shape(target)
     keys = keys_per_block(shape)
     words = depth + 2 * _LINE  # more than a row's
-    return scratch_count(target, rows, depth, width) + (keys + shape.rows) * words + shape.rows * keys
+    return scratch_count(target, rows, depth, width, stored) + (keys + shape.rows) * words + shape.rows * keys
 
 
 def attention_pair_table(module: CompiledModule, target: Target) -> CodeTable:
@@ -62,7 +64,7 @@ class _PairDriver(AttentionDriver):
     def _pack(self, to: IRValue, source: IRValue, count: IRValue) -> None:
         e, given, columns = self.emitter, self.given, self.shape.columns
         rounded = (self.rounded_keys, self.word_row)
-        self._round(*rounded, source, given["key_row"], count, given["depth"], self.word_row)
+        self._round(*rounded, source, self.key_row, count, given["depth"], self.word_row)
         with e.loop(0, count, columns, unroll=False, hint="panel") as first:
             panel = e.element(to, e.mul(first, self.words))
             here = e.element(self.rounded_keys, e.mul(first, self.word_row))
@@ -78,13 +80,13 @@ class _PairDriver(AttentionDriver):
         ):
             first, key = e.mul(number, columns), e.mul(pair, PAIR)
             to = e.element(self.values, e.add(e.mul(first, self.block // PAIR), e.mul(pair, columns)))
-            even = e.element(e.element(source, first), e.mul(key, given["value_row"]))
+            even = e.element(e.element(source, first), e.mul(key, self.value_row))
             has_odd = e.compare("slt", e.add(key, 1), count)
             for start in range(0, columns, lanes):
                 left = e.sub(given["width"], e.add(first, start))
                 halves = []
                 for row, present in ((0, left), (1, e.select(has_odd, left, integer(0)))):
-                    place = e.element(e.element(even, e.mul(given["value_row"], row)), start)
+                    place = e.element(e.element(even, e.mul(self.value_row, row)), start)
                     halves.append(load_vector(e, place, lanes, lane_mask(e, present, lanes)))
                 e.store(_interleaved(e, halves[0], halves[1], lanes), e.element(to, start), 4)
 

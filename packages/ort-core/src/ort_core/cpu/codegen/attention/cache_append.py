@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from ort_core.cpu.codegen.attention.stored_rows import clear_stored, copy_stored
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row, each_vector, store_vector, zero
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.plugin.ir import DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ ARGUMENTS = AppendArguments()
 _POINTERS = frozenset({"out", "past", "new", "lengths", "longest", "error"})
 
 
-def cache_append_text(name: str, target: Target) -> str:
+def cache_append_text(name: str, target: Target, stored: DataType = DataType.FLOAT) -> str:
     """Return the module of the step kernel; each row that is written is a task.
 
     Of a result in the past's own memory that is the new rows alone: a step costs the same however long the past is.
@@ -67,7 +70,7 @@ def cache_append_text(name: str, target: Target) -> str:
     first, last = share(e, e.mul(e.mul(sizes[0], sizes[1]), sizes[2]))
     with e.loop(first, last, unroll=False, hint="task") as task:
         batch, head, row = unravel(e, task, sizes)
-        _row(e, target.lanes, given, (batch, head, row), is_shared)
+        _Rows(e, target.lanes, stored, given).emit((batch, head, row), is_shared)
     return module_text([e])
 
 
@@ -79,46 +82,62 @@ def _is_shared(e: Emitter, given: dict[str, IRValue]) -> IRValue:
     return shared
 
 
-def _row(
-    e: Emitter, lanes: int, given: dict[str, IRValue], index: tuple[IRValue, IRValue, IRValue], is_shared: IRValue
-) -> None:
-    """Emit one row of the result; of a shared buffer the rows count from the first new one."""
-    batch, head, row = index
+class _Rows:
+    """Emits one row of the result, of elements of a type."""
 
-    def place(name: str, at: IRValue) -> IRValue:
-        offset = e.add(e.mul(batch, given[f"{name}_batch"]), e.mul(head, given[f"{name}_head"]))
-        return e.element(given[name], e.add(offset, e.mul(at, given[f"{name}_row"])))
+    def __init__(self, e: Emitter, lanes: int, stored: DataType, given: dict[str, IRValue]) -> None:
+        self._emitter, self._lanes, self._stored, self._given = e, lanes, stored, given
 
-    found = e.load("i32", e.element(given["lengths"], batch, "i32"))
-    length = e.add(e.assign("i64", f"sext {found.typed} to i64"), 1)
-    past = e.maximum(e.sub(length, given["fresh"]), 0)
-    fits = e.compare("sle", e.add(past, given["fresh"]), given["rows"])
-    fits = e.binary("and", fits, e.compare("sle", past, given["room"]))
-    fits = e.binary("and", fits, e.compare("sgt", length, 0))
-    longest = e.assign("i64", f"sext {e.load('i32', given['longest']).typed} to i64")
-    held = e.compare("sle", longest, given["room"])
-    held = e.binary("or", held, e.compare("eq", longest, e.add(given["room"], given["fresh"])))
-    fits = e.binary("and", fits, e.binary("and", held, e.compare("sgt", longest, 0)))
-    row = e.select(is_shared, e.add(past, row), row)
-    out, old = place("out", row), place("past", row)
-    with e.either(fits) as branch:
-        fresh = e.sub(row, past)
-        is_new = e.binary("and", e.compare("sge", fresh, 0), e.compare("slt", fresh, given["fresh"]))
-        with e.either(is_new) as source:
-            copy_row(e, lanes, place("new", fresh), out, given["size"])
-            with source.otherwise():
-                _old_row(e, lanes, given, (old, out), e.compare("slt", fresh, 0))
-        with branch.otherwise():
-            e.store(integer(1), given["error"], 8)
+    def emit(self, index: tuple[IRValue, IRValue, IRValue], is_shared: IRValue) -> None:
+        """Emit the row at (batch, head, row); of a shared buffer the rows count from the first new one."""
+        e, given = self._emitter, self._given
+        batch, _, row = index
+        found = e.load("i32", e.element(given["lengths"], batch, "i32"))
+        length = e.add(e.assign("i64", f"sext {found.typed} to i64"), 1)
+        past = e.maximum(e.sub(length, given["fresh"]), 0)
+        fits = e.compare("sle", e.add(past, given["fresh"]), given["rows"])
+        fits = e.binary("and", fits, e.compare("sle", past, given["room"]))
+        fits = e.binary("and", fits, e.compare("sgt", length, 0))
+        longest = e.assign("i64", f"sext {e.load('i32', given['longest']).typed} to i64")
+        held = e.compare("sle", longest, given["room"])
+        held = e.binary("or", held, e.compare("eq", longest, e.add(given["room"], given["fresh"])))
+        fits = e.binary("and", fits, e.binary("and", held, e.compare("sgt", longest, 0)))
+        row = e.select(is_shared, e.add(past, row), row)
+        out, old = self._place("out", index, row), self._place("past", index, row)
+        with e.either(fits) as branch:
+            fresh = e.sub(row, past)
+            is_new = e.binary("and", e.compare("sge", fresh, 0), e.compare("slt", fresh, given["fresh"]))
+            with e.either(is_new) as source:
+                self._copy(self._place("new", index, fresh), out)
+                with source.otherwise():
+                    self._old_row(old, out, e.compare("slt", fresh, 0))
+            with branch.otherwise():
+                e.store(integer(1), given["error"], 8)
 
+    def _place(self, name: str, index: tuple[IRValue, IRValue, IRValue], at: IRValue) -> IRValue:
+        e, given = self._emitter, self._given
+        offset = e.add(e.mul(index[0], given[f"{name}_batch"]), e.mul(index[1], given[f"{name}_head"]))
+        return e.element(given[name], e.add(offset, e.mul(at, given[f"{name}_row"])), STORED[self._stored])
 
-def _old_row(
-    e: Emitter, lanes: int, given: dict[str, IRValue], places: tuple[IRValue, IRValue], is_past: IRValue
-) -> None:
-    """Emit a row of the past, or zeros behind all rows."""
-    old, out = places
-    with e.either(is_past) as branch:
-        copy_row(e, lanes, old, out, given["size"])
-        with branch.otherwise():
+    def _copy(self, source: IRValue, target: IRValue) -> None:
+        size = self._given["size"]
+        if self._stored is DataType.FLOAT:
+            copy_row(self._emitter, self._lanes, source, target, size)
+        else:
+            copy_stored(self._emitter, self._lanes, self._stored, source, target, size)
+
+    def _old_row(self, old: IRValue, out: IRValue, is_past: IRValue) -> None:
+        """Emit a row of the past, or zeros behind all rows."""
+        e = self._emitter
+        with e.either(is_past) as branch:
+            self._copy(old, out)
+            with branch.otherwise():
+                self._clear(out)
+
+    def _clear(self, out: IRValue) -> None:
+        e, lanes, size = self._emitter, self._lanes, self._given["size"]
+        if self._stored is DataType.FLOAT:
             nothing = zero(f"<{lanes} x float>")
-            each_vector(e, given["size"], lanes, lambda j, mask: store_vector(e, nothing, e.element(out, j), mask))
+            each_vector(e, size, lanes, lambda j, mask: store_vector(e, nothing, e.element(out, j), mask))
+        else:
+            clear_stored(e, self._stored, out, size)

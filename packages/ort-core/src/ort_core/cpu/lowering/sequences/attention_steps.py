@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
 from ort_core.cpu.codegen.attention.attention_pairs import pair_attention_text, pair_scratch_count
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
+from ort_core.cpu.codegen.attention.stored_rows import ROW_TYPES, Scales
 from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -24,7 +25,8 @@ class Heads:
     """Operands of an attention with the axes (batch, heads, length, size).
 
     ``mask`` broadcasts to (batch, query heads, queries, keys); ``lengths`` (batch,) says how many keys count;
-    ``offset`` is the position of the first query among the keys.
+    ``offset`` is the position of the first query among the keys. Keys and values may be of a type of ``ROW_TYPES``;
+    integers have ``scales``: dense floats, one, or (key heads, size).
     """
 
     query: View
@@ -34,6 +36,7 @@ class Heads:
     mask: View | None = None
     lengths: View | None = None
     offset: KnownDim = 0
+    scales: tuple[View, View] | None = None
 
 
 def split_heads(view: View, heads: int) -> View:
@@ -82,9 +85,12 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         raise NotLowered("the number of heads is not known")
     if key_heads < 1 or query_heads % key_heads:
         raise NotLowered(f"{key_heads} key heads do not divide {query_heads} query heads")
-    for view in (heads.query, heads.key, heads.value):
-        if view.dtype is not DataType.FLOAT:
-            raise NotLowered(f"attention of {view.dtype.text} is not generated")
+    stored = heads.key.dtype
+    is_generated = heads.query.dtype is DataType.FLOAT and stored in ROW_TYPES and heads.value.dtype is stored
+    if not is_generated or (stored is DataType.INT8) != (heads.scales is not None):
+        types = ", ".join(view.dtype.text for view in (heads.query, heads.key, heads.value))
+        raise NotLowered(f"attention of {types} is not generated")
+    facts = replace(facts, stored=stored, scales=_scales_of(heads.scales))
     agreed = (
         (heads.key.shape, (batch, key_heads, keys, depth)),
         (heads.value.shape, (batch, key_heads, keys, width)),
@@ -101,7 +107,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         lambda: text_kernel(prefix, lambda name: make(name, lowering.target, mask.facts), is_vectorized=True),
     )
     group = query_heads // key_heads
-    count = (pair_scratch_count if in_pairs else scratch_count)(lowering.target, group * queries, depth, width)
+    count = (pair_scratch_count if in_pairs else scratch_count)(lowering.target, group * queries, depth, width, stored)
     scratch = lowering.scratch(DataType.FLOAT, count)
     error = lowering.error_buffer()
     lengths = Pointer(error) if heads.lengths is None else pointer(heads.lengths)
@@ -115,10 +121,19 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     for view in (*views, heads.out):
         words.extend(view.strides[:3])
     words.extend(mask.strides)
+    scales = heads.scales or ()
+    words.extend(pointer(each) for each in scales or (heads.query, heads.query))
+    words.extend((depth, width) if facts.scales is Scales.CHANNEL else (0, 0))
     assert len(words) == ARGUMENTS.count
-    reads = [view.buffer for view in (*views, mask.view, heads.lengths) if view is not None]
+    reads = [view.buffer for view in (*views, *scales, mask.view, heads.lengths) if view is not None]
     flops = batch * query_heads * queries * keys * (depth + width) * 2
     lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], flops // 32 + 1, operators, flops)
+
+
+def _scales_of(scales: tuple[View, View] | None) -> Scales:
+    if scales is None:
+        return Scales.NONE
+    return Scales.CHANNEL if len(scales[0].shape) == 2 else Scales.TENSOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ort_core.cpu.codegen.attention.attention import AttentionFacts
 from ort_core.cpu.lowering.broadcasting import sizes_text
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.rules.attention.attention_caches import filled, presents
+from ort_core.cpu.lowering.rules.attention.attention_caches import cache_scales, filled, presents
 from ort_core.cpu.lowering.rules.attention.attention_masks import score_mask
 from ort_core.cpu.lowering.rules.attention.attention_operands import operands
 from ort_core.cpu.lowering.sequences.attention_steps import Heads, emit_attention, split_heads
@@ -19,7 +19,7 @@ from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Growth, node_
 
 _GENERATED = frozenset(AttentionFeature) - {
     AttentionFeature.BUFFER, AttentionFeature.TOKENS, AttentionFeature.SINK, AttentionFeature.SMOOTH,
-    AttentionFeature.NORMALIZED, AttentionFeature.QUANTIZED, AttentionFeature.SLIDING, AttentionFeature.BEAMS,
+    AttentionFeature.NORMALIZED, AttentionFeature.SLIDING, AttentionFeature.BEAMS,
     AttentionFeature.SCORES, AttentionFeature.DOUBLE,
 }  # fmt: skip
 
@@ -30,10 +30,12 @@ def attention(lowering: Lowering, node: Node) -> None:
     _refuse(node, record)
     query, key, value = operands(lowering, node, record)
     lengths = _lengths(lowering, node, record, query)
+    scales = None
     if record.cache is not None and record.cache.growth is Growth.FILLED:
         if lengths is None:
             raise NotLowered("a cache without lengths is not generated")
         query, key, value = filled(lowering, node, record, (query, key, value), lengths)
+        scales = cache_scales(lowering, node, record)
         before: KnownDim = 0
     else:
         key, value, before = presents(lowering, node, record, key, value)
@@ -44,12 +46,14 @@ def attention(lowering: Lowering, node: Node) -> None:
     target = lowering.result_view(node.output)
     heads = record.query.heads
     out = split_heads(target, heads) if record.is_merged and isinstance(heads, int) else target
-    emit_attention(lowering, Heads(query, key, value, out, mask, lengths, before), facts, (node,))
+    emit_attention(lowering, Heads(query, key, value, out, mask, lengths, before, scales), facts, (node,))
     lowering.set(node.output, target)
 
 
 def _refuse(node: Node, record: AttentionRecord) -> None:
     """Raise where the record asks for what is not generated."""
+    if record.quantized is not None and (record.cache is None or record.cache.growth is not Growth.FILLED):
+        raise NotLowered(f"{node.op_type} with a cache of integers is not generated")
     what = record.beyond(*_GENERATED)
     if what is not None:
         raise NotLowered(f"{node.op_type} with {what} is not generated")

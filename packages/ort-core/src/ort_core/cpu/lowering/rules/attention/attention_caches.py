@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
 from ort_core.cpu.codegen.attention.rotary import Positions
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.attention.rotary import Rotation, rotate
 from ort_core.cpu.lowering.sequences.attention_steps import append, copy_into, dense_rows
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import HALVES, stored_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.loops import cast, element, select, unary
 from ort_core.plugin.ops import AttentionRecord, Cache, Rotary
 
 _BOTH = ("keys", "values")
+_KINDS = frozenset({"PER_TENSOR", "PER_CHANNEL"})
 
 
 def presents(
@@ -86,8 +92,35 @@ def filled(
     if record.rotary is not None:
         rotation = _rotation(lowering, node, record.rotary, query, lengths)
         query, key = (_rotated(lowering, each, rotation, node) for each in (query, key))
-    key, value = (_appended(lowering, node, record, which, new, lengths) for which, new in ((0, key), (1, value)))
-    return query, key, value
+    assert record.cache is not None, "there is one"
+    pasts = [None if index is None else node.input(index) for index in (record.cache.key, record.cache.value)]
+    is_kept = all(lowering.keeps(past, _output(node, 1 + which)) for which, past in enumerate(pasts))
+    caches = [
+        _appended(lowering, node, record, _stored_form(lowering, node, record, which, new, is_kept), lengths)
+        for which, new in ((0, key), (1, value))
+    ]
+    return query, caches[0], caches[1]
+
+
+def cache_scales(lowering: Lowering, node: Node, record: AttentionRecord) -> tuple[View, View] | None:
+    """Return scales of keys and values in a cache of integers: one number, or (heads, size); ``None`` of floats."""
+    quantized = record.quantized
+    if quantized is None:
+        return None
+    if quantized.bits != 8 or quantized.kinds[0] != quantized.kinds[1] or quantized.kinds[0] not in _KINDS:
+        raise NotLowered(f"a cache of {quantized.bits} bits, {' and '.join(quantized.kinds)}, is not generated")
+    found = []
+    for index, source in zip(quantized.scales, (record.key, record.value), strict=True):
+        if index is None:
+            raise NotLowered("a cache of integers without scales is not generated")
+        scale = lowering.contiguous(node.input(index))
+        heads, size = source.heads, source.size
+        shape = (heads, size) if quantized.kinds[0] == "PER_CHANNEL" else ()
+        if scale.dtype is not DataType.FLOAT or not isinstance(heads, int) or not isinstance(size, int):
+            raise NotLowered("how many scales a cache has is not known")
+        lowering.require_equal(count_of(scale.shape), heads * size if shape else 1)
+        found.append(scale.reshaped(shape))
+    return found[0], found[1]
 
 
 def _rotation(lowering: Lowering, node: Node, rotary: Rotary, query: View, lengths: View) -> Rotation:
@@ -111,22 +144,62 @@ def _rotated(lowering: Lowering, heads: View, rotation: Rotation, node: Node) ->
     return packed
 
 
-def _appended(lowering: Lowering, node: Node, record: AttentionRecord, which: int, new: View, lengths: View) -> View:
-    """Write the step that puts new keys (0) or values (1) behind the valid rows of the cache; return the present."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """New rows as the cache stores them, its past (``None``: none is given), and where its present goes."""
+
+    new: View
+    past: View | None
+    present: Value
+    target: View
+
+
+def _stored_form(
+    lowering: Lowering, node: Node, record: AttentionRecord, which: int, new: View, is_kept: bool
+) -> _Stored:
+    """Return new keys (0) or values (1) in the type of their cache; halves that are kept stay in memory as they are."""
     assert record.cache is not None, "there is one"
-    assert record.lengths is not None, "there are some"
     index, present = (record.cache.key, record.cache.value)[which], _output(node, 1 + which)
     if present is None:
         raise NotLowered(f"the present {_BOTH[which]} are not asked for")
-    new = dense_rows(lowering, new)
-    target = lowering.result_view(present)
+    given = None if index is None else node.input(index)
+    if is_kept and given is not None:
+        past, target = lowering.kept(given, present)
+    else:
+        past, target = None if given is None else lowering.view(given), lowering.result_view(present)
+    scales = cache_scales(lowering, node, record)
+    if (scales is not None) != (target.dtype is DataType.INT8) or (past is not None and past.dtype is not target.dtype):
+        raise NotLowered(f"a cache of {target.dtype.text} is not generated")
+    if scales is not None:
+        if past is None:
+            raise NotLowered("a cache of integers without a past is not generated")
+        scale = scales[which]
+        real = element(0, new.dtype) / element(1, DataType.FLOAT)
+        level = select(unary("is_nan", real), 0.0, unary("rint", real))
+        parts = (new, scale.reshaped((scale.shape[0], 1, scale.shape[1])) if scale.shape else scale)
+        pending = PendingElementwise(cast(level, DataType.INT8), parts, new.shape, (node,))
+        new = lowering.stores.store_elementwise(pending, lowering.new_view(DataType.INT8, new.shape))
+    elif target.dtype is not new.dtype:
+        narrowed = lowering.stores.converted(new, target.dtype)
+        new = lowering.stores.store_elementwise(narrowed, lowering.new_view(target.dtype, new.shape))
+    elif stored_type(present)[0] in HALVES:  # kept as floats within the group: rounded to what is stored
+        rounded = cast(cast(element(0, new.dtype), stored_type(present)[0]), new.dtype)
+        pending = PendingElementwise(rounded, (new,), new.shape, (node,))
+        new = lowering.stores.store_elementwise(pending, lowering.new_view(new.dtype, new.shape))
+    return _Stored(dense_rows(lowering, new), past, present, target)
+
+
+def _appended(lowering: Lowering, node: Node, record: AttentionRecord, stored: _Stored, lengths: View) -> View:
+    """Write the step that puts new keys or values behind the valid rows of the cache; return the present."""
+    assert record.lengths is not None, "there are some"
+    new, target = stored.new, stored.target
     batch, heads, rows, size = target.shape
     for left, right in zip(new.shape, (batch, heads, new.shape[2], size), strict=True):
         lowering.require_equal(left, right)
     past, strides = new, new.strides[:3]
     room: KnownDim = 0
-    if index is not None:
-        past = dense_rows(lowering, lowering.view(node.input(index)))
+    if stored.past is not None:
+        past = dense_rows(lowering, stored.past)
         for axis in (0, 1, 3):
             lowering.require_equal(past.shape[axis], target.shape[axis])
         room, strides = past.shape[2], past.strides[:3]
@@ -136,7 +209,8 @@ def _appended(lowering: Lowering, node: Node, record: AttentionRecord, which: in
         raise NotLowered(f"a total length of type {longest.dtype.text} is not generated")
     lowering.require_equal(count_of(longest.shape), 1)
     kernel = lowering.kernel(
-        "cache_append", lambda: text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target))
+        ("cache_append", target.dtype),
+        lambda: text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target, target.dtype)),
     )
     words: list[Argument] = [
         pointer(target), pointer(past), pointer(new), pointer(lengths), pointer(longest), Pointer(error), batch, heads,
@@ -146,7 +220,7 @@ def _appended(lowering: Lowering, node: Node, record: AttentionRecord, which: in
     reads = [past.buffer, new.buffer, lengths.buffer, longest.buffer]
     work, in_place = count_of(target.shape) * 2, (past.buffer, target.buffer)
     lowering.emit(kernel, words, reads, [target.buffer], work, (node,), in_place=in_place)
-    lowering.set(present, target)
+    lowering.set(stored.present, target)
     return target
 
 
