@@ -108,12 +108,10 @@ def grouped_query(g: GraphWriter) -> list[Value]:
         projected(g, value, groups * size),
     )
     past = 0 if length > 1 else g.choice((0, 3, 8))
-    kind, shape = g.choice((None, None, "HALF", "PER_TENSOR", "PER_CHANNEL")), (batch, groups, past, size)
+    kind, shape = g.choice((None, None, "PER_TENSOR", "PER_CHANNEL")), (batch, groups, past, size)
     scales: list[Value | None] = []
     if kind is None:
         caches = [g.constant(g.numbers_of(value.dtype, shape)) for _ in range(2)]
-    elif kind == "HALF":
-        caches = [g.constant(g.numbers_of(et.F16, shape)) for _ in range(2)]
     else:
         caches = [g.constant(g.numbers.integers(-128, 128, shape, np.int8)) for _ in range(2)]
         scale = (1, groups, 1, size) if kind == "PER_CHANNEL" else (1,)
