@@ -6,6 +6,7 @@ int8 -> float    level * scale, the scale of the whole cache or of an element of
 from __future__ import annotations
 
 import enum
+from functools import partial
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter
@@ -55,13 +56,17 @@ def widen_row(
     for first, stop, width in ((0, whole, lanes), (whole, count, 1)):
         with e.loop(first, stop, width, unroll=False, hint="j") as j:
             found = e.load(vector_type(width, type_), e.element(source, j, type_), dtype.bits // 8)
-            value = ScalarPrinter(e, width, lambda _, found=found: found).print(wide)
+            value = ScalarPrinter(e, width, partial(_given, found)).print(wide)
             if scales is not Scales.NONE:
                 value = e.binary("fmul", value, _scales(e, scales, scale, j, width))
             if width == 1:
                 e.store(value, e.element(target, j), _FLOAT_BYTES)
             else:
                 store_vector(e, value, e.element(target, j))
+
+
+def _given(value: IRValue, _: int) -> IRValue:
+    return value
 
 
 def _scales(e: Emitter, scales: Scales, scale: IRValue, j: IRValue, width: int) -> IRValue:
