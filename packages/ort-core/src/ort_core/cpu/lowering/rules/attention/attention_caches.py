@@ -115,9 +115,9 @@ def cache_scales(lowering: Lowering, node: Node, record: AttentionRecord) -> tup
             raise NotLowered("a cache of integers without scales is not generated")
         scale = lowering.contiguous(node.input(index))
         heads, size = source.heads, source.size
-        shape = (heads, size) if quantized.kinds[0] == "PER_CHANNEL" else ()
         if scale.dtype is not DataType.FLOAT or not isinstance(heads, int) or not isinstance(size, int):
             raise NotLowered("how many scales a cache has is not known")
+        shape = (heads, size) if quantized.kinds[0] == "PER_CHANNEL" else ()
         lowering.require_equal(count_of(scale.shape), heads * size if shape else 1)
         found.append(scale.reshaped(shape))
     return found[0], found[1]
@@ -163,6 +163,7 @@ def _stored_form(
     if present is None:
         raise NotLowered(f"the present {_BOTH[which]} are not asked for")
     given = None if index is None else node.input(index)
+    past: View | None = None
     if is_kept and given is not None:
         past, target = lowering.kept(given, present)
     else:
