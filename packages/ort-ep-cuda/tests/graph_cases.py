@@ -140,6 +140,10 @@ CASES = (
         _case(f"pad_by_{mode}", f"g (float[3,4,5] x) => (float[a,b,c] y) <int64[6] p = {{1, 2, -1, 2, 0, 3}}> {{ y = Pad<mode = \"{mode}\">(x, p) }}", "exact", x=X)
         for mode in ("reflect", "edge", "wrap")
     ),
+    _case("resize_to_whole_products", "g (float[1,2,10,20] x) => (float[1,2,a,b] y) <float[4] s = {1.0, 1.0, 0.7, 0.35}> { y = Resize<mode = \"nearest\">(x, , s) }", "exact", x=np.arange(400, dtype="f4").reshape(1, 2, 10, 20)),
+    _case("resize_at_ties", "g (float[1,2,20,9] x) => (float[1,2,a,b] y) <float[4] s = {1.0, 1.0, 0.3, 0.4}> { y = Resize<mode = \"nearest\", nearest_mode = \"round_prefer_ceil\">(x, , s) }", "exact", x=np.arange(360, dtype="f4").reshape(1, 2, 20, 9)),
+    _case("resize_by_tensorflow", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[4] s = {1.0, 1.0, 0.6, 1.6}> { y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"tf_half_pixel_for_nn\", nearest_mode = \"floor\">(x, , s) }", "exact", x=IMAGE),
+    _case("resize_to_corners_by_scale", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[4] s = {1.0, 1.0, 1.7, 0.7}> { y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"align_corners\">(x, , s) }", "exact", x=IMAGE),
     _case("resize_antialiased", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[2] s = {0.6, 0.4}> { y = Resize<mode = \"cubic\", antialias = 1, axes = [2, 3], exclude_outside = 1>(x, , s) }", x=IMAGE),
     _case("resize_within_an_area", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <int64[2] s = {9, 12}> { y = Resize<mode = \"linear\", axes = [2, 3], keep_aspect_ratio_policy = \"not_larger\">(x, , , s) }", x=IMAGE),
     _case("max_pool_with_places", "g (float[2,6,7,5] x) => (float[2,6,a,b] y, int64[2,6,a,b] p) { y, p = MaxPool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1]>(x) }", "exact", x=IMAGE),

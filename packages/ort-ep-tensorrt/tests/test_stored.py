@@ -127,30 +127,6 @@ def test_engines_without_weights_are_small_and_get_the_models_weights(fake):
     np.testing.assert_array_equal(run(restored), X * 5), "the weights are those of the model that is opened"
 
 
-def test_other_weights_are_given_to_an_engine_that_was_built_for_that(fake):
-    partition = compile_partition(request_of(product(2)), fake, BuildSettings(strips_weights=True))
-    np.testing.assert_array_equal(run(partition), X * 2)
-    assert partition.update_constants({"w": np.eye(32, dtype=np.float32) * 7}) is None
-    np.testing.assert_array_equal(run(partition), X * 7)
-    assert len(fake_tensorrt.builds) == 1
-
-
-@pytest.mark.parametrize(
-    ("strips", "constants", "words"),
-    [
-        (False, {}, "trt_weight_stripped_engine_enable"),
-        (True, {"v": np.ones(3, np.float32)}, "are no weights of the engine"),
-        (True, {"w": np.ones((2, 2), np.float32)}, "expected float32"),
-    ],
-    ids=["with weights", "unknown", "another shape"],
-)
-def test_weights_that_cannot_be_given_are_refused(fake, strips, constants, words):
-    partition = compile_partition(request_of(product(2)), fake, BuildSettings(strips_weights=strips))
-    answer = partition.update_constants(constants)
-    assert isinstance(answer, Rejection)
-    assert words in answer.reason
-
-
 def test_version_compatible_engines_are_found_by_later_versions(fake, monkeypatch):
     settings = BuildSettings(is_version_compatible=True, excludes_runtime=True)
     compile_partition(request_of(product(2)), fake, settings)

@@ -10,6 +10,7 @@ from ort_core.errors import AllocationLimitExceeded, InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.reference.grid_sample import affine_grid, grid_sample
 from ort_core.kernels.reference.resize import resize, resize_10, upsample_1, upsample_7
+from ort_core.ops.resized_axes import scaled_size
 
 TRANSFORMATIONS = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
 
@@ -148,6 +149,19 @@ def test_first_versions_agree_with_onnxruntime(mode, scale, by_onnxruntime):
     old = "bilinear" if mode == "linear" else mode
     y = upsample_1(x, height_scale=scale, width_scale=scale, mode=old)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "scale"), [(10, 0.7), (20, 0.35), (5, 0.6), (30, 0.1), (9, 1 / 3), (7, 1.9)])
+def test_a_scale_makes_as_many_outputs_as_in_onnxruntime(size, scale, by_onnxruntime):
+    x, scales = np.arange(size, dtype=np.float32).reshape(1, 1, size, 1), np.array([1, 1, scale, 1], np.float32)
+    expected = by_onnxruntime("Resize", [x, None, scales], 19, mode="nearest")[0]
+    assert scaled_size(size, scale) == expected.shape[2]
+    np.testing.assert_array_equal(resize(x, None, scales), expected)
+
+
+def test_a_scale_beyond_all_sizes_is_refused():
+    with pytest.raises(InvalidArgument, match="cannot make 10 times"):
+        resize(np.zeros((10,), np.float32), None, np.array([3e38], np.float32))
 
 
 class SmallMemory(Unguarded):

@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from ort_core.kernels.reference.resize import resize
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.ops.infer.all_rules import build_rules
 from ort_core.ops.inference_report import NoteKind
@@ -123,3 +124,15 @@ def test_two_rules_for_one_version_are_refused():
 
     with pytest.raises(ValueError, match=r"two inference rules for ai\.onnx::Mat"):
         build_rules().collect(matrix)
+
+
+@pytest.mark.parametrize(("size", "scale"), [(10, 0.7), (20, 0.35), (5, 0.6), (30, 0.1), (9, 1 / 3)])
+@pytest.mark.parametrize("operator", ["Resize", "Upsample"])
+def test_sizes_made_by_scales_are_those_that_the_kernel_makes(operator, size, scale, infer):
+    """A float32 product may be whole where the exact one lies just below, as 10 times the float32 nearest to 0.7."""
+    scales = f"<float[1] s = {{{np.float32(scale)}}}>"
+    inputs, opset = ("x, , s", 18) if operator == "Resize" else ("x, s", 9)
+    model, report = infer(f"g (float[{size}] x) => (y) {scales} {{ y = {operator}({inputs}) }}", opset=opset)
+    assert not report.notes
+    made = resize(np.zeros(size, np.float32), None, np.array([scale], np.float32))
+    assert model.graph.outputs[0].shape == made.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_tensorrt.blob import StoredEngine, sealed
 from ort_ep_tensorrt.engine import Values
 from ort_ep_tensorrt.engines import EnginesState, LoadedEngine
-from ort_ep_tensorrt.program import Program
 from ort_ep_tensorrt.ranges import Shape
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.run_slot import RunSlotState, Tensor
@@ -69,9 +68,9 @@ class TensorRtPartition(CompiledPartition):
         self._name, self._graph = request.name, request.graph
         self._settings, self._api = settings, api
         self._engines_of = engines_of
-        self._settled, self._deciding = frozenset(fixed), frozenset(deciding)
+        self._fixed, self._deciding = frozenset(fixed), frozenset(deciding)
         names = [value.name for value in request.graph.inputs]
-        self.value_inputs = tuple(i for i, name in enumerate(names) if name in self._settled | self._deciding)
+        self.value_inputs = tuple(i for i, name in enumerate(names) if name in self._fixed | self._deciding)
         self.device = api.device
         self.runs_at_once = None if settings.stream is None else 1  # a stream does one thing after the other
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
@@ -91,7 +90,7 @@ class TensorRtPartition(CompiledPartition):
         flat = {name: tuple(int(element) for element in array.reshape(-1)) for name, array in deciding.items()}
         try:
             with current(self._api):  # of a new thread it is the first device
-                engines = self.engines({name: array for name, array in values.items() if name in self._settled})
+                engines = self.engines({name: array for name, array in values.items() if name in self._fixed})
                 loaded = engines.engine_for(named, flat)
                 found = loaded.engine.output_shapes(named, values)
         except SdkError as error:
@@ -145,8 +144,8 @@ class TensorRtPartition(CompiledPartition):
 
     def serialize(self) -> bytes | Rejection:
         """Return the engine, or why there is none."""
-        if self._settled:
-            return Rejection(f"its engines depend on the values of {sorted(self._settled)}, which come with each run")
+        if self._fixed:
+            return Rejection(f"its engines depend on the values of {sorted(self._fixed)}, which come with each run")
         try:
             with current(self._api):
                 engines = self.engines({})
@@ -158,23 +157,6 @@ class TensorRtPartition(CompiledPartition):
                 "no engine was built: sizes are open; give trt_profile_min_shapes, _opt_shapes and _max_shapes"
             )
         return sealed(StoredEngine(engines.key_text(found[0]), *found))
-
-    def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:
-        """Give the engines other weights, where they were built without any; no run may be under way."""
-        if not self._settings.strips_weights:
-            return Rejection("engines hold their weights; build them with trt_weight_stripped_engine_enable")
-        with self._lock:
-            states = list(self._programs.values())
-        for state in states:
-            changed = _with_weights(state.program, constants)
-            if isinstance(changed, Rejection):
-                return changed
-            try:
-                with current(self._api):
-                    state.refit(changed)
-            except SdkError as error:
-                return Rejection(str(error))
-        return None
 
     def close(self) -> None:
         """Give back contexts, engines and device memory."""
@@ -218,18 +200,6 @@ class TensorRtPartition(CompiledPartition):
         with self._lock:
             if len(loaded.idle) < MAXIMUM_IDLE_SLOTS:
                 loaded.idle.append(slot)
-
-
-def _with_weights(program: Program, constants: Mapping[str, np.ndarray]) -> Program | Rejection:
-    unknown = sorted(constants.keys() - program.weights.keys())
-    if unknown:
-        return Rejection(f"{unknown} are no weights of the engine; it has {sorted(program.weights)}")
-    for name, array in constants.items():
-        old = program.weights[name]
-        if array.dtype != old.dtype or array.shape != old.shape:
-            return Rejection(f"{name!r} is {array.dtype}{list(array.shape)}, expected {old.dtype}{list(old.shape)}")
-    fresh = {name: np.ascontiguousarray(array) for name, array in constants.items()}
-    return replace(program, weights={**program.weights, **fresh})
 
 
 def _dtype(value: Value) -> DataType:

@@ -83,17 +83,6 @@ class EnginesState:
         """Return what an engine for these bounds depends on, as text."""
         return self._store.engine_key(bounds).digest()
 
-    def refit(self, program: Program) -> None:
-        """Give the engine other weights; nothing may be running.
-
-        Raises:
-            SdkError: TensorRT does not take them.
-        """
-        with self._lock:
-            self.program = program
-            if self._last is not None:
-                self._last.engine.refit(program)
-
     def close(self) -> None:
         """Give back contexts, engines and device memory; keep what TensorRT-RTX compiled."""
         with self._lock:

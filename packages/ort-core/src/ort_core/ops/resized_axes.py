@@ -1,4 +1,4 @@
-"""Resize along one axis: where each output stands in the input, and which input is nearest to it.
+"""Resize along each axis: how many outputs there are, where each stands in the input, and which input is nearest to it.
 
 Coordinates of all but float64 data are computed in float32, in the order in which ONNX writes its formulas: an output
 that stands exactly between two inputs, as 4.5 / 0.3 - 0.5, falls to one side by a rounding error, and onnxruntime and
@@ -6,6 +6,9 @@ PyTorch make that same error. Kernels, compiled code and providers all ask here.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,6 +38,103 @@ class ResizedAxis:
     scale: float
     start: float = 0.0
     end: float = 1.0
+
+
+def scaled_size(size: int, scale: float) -> int:
+    """Return how many outputs a scale makes of an axis: the product in float32, cut to an integer, as in onnxruntime.
+
+    Raises:
+        InvalidArgument: the product is no number.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = float(np.float32(scale) * np.float32(size))
+    if not math.isfinite(product):
+        raise InvalidArgument(f"Resize cannot make {size} times {scale} outputs")
+    return math.floor(product)
+
+
+def aspect_factor(policy: str, factors: Sequence[float]) -> float | None:
+    """Return the factor that all axes with given sizes share, ``None`` where each has its own.
+
+    Args:
+        policy: ``keep_aspect_ratio_policy``.
+        factors: outputs per input that the given sizes ask for.
+
+    Raises:
+        InvalidArgument: the policy is not known.
+    """
+    if policy not in ("stretch", "not_larger", "not_smaller"):
+        raise InvalidArgument(f"keep_aspect_ratio_policy {policy!r} is not known to Resize")
+    return None if policy == "stretch" else (min if policy == "not_larger" else max)(factors)
+
+
+def aspect_size(size: int, factor: float) -> int:
+    """Return how many outputs the shared factor makes of an axis: the nearest integer."""
+    return math.floor(factor * size + 0.5)
+
+
+def plan_resized_axes(
+    shape: Sequence[int],
+    named: Sequence[int],
+    scales: Sequence[float] | None,
+    sizes: Sequence[float] | None,
+    policy: str = "stretch",
+) -> list[ResizedAxis]:
+    """Return every axis of the input with its output size and scale.
+
+    Args:
+        shape: of the input.
+        named: the axes that ``scales`` or ``sizes`` speak of, from the front.
+        scales: one for each of them; ``None`` where sizes are given.
+        sizes: one for each of them; ``None`` where scales are given.
+        policy: ``keep_aspect_ratio_policy``, which counts for sizes alone.
+
+    Raises:
+        InvalidArgument: there are not as many as axes, they are out of range, or the policy is not known.
+    """
+    plan = [ResizedAxis(size, size, 1.0) for size in shape]
+    if (scales is None) == (sizes is None):
+        raise InvalidArgument("Resize needs either scales or sizes, and not both")
+    if scales is not None:
+        _check_scales(scales, len(named))
+        for axis, scale in zip(named, scales, strict=True):
+            plan[axis] = ResizedAxis(shape[axis], scaled_size(shape[axis], scale), scale)
+        return plan
+    assert sizes is not None
+    if len(sizes) != len(named):
+        raise InvalidArgument(
+            f"Number of elements in sizes should be equal to number of axes. Found {len(sizes)} for {len(named)} axes"
+        )
+    if min(sizes) < 0:
+        raise InvalidArgument(f"sizes {tuple(sizes)} must not be negative")
+    factors = [size / max(shape[axis], 1) for axis, size in zip(named, sizes, strict=True)]
+    common = aspect_factor(policy, factors)
+    for axis, size, factor in zip(named, sizes, factors, strict=True):
+        made = int(size) if common is None else aspect_size(shape[axis], common)
+        plan[axis] = ResizedAxis(shape[axis], made, factor if common is None else common)
+    return plan
+
+
+def changed_axes(plan: Sequence[ResizedAxis], *, antialias: bool = False) -> list[int]:
+    """Return the axes that a resizing without a region of interest computes, from the front.
+
+    A result of the input's sizes is the input, whatever the scales were before they were cut. Beside an axis that
+    changes, one of the same size and another scale is computed as well, but not where shrinking is smoothed.
+    """
+    if all(axis.made == axis.size for axis in plan):
+        return []
+    return [n for n, axis in enumerate(plan) if axis.made != axis.size or (axis.scale != 1 and not antialias)]
+
+
+def _check_scales(scales: Sequence[float], count: int) -> None:
+    if len(scales) != count:
+        raise InvalidArgument(
+            f"Number of elements in scales should be equal to number of axes. Found {len(scales)} for {count} axes"
+        )
+    if not all(math.isfinite(scale) for scale in scales):
+        raise InvalidArgument(f"Scale value must be finite. Found {tuple(scales)}")
+    if min(scales, default=1) <= 0:
+        raise InvalidArgument(f"Scale value should be greater than 0. Found {tuple(scales)}")
 
 
 def goes_by_scale(mode: str, scale: float, opset: int) -> bool:

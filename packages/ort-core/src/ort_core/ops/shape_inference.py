@@ -10,42 +10,33 @@ from ort_core.errors import InvalidGraph, OrtError
 from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import Dim, DimTooLarge, KnownDim, SymbolicDim
+from ort_core.ir.dims import DimTooLarge, KnownDim, SymbolicDim
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
-from ort_core.ir.types import DataType, Shape, SparseTensorType, TensorType, ValueType, is_assignable
+from ort_core.ir.types import DataType, Shape, TensorType, ValueType
 from ort_core.ir.values import Value
 from ort_core.ops.attribute_rules import attribute_problem
+from ort_core.ops.declared_types import declaration_problem, joined_types, without_unnamed_sizes
 from ort_core.ops.earlier_inference import EarlierInference
+from ort_core.ops.expression_budget import ExpressionBudgetState
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
 from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKind
-from ort_core.ops.merge_types import (
-    merge_types,
-    shapes_agree,
-    substitute_type,
-    type_shapes_agree,
-    types_agree,
-    without_sizes,
-)
+from ort_core.ops.merge_types import shapes_agree, substitute_type, without_sizes
 from ort_core.ops.reader_ranks import learned_ranks
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
 from ort_core.ops.signature import Signature, node_text
 from ort_core.ops.symbolic_values import MAX_ELEMENTS, SymbolicValue, as_elements
-from ort_core.ops.unknown_dims import UNKNOWN_PREFIX, name_unknown
-from ort_core.ops.value_range import MAX_SIZE, in_range
+from ort_core.ops.unknown_dims import name_unknown
+from ort_core.ops.value_range import MAX_SIZE
 
 InputShape = Sequence[int | str | SymbolicDim | None]
 MAX_STEPS = 20_000  # nodes, those of functions counted per call and those of bodies per round …
 MAX_STEPS_PER_NODE = 100  # … and this many more for each that the file has; real functions make 20 of one
-MAX_TOTAL_WEIGHT = 300_000  # of large expressions (``SymbolicDim.weight``): a second of arithmetic on them
-_WEIGHT_PER_NODE = 64  # further expressions that each node may make; those of real models weigh under 20
-_LIGHT = 8  # an expression that counts for nothing
-_HEAVY, _MANY_TERMS = 512, 64  # what is larger is unknown, so that products of the sizes of a shape stay in bounds
 MAX_DEPTH = 100  # bodies and functions within each other; the loader allows 64 graphs
 _FIXED_INPUTS_BEFORE_IR = 4  # before IR version 4 initializers had to be inputs and could not be overridden
 
@@ -131,7 +122,7 @@ class Inference:
         written = sum(len(graph) for body in bodies for graph in graphs_of(body))
         self._max_steps = MAX_STEPS + MAX_STEPS_PER_NODE * written
         self._steps = 0
-        self._weight = 0  # of the large expressions found so far
+        self._budget = ExpressionBudgetState()
         self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
         self._earlier = after.earlier if after is not None and trusts_sizes else None
         self._unchanged: set[Value] = set()
@@ -240,6 +231,7 @@ class Inference:
 
     def _infer_node(self, node: Node, scope: Scope) -> None:
         self._steps += 1
+        self._budget.add_node()
         if self._steps > self._max_steps:
             raise InvalidGraph(f"the model's functions and bodies expand to more than {self._max_steps} nodes")
         opset = node.opset or scope.opset_imports.get(node.domain, 0) or self._default_opset(node.domain)
@@ -375,7 +367,7 @@ class Inference:
         for index, value in enumerate(node.outputs):
             if value is None:
                 continue
-            found = self._affordable(self._sane(context.found[index], node))
+            found = self._budget.affordable(self._sane(context.found[index], node))
             self._settle(value, found, scope, node)
             constant = context.found_constants.get(index)
             if constant is not None:
@@ -383,35 +375,7 @@ class Inference:
                 self._values.pop(value, None)
             else:
                 self._constants.pop(value, None)
-                self._values[value] = self._affordable_elements(context.found_values.get(index), found)
-
-    def _affordable(self, found: ValueType | None) -> ValueType | None:
-        """Forget sizes whose expressions are large, once there were too many of them."""
-        if not isinstance(found, TensorType) or found.shape is None:
-            return found
-        shape = tuple(self._kept(dim) for dim in found.shape)
-        return found if shape == found.shape else TensorType(found.dtype, shape)
-
-    def _affordable_elements(self, elements: SymbolicValue | None, found: ValueType | None) -> SymbolicValue | None:
-        """Keep of elements what their type can hold, and what arithmetic on them costs in bounds."""
-        if elements is None:
-            return None
-        if isinstance(found, TensorType):
-            elements = in_range(elements, found.dtype)
-        large = [i for i, e in enumerate(elements.flat) if isinstance(e, SymbolicDim) and self._kept(e) is None]
-        if large:
-            elements = elements.copy()
-            elements.flat[large] = None
-        return elements
-
-    def _kept(self, dim: Dim) -> Dim:
-        """Return a size, ``None`` where the expression is too large, or the model had more than its share of such."""
-        if not isinstance(dim, SymbolicDim) or dim.weight <= _LIGHT:
-            return dim
-        if dim.weight > _HEAVY or len(dim.terms) > _MANY_TERMS:
-            return None
-        self._weight += dim.weight
-        return dim if self._weight <= MAX_TOTAL_WEIGHT + _WEIGHT_PER_NODE * self._steps else None
+                self._values[value] = self._budget.affordable_elements(context.found_values.get(index), found)
 
     def _refuse(self, node: Node, reason: str) -> None:
         self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) {reason}", node)
@@ -429,12 +393,8 @@ class Inference:
 
     def _settle(self, value: Value, found: ValueType | None, scope: Scope, node: Node | None) -> None:
         """Merge what was found with what was declared, note contradictions, and name unknown sizes."""
-        declared = value.type
-        if declared is not None:
-            declared = _with_unknown(declared)
-            if self._sizes:
-                declared = substitute_type(declared, self._sizes)
-            found = self._told(value, declared) if found is None else self._merged(value, found, declared, node)
+        if value.type is not None:
+            found = self._joined(value, value.type, found, node)
         if found is None:
             self._types.pop(value, None)
             return
@@ -444,38 +404,18 @@ class Inference:
             found = TensorType(found.dtype, name_unknown(found.shape, scope.prefix + value.name))
         self._types[value] = found
 
-    def _merged(self, value: Value, found: ValueType, declared: ValueType, node: Node | None) -> ValueType:
-        if found == declared:
-            return found
-        if isinstance(declared, SparseTensorType) and isinstance(found, TensorType) and declared.dtype == found.dtype:
-            return found  # sparse constants are made dense; onnxruntime takes such declarations for dense ones, too
-        name = node.name if node is not None else ""
-        if is_assignable(found, declared) != is_assignable(declared, found):
-            return self._told(
-                value, declared
-            )  # an optional that holds something is declared by what it holds, or the other way round
-        if not types_agree(found, declared):
-            self._note(
-                NoteKind.TYPE,
-                f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({name}) does not match expected "
-                f"type ({found}).",
-                node,
-            )
-            return found
-        if not type_shapes_agree(found, declared):
-            self._note(
-                NoteKind.SHAPE,
-                f"the shape {_shape_text(declared)} declared for {value.name!r} contradicts the inferred shape "
-                f"{_shape_text(found)} (node {name!r})",
-                node,
-            )
-            return found
+    def _joined(self, value: Value, declared: ValueType, found: ValueType | None, node: Node | None) -> ValueType:
+        declared = without_unnamed_sizes(declared)
+        if self._sizes:
+            declared = substitute_type(declared, self._sizes)
+        trusted = declared if self._trusts_sizes or value in self._fed else without_sizes(declared)
+        if found is None:
+            return trusted
+        problem = declaration_problem(value, declared, found, node)
+        if problem is not None:
+            self._note(*problem, node)
         is_shown = node is not None and value in self._shown  # by the name that the model's author gave
-        return merge_types(found, self._told(value, declared), () if is_shown else self._given)
-
-    def _told(self, value: Value, declared: ValueType) -> ValueType:
-        """Return what may be relied on of a declared type."""
-        return declared if self._trusts_sizes or value in self._fed else without_sizes(declared)
+        return joined_types(declared, trusted, found, () if is_shown else self._given)
 
     # ---- what contexts ask
 
@@ -583,24 +523,7 @@ def _made_or_fed(graph: Graph) -> Iterator[Value]:
             yield from node.present_outputs()
 
 
-_MEANINGLESS = SymbolicDim.named(UNKNOWN_PREFIX)
-
-
-def _with_unknown(declared: ValueType) -> ValueType:
-    """Exporters write ``?`` for several sizes that are not equal: such a name says nothing."""
-    if not isinstance(declared, TensorType) or declared.shape is None:
-        return declared
-    if _MEANINGLESS not in declared.shape:
-        return declared
-    return TensorType(declared.dtype, tuple(None if dim == _MEANINGLESS else dim for dim in declared.shape))
-
-
 def _symbols(value_type: ValueType | None) -> Iterator[str]:
     for dim in (value_type.shape or ()) if isinstance(value_type, TensorType) else ():
         if isinstance(dim, SymbolicDim):
             yield from dim.symbols()
-
-
-def _shape_text(value_type: ValueType) -> str:
-    shape = value_type.shape if isinstance(value_type, TensorType) else None
-    return str(value_type) if shape is None else "{" + ",".join(map(str, shape)) + "}"

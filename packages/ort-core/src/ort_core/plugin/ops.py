@@ -29,7 +29,18 @@ if TYPE_CHECKING:
     from ort_core.ops.attention_forms import node_attention
     from ort_core.ops.constant_node import constant_of_node
     from ort_core.ops.known_contents import known_contents
-    from ort_core.ops.resized_axes import TIE, ResizedAxis, goes_by_scale, nearest_inputs, source_coordinates
+    from ort_core.ops.resize_filters import ResizeFilter
+    from ort_core.ops.resized_axes import (
+        TIE,
+        ResizedAxis,
+        aspect_factor,
+        changed_axes,
+        goes_by_scale,
+        nearest_inputs,
+        plan_resized_axes,
+        scaled_size,
+        source_coordinates,
+    )
     from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
     from ort_core.ops.shape_arithmetic import slice_range
     from ort_core.ops.value_range import ValueRanges, type_interval
@@ -39,10 +50,11 @@ if TYPE_CHECKING:
 __all__ = [
     "SAME", "TIE", "AttentionFeature", "AttentionRecord", "AttributeSchema", "Cache", "CustomOp", "Growth",
     "HeadSource", "Layout", "Lengths", "OpDefinition", "OpLibrary", "OpSchema", "Parameter", "ParameterOption",
-    "Projection", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape", "TransposedAxis", "ValueRanges", "VersionTable",
-    "WindowAxis", "broadcast_shapes", "constant_of_node", "custom_op", "elementwise_op", "function_definition",
-    "goes_by_scale", "known_contents", "known_sizes", "nearest_inputs", "node_attention", "node_transposed",
-    "node_windows", "reference_definition", "slice_range", "source_coordinates", "type_interval",
+    "Projection", "ResizeFilter", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape", "TransposedAxis", "ValueRanges",
+    "VersionTable", "WindowAxis", "aspect_factor", "broadcast_shapes", "changed_axes", "constant_of_node", "custom_op",
+    "elementwise_op", "function_definition", "goes_by_scale", "known_contents", "known_sizes", "nearest_inputs",
+    "node_attention", "node_transposed", "node_windows", "plan_resized_axes", "reference_definition", "scaled_size",
+    "slice_range", "source_coordinates", "type_interval",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -62,7 +74,11 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.ops.attention_forms": ("node_attention",),
         "ort_core.ops.constant_node": ("constant_of_node",),
         "ort_core.ops.known_contents": ("known_contents",),
-        "ort_core.ops.resized_axes": ("TIE", "ResizedAxis", "goes_by_scale", "nearest_inputs", "source_coordinates"),
+        "ort_core.ops.resize_filters": ("ResizeFilter",),
+        "ort_core.ops.resized_axes": (
+            "TIE", "ResizedAxis", "aspect_factor", "changed_axes", "goes_by_scale", "nearest_inputs",
+            "plan_resized_axes", "scaled_size", "source_coordinates",
+        ),
         "ort_core.ops.schema": ("AttributeSchema", "OpSchema", "Parameter", "ParameterOption"),
         "ort_core.ops.shape_arithmetic": ("slice_range",),
         "ort_core.ops.value_range": ("ValueRanges", "type_interval"),

@@ -90,7 +90,6 @@ class OutputPlan:
 
     dtype: DataType | None = None
     shape: tuple[int, ...] | None = None
-    device: str = "cpu"
 
 
 @frozen
@@ -220,10 +219,6 @@ class CompiledPartition(ABC):
         64 bytes.
         """
         return Rejection("this provider does not remember partitions")
-
-    def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:
-        """Replace constants by name, or say why that is impossible."""
-        return Rejection("this provider cannot change constants of a compiled partition")
 
     def close(self) -> None:  # noqa: B027 - most partitions hold nothing that must be given back
         """Give back what this holds; called once, when no run is under way."""

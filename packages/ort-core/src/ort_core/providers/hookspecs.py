@@ -33,7 +33,8 @@ PLUGIN_API = (2, 0)
 """The version of this specification: plugins of another major version, or a newer minor one, are not loaded.
 
 2.0 took out what nobody read: the workspace of ``CompiledPartition.run`` and ``PartitionPlan``,
-``OutputPlan.reuses_input``, ``RunState.stream``, ``ExecutionProvider.cost`` and ``Claim.cost_ns``. It added
+``OutputPlan.reuses_input`` and ``OutputPlan.device``, ``RunState.stream``, ``CompiledPartition.update_constants``,
+``ExecutionProvider.cost`` and ``Claim.cost_ns``. It added
 ``ExecutionProvider.takes_parts``. A plugin without providers that was written for 1.0 or 1.1 loads as before: nothing
 that it uses has changed.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ort_core.plugin import InvalidArgument
-from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_core.plugin.kernels import Conditions, find_precondition
 from ort_ep_cuda.lowering.builder import ProgramBuilder
 
@@ -50,11 +50,3 @@ class _LoweredConditions(Conditions):
         value = self.node.input(index)
         found = None if value is None else value.type
         return isinstance(found, TensorType) and found.dtype is DataType.UINT8
-
-    def equal(self, left: KnownDim, right: KnownDim, text: str) -> None:
-        if left != right:
-            self.refuse(text)
-
-    def positive(self, size: KnownDim, text: str) -> None:
-        if not isinstance(size, int) or size < 1:
-            self.refuse(text)

@@ -9,6 +9,15 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import lift
+from ort_core.plugin.ops import (
+    ResizedAxis,
+    ResizeFilter,
+    changed_axes,
+    goes_by_scale,
+    nearest_inputs,
+    plan_resized_axes,
+    source_coordinates,
+)
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.tensors import LazyTensor
@@ -19,16 +28,18 @@ _INTERPOLATE = """
 const long long inner = i % inner_size, rest = i / inner_size;
 const long long at = rest % result_size, first = rest / result_size * axis_size;
 @C@ value = 0;
-for (long long k = 0; k < taps; ++k)
-  value += weights[at * taps + k] * ort_load(x[(first + places[at * taps + k]) * inner_size + inner]);
+for (long long k = 0; k < reads; ++k)
+  value += weights[at * reads + k] * ort_load(x[(first + places[at * reads + k]) * inner_size + inner]);
 out[i] = ort_store<@T@>::of(value);
 """
 _PICK = """
 const long long inner = i % inner_size, rest = i / inner_size;
 out[i] = x[(rest / result_size * axis_size + places[rest % result_size]) * inner_size + inner];
 """
-_SIZES = "long long inner_size, long long axis_size, long long result_size, long long taps, long long count"
-COORDINATES = frozenset({"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"})
+_SIZES = "long long inner_size, long long axis_size, long long result_size, long long reads, long long count"
+COORDINATES = frozenset(
+    {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "tf_half_pixel_for_nn"}
+)
 
 
 def refuse_resize(node: Node) -> str | None:
@@ -44,10 +55,11 @@ def refuse_resize(node: Node) -> str | None:
 
 
 def lower_resize(facts: LoweredNode) -> None:
-    """Resize one axis after the other; an axis of unchanged size and scale costs nothing."""
+    """Resize one axis after the other; those that stay as they are cost nothing."""
     x = facts.builder.dense(facts.value(0))
-    shape, factors = resized(facts, x.shape)
-    axes = [a for a in range(len(shape)) if factors[a] != 1.0 or shape[a] != x.shape[a]]
+    plan = planned(facts, x.shape)
+    shape = tuple(axis.made for axis in plan)
+    axes = changed_axes(plan, antialias=_is_filtered(facts.node))
     if not axes or not math.prod(shape):
         facts.builder.stored(LazyTensor.of(x), facts.builder.result(facts.output, shape))
         return
@@ -55,34 +67,28 @@ def lower_resize(facts: LoweredNode) -> None:
         wanted = (*x.shape[:axis], shape[axis], *x.shape[axis + 1 :])
         is_last = number == len(axes) - 1
         out = facts.builder.result(facts.output, wanted) if is_last else facts.builder.temporary(x.dtype, wanted)
-        _resize_axis(facts, x, out, axis, factors[axis])
+        _resize_axis(facts, x, out, axis, plan[axis])
         x = out
 
 
-def resized(facts: LoweredNode, shape: Shape) -> tuple[Shape, list[float]]:
-    """Return the result's shape and the factor of each axis."""
+def planned(facts: LoweredNode, shape: Shape) -> list[ResizedAxis]:
+    """Return how each axis is resized."""
     axes = [axis_of(a, len(shape)) for a in facts.node.ints_attribute("axes") or range(len(shape))]
     scales, sizes = facts.known(2), facts.known(3) if facts.has(3) else None
-    result, factors = list(shape), [1.0] * len(shape)
-    if scales is not None and scales.size:
-        for axis, scale in zip(axes, scales, strict=True):
-            factors[axis] = float(scale)
-            result[axis] = math.floor(shape[axis] * float(scale))
-        return tuple(result), factors
-    wanted = {axis: int(size) for axis, size in zip(axes, sizes if sizes is not None else (), strict=True)}
+    given = None if scales is None or not scales.size else [float(each) for each in scales]
+    wanted = None if given is not None or sizes is None else [int(each) for each in sizes]
     policy = facts.node.string_attribute("keep_aspect_ratio_policy", "stretch")
-    ratios = {axis: size / shape[axis] if shape[axis] else 1.0 for axis, size in wanted.items()}
-    if policy != "stretch":
-        common = (min if policy == "not_larger" else max)(ratios.values())
-        ratios = dict.fromkeys(wanted, common)
-        wanted = {axis: math.floor(common * shape[axis] + 0.5) for axis in wanted}
-    for axis, size in wanted.items():
-        result[axis], factors[axis] = size, ratios[axis]
-    return tuple(result), factors
+    return plan_resized_axes(shape, axes, given, wanted, policy)
 
 
-def _resize_axis(facts: LoweredNode, x: TensorView, out: TensorView, axis: int, factor: float) -> None:
-    places, weights = resize_table(facts.node, x.shape[axis], out.shape[axis], factor)
+def _is_filtered(node: Node) -> bool:
+    return bool(node.int_attribute("antialias", 0))
+
+
+def _resize_axis(facts: LoweredNode, x: TensorView, out: TensorView, axis: int, resized: ResizedAxis) -> None:
+    places, weights = resize_table(
+        facts.node, facts.opset, resized, np.float64 if x.dtype is DataType.DOUBLE else np.float32
+    )
     table = facts.builder.table("places", places.astype(np.int64))
     sizes = numbers(math.prod(x.shape[axis + 1 :]), x.shape[axis], out.shape[axis], places.shape[1])
     if weights is None:
@@ -107,57 +113,18 @@ def _types(dtype: DataType) -> dict[str, str]:
     return {"T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)]}
 
 
-def resize_table(node: Node, size: int, result: int, factor: float) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return for each place of the result the places it reads ``[result, taps]`` and their weights.
-
-    Weights are ``None`` for the nearest place. Places outside are moved to the border.
-    """
-    at = _source_coordinates(node, size, result, factor)
+def resize_table(
+    node: Node, opset: int, axis: ResizedAxis, dtype: type[np.floating]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return for each output the inputs that it reads ``[made, inputs]``, and their weights; none for the nearest."""
     mode = node.string_attribute("mode", "nearest")
+    transformation = node.string_attribute("coordinate_transformation_mode", "half_pixel")
+    by_scale = goes_by_scale(mode, axis.scale, opset)
+    at = source_coordinates(axis, transformation, by_scale=by_scale, dtype=dtype)
     if mode == "nearest":
-        return np.clip(_nearest(node, at), 0, size - 1)[:, None], None
-    first = np.floor(at).astype(np.int64)
-    is_filtered = bool(node.int_attribute("antialias", 0)) and factor < 1
-    narrowing = factor if is_filtered else 1.0  # a filter is as wide as the places that one of the result covers
-    start = math.floor(-(1 if mode == "linear" else 2) / narrowing) + 1
-    places = first[:, None] + np.arange(start, 2 - start)
-    distance = np.abs(places - at[:, None]) * narrowing
-    weights = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, node)
-    if node.int_attribute("exclude_outside", 0):
-        weights = np.where((places >= 0) & (places < size), weights, 0)
-    return np.clip(places, 0, size - 1), weights / weights.sum(1, keepdims=True)
-
-
-def _cubic(distance: np.ndarray, node: Node) -> np.ndarray:
-    a = node.float_attribute("cubic_coeff_a", -0.75)
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-
-
-def _source_coordinates(node: Node, size: int, result: int, factor: float) -> np.ndarray:
-    mode = node.string_attribute("coordinate_transformation_mode", "half_pixel")
-    places = np.arange(result, dtype=np.float64)
-    if mode == "asymmetric":
-        return places / factor
-    if mode == "align_corners":
-        span = factor * size - 1  # of the length before it is rounded down to places
-        return places * ((size - 1) / span if result > 1 else 0.0)
-    if mode == "pytorch_half_pixel" and result <= 1:
-        return np.zeros_like(places)
-    if mode == "half_pixel_symmetric":
-        adjustment = result / (factor * size)
-        return size / 2 * (1 - adjustment) + (places + 0.5) / factor - 0.5
-    return (places + 0.5) / factor - 0.5
-
-
-def _nearest(node: Node, at: np.ndarray) -> np.ndarray:
-    mode = node.string_attribute("nearest_mode", "round_prefer_floor")
-    rounded: dict[str, np.ndarray] = {
-        "round_prefer_floor": np.ceil(at - 0.5), "round_prefer_ceil": np.floor(at + 0.5), "floor": np.floor(at),
-        "ceil": np.ceil(at),
-    }  # fmt: skip
-    return rounded[mode].astype(np.int64)
+        return nearest_inputs(at, axis, node.string_attribute("nearest_mode", "round_prefer_floor"))[:, None], None
+    coefficient, excludes = node.float_attribute("cubic_coeff_a", -0.75), bool(node.int_attribute("exclude_outside", 0))
+    return ResizeFilter(mode == "cubic", coefficient, _is_filtered(node), excludes).mixed_inputs(at, axis)
 
 
 PAD_MODES = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}

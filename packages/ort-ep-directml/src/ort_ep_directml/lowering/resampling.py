@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ort_core.plugin.ir import Node
+from ort_core.plugin.ops import aspect_factor
 from ort_ep_directml.lowering.attributes import from_front
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand
@@ -95,7 +96,9 @@ def _scales_of_sizes(
     if wanted is None:
         raise Refused("sizes that keep an aspect ratio are no constants")
     ratios = [int(size) / sizes[axis] for size, axis in zip(wanted.ravel(), axes, strict=True)]
-    return [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
+    factor = aspect_factor(policy, ratios)
+    assert factor is not None, "stretched sizes were returned above"
+    return [factor] * len(axes)
 
 
 def _mode(node: Node) -> InterpolationMode:

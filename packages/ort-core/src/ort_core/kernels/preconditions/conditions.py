@@ -48,12 +48,14 @@ class Conditions:
         raise NotImplementedError
 
     def equal(self, left: KnownDim, right: KnownDim, text: str) -> None:
-        """Require two sizes to be equal."""
-        raise NotImplementedError
+        """Require two sizes to be equal; sizes that are no numbers are equal where they are the same polynomial."""
+        if left != right:
+            self.refuse(text)
 
     def positive(self, size: KnownDim, text: str) -> None:
-        """Require a size to be at least 1."""
-        raise NotImplementedError
+        """Require a size to be at least 1; one that is no number is refused."""
+        if not isinstance(size, int) or size < 1:
+            self.refuse(text)
 
     def holds_bytes(self, index: int) -> bool:
         """Return whether an input is of type uint8, as what is packed is."""
@@ -146,16 +148,6 @@ class ArrayConditions(Conditions):
             InvalidArgument: always.
         """
         raise InvalidArgument(f"{self.node.op_type}: {text}")
-
-    def equal(self, left: KnownDim, right: KnownDim, text: str) -> None:
-        """Raise unless both are equal."""
-        if left != right:
-            self.refuse(text)
-
-    def positive(self, size: KnownDim, text: str) -> None:
-        """Raise unless the size is at least 1."""
-        if not isinstance(size, int) or size < 1:
-            self.refuse(text)
 
 
 def _text(shape: Sizes | None) -> str:

@@ -6,7 +6,6 @@ grows and rounds up where it shrinks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,13 +14,16 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
-from ort_core.kernels.reference.interpolation import Filter, mix, mix_integers
+from ort_core.kernels.reference.interpolation import mix, mix_integers
 from ort_core.kernels.reference.widening import narrow, to_real
+from ort_core.ops.resize_filters import ResizeFilter
 from ort_core.ops.resized_axes import (
     SHRINKS_BY_SCALE,
     ResizedAxis,
+    changed_axes,
     goes_by_scale,
     nearest_inputs,
+    plan_resized_axes,
     source_coordinates,
 )
 
@@ -63,7 +65,7 @@ def resize(
     A result of the input's sizes is the input, whatever the scales were before they were cut.
     """
     named = _named_axes(axes, x.ndim)
-    resized = _plan_axes(x.shape, named, _given(scales), _given(sizes), keep_aspect_ratio_policy)
+    resized = plan_resized_axes(x.shape, named, _given(scales), _given(sizes), keep_aspect_ratio_policy)
     if coordinate_transformation_mode == "tf_crop_and_resize":
         resized = _with_regions(resized, named, roi)
     method = _Method(
@@ -122,7 +124,7 @@ def upsample_1(
 def _simple(x: np.ndarray, scales: Sequence[float], mode: str, ctx: KernelContext | None) -> np.ndarray:
     if mode not in ("nearest", "linear", "bilinear"):
         raise InvalidArgument(f"mode {mode!r} is not known to this version, expected nearest or linear")
-    resized = _plan_axes(x.shape, tuple(range(x.ndim)), list(scales), None, "stretch")
+    resized = plan_resized_axes(x.shape, tuple(range(x.ndim)), list(scales), None, "stretch")
     method = _Method("nearest" if mode == "nearest" else "linear", "asymmetric", "simple")
     return _resize(x, resized, method, ctx)
 
@@ -145,52 +147,6 @@ def _named_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
             raise InvalidArgument(f"axes attribute contains duplicate axis {axis % rank}")
         named.append(axis % rank)
     return tuple(named)
-
-
-def _plan_axes(
-    shape: tuple[int, ...],
-    named: tuple[int, ...],
-    scales: Sequence[float] | None,
-    sizes: Sequence[float] | None,
-    policy: str,
-) -> list[ResizedAxis]:
-    """Return every axis of the input with its output size and scale."""
-    plan = [ResizedAxis(size, size, 1.0) for size in shape]
-    if (scales is None) == (sizes is None):
-        raise InvalidArgument("Resize needs either scales or sizes, and not both")
-    if scales is not None:
-        _check_scales(scales, len(named))
-        for axis, scale in zip(named, scales, strict=True):
-            plan[axis] = ResizedAxis(shape[axis], math.floor(np.float32(scale) * np.float32(shape[axis])), scale)
-        return plan
-    assert sizes is not None
-    if len(sizes) != len(named):
-        raise InvalidArgument(
-            f"Number of elements in sizes should be equal to number of axes. Found {len(sizes)} for {len(named)} axes"
-        )
-    if min(sizes) < 0:
-        raise InvalidArgument(f"sizes {tuple(sizes)} must not be negative")
-    factors = [size / max(shape[axis], 1) for axis, size in zip(named, sizes, strict=True)]
-    if policy not in ("stretch", "not_larger", "not_smaller"):
-        raise InvalidArgument(f"keep_aspect_ratio_policy {policy!r} is not known to Resize")
-    common = None if policy == "stretch" else (min if policy == "not_larger" else max)(factors)
-    for axis, size, factor in zip(named, sizes, factors, strict=True):
-        if common is None:
-            plan[axis] = ResizedAxis(shape[axis], int(size), factor)
-        else:
-            plan[axis] = ResizedAxis(shape[axis], math.floor(common * shape[axis] + 0.5), common)
-    return plan
-
-
-def _check_scales(scales: Sequence[float], count: int) -> None:
-    if len(scales) != count:
-        raise InvalidArgument(
-            f"Number of elements in scales should be equal to number of axes. Found {len(scales)} for {count} axes"
-        )
-    if not all(math.isfinite(scale) for scale in scales):
-        raise InvalidArgument(f"Scale value must be finite. Found {tuple(scales)}")
-    if min(scales, default=1) <= 0:
-        raise InvalidArgument(f"Scale value should be greater than 0. Found {tuple(scales)}")
 
 
 def _with_regions(plan: list[ResizedAxis], named: tuple[int, ...], roi: np.ndarray | None) -> list[ResizedAxis]:
@@ -259,17 +215,16 @@ def _mixed_at_once(x: np.ndarray, plan: list[ResizedAxis], places: list[np.ndarr
 def _mixed_by_axes(
     x: np.ndarray, plan: list[ResizedAxis], places: list[np.ndarray], method: _Method, *, crops: bool
 ) -> np.ndarray:
-    picked = Filter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
+    picked = ResizeFilter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
     out = x if method.mode == "nearest" else to_real(x)
-    for index in reversed(range(x.ndim)):  # the last axis first: integers are rounded after each
+    changed = {n for n, axis in enumerate(plan) if crops and (axis.start, axis.end) != (0, 1)}
+    changed.update(changed_axes(plan, antialias=method.antialias))
+    for index in sorted(changed, reverse=True):  # the last axis first: integers are rounded after each
         axis, at = plan[index], places[index]
-        is_kept = axis.made == axis.size and (axis.scale == 1 or method.antialias)
-        if is_kept and not (crops and (axis.start, axis.end) != (0, 1)):
-            continue
         if method.mode == "nearest":
             out = out.take(nearest_inputs(at, axis, method.nearest_mode), axis=index)
         else:
-            out = mix(out, index, *picked.taps(at, axis))
+            out = mix(out, index, *picked.mixed_inputs(at, axis))
             if method.antialias:
                 out = _rounded(out, x.dtype)
     return out

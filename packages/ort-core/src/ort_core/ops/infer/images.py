@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from ort_core.ir.dims import Dim
 from ort_core.ir.types import DataType, Shape
 from ort_core.ops.infer.generators import shape_from_input
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
+from ort_core.ops.resized_axes import aspect_factor, aspect_size, scaled_size
 from ort_core.ops.shape_arithmetic import same_dim
 from ort_core.ops.symbolic_values import multiply, whole
 
+MAX_SCALE = 2.0**31
+"""No axis grows by more: its result would not fit, and its size is not worked out."""
+
 
 def _scaled(dim: Dim, scale: object) -> Dim:
-    """Return ``floor(dim * scale)``, with float32 scales as the operator has them."""
+    """Return how many outputs a scale makes of an axis, as the kernel has it."""
     if isinstance(dim, int) and isinstance(scale, (int, float)):
-        exact = dim * float(np.float32(scale))
-        return math.floor(exact) if math.isfinite(exact) and exact >= 0 else None
+        return scaled_size(dim, scale) if 0 <= scale < MAX_SCALE else None
     whole_scale = whole(float(scale)) if isinstance(scale, (int, float)) else None
     if isinstance(whole_scale, int):
         found = multiply(dim, whole_scale)
@@ -93,8 +92,9 @@ def _keep_aspect(ctx: InferenceContext, shape: Shape, axes: list[int], sizes: Sh
     if not all(isinstance(d, int) and d > 0 for d in before) or not all(isinstance(d, int) for d in sizes):
         return (None,) * len(sizes)
     ratios = [s / d for s, d in zip(sizes, before, strict=True)]  # type: ignore[operator]  # all are numbers
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return tuple(math.floor(scale * d + 0.5) for d in before)  # type: ignore[operator]  # all are numbers
+    factor = aspect_factor(policy, ratios)
+    assert factor is not None, "stretched sizes were returned above"
+    return tuple(aspect_size(d, factor) for d in before)  # type: ignore[arg-type]  # all are numbers
 
 
 @infer_rule("GridSample")

@@ -7,7 +7,6 @@ all that is behind it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,14 @@ from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
-from ort_core.plugin.ops import ResizedAxis, goes_by_scale, nearest_inputs, source_coordinates
+from ort_core.plugin.ops import (
+    ResizedAxis,
+    ResizeFilter,
+    goes_by_scale,
+    nearest_inputs,
+    scaled_size,
+    source_coordinates,
+)
 
 F32 = DataType.FLOAT
 CENTERS = ("asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners")
@@ -46,29 +52,6 @@ class Resampling:
         if not isinstance(self.size, int) or not isinstance(self.made, int):
             return None
         return ResizedAxis(self.size, self.made, self.made / self.size if self.scale is None else self.scale)
-
-
-def linear_taps(x: np.ndarray, axis: ResizedAxis) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two inputs around each output, and their weights."""
-    x = np.clip(x, 0, axis.size - 1)
-    first = np.floor(x)
-    share = (x - first)[:, None]
-    places = first.astype(np.int64)[:, None] + np.arange(2)
-    return np.minimum(places, axis.size - 1), np.concatenate([1 - share, share], axis=1)
-
-
-def cubic_taps(x: np.ndarray, axis: ResizedAxis, a: float, *, exclude_outside: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the four inputs around each output, and their weights by Keys' cubic with coefficient ``a``."""
-    first = np.floor(x)
-    places = first.astype(np.int64)[:, None] + np.arange(-1, 3)
-    d = np.abs(places - x[:, None])
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    weights = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-    if exclude_outside:
-        weights = np.where((places < 0) | (places >= axis.size), 0.0, weights)
-        weights /= weights.sum(axis=1, keepdims=True)
-    return np.clip(places, 0, axis.size - 1), weights
 
 
 def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resampling]) -> View:
@@ -119,7 +102,7 @@ def planned_axes(
 
 
 def _scaled(size: KnownDim, scale: float, declared: KnownDim) -> KnownDim:
-    return math.floor(np.float32(scale) * np.float32(size)) if isinstance(size, int) else declared
+    return scaled_size(size, scale) if isinstance(size, int) else declared
 
 
 def _tables_of(lowering: Lowering, node: Node, axis: Resampling) -> tuple[View, View]:
@@ -161,11 +144,8 @@ def _tables(form: ResizeForm, axis: ResizedAxis) -> tuple[np.ndarray, np.ndarray
     if form.mode == "nearest":
         places = nearest_inputs(x, axis, form.rounding)[:, None]
         return places, np.ones(places.shape, np.float32)
-    x = x.astype(np.float64)
-    if form.mode == "cubic":
-        places, weights = cubic_taps(x, axis, form.cubic, exclude_outside=form.excludes_outside)
-    else:
-        places, weights = linear_taps(x, axis)
+    mixing = ResizeFilter(form.mode == "cubic", form.cubic, exclude_outside=form.excludes_outside)
+    places, weights = mixing.mixed_inputs(x, axis)
     return places, weights.astype(np.float32)
 
 
