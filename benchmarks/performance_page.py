@@ -76,7 +76,7 @@ def _beside(engine: str, rows: Sequence[Row]) -> list[str]:
         ratios = [row["speedup"] for row in inside if "error" not in row]
         mean = f", geometric mean {geometric_mean(ratios):.2f}" if ratios else ""
         lines += [
-            "", f"#### {group[0].upper()}{group[1:]}{mean}", "", f"{verdicts(inside)}.", "",
+            "", f"#### {group[0].upper()}{group[1:]}{mean}", "", f"{summary_of(inside)}.", "",
             f"| model | ort-core | {engine} | ratio | 95 % interval | peak MiB, ours / theirs | outputs |",
             "|---|---:|---:|---:|---:|---:|---|",
         ]  # fmt: skip
@@ -85,7 +85,7 @@ def _beside(engine: str, rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def verdicts(rows: Sequence[Row]) -> str:
+def summary_of(rows: Sequence[Row]) -> str:
     """Return how many rows are faster, level and slower, by their intervals; the latter two by name."""
     measured = [row for row in rows if "error" not in row]
     level = [row["model"] for row in measured if row["interval_95"][0] <= 1 <= row["interval_95"][1]]

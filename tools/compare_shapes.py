@@ -149,8 +149,8 @@ def inspect(content: bytes, merges: bool) -> dict[str, object]:
     names = given_names(model)
     for value in sorted({*shapes[0], *shapes[1]}):
         pair = (shapes[0].get(value), shapes[1].get(value))
-        for verdict in compare_shapes(*pair, names):
-            found.setdefault(verdict, []).append((value, *pair))  # type: ignore[attr-defined]  # lists alone
+        for difference in compare_shapes(*pair, names):
+            found.setdefault(difference, []).append((value, *pair))  # type: ignore[attr-defined]  # lists alone
     found["values"] = len(shapes[0])
     return found
 

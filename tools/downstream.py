@@ -78,9 +78,9 @@ def judge(name: str, folder: Path) -> bool:
         print(f"{name:14} absent  onnxruntime's own run fails: {problem}")
         return False
     found = [own_problem] if own_problem else differences(ours, theirs)
-    verdict = "differ" if found else "pass"
+    outcome = "differ" if found else "pass"
     print(
-        f"{name:14} {verdict:7} {count(theirs):7,} values, {middle - start:5.1f} s and {end - middle:5.1f} s",
+        f"{name:14} {outcome:7} {count(theirs):7,} values, {middle - start:5.1f} s and {end - middle:5.1f} s",
         flush=True,
     )
     for each in found[:10]:

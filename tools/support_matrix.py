@@ -52,11 +52,11 @@ def main() -> int:
     if unknown:
         parser.error(f"no provider is called {unknown[0]!r}; known are {', '.join(names)}")
     console, code = Console(), digest_of_code()
-    elsewhere = [each.stem for each in sorted(arguments.reports.glob("*.json")) if each.stem not in names]
+    stored_only = [each.stem for each in sorted(arguments.reports.glob("*.json")) if each.stem not in names]
     reports = []
-    for name in [*names, *elsewhere]:
+    for name in [*names, *stored_only]:
         stored = arguments.reports / f"{name}.json"
-        if name in elsewhere or (arguments.provider and name not in arguments.provider):
+        if name in stored_only or (arguments.provider and name not in arguments.provider):
             reports += [ConformanceReport.read(stored)] if stored.is_file() else []
             continue
         report = report_on(profile_of(name), arguments, code, console)

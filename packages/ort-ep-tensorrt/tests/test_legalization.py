@@ -268,7 +268,7 @@ def test_packed_weights_that_are_not_int4_are_refused():
         program_of(view, view.nodes, Changes(in_parts=frozenset({0})))
 
 
-def test_settled_inputs_are_constants_and_stay_inputs():
+def test_fixed_inputs_are_constants_and_stay_inputs():
     text = "g (float[3,5] x, int64[1] k) => (float[a,b] y) { y = ReduceSum(x, k) }"
     _, _, model = lowered(text, fixed={"k": np.array([1])})
     assert [each.name for each in model.graph.input] == ["x", "k"]

@@ -116,13 +116,13 @@ MANIFESTS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_manifests_are_taken_and_refused_as_in_onnxruntime(name: str, tmp_path: Path) -> None:
     root = package(tmp_path, {"one": {"ep": CPU}}, **MANIFESTS[name])
-    verdicts = []
+    outcomes = []
     for engine in (onnxruntime, ort):
         try:
-            verdicts.append(engine.ModelPackageContext(str(root)).get_variant_names("c"))
+            outcomes.append(engine.ModelPackageContext(str(root)).get_variant_names("c"))
         except RuntimeError:
-            verdicts.append(RuntimeError)
-    assert verdicts[1] == verdicts[0]
+            outcomes.append(RuntimeError)
+    assert outcomes[1] == outcomes[0]
 
 
 def test_links_out_of_a_package_are_refused(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def try_mutant(seed: Seed, rng: random.Random, folder: Path, time_limit_s: float
         return done, f"bare {type(error).__name__}", f"{error}\n{traceback.format_exc(limit=-6)}"
 
 
-def verdict(ending: str, message: str, seconds: float) -> str | None:
+def outcome(ending: str, message: str, seconds: float) -> str | None:
     """Return what is wrong with how a mutant ended, ``None`` when nothing is."""
     if ending.startswith("bare") or ending == "Hang":
         return ending
@@ -158,7 +158,7 @@ def run_seeds(corpus: list[Seed], first: int, count: int, out: Path, time_limit_
             rng = random.Random(number)
             start = time.process_time()
             done, ending, message = try_mutant(rng.choice(corpus), rng, inside, time_limit_s)
-            problem = verdict(ending, message, time.process_time() - start)
+            problem = outcome(ending, message, time.process_time() - start)
             endings[ending] = endings.get(ending, 0) + 1
             if problem is not None:
                 finding = {

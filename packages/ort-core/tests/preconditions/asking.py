@@ -1,6 +1,6 @@
-"""Asks an engine for a verdict on each case, in a process of its own: a crash or a hang costs that case only.
+"""Asks an engine for an outcome on each case, in a process of its own: a crash or a hang costs that case only.
 
-A worker's verdict is ``["ok", digest of results]``, ``["refused", error]``, ``["crash", ""]`` or ``["hang", ""]``.
+A worker's outcome is ``["ok", digest of results]``, ``["refused", error]``, ``["crash", ""]`` or ``["hang", ""]``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from node_cases import NodeCase
 
-Verdict = tuple[str, str, list[Any]]
+Outcome = tuple[str, str, list[Any]]
 LIMIT_S = 20.0
 
 
-def ask(engine: str, shapes: str, case: NodeCase) -> Verdict:
+def ask(engine: str, shapes: str, case: NodeCase) -> Outcome:
     """Load and run one case in this process."""
     try:
         content, feeds = case.model(shapes)
@@ -57,9 +57,9 @@ def _serve(engine: str, shapes: str, cases: Sequence[NodeCase], pipe: Connection
         pipe.send(ask(engine, shapes, case))
 
 
-def verdicts(engine: str, shapes: str, cases: Sequence[NodeCase]) -> list[Verdict]:
-    """Return a verdict for each case."""
-    found: list[Verdict] = []
+def outcomes(engine: str, shapes: str, cases: Sequence[NodeCase]) -> list[Outcome]:
+    """Return an outcome for each case."""
+    found: list[Outcome] = []
     context = multiprocessing.get_context("fork")
     while len(found) < len(cases):
         mine, theirs = context.Pipe()

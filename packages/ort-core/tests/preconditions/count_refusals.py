@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from asking import Verdict, verdicts
+from asking import Outcome, outcomes
 from breaks import breaks
 from deliberate import DIFFERENT, LENIENT, STRICT, find_reason
 from node_cases import NodeCase, chosen, onnx_cases, recorded_cases
@@ -30,8 +30,8 @@ def main(forms: int = 2, pattern: str = "") -> int:
     print(f"{len(cases)} cases, {len(broken)} broken ones")  # noqa: T201  # a report
     found, used = 0, set()
     for shapes in ("stated", "named", "fixed"):
-        theirs = verdicts("onnxruntime", shapes, [each[2] for each in broken])
-        ours = verdicts("cpu", shapes, [each[2] for each in broken])
+        theirs = outcomes("onnxruntime", shapes, [each[2] for each in broken])
+        ours = outcomes("cpu", shapes, [each[2] for each in broken])
         counts: Counter[str] = Counter()
         for (case, what, _), left, right in zip(broken, theirs, ours, strict=True):
             kind, reason = compared(case, what, left, right)
@@ -48,8 +48,8 @@ def main(forms: int = 2, pattern: str = "") -> int:
     return found + len(stale)
 
 
-def compared(case: NodeCase, what: str, left: Verdict, right: Verdict) -> tuple[str, str | None]:
-    """Return how a verdict here differs from onnxruntime's, and why it may."""
+def compared(case: NodeCase, what: str, left: Outcome, right: Outcome) -> tuple[str, str | None]:
+    """Return how an outcome here differs from onnxruntime's, and why it may."""
     if right[0] == "crash" or (right[0] == "hang" != left[0]):
         return right[0], None
     if left[0] == "refused" and right[0] == "ok" and not any(text in left[1] for text in UNSUPPORTED):

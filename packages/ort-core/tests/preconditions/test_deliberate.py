@@ -1,4 +1,4 @@
-"""A share of the sweep: where verdicts differ from onnxruntime's, ``deliberate`` says why."""
+"""A share of the sweep: where outcomes differ from onnxruntime's, ``deliberate`` says why."""
 
 from __future__ import annotations
 

@@ -234,9 +234,9 @@ def test_each_finalist_challenges_the_fastest_before_it():
         seen.append((champion, challenger))
         return times[champion], times[challenger]
 
-    verdict = decide(list(times), compare)
-    assert verdict.choice == ("b",)
-    assert verdict.totals == times
+    outcome = decide(list(times), compare)
+    assert outcome.choice == ("b",)
+    assert outcome.totals == times
     assert seen == [(("a",), ("b",)), (("b",), ("c",))]
 
 

@@ -32,10 +32,10 @@ def shows_like(found: Difference, engine: Engine | None = None) -> Shows:
 
     def shows(case: Case) -> Difference | None:
         try:
-            verdict = judge(case, [*before, chosen])
+            outcome = judge(case, [*before, chosen])
         except (NoTruth, KeyError, ValueError):
             return None
-        return next((d for d in verdict.differences if _is_alike(d, found)), None)
+        return next((d for d in outcome.differences if _is_alike(d, found)), None)
 
     return shows
 

@@ -38,5 +38,5 @@ def test_a_rewritten_case_gives_its_truth(kind: str, caplog: pytest.LogCaptureFi
         assert "Cast" in types or any(each.dtype.name == "float16" for feeds in case.feeds for each in feeds.values())
     if kind == "quantized dynamically":
         assert types & {"MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DequantizeLinear"}, types
-    verdict = judge(case, ENGINES)
-    assert verdict.endings == {each.name: "right" for each in ENGINES}, verdict.differences
+    outcome = judge(case, ENGINES)
+    assert outcome.endings == {each.name: "right" for each in ENGINES}, outcome.differences

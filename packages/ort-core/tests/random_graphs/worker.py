@@ -59,18 +59,18 @@ def line_of_seed(seed: int, without: str = "") -> Mapping[str, Any]:
     case = case_of_seed(seed)
     if case is None:
         return {"seed": seed, "nodes": 0}
-    verdict = judge(case, [each for each in engines(seed) if without not in each.uses])
+    outcome = judge(case, [each for each in engines(seed) if without not in each.uses])
     facts: dict[str, Any] = {
         "seed": seed,
         "nodes": len(case.model.graph.node),
-        "endings": verdict.endings,
+        "endings": outcome.endings,
         "s": round(time.process_time() - start, 3),
     }
     if case.flags:
         facts["flags"] = case.flags
-    if verdict.differences:
+    if outcome.differences:
         facts["families"] = sorted(set(case.families))
-        facts["found"] = [_explained(case, each) for each in verdict.differences]
+        facts["found"] = [_explained(case, each) for each in outcome.differences]
     return facts
 
 

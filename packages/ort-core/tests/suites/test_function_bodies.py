@@ -76,9 +76,9 @@ def test_bodies_give_the_results_of_onnxruntimes_own_tests(path, worker):
     wrong, counts = {}, Counter()
     for index, case in enumerate(cases_of(path)):
         opset = OPSETS[index % len(OPSETS)]  # every case once: thousands differ in sizes only
-        verdict = judge(worker, case, opset)
-        counts[verdict.split(":")[0]] += 1
-        if verdict.split(":")[0] not in ("pass", "no body", "skipped"):
-            wrong[f"{case['test']}#{index} {case['op']} opset {opset}"] = verdict
+        outcome = judge(worker, case, opset)
+        counts[outcome.split(":")[0]] += 1
+        if outcome.split(":")[0] not in ("pass", "no body", "skipped"):
+            wrong[f"{case['test']}#{index} {case['op']} opset {opset}"] = outcome
     assert wrong == {}
     assert counts["pass"], f"nothing was compared: {dict(counts)}"

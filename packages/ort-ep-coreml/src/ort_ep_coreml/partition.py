@@ -13,8 +13,8 @@ import numpy as np
 from ort_core.plugin import (
     CompiledPartition,
     CompileRequest,
-    ElsewhereState,
     EPFail,
+    KernelFallbackState,
     OutputPlan,
     PartitionPlan,
     Rejection,
@@ -63,7 +63,7 @@ class CoreMlPartition(CompiledPartition):
         self._program, self._predictor, self._sizes = program, predictor, sizes
         self._stored = stored
         self._release = None if folder is None else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._elsewhere = ElsewhereState(request)
+        self._fallback = KernelFallbackState(request)
         types = {port.index: port.dtype for port in program.outputs}
         types.update({state.output: state.dtype for state in program.states})
         self._plan = PartitionPlan(tuple(OutputPlan(types[index], None) for index in sorted(types)))
@@ -87,7 +87,7 @@ class CoreMlPartition(CompiledPartition):
         looked_at = (*self._program.inputs, *self._program.watched)
         reason = next((why for port in looked_at if (why := self._beyond(port, inputs[port.index]))), None)
         if reason is not None:
-            self._elsewhere.run(reason, inputs, outputs, run_state)
+            self._fallback.run(reason, inputs, outputs, run_state)
             return
         features = {port.feature: entering(port, inputs[port.index]) for port in self._program.inputs}
         for state in self._program.states:

@@ -13,9 +13,9 @@ import numpy as np
 from ort_core.plugin import (
     CompiledPartition,
     CompileRequest,
-    ElsewhereState,
     EPFail,
     InvalidArgument,
+    KernelFallbackState,
     OutputPlan,
     PartitionPlan,
     RunState,
@@ -69,7 +69,7 @@ class DmlPartition(CompiledPartition):
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
         self._graphs: OrderedDict[int, tuple[GraphPlan, CompiledGraph]] = OrderedDict()
         self._lock = threading.Lock()
-        self._elsewhere = ElsewhereState(request)
+        self._fallback = KernelFallbackState(request)
         shapes = [_fixed_shape(value) for value in request.graph.inputs]
         if None not in shapes:
             self.plan(shapes, {})
@@ -85,7 +85,7 @@ class DmlPartition(CompiledPartition):
             graph = self._lowered(sizes)
             limits = self._limits(sizes)
         except Refused as refused:
-            self._elsewhere.say(refused.reason)
+            self._fallback.say(refused.reason)
             outputs = tuple(OutputPlan(dtype) for dtype in self._dtypes)
             return DmlPlan(outputs=outputs, graph=None, refused=refused.reason)
         self._attempt(lambda device: self._compiled(device, graph), "compiled")
@@ -109,7 +109,7 @@ class DmlPartition(CompiledPartition):
         run_state.guard.check()
         graph, beyond = plan.graph, plan.refused or self._beyond(plan, inputs)
         if graph is None or beyond is not None:
-            self._elsewhere.run(beyond or "no graph", inputs, outputs, run_state)
+            self._fallback.run(beyond or "no graph", inputs, outputs, run_state)
             return
         fed = {port.index: _array(inputs[port.index], port.name) for port in graph.inputs}
         targets: dict[int, np.ndarray] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_core.plugin import CompileRequest, ElsewhereState, EPFail, Rejection
+from ort_core.plugin import CompileRequest, EPFail, KernelFallbackState, Rejection
 from ort_core.plugin.cache import ArtefactCache, CacheKey
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import opened
@@ -136,7 +136,7 @@ def _partition(
         weights,
         lambda: _blob_key(program, key),
         lambda: _compiled(program, weights, request, options)[0],
-        ElsewhereState(request),
+        KernelFallbackState(request),
     )
 
 

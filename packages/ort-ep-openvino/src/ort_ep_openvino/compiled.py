@@ -10,8 +10,8 @@ import numpy as np
 from ort_core.plugin import (
     CompiledPartition,
     DirectCalls,
-    ElsewhereState,
     EPFail,
+    KernelFallbackState,
     OutputPlan,
     PartitionPlan,
     Rejection,
@@ -39,7 +39,7 @@ class OpenVinoPartition(CompiledPartition):
         weights: arrays whose memory the compiled model may use.
         key: returns what a stored form depends on; digests of all weights are in it, so it is asked late.
         compile_anew: returns another compiled model of the same.
-        elsewhere: computes the runs for which OpenVINO would be wrong.
+        fallback: computes the runs for which OpenVINO would be wrong.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class OpenVinoPartition(CompiledPartition):
         weights: Mapping[str, np.ndarray],
         key: Callable[[], str],
         compile_anew: Callable[[], Any],
-        elsewhere: ElsewhereState,
+        fallback: KernelFallbackState,
     ) -> None:
         self._compiled, self._weights, self._key = compiled, weights, key
-        self._graph, self._elsewhere = graph, elsewhere
+        self._graph, self._fallback = graph, fallback
         self._tensor = _sdk.tensor_type()
         self._shapes = OutputShapes(graph)
         self._dtypes = tuple(_dtype(v.type) for v in graph.outputs)
@@ -86,11 +86,11 @@ class OpenVinoPartition(CompiledPartition):
             if narrow.saturates:
                 arrays[narrow.index] = narrow.saturated(arrays[narrow.index])
             elif not narrow.holds(arrays[narrow.index]):
-                self._elsewhere.run(_beyond(narrow.name), inputs, outputs, run_state)
+                self._fallback.run(_beyond(narrow.name), inputs, outputs, run_state)
                 return
         odd = next((v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_odd_size([a.shape])), None)
         if odd is not None:
-            self._elsewhere.run(_beyond(odd), inputs, outputs, run_state)
+            self._fallback.run(_beyond(odd), inputs, outputs, run_state)
             return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:

@@ -21,7 +21,7 @@ class ValueState:
         wants_half: whether an operator reads it as a half float.
         wants_float: whether one reads it as float32.
         is_fixed: whether the type that it is made in is what the caller sees: kept inputs and outputs.
-        is_float: whether it is kept as float32; settled when all readers are known.
+        is_float: whether it is kept as float32; decided when all readers are known.
         inside: its name inside the graph; another than ``name`` where an output is cast at the end.
         float_name: its name in float32, where that is another.
         half_name: its name as a half float, where that is another.

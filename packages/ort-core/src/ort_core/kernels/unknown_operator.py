@@ -17,7 +17,7 @@ def unknown_operator_hint(domain: str, op_type: str, opset: int, kernels: Kernel
     if (domain, op_type) in names:
         covered = kernels.first_version(domain, op_type)
         return f" {domain or 'ai.onnx'} has {op_type} since version {covered}, the model imports {opset}."
-    elsewhere = sorted(other or "ai.onnx" for other, name in names if name == op_type)
-    near = f" {' and '.join(elsewhere)} has an operator of that name." if elsewhere else ""
+    domains = sorted(other or "ai.onnx" for other, name in names if name == op_type)
+    near = f" {' and '.join(domains)} has an operator of that name." if domains else ""
     near = near or did_you_mean(op_type, sorted(name for other, name in names if other == domain))
     return f"{near} {REGISTER}"

@@ -136,9 +136,9 @@ def needs_external_file(model: Model) -> bool:
     return sum(each.nbytes for each in constants.values() if each is not None) > MAX_PROTOBUF_NBYTES - _STRUCTURE_NBYTES
 
 
-def model_to_bytes(model: Model, elsewhere: Collection[str] = ()) -> bytes:
+def model_to_bytes(model: Model, referenced: Collection[str] = ()) -> bytes:
     """Return the serialized model, with all weights inside but those named. Raises ``Fail`` above 2 GiB."""
-    return _serialize(model_to_proto(model, ReferenceWriter(elsewhere) if elsewhere else None))
+    return _serialize(model_to_proto(model, ReferenceWriter(referenced) if referenced else None))
 
 
 def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.ModelProto:

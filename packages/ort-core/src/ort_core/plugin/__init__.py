@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ort_core.providers.execution import NodeExecution, body_path, output_names
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
-    from ort_core.providers.kernel_fallback import ElsewhereState
+    from ort_core.providers.kernel_fallback import KernelFallbackState
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
     from ort_core.providers.option_facts import OptionFacts, describe_options
     from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
@@ -43,12 +43,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLUGIN_API", "AllocationLimitExceeded", "Available", "Bandwidth", "Capability", "Claim", "CompileRequest",
-    "CompiledPartition", "DirectCalls", "DirectFunction", "EPFail", "EagerPartition", "ElsewhereState",
-    "ExecutionProvider", "GraphView", "InvalidArgument", "KernelPartition", "KernelProvider", "MemoryFacts",
-    "NodeExecution", "NotImplemented", "OptionFacts", "OrtError", "OutputPlan", "PartitionPlan", "Pass", "Rejection",
-    "Roofline", "RunState", "StepFacts", "ThreadOptions", "Unavailable", "body_path", "convex_groups",
-    "describe_options", "environment_value", "filled", "frozen", "hand_out", "hookimpl", "keep_for_ever",
-    "output_buffer", "output_names",
+    "CompiledPartition", "DirectCalls", "DirectFunction", "EPFail", "EagerPartition", "ExecutionProvider", "GraphView",
+    "InvalidArgument", "KernelFallbackState", "KernelPartition", "KernelProvider", "MemoryFacts", "NodeExecution",
+    "NotImplemented", "OptionFacts", "OrtError", "OutputPlan", "PartitionPlan", "Pass", "Rejection", "Roofline",
+    "RunState", "StepFacts", "ThreadOptions", "Unavailable", "body_path", "convex_groups", "describe_options",
+    "environment_value", "filled", "frozen", "hand_out", "hookimpl", "keep_for_ever", "output_buffer", "output_names",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -68,7 +67,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.providers.execution": ("NodeExecution", "body_path", "output_names"),
         "ort_core.providers.grouping": ("convex_groups",),
         "ort_core.providers.hookspecs": ("PLUGIN_API", "hookimpl"),
-        "ort_core.providers.kernel_fallback": ("ElsewhereState",),
+        "ort_core.providers.kernel_fallback": ("KernelFallbackState",),
         "ort_core.providers.kernel_provider": ("KernelPartition", "KernelProvider"),
         "ort_core.providers.option_facts": ("OptionFacts", "describe_options"),
         "ort_core.providers.provider": ("Available", "ExecutionProvider", "Unavailable"),

@@ -131,7 +131,7 @@ def write_onnx(
     if weights != "external":
         return model_to_bytes(part)
     names = {v.name for v in graph.initializers if weight_names is None or v.name in weight_names}
-    return model_to_bytes(part, elsewhere=names)
+    return model_to_bytes(part, referenced=names)
 
 
 def _make_inputs(graph: Graph, names: Collection[str] | None) -> None:

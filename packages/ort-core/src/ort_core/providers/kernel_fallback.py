@@ -1,4 +1,4 @@
-"""Elsewhere: a partition's graph by numpy kernels, for runs that its provider would compute wrongly, or not at all."""
+"""KernelFallbackState: a partition by numpy kernels, for runs that its provider would get wrong, or not do at all."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 MAX_REASONS = 16  # said of one partition; reasons may hold a run's sizes
 
 
-class ElsewhereState:
+class KernelFallbackState:
     """Kernels of a partition, bound when the first run needs them. Safe from threads.
 
     A partition that finds in ``run`` that it cannot do this one hands it on:
-    ``self._elsewhere.run("input 0 is too large", inputs, outputs, run_state)``.
+    ``self._fallback.run("input 0 is too large", inputs, outputs, run_state)``.
 
     Args:
         request: the partition.

@@ -207,8 +207,8 @@ class _Conversion:
         if value is None:
             raise EmptyFeed(f"Missing Input: {self._name}: the feed is None, expected {self._declared}")
         if isinstance(expected, TensorType):
-            elsewhere = None if isinstance(value, (np.ndarray, np.generic)) else self._of_another_library(value)
-            return self._tensor(value, expected.dtype) if elsewhere is None else self._on_device(elsewhere, expected)
+            foreign = None if isinstance(value, (np.ndarray, np.generic)) else self._of_another_library(value)
+            return self._tensor(value, expected.dtype) if foreign is None else self._on_device(foreign, expected)
         if isinstance(expected, SequenceType):
             if isinstance(value, np.ndarray) and value.ndim:
                 value = list(value)

@@ -210,8 +210,8 @@ class ProgramBuilder:
             if value not in self._written:
                 self.stored(self.tensor(value), self._output(value, element_type(value), self.tensor(value).shape))
         continued = self._that_are_read_once()
-        elsewhere = self._that_may_lie_elsewhere({*continued, *continued.values()})
-        steps = tuple(self._settled(step, elsewhere) for step in self._steps)
+        movable = self._movable({*continued, *continued.values()})
+        steps = tuple(self._sized(step, movable) for step in self._steps)
         if self._sizes is not None:
             self._buffers[self._sizes] = Buffer(BufferKind.SIZES, 8 * len(self._words))
         sizes = tuple(buffer.nbytes for buffer in self._buffers)
@@ -219,7 +219,7 @@ class ProgramBuilder:
         written = [self._written[value] for value in self._graph.outputs]
         outputs = tuple(OutputFacts(view.dtype, view.shape, view.buffer) for view in written)
         program = Program(buffers, steps, plan_arena(buffers, steps), outputs, self._checks)
-        found = {after: past for after, past in continued.items() if {after, past} <= elsewhere}
+        found = {after: past for after, past in continued.items() if {after, past} <= movable}
         return replace(program, words=tuple(self._words), starts=self._starts, nbytes=sizes, continued=found)
 
     def _that_are_read_once(self) -> dict[int, int]:
@@ -227,7 +227,7 @@ class ProgramBuilder:
         readers = Counter(buffer for step in self._steps for buffer in set(step.reads))
         return {after: past for after, past in self._continued.items() if readers[past] == 1}
 
-    def _that_may_lie_elsewhere(self, caches: Collection[int]) -> frozenset[int]:
+    def _movable(self, caches: Collection[int]) -> frozenset[int]:
         """Return the inputs and outputs that generated kernels alone touch, of those that grow, and of caches.
 
         Each run may bind others.
@@ -242,10 +242,10 @@ class ProgramBuilder:
                 own -= {*step.reads, *step.writes}
         return frozenset(own)
 
-    def _settled(self, step: Step, elsewhere: frozenset[int]) -> Step:
+    def _sized(self, step: Step, movable: frozenset[int]) -> Step:
         """Return a step that is the same for all sizes; those that grow it reads on the device."""
         if isinstance(step, Launch):
-            return sized(step, self._word, self._start, elsewhere)
+            return sized(step, self._word, self._start, movable)
         if has_open_sizes(step):
             raise CannotGrow(f"a step is made for its sizes: {type(step).__name__}")
         return step

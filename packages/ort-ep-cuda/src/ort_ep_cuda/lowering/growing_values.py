@@ -31,7 +31,7 @@ def has_growing(array: np.ndarray | None) -> bool:
     return array is not None and array.dtype == object and any(grows(number) for number in array.reshape(-1))
 
 
-def settled(array: np.ndarray | None, dtype: DataType) -> np.ndarray | None:
+def as_numbers(array: np.ndarray | None, dtype: DataType) -> np.ndarray | None:
     """Return an array as one of numbers; its sizes become fixed."""
     if array is None or array.dtype != object:
         return array

@@ -121,8 +121,8 @@ def launch_walk(cell: Cell, walk: Walk, directions: range, *, is_reverse: bool) 
 def print_walk(cell: Cell, dtype: DataType, units: int, has_bias: bool, has_peepholes: bool) -> Kernel:
     """Return the kernel of a cell with so many units."""
     lines = _HEAD.strip("\n").splitlines()
-    first_sums = range(2) if cell.is_reset_first else range(cell.gates)
-    lines += _sums(first_sums, cell, "state[now]")
+    added_first = range(2) if cell.is_reset_first else range(cell.gates)
+    lines += _sums(added_first, cell, "state[now]")
     printer = _StepPrinter(cell, compute_type(dtype), has_bias, has_peepholes)
     if cell.is_reset_first:
         lines += [*printer.reset(), "  __syncthreads();", *_sums(range(2, 3), cell, "reset")]

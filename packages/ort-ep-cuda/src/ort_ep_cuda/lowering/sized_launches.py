@@ -18,7 +18,7 @@ from ort_ep_cuda.lowering.writer import reading
 
 
 def sized(
-    launch: Launch, word: Callable[[int], Pointer], start: Callable[[int], Pointer], elsewhere: Collection[int]
+    launch: Launch, word: Callable[[int], Pointer], start: Callable[[int], Pointer], movable: Collection[int]
 ) -> Launch:
     """Return a launch whose arguments stay the same while sizes grow.
 
@@ -26,12 +26,12 @@ def sized(
         launch: as it was lowered; the launch itself is returned where none of its arguments changes.
         word: gives the place in which a run finds a size, an ``int64``.
         start: gives the place in which a run finds the start of a buffer.
-        elsewhere: the buffers whose start is read there.
+        movable: the buffers whose start is read there.
 
     Raises:
         CannotGrow: the kernel is a user's own, which is launched as it is.
     """
-    changed = tuple(_kind(argument, elsewhere) for argument in launch.arguments)
+    changed = tuple(_kind(argument, movable) for argument in launch.arguments)
     if not any(changed):
         return launch
     if launch.kernel.entry:
@@ -51,9 +51,9 @@ def sized(
     return replace(launch, kernel=kernel, arguments=tuple(arguments), reads=tuple(sorted({*launch.reads, *read})))
 
 
-def _kind(argument: Argument, elsewhere: Collection[int]) -> str:
+def _kind(argument: Argument, movable: Collection[int]) -> str:
     if isinstance(argument, Pointer):
-        if argument.buffer in elsewhere:
+        if argument.buffer in movable:
             return "e"
         return "p" if grows(argument.offset_nbytes) else ""
     return "n" if grows(argument) else ""

@@ -16,7 +16,7 @@ from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_ep_cuda.lowering.builder import ProgramBuilder, element_type
 from ort_ep_cuda.lowering.growing import grows
-from ort_ep_cuda.lowering.growing_values import has_growing, result_of, settled, shape_of
+from ort_ep_cuda.lowering.growing_values import as_numbers, has_growing, result_of, shape_of
 from ort_ep_cuda.lowering.views import Shape
 
 _ON_DEVICE = frozenset({"CastLike", "Pow", "Reciprocal", "ReduceMin", "Split"})  # no exporter makes sizes by these
@@ -59,10 +59,10 @@ def define_sizes(node: Node, context: EvaluationContext, builder: ProgramBuilder
         builder.known[node.output] = growing
         return
 
-    def settled_content(value: Value) -> np.ndarray | None:
-        return settled(content(value), element_type(value))
+    def numeric_content(value: Value) -> np.ndarray | None:
+        return as_numbers(content(value), element_type(value))
 
-    results = results_beforehand(node, context, settled_content, sizes, SIZE_OPERATORS)
+    results = results_beforehand(node, context, numeric_content, sizes, SIZE_OPERATORS)
     if isinstance(results, Rejection):
         raise EPFail(f"{node.describe()} computes sizes and cannot be evaluated on the host: {results.reason}")
     builder.known.update(results)
@@ -80,7 +80,7 @@ def _by_formula(
         found = result_of(node, inputs) if any(has_growing(array) for array in inputs) else None
     if found is None or has_growing(found):
         return found
-    return settled(found, element_type(node.output))
+    return as_numbers(found, element_type(node.output))
 
 
 def inputs_of_sizes(graph: Graph, wanted: Iterable[Value]) -> frozenset[Value]:

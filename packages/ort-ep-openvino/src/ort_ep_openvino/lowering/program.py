@@ -45,7 +45,7 @@ class Program:
         None is copied: the elements of one that lies transposed in memory come in the order of memory. None that was
         not read yet is read: it is computed or comes from a file.
         """
-        return {name: _stand_in(constant) for name, constant in self.constants.items()}
+        return {name: _placeholder(constant) for name, constant in self.constants.items()}
 
 
 def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
@@ -71,7 +71,7 @@ def _shared_among(view: GraphView, values: Iterable[Value]) -> dict[str, Constan
     return {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
 
 
-def _stand_in(constant: Constant) -> np.ndarray:
+def _placeholder(constant: Constant) -> np.ndarray:
     """Return numbers of a constant's type and shape: its own in some order, or others that are not all alike."""
     if constant.is_loaded:
         return _as_it_lies(constant.array())

@@ -4,8 +4,8 @@
     ->  q = Min(Max(Round(x / s) + z, 0), 255)   y = (q - z) * s                     all in float32
 
 float32 holds every integer of 8 bits, so that nothing is lost: what QuantizeLinear rounds is what is rounded here. At a
-claim's border Cast makes the stand-in and takes it back. QuantizeLinear and DequantizeLinear of int8 whose zero points
-are 0, with nothing between them, stay as they are: TensorRT computes products between them in int8.
+claim's border Cast makes the float32 value and takes it back. QuantizeLinear and DequantizeLinear of int8 whose zero
+points are 0, with nothing between them, stay as they are: TensorRT computes products between them in int8.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _IntegerEmulation:
         return self._held[value][1] if value in self._held and value is not None else dtype_of(value)
 
     def held(self, editor: Editor, value: Value) -> Value:
-        """Return the stand-in of a value of 8 bits, and any other value as it is."""
+        """Return the float32 form of a value of 8 bits, and any other value as it is."""
         if value in self._held:
             return self._held[value][0]
         dtype = dtype_of(value)
@@ -117,7 +117,7 @@ Held = dict[int, tuple[Value, DataType | None]]
 
 
 def _same_operator(state: _IntegerEmulation, editor: Editor) -> Held:
-    """Let the same operator read stand-ins; what it makes of 8 bits is one again."""
+    """Let the same operator read float32 forms; what it makes of 8 bits is one again."""
     node = editor.node
     inputs = [None if value is None else state.held(editor, value) for value in node.inputs]
     dtype = next((found for value in node.inputs if (found := state.dtype(value)) in BOUNDS), None)

@@ -81,8 +81,8 @@ def measure_batches(
     told = ", ".join(
         f"{count} {'row' if count == 1 else 'rows'} {taken * 1e3:.3g} ms" for count, taken in seconds.items()
     )
-    verdict = f"joined up to {best} rows" if best > 1 else "not joined: two rows take about twice the time of one"
-    return BatchCurve(seconds, best, f"{verdict} ({told})")
+    advice = f"joined up to {best} rows" if best > 1 else "not joined: two rows take about twice the time of one"
+    return BatchCurve(seconds, best, f"{advice} ({told})")
 
 
 def _timed(run: Run, feeds: dict[str, np.ndarray], clock: Callable[[], float]) -> float:

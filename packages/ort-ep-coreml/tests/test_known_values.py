@@ -79,7 +79,7 @@ def test_a_graph_that_computes_of_constants_alone_is_not_claimed(view):
     assert not claimed(found)
 
 
-def test_a_constant_that_is_cast_to_the_type_of_an_input_is_foreknown(view):
+def test_a_constant_that_is_cast_to_the_type_of_an_input_is_known_before_a_run(view):
     context = view("g (float16[4] x) => (float16[4] y) <float o = {1.0}> { t = CastLike(o, x)  y = Add(x, t) }")
     (claim,) = find_capability(context, OPTIONS)
     assert [each.kind for each in program_of(request_for(context, claim), OPTIONS).operations] == ["add", "identity"]
