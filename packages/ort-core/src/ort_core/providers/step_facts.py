@@ -73,7 +73,7 @@ class StepFacts:
     def lines(self, kernel: str | None = None) -> list[str]:
         """Return the step as text, what costs and where behind it; ``kernel`` is another name for the code."""
         head = f"{self.name:>5} {self.operators}" + (f"  -> {self.result}" if self.result else "")
-        threads = self.threads + (", then all meet" if self.waits else "")
+        threads = self.threads + (", then a barrier" if self.waits else "")
         named = self.kernel if kernel is None else kernel
         costs = [
             ("work", self.work), ("flops", self.flops), ("bytes", self.nbytes), ("threads", threads), ("kernel", named),
