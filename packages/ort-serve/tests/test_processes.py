@@ -9,12 +9,15 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+import tritonclient.grpc
 from serve_fixtures import DOUBLER, running_server, write_model
 
 from ort_serve.server_settings import Tls
@@ -26,21 +29,17 @@ class Process:
     """An `ort serve` whose standard error is read to its end."""
 
     def __init__(self, *arguments: object) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "ort_core.cli",
-            "serve",
-            *map(str, arguments),
-            "--http-port",
-            "0",
-            "--grpc-port",
-            "0",
-        ]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            self.command(*arguments), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
+
+    @staticmethod
+    def command(*arguments: object) -> list[str]:
+        given = [*map(str, arguments), "--http-port", "0", "--grpc-port", "0"]
+        return [sys.executable, "-m", "ort_core.cli", "serve", *given]
 
     def _read(self) -> None:
         self.lines.extend(iter(self.process.stderr.readline, ""))
@@ -148,6 +147,49 @@ def test_a_worker_that_is_killed_comes_back_and_the_others_go_on(model):
         counted = re.search(r'ort_requests_total\{model="doubler",outcome="success",version="1"\} (\S+)', text)
         assert float(counted[1]) >= 20  # of both processes, also of the dead one
         assert server.end() == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no Unix sockets")
+def test_workers_share_sockets_and_one_that_is_killed_takes_only_its_own_connections(model):
+    with tempfile.TemporaryDirectory() as folder, Process(model, "--workers", "2", "--sockets", folder) as server:
+        while len(children := children_of(server.process.pid)) < 2 or "gRPC at" not in server.text:
+            assert server.process.poll() is None, server.text
+            time.sleep(0.05)
+        http, rpc = Path(folder) / "http.sock", Path(folder) / "grpc.sock"
+        long_body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [9000, 4], "data": [1] * 36000}]}
+        for _ in range(8):  # over connections of their own: either worker may take one
+            assert answer_at(http, BODY) == [2, 4, 6, 8]
+            assert len(answer_at(http, long_body)) == 36000
+            assert total_at(rpc, 1) == 4
+            assert total_at(rpc, 300_000) == 4  # more than a socket's buffers hold: both sides of the relay wait
+        for place in (0, 1):
+            os.kill(children[place], signal.SIGKILL)
+            for _ in range(8):
+                assert answer_at(http, BODY) == [2, 4, 6, 8]
+                assert total_at(rpc, 1) == 4
+            while server.text.count("started again") <= place or len(children_of(server.process.pid)) < 2:
+                time.sleep(0.05)
+        command = [*Process.command(model), "--sockets", folder, "--workers", "2"]
+        second = subprocess.run(command, capture_output=True, text=True)
+        assert (second.returncode, "another server does" in second.stderr) == (1, True), second.stderr
+        assert answer_at(http, BODY) == [2, 4, 6, 8], "the first goes on"
+        assert server.end() == 0, server.text
+        assert list(Path(folder).iterdir()) == []
+
+
+def answer_at(path: Path, body: object) -> list[float]:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=60) as client:
+        return client.post("http://here/v2/models/doubler/infer", json=body).json()["outputs"][0]["data"]
+
+
+def total_at(path: Path, rows: int) -> float:
+    """Return the first total of rows of ones that gRPC gives."""
+    with tritonclient.grpc.InferenceServerClient(f"unix:{path}") as client:
+        tensor = tritonclient.grpc.InferInput("x", [rows, 4], "FP32")
+        tensor.set_data_from_numpy(np.ones((rows, 4), np.float32))
+        found = client.infer("doubler", [tensor])
+        assert found.as_numpy("y").shape == (rows, 4)
+        return found.as_numpy("total")[0]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ort_serve import __version__
@@ -45,8 +46,16 @@ def describe_config(version: ModelVersion) -> dict[str, Any]:
         "backend": "onnxruntime",
         "version_policy": _policy(version),
         "max_batch_size": version.batching.max_rows if joined else 0,
-        "input": [_config_tensor(signature, joined) for signature in version.signature.inputs],
-        "output": [_config_tensor(signature, joined) for signature in version.signature.outputs],
+        "input": [
+            _config_tensor(tensor, joined, reshape and reshape.target)
+            for tensor in version.signature.inputs
+            for reshape in [version.reshapes.inputs.get(tensor.name)]
+        ],
+        "output": [
+            _config_tensor(tensor, joined, reshape and reshape.source)
+            for tensor in version.signature.outputs
+            for reshape in [version.reshapes.outputs.get(tensor.name)]
+        ],
         "instance_group": [{"name": version.request.model, "count": settings.instances, "kind": "KIND_CPU"}],
         "default_model_filename": settings.file,
     }
@@ -119,13 +128,16 @@ def _tensor(signature: TensorSignature) -> dict[str, Any]:
     return {"name": signature.name, "datatype": signature.datatype.name, "shape": signature.metadata_shape}
 
 
-def _config_tensor(signature: TensorSignature, joined: bool) -> dict[str, Any]:
-    sizes = signature.metadata_shape
-    return {
+def _config_tensor(signature: TensorSignature, joined: bool, model_shape: Sequence[int] | None) -> dict[str, Any]:
+    first = 1 if joined else 0
+    found: dict[str, Any] = {
         "name": signature.name,
         "data_type": signature.datatype.config_name,
-        "dims": sizes[1:] if joined else sizes,
+        "dims": signature.metadata_shape[first:],
     }
+    if model_shape is not None:
+        found["reshape"] = {"shape": list(model_shape[first:])}
+    return found
 
 
 def _duration(found: Duration) -> dict[str, int]:

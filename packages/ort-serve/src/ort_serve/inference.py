@@ -149,16 +149,17 @@ def _job(version: ModelVersion, request: InferRequest) -> Job:
     signature = version.signature
     wanted = tuple(dict.fromkeys([output.name for output in request.outputs])) if request.outputs else ()
     signature.check(request.inputs, wanted)
+    inputs = request.inputs if version.reshapes.is_empty else version.reshapes.taken(request.inputs)
     loop = asyncio.get_running_loop()
     settings = version.request.settings.queue
-    job = Job(request.inputs, wanted, 1, None, loop, loop.create_future(), _priority(request, settings))
+    job = Job(inputs, wanted, 1, None, loop, loop.create_future(), _priority(request, settings))
     timeout = request.timeout_s or settings.time_limit_s
     if timeout is not None:
         job.deadline_ns = job.arrived_ns + int(timeout * 1e9)
     if version.batching.max_rows > 1:
-        rows = {array.shape[0] if array.ndim else -1 for array in request.inputs.values()}
+        rows = {array.shape[0] if array.ndim else -1 for array in inputs.values()}
         if len(rows) == 1 and (count := rows.pop()) > 0:
-            job.rows, job.join_key = count, join_key_of(request.inputs)
+            job.rows, job.join_key = count, join_key_of(inputs)
     return job
 
 
@@ -175,6 +176,8 @@ def _give_up(job: Job) -> None:
 
 def _response(version: ModelVersion, request: InferRequest, found: dict[str, np.ndarray]) -> InferResponse:
     wanted = request.outputs or version.all_outputs
+    if not version.reshapes.is_empty:
+        found = version.reshapes.given(found)
     outputs = [
         (output, classified(output.name, found[output.name], output.classes) if output.classes else found[output.name])
         for output in wanted

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ort_serve.platform_sockets import grpc_path, http_path
+from ort_serve.platform_sockets import SharedSockets, grpc_path, http_path
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.server import Server
 from ort_serve.server_settings import ServerSettings
@@ -24,20 +24,21 @@ _UNATTENDED_COLUMNS = 200  # of a log, which has no width of its own
 _REST_S = 10.0  # between looks whether models have come or gone
 
 
-def run_server(root: Path, settings: ServerSettings, is_told: bool) -> None:
+def run_server(root: Path, settings: ServerSettings, is_told: bool, shared: SharedSockets | None = None) -> None:
     """Serve until SIGINT or SIGTERM; requests in flight are finished. SIGHUP looks for new models and certificates.
 
     Args:
         root: a model, or a folder of models.
         settings: how to listen.
         is_told: print the models, the addresses and a command to try.
+        shared: sockets that other processes listen at, too.
 
     Raises:
         InvalidRequest: there is no such model or folder.
         OSError: a port is taken.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(root, settings, is_told))
+        runner.run(_serve(root, settings, is_told, shared))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -49,8 +50,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(root: Path, settings: ServerSettings, is_told: bool) -> None:
-    server = Server(root, settings, tracing_to_exporter() if settings.has_traces else None)
+async def _serve(root: Path, settings: ServerSettings, is_told: bool, shared: SharedSockets | None) -> None:
+    server = Server(root, settings, tracing_to_exporter() if settings.has_traces else None, shared)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:

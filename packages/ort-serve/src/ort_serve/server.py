@@ -21,7 +21,8 @@ import grpc.aio
 import uvicorn
 
 from ort_serve.certificates import Certificates
-from ort_serve.platform_sockets import clear_place, grpc_path, http_path, unix_listener
+from ort_serve.platform_sockets import SharedSockets, clear_place, grpc_path, http_path, unix_listener
+from ort_serve.relay import Relay
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.app import build_app
 from ort_serve.rest.connections import connections_within
@@ -46,6 +47,7 @@ class Server:
         root: ``model.onnx``, or a folder of NAME/VERSION/model.onnx.
         settings: how it listens, and what it allows.
         tracing: OpenTelemetry's spans of requests; None without.
+        shared: sockets of the file system that other processes listen at, too; they stay the caller's.
 
     Raises:
         OSError: a certificate or its key cannot be used.
@@ -55,7 +57,13 @@ class Server:
         grpc_port: likewise.
     """
 
-    def __init__(self, root: Path, settings: ServerSettings | None = None, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        settings: ServerSettings | None = None,
+        tracing: Tracing | None = None,
+        shared: SharedSockets | None = None,
+    ) -> None:
         self.settings = settings or ServerSettings()
         metrics = Metrics()
         self.repository = ModelRepository(root, CoreBudget(), metrics, self.settings.memory_limit)
@@ -67,6 +75,8 @@ class Server:
         self._certificates = None if self.settings.tls is None else Certificates(self.settings.tls)
         self._tasks: list[asyncio.Task[None]] = []
         self._paths: list[Path] = []  # of sockets that are this server's
+        self._shared = shared
+        self._relay: Relay | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -111,6 +121,8 @@ class Server:
         for task in self._tasks[1:] if self._http is not None else self._tasks:
             task.cancel()
         ending: list[asyncio.Future[None]] = []
+        if self._relay is not None:
+            self._relay.close()
         if self._http is not None:
             self._http.should_exit = True
             ending.append(self._tasks[0])
@@ -155,6 +167,8 @@ class Server:
 
     def _listener(self) -> socket.socket | None:
         path = http_path(self.settings)
+        if self._shared is not None:
+            return None if self._shared.http is None else self._shared.http.dup()
         if path is None:
             return None if self.settings.http_port is None else _listening(self.settings)
         listener = unix_listener(path)
@@ -164,7 +178,7 @@ class Server:
     async def _start_grpc(self, port: int) -> None:
         server = build_grpc_server(self.state)
         address = f"[{self.settings.host}]:{port}" if ":" in self.settings.host else f"{self.settings.host}:{port}"
-        path = grpc_path(self.settings)
+        path = grpc_path(self.settings) if self._shared is None else self._shared.own_grpc_path()
         if path is not None:
             clear_place(path)
             address = f"unix:{path}"
@@ -181,6 +195,9 @@ class Server:
             self._paths.append(path)
         await server.start()
         self._grpc = server
+        if self._shared is not None and self._shared.grpc is not None and path is not None:
+            self._relay = Relay(path)
+            await self._relay.start(self._shared.grpc)
 
     async def _look(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Several processes at the same ports, each with all models.
+"""Several processes at the same ports or sockets, each with all models.
 
 The system hands each connection to one of them; weights that are mapped from files of the cache are shared by all. A
 process that dies is started again, and only its own requests are lost.
@@ -14,7 +14,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from prometheus_client.multiprocess import mark_process_dead
 
 from ort_serve.access_log import log_to_stderr
+from ort_serve.platform_sockets import SharedSockets, shared_sockets
 from ort_serve.running import run_server
 from ort_serve.server_settings import ServerSettings
 from ort_serve.statistics import FOLDER
@@ -36,20 +37,26 @@ def run_workers(root: Path, settings: ServerSettings, count: int) -> None:
     """Serve with ``count`` processes until SIGINT or SIGTERM.
 
     Raises:
-        OSError: a port is taken.
+        OSError: a port or a socket is taken.
     """
     settings = replace(settings, shares_ports=True)
-    with _reserved(settings) as fixed, tempfile.TemporaryDirectory(prefix="ort-serve-") as counts:
-        os.environ[FOLDER] = counts  # read by prometheus_client in each process
-        Supervisor(root, fixed, count).run()
+    with ExitStack() as held:
+        counts = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="ort-serve-")))  # nobody else may read it
+        os.environ[FOLDER] = str(counts)  # read by prometheus_client in each process
+        if settings.sockets is None:
+            Supervisor(root, held.enter_context(_reserved(settings)), count).run()
+        else:
+            shared = held.enter_context(shared_sockets(settings, counts))
+            Supervisor(root, settings, count, shared).run()
 
 
 class Supervisor:
     """Keeps ``count`` processes alive."""
 
-    def __init__(self, root: Path, settings: ServerSettings, count: int) -> None:
+    def __init__(self, root: Path, settings: ServerSettings, count: int, shared: SharedSockets | None = None) -> None:
         self._root = root
         self._settings = settings
+        self._shared = shared
         self._workers: list[tuple[SpawnProcess, float] | None] = [None] * count
         self._pauses = [0.0] * count
         self._next_start = [0.0] * count
@@ -100,16 +107,17 @@ class Supervisor:
             )  # fmt: skip
         if now >= self._next_start[place]:
             context = multiprocessing.get_context("spawn")
-            process = context.Process(target=_work, args=(self._root, self._settings, place), name=f"ort-serve-{place}")
+            given = (self._root, self._settings, place, self._shared)
+            process = context.Process(target=_work, args=given, name=f"ort-serve-{place}")
             process.start()
             self._workers[place] = (process, time.monotonic())
 
 
-def _work(root: Path, settings: ServerSettings, place: int) -> None:
+def _work(root: Path, settings: ServerSettings, place: int, shared: SharedSockets | None) -> None:
     if hasattr(signal, "SIGHUP"):  # it is the server's a moment later
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log_to_stderr(f"worker {place}", is_access=settings.has_access_log)
-    run_server(root, settings, is_told=place == 0)
+    run_server(root, settings, is_told=place == 0, shared=shared)
 
 
 @contextmanager

@@ -117,8 +117,6 @@ def serve(
             "a request reaches one of the workers alone: --workers goes with --watch, not with --allow-loading or "
             "--shared-memory"
         )
-    if workers > 1 and sockets is not None:
-        raise typer.BadParameter("a socket belongs to one process: --sockets goes without --workers")
     if http_port < 0 and grpc_port < 0:
         raise typer.BadParameter("neither HTTP nor gRPC is left to listen")
     if not models.exists():

@@ -32,9 +32,10 @@ def _check(kind: str, told: Sequence[DeclaredTensor], found: Sequence[TensorSign
             raise InvalidRequest(f"settings name {kind} {tensor.name!r}; the model's {kind}s are {names}")
         if tensor.datatype is not None and tensor.datatype != own.datatype.name:
             raise InvalidRequest(f"settings say {kind} {tensor.name!r} is {tensor.datatype}; it is {own.datatype.name}")
-        if tensor.shape is not None and own.shape and not _fits(tensor.shape, own.metadata_shape):
+        told_shape = tensor.shape if tensor.reshape is None else tensor.reshape
+        if told_shape is not None and own.shape and not _fits(told_shape, own.metadata_shape):
             raise InvalidRequest(
-                f"settings say {kind} {tensor.name!r} has shape {list(tensor.shape)}; the model's is "
+                f"settings say {kind} {tensor.name!r} has shape {list(told_shape)}; the model's is "
                 f"{own.metadata_shape}, with -1 for sizes that are open (config.pbtxt leaves out the first one where "
                 "max_batch_size is not 0)"
             )

@@ -73,11 +73,13 @@ class DeclaredTensor(_Strict):
         name: its name.
         datatype: the protocol's name, such as ``FP32``; None: any.
         shape: its sizes, -1 for open ones; None: any.
+        reshape: the model's sizes where clients see ``shape`` instead; None: they see the model's.
     """
 
     name: str
     datatype: str | None = None
     shape: tuple[int, ...] | None = None
+    reshape: tuple[int, ...] | None = None
 
 
 class ModelSettings(_Strict):

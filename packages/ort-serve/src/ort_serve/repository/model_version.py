@@ -14,6 +14,7 @@ from ort_serve.failures import InvalidRequest
 from ort_serve.protocol.requests import RequestedOutput
 from ort_serve.repository.declared import check_declared
 from ort_serve.repository.model_settings import ModelSettings, WarmUp
+from ort_serve.repository.reshapes import Reshapes
 from ort_serve.repository.signature import ModelSignature, TensorSignature, read_signature
 from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
 from ort_serve.scheduling.brief_runs import BriefRuns, is_work_bounded
@@ -40,7 +41,8 @@ class ModelVersion:
     Attributes:
         request: what it was loaded from.
         version: its number as the protocol writes it.
-        signature: its inputs and outputs.
+        signature: its inputs and outputs, as clients see them.
+        reshapes: from their shapes to the model's, and back.
         all_outputs: what a request gets that names none.
         batching: what is joined, and why no more.
         statistics: its counts.
@@ -55,8 +57,10 @@ class ModelVersion:
         settings = request.settings
         threads = settings.threads or max(cores.cores // settings.instances, 1)
         self.session = _session(request, threads)
-        self.signature = read_signature(self.session.get_inputs(), self.session.get_outputs())
-        check_declared(settings, self.signature)
+        own = read_signature(self.session.get_inputs(), self.session.get_outputs())
+        check_declared(settings, own)
+        self.reshapes = Reshapes(settings, own)
+        self.signature = self.reshapes.signature
         self.all_outputs = tuple(RequestedOutput(tensor.name) for tensor in self.signature.outputs)
         _check_inputs(settings.warm_up, self.signature)
         self._warm_up(settings.warm_up)
@@ -118,7 +122,8 @@ class ModelVersion:
 
     def _run(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         names = [signature.name for signature in self.signature.outputs]
-        return {name: np.asarray(found) for name, found in zip(names, self.session.run(names, feeds))}
+        found = self.session.run(names, self.reshapes.taken(feeds))
+        return self.reshapes.given({name: np.asarray(array) for name, array in zip(names, found)})
 
     def _warm_up(self, runs: Sequence[WarmUp]) -> None:
         for run in runs:

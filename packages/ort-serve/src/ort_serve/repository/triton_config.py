@@ -84,12 +84,12 @@ def _top_fields(text: str) -> set[str]:
 def _declared(tensor: Any, max_batch_size: int) -> dict[str, object]:
     """Return what a model must have: with ``max_batch_size`` its first size is the batch, which dims leave out."""
     config_name = ENUMS["DataType"][tensor.data_type]
-    dims = tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims
-    is_told = bool(tensor.dims)
+    rows = [-1] if max_batch_size else []
     return {
         "name": tensor.name,
         "datatype": BY_CONFIG_NAME[config_name].name if config_name in BY_CONFIG_NAME else None,
-        "shape": [*([-1] if max_batch_size else []), *dims] if is_told else None,
+        "shape": [*rows, *tensor.dims] if tensor.dims else None,
+        "reshape": [*rows, *tensor.reshape.shape] if tensor.HasField("reshape") else None,
     }
 
 
