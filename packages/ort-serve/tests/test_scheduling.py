@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import threading
 import time
@@ -303,6 +304,29 @@ def test_a_deadline_counts_the_waiting(folder):
         with pytest.raises(DeadlineExceeded, match="while it waited"):
             running.call(infer(running.server.repository, request(timeout_s=0.05)))
         assert time.perf_counter() - begin < 15
+
+
+@pytest.mark.parametrize("step_s", [-86_400 * 400, 86_400 * 400])
+def test_waiting_goes_on_as_before_when_the_clock_is_set(folder, monkeypatch, step_s):
+    text = TOML.replace("preferred_sizes = [4]", "").replace("200.0", "20000.0")
+    (folder / "doubler" / "model.toml").write_text(text)
+    with running_server(folder) as running:
+        real, jumps = time.time, itertools.count()
+        monkeypatch.setattr(time, "time", lambda: real() + next(jumps) * step_s)
+        monkeypatch.setattr(time, "time_ns", lambda: int((real() + next(jumps) * step_s) * 1e9))
+
+        async def both() -> tuple[object, object]:
+            waits = asyncio.create_task(infer(running.server.repository, request(timeout_s=3600)))
+            with pytest.raises(DeadlineExceeded, match="while it waited"):
+                await infer(running.server.repository, request(timeout_s=0.05))
+            assert not waits.done()
+            joined = await asyncio.gather(waits, infer(running.server.repository, request(rows=7)))
+            return joined
+
+        begin = time.monotonic()
+        first, second = running.call(both())  # seven rows and one are a whole batch
+        assert time.monotonic() - begin < 15
+        assert [array.shape[0] for _, array in (first.outputs[0], second.outputs[0])] == [1, 7]
 
 
 def test_a_client_that_leaves_takes_its_request_along(folder):

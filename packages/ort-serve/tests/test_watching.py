@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 
 import httpx
 import numpy as np
@@ -65,6 +66,20 @@ def test_a_request_s_spans_hang_below_its_traceparent(tmp_path, spans, protocol)
         "ort.model": "doubler", "network.protocol.name": protocol, "ort.model.version": "1"
     }  # fmt: skip
     assert request.status.is_ok or request.status.status_code.name == "UNSET"
+
+
+def test_spans_keep_their_lengths_when_the_clock_is_set(tmp_path, spans, monkeypatch):
+    exporter, tracing = spans
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    with running_server(path, tracing=tracing) as running:
+        hands = iter(range(10**18, 0, -(10**15)))  # each look at the clock finds it eleven days earlier
+        monkeypatch.setattr(time, "time_ns", lambda: next(hands))
+        begun = time.monotonic_ns()
+        httpx.post(f"http://{running.http}/v2/models/doubler/infer", json={"inputs": [X]}).raise_for_status()
+        asked_by_grpc(running, 4, {})
+        lasted = time.monotonic_ns() - begun
+    for span in exporter.get_finished_spans():
+        assert 0 <= span.end_time - span.start_time <= lasted, span.name
 
 
 def test_a_span_says_what_went_wrong(tmp_path, spans):

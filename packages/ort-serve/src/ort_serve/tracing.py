@@ -39,26 +39,38 @@ class Tracing:
             model: what is asked.
             headers: with lower names, among them ``traceparent``.
         """
+        begin = time.time_ns()
         span = self._tracer.start_span(
             f"infer {model}",
             context=self._extract(headers),
             kind=self._trace.SpanKind.SERVER,
             attributes={"ort.model": model, "network.protocol.name": protocol},
+            start_time=begin,
         )
-        return RequestSpan(self._trace, self._tracer, span)
+        return RequestSpan(self._trace, self._tracer, span, begin - time.monotonic_ns())
 
 
 class RequestSpan:
-    """The span of one request."""
+    """The span of one request.
 
-    def __init__(self, trace: Any, tracer: Any, span: Any) -> None:
+    Spans have the system's time of the request's beginning, and lengths by the monotonic clock: the system's may be set
+    meanwhile.
+
+    Args:
+        trace: OpenTelemetry's module.
+        tracer: begins spans.
+        span: has begun.
+        offset: from the monotonic clock to the system's, in nanoseconds.
+    """
+
+    def __init__(self, trace: Any, tracer: Any, span: Any, offset: int) -> None:
         self._trace = trace
         self._tracer = tracer
         self._span = span
+        self._offset = offset
 
     def ran(self, version: str, times: RunTimes) -> None:
         """Add the spans of the waiting and of the run."""
-        offset = time.time_ns() - time.monotonic_ns()
         context = self._trace.set_span_in_context(self._span)
         self._span.set_attribute("ort.model.version", version)
         for name, begin, end in (
@@ -67,10 +79,10 @@ class RequestSpan:
         ):
             if not begin or not end:
                 continue  # it never came so far
-            span = self._tracer.start_span(name, context=context, start_time=begin + offset)
+            span = self._tracer.start_span(name, context=context, start_time=begin + self._offset)
             if name == "run":
                 span.set_attribute("ort.batch.rows", times.batch_rows)
-            span.end(end + offset)
+            span.end(end + self._offset)
 
     def end(self, failure: BaseException | None) -> None:
         """End the span, with what went wrong."""
@@ -78,7 +90,7 @@ class RequestSpan:
             outcome = failure.outcome if isinstance(failure, RequestFailure) else type(failure).__name__
             self._span.set_attribute("error.type", outcome)
             self._span.set_status(self._trace.StatusCode.ERROR, str(failure))
-        self._span.end()
+        self._span.end(time.monotonic_ns() + self._offset)
 
     def __enter__(self) -> RequestSpan:
         return self
