@@ -40,22 +40,16 @@ def describe_config(version: ModelVersion) -> dict[str, Any]:
     """Return a model's configuration in Triton's form. Sizes of joined requests leave the batch axis out, as there."""
     joined = version.batching.max_rows > 1
     settings = version.request.settings
+    taken = {name: reshape.target for name, reshape in version.reshapes.inputs.items()}
+    given = {name: reshape.source for name, reshape in version.reshapes.outputs.items()}
     found: dict[str, Any] = {
         "name": version.request.model,
         "platform": PLATFORM,
         "backend": "onnxruntime",
         "version_policy": _policy(version),
         "max_batch_size": version.batching.max_rows if joined else 0,
-        "input": [
-            _config_tensor(tensor, joined, reshape and reshape.target)
-            for tensor in version.signature.inputs
-            for reshape in [version.reshapes.inputs.get(tensor.name)]
-        ],
-        "output": [
-            _config_tensor(tensor, joined, reshape and reshape.source)
-            for tensor in version.signature.outputs
-            for reshape in [version.reshapes.outputs.get(tensor.name)]
-        ],
+        "input": [_config_tensor(tensor, joined, taken.get(tensor.name)) for tensor in version.signature.inputs],
+        "output": [_config_tensor(tensor, joined, given.get(tensor.name)) for tensor in version.signature.outputs],
         "instance_group": [{"name": version.request.model, "count": settings.instances, "kind": "KIND_CPU"}],
         "default_model_filename": settings.file,
     }

@@ -123,7 +123,8 @@ def _checked(kind: str, tensor: DeclaredTensor) -> tuple[tuple[int, ...], tuple[
 
 def _counts(shape: Sequence[int]) -> list[int]:
     """Return how many elements stand before, between and behind open sizes."""
-    counts, part = [], []
+    counts: list[int] = []
+    part: list[int] = []
     for size in (*shape, -1):
         if size == -1:
             counts.append(math.prod(part))
