@@ -140,12 +140,10 @@ def test_an_index_that_is_computed_and_not_proven_keeps_its_reader_elsewhere(vie
     assert answers(view, proven)[0] == [["ArgMax", "Gather"]]
 
 
-def test_open_sizes_are_left_where_the_option_says_so(view):
+def test_open_sizes_are_claimed_also_where_models_have_fixed_ones(view):
     text = "g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"
     assert answers(view, text)[0] == [["Relu"]]
-    claims, reasons = answers(view, text, disable_dynamic_shapes="1")
-    assert not claims
-    assert "disable_dynamic_shapes" in reasons["Relu"]
+    assert answers(view, text, disable_dynamic_shapes="1")[0] == [["Relu"]]
 
 
 def test_a_device_that_is_not_there_is_the_reason(view):

@@ -66,6 +66,11 @@ def test_native_properties_that_do_not_parse_are_an_error_that_names_the_option(
     ("given", "message"),
     [
         ({"device_type": "TPU"}, "device_type"),
+        ({"device_type": "CPU_BF16"}, "behind the '_'"),
+        ({"device_type": "CPU_"}, "behind the '_'"),
+        ({"device_type": "AUTO_FP16"}, "device_type"),
+        ({"device_type": "CPU_FP32", "precision": "FP32"}, "given twice"),
+        ({"device_type": "NPU_FP32"}, "no NPU"),
         ({"device_luid": "1"}, "device_luid"),
         ({"context": "1"}, "OpenCL"),
         ({"layout": "x[NHWC]"}, "layout"),
@@ -91,10 +96,41 @@ def test_an_option_that_has_no_effect_here_or_does_not_parse_is_refused(given, m
         ({"device_type": "GPU", "device_id": "1"}, "GPU.1"),
         ({"device_type": "CPU", "device_id": "NPU"}, "NPU"),
         ({"device_type": "HETERO:GPU,CPU"}, "HETERO:GPU,CPU"),
+        ({"device_type": "AUTO: GPU, CPU"}, "AUTO:GPU,CPU"),
+        ({"device_type": "CPU_FP32"}, "CPU"),
+        ({"device_type": "GPU_FP16"}, "GPU"),
+        ({"device_type": "GPU.1_FP32"}, "GPU.1"),
+        ({"device_type": "GPU_FP16", "device_id": "1"}, "GPU.1"),
     ],
 )
 def test_the_device_is_named_as_openvino_names_it(given, device):
     assert options(**given).device == device
+
+
+@pytest.mark.parametrize(
+    ("device_type", "precision", "hint"),
+    [("CPU_FP32", "FP32", "f32"), ("CPU_FP16", "FP16", "f16"), ("GPU.0_FP16", "FP16", "f16")],
+)
+def test_an_older_device_type_names_the_precision_too_and_says_what_to_write(device_type, precision, hint, caplog):
+    given = options(device_type=device_type)
+    assert given.allowed_precision == precision
+    assert given.configuration(0)["INFERENCE_PRECISION_HINT"] == hint
+    (said,) = {record.getMessage() for record in caplog.records}
+    assert device_type.partition("_")[0] in said
+    assert f"precision {precision}" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, False),
+        ({"disable_dynamic_shapes": "True"}, True),
+        ({"device_type": "NPU"}, True),
+        ({"device_id": "NPU"}, True),
+    ],
+)
+def test_sizes_are_fixed_where_asked_and_on_the_npu(given, expected):
+    assert options(**given).has_fixed_sizes is expected
 
 
 def test_bounds_of_inputs_are_read_as_openvino_writes_them():

@@ -12,6 +12,7 @@ from ort_core.plugin import Claim, Rejection
 from ort_core.testing.claims import new_run_state, request_for
 from ort_core.tolerances import compare
 from ort_ep_openvino import _sdk
+from ort_ep_openvino.fixed_sizes import KEPT
 from ort_ep_openvino.provider import OpenVinoExecutionProvider
 from ort_ep_openvino.staging import STAGED_NBYTES
 
@@ -61,6 +62,41 @@ def test_sizes_may_change_from_run_to_run(session):
         for rows in (3, 1, 7, 3, 0, 7):
             x = generator.standard_normal((rows, 4)).astype(np.float32)
             assert_close(opened.run(None, {"x": x})[0], np.maximum(x, 0), "exact")
+
+
+def test_each_combination_of_sizes_has_a_model_of_its_own_where_sizes_are_fixed(session, monkeypatch):
+    made, compile_model = [], _sdk.compile_model
+
+    def seen(model, *given):
+        made.append(sorted(str(each.get_partial_shape()) for each in model.inputs))
+        return compile_model(model, *given)
+
+    monkeypatch.setattr(_sdk, "compile_model", seen)
+    generator = np.random.default_rng(0)
+    text = """g (float[n,4] a, float[m,4] b) => (float[k,4] y, float[n,m] p)
+        { t = Transpose<perm=[1,0]>(b)  p = MatMul(a, t)  y = Concat<axis=0>(a, b) }"""
+    with session(text, disable_dynamic_shapes="True") as opened:
+        assert not made, "nothing is compiled before a run says how large"
+        for rows in (3, 1, 7, 3, 0, 7):
+            a, b = (generator.standard_normal((n, 4)).astype(np.float32) for n in (rows, 2))
+            joined, product = opened.run(None, {"a": a, "b": b})
+            assert_close(joined, np.concatenate([a, b]), "exact")
+            assert_close(product, a @ b.T, "rounding")
+    assert made == [sorted([f"[{rows},4]", "[2,4]"]) for rows in (3, 1, 7)]
+
+
+def test_models_of_fixed_sizes_are_made_once_by_many_threads_and_the_eldest_go(session, monkeypatch):
+    made, compile_model = [], _sdk.compile_model
+    monkeypatch.setattr(_sdk, "compile_model", lambda *given: made.append(0) or compile_model(*given))
+    with session(RELU, disable_dynamic_shapes="1") as opened, ThreadPoolExecutor(4) as threads:
+        inputs = [np.full((1 + n % 3, 4), n - 5, np.float32) for n in range(24)]
+        found = list(threads.map(lambda x: opened.run(None, {"x": x})[0], inputs))
+        assert all((y == np.maximum(x, 0)).all() for x, y in zip(inputs, found, strict=True))
+        assert len(made) == 3
+        for rows in range(4, 4 + KEPT):
+            opened.run(None, {"x": np.ones((rows, 4), np.float32)})
+        opened.run(None, {"x": inputs[0]})
+    assert len(made) == 3 + KEPT + 1
 
 
 def test_a_shape_that_depends_on_the_values_is_found_in_the_run(session):

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ort_core.plugin import Capability, GraphView, Rejection
-from ort_core.plugin.claims import claims_of, form_groups, open_size
+from ort_core.plugin.claims import claims_of, form_groups
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
@@ -25,12 +25,12 @@ def find_capability(view: GraphView, options: OpenVinoOptions, answers: SupportC
     absent = _sdk.find_absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
-    reasons = _untrusted(view, options)
+    reasons = _untrusted(view)
     question = _Question(view, options.device, answers)
     return claims_of(form_groups(view, reasons, lambda group: _refused(question, group)), reasons)
 
 
-def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
+def _untrusted(view: GraphView) -> dict[Node, str]:
     """Return the nodes that the table refuses; values that they make come from outside of every claim."""
     offered = set(view.nodes)
     outside = {value for node in view.graph if node not in offered for value in node.present_outputs()}
@@ -40,7 +40,7 @@ def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
     seen = replace(view, ranges=ranges.value_range)
     reasons: dict[Node, str] = {}
     for node in view.nodes:
-        reason = refusal(seen, node) or (_dynamic(node) if options.disable_dynamic_shapes else None)
+        reason = refusal(seen, node)
         if reason is not None:
             reasons[node] = reason
             outside.update(node.present_outputs())
@@ -122,8 +122,3 @@ def _asked(program: Program, device: str) -> SupportAnswer:
     if missing is None:
         return ports
     return Refused(f"OpenVINO's device {device} does not run {', '.join(missing.kinds)}", missing.names)
-
-
-def _dynamic(node: Node) -> str | None:
-    found = open_size(node)
-    return None if found is None else f"option disable_dynamic_shapes: the sizes of {found!r} are not fixed"

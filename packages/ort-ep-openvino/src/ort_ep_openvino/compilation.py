@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 
 from ort_core.plugin import CompileRequest, EPFail, KernelFallbackState, Rejection
 from ort_core.plugin.cache import ArtefactCache, CacheKey
+from ort_core.plugin.ir import TensorType, Value
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import opened
 from ort_ep_openvino.compiled import OpenVinoPartition
+from ort_ep_openvino.fixed_sizes import FixedSizesPartition, Shapes
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of_request
 from ort_ep_openvino.options import OpenVinoOptions
@@ -28,19 +31,47 @@ MIN_CACHED_S = 0.5  # a compilation that was faster is not worth the disk
 CACHED_NBYTES_PER_S = 100e6  # of weights: to digest, read, check and import them takes a second for some 300 MB
 
 
-def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: str) -> OpenVinoPartition:
-    """Compile a partition.
+def compile_partition(
+    request: CompileRequest, options: OpenVinoOptions, key: str
+) -> OpenVinoPartition | FixedSizesPartition:
+    """Compile a partition; one of open sizes, where sizes are to be fixed, in the first run of each.
 
     Raises:
         EPFail: OpenVINO did not read or compile it; the phase and its words are in the message.
     """
     program = program_of_request(request)
     weights = program.weights()
-    try:
+    if options.has_fixed_sizes and any(_is_open(value) for value in request.graph.inputs):
+        return FixedSizesPartition(
+            request.graph,
+            lambda shapes: _of_sizes(request, options, key, program, weights, shapes),
+            KernelFallbackState(request),
+        )
+    with _failing(request):
         compiled, ports = _compiled_or_cached(program, weights, request, options, key)
+    return _partition(request, options, compiled, ports, program, weights, key)
+
+
+def _is_open(value: Value) -> bool:
+    shape = value.type.shape if isinstance(value.type, TensorType) else None
+    return shape is None or not all(isinstance(dim, int) for dim in shape)
+
+
+@contextmanager
+def _failing(request: CompileRequest) -> Iterator[None]:
+    """Raise what OpenVINO says as ``EPFail``."""
+    try:
+        yield
     except _sdk.SdkError as error:
         raise EPFail(f"OpenVINO failed to {error.phase} partition {request.name!r}: {error}") from error
-    return _partition(request, options, compiled, ports, program, weights, key)
+
+
+def _of_sizes(
+    request: CompileRequest, options: OpenVinoOptions, key: str, program: Program, weights: Weights, shapes: Shapes
+) -> OpenVinoPartition:
+    with _failing(request):
+        compiled, ports = _compiled(program, weights, request, options, shapes)
+    return _partition(request, options, compiled, ports, program, weights, f"{key}|{shapes}", shapes)
 
 
 def load_partition(
@@ -101,13 +132,20 @@ def _cache_key(program: Program, mark: CacheKey) -> CacheKey:
 
 
 def _compiled(
-    program: Program, weights: Weights, request: CompileRequest, options: OpenVinoOptions
+    program: Program,
+    weights: Weights,
+    request: CompileRequest,
+    options: OpenVinoOptions,
+    shapes: Shapes | None = None,
 ) -> tuple[Any, Ports]:
+    """Return a model compiled for ``shapes`` of the claim's inputs, or with the sizes that its graph leaves open."""
     model = _sdk.read_model(program.content, weights)
     ports = _sdk.separate_passed(model, program.inputs)
     bounds = options.shapes()
     names = [request.graph.inputs[place].name for place in ports.inputs]
     given = {index: bounds[name] for index, name in enumerate(names) if name in bounds}
+    if shapes is not None:
+        given = {index: str(list(shapes[place])) for index, place in enumerate(ports.inputs)}
     if given:
         _sdk.reshape(model, given)
     return _sdk.compile_model(model, options.device, options.configuration(request.num_threads)), ports
@@ -121,6 +159,7 @@ def _partition(
     program: Program,
     weights: Weights,
     key: str,
+    shapes: Shapes | None = None,
 ) -> OpenVinoPartition:
     graph = request.graph
     found = (len(compiled.inputs), len(compiled.outputs))
@@ -135,7 +174,7 @@ def _partition(
         compiled,
         weights,
         lambda: _blob_key(program, key),
-        lambda: _compiled(program, weights, request, options)[0],
+        lambda: _compiled(program, weights, request, options, shapes)[0],
         KernelFallbackState(request),
     )
 

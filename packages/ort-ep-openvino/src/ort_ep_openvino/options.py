@@ -7,6 +7,7 @@ is taken has an effect.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import ClassVar, Literal
 from ort_core.plugin import InvalidArgument
 
 _DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\d+)?|(AUTO|HETERO|MULTI|BATCH)(:[\w.,()]+)?")
+_WITH_PRECISION = re.compile(r"((?:CPU|GPU|NPU)(?:\.\d+)?)_(\w*)")  # both in one, as older programs have it
+_PRECISIONS = ("FP32", "FP16", "ACCURACY")
 _NAMED_SHAPE = re.compile(r"\s*([^\[\],]+?)\s*\[([^\[\]]*)\]\s*(?:,|$)")
 _SIZE = re.compile(r"\d+|\d+\.\.\d+|-1|\?")
 _REFUSED = {
@@ -24,6 +27,7 @@ _REFUSED = {
     "enable_causallm": "generation with state is OpenVINO GenAI's, which this package does not use",
     "layout": "models keep ONNX's layout",
 }
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class OpenVinoOptions:
 
     Attributes:
         device_type: where models run: ``CPU``, ``GPU``, ``GPU.1``, ``NPU``, or ``AUTO:``, ``HETERO:``,
-            ``MULTI:`` with a list.
+            ``MULTI:`` with a list. ``CPU_FP32`` and ``GPU_FP16`` name the precision as well, as older programs do.
         device_id: number of the device among those of its type; or a type, as older programs write it.
         cache_dir: folder for OpenVINO's own cache of compiled models; by default ort-core's artefact cache is used.
         precision: ``FP32`` and ``ACCURACY`` compute in the model's types; ``FP16`` lets OpenVINO compute in less.
@@ -42,7 +46,8 @@ class OpenVinoOptions:
         num_streams: runs that OpenVINO works on at once; 0 lets it choose.
         enable_opencl_throttling: spare the processor while a GPU works.
         enable_qdq_optimizer: OpenVINO's optimizer of quantized models on the NPU.
-        disable_dynamic_shapes: leave nodes whose sizes are only known at run time.
+        disable_dynamic_shapes: compile a model of fixed sizes for each combination of input sizes, in its first run;
+            always so on the NPU, which runs no other.
         reshape_input: bounds for the model's inputs, ``x[1..8,3,224,224]``.
     """
 
@@ -70,6 +75,7 @@ class OpenVinoOptions:
         for name, reason in _REFUSED.items():
             if getattr(self, name):
                 raise ValueError(f"option {name!r} is not supported: {reason}")
+        self._refuse_second_precision()
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(
                 f"option 'device_type' is {self.device_type!r} (with device_id {self.device_id!r}), expected CPU, GPU, "
@@ -87,9 +93,48 @@ class OpenVinoOptions:
     @property
     def device(self) -> str:
         """The device as OpenVINO names it."""
+        older = _WITH_PRECISION.fullmatch(self._device_type)
+        kind = older[1] if older else self._device_type
         if not self.device_id:
-            return self.device_type
-        return f"{self.device_type}.{self.device_id}" if self.device_id.isdigit() else self.device_id
+            return kind
+        return f"{kind}.{self.device_id}" if self.device_id.isdigit() else self.device_id
+
+    @property
+    def allowed_precision(self) -> str:
+        """The precision by ``precision``, or as ``device_type`` has it behind a ``_``; empty where none is named."""
+        older = _WITH_PRECISION.fullmatch(self._device_type)
+        return self.precision or (older[2] if older else "")
+
+    @property
+    def has_fixed_sizes(self) -> bool:
+        """Whether models of open sizes are compiled for each combination of sizes that is run."""
+        return self.disable_dynamic_shapes or self.device.startswith("NPU")
+
+    @property
+    def _device_type(self) -> str:
+        return self.device_type.replace(" ", "")
+
+    def _refuse_second_precision(self) -> None:
+        older = _WITH_PRECISION.fullmatch(self._device_type)
+        if self.allowed_precision == "FP32" and self.device.startswith("NPU"):
+            raise ValueError("option 'precision' is FP32, which no NPU computes in; expected FP16 or ACCURACY")
+        if older is None:
+            return
+        if self.precision:
+            raise ValueError(
+                f"option 'device_type' is {self.device_type!r} and option 'precision' {self.precision!r}: the "
+                f"precision is given twice; use device_type {older[1]}"
+            )
+        if older[2] not in _PRECISIONS:
+            raise ValueError(
+                f"option 'device_type' is {self.device_type!r}, expected one of {', '.join(_PRECISIONS)} behind the '_'"
+            )
+        log.warning(
+            "option device_type %s is an older form; use device_type %s with precision %s",
+            self.device_type,
+            older[1],
+            older[2],
+        )
 
     def shapes(self) -> Mapping[str, str]:
         """Return the bounds of ``reshape_input`` by input, as OpenVINO writes them."""
@@ -105,7 +150,7 @@ class OpenVinoOptions:
             InvalidArgument: ``load_config`` is no JSON object of objects.
         """
         found: dict[str, object] = {"EXECUTION_MODE_HINT": "ACCURACY"}
-        if self.precision == "FP16":
+        if self.allowed_precision == "FP16":
             found = {"EXECUTION_MODE_HINT": "PERFORMANCE", "INFERENCE_PRECISION_HINT": "f16"}
         elif self.device.startswith("CPU"):
             found["INFERENCE_PRECISION_HINT"] = "f32"  # the default on processors with bfloat16 units is bfloat16
