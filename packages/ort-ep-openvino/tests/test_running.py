@@ -64,6 +64,22 @@ def test_sizes_may_change_from_run_to_run(session):
             assert_close(opened.run(None, {"x": x})[0], np.maximum(x, 0), "exact")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[n] x) => (float[n] y) { z = Constant<value_float = 0.0>()  y = CastLike(x, z) }",
+        "g (float[n] x) => (float[n] y, float[n] w) { y = Cast<to = 1>(x)  w = Relu(y) }",
+        "g (float[n] x) => (float[n] y) { r = Relu(x)  y = Cast<to = 1>(r) }",
+    ],
+)
+def test_a_conversion_to_the_type_that_there_is_hands_on_what_it_is_given_at_any_size(session, text):
+    with session(text) as opened:
+        for size in (2, 32, 7, 2, 2, 7, 32, 3):
+            x = np.arange(size, dtype=np.float32) + 1
+            for found in opened.run(None, {"x": x}):
+                assert_close(found, x, "exact")
+
+
 def test_each_combination_of_sizes_has_a_model_of_its_own_where_sizes_are_fixed(session, monkeypatch):
     made, compile_model = [], _sdk.compile_model
 

@@ -204,6 +204,7 @@ def separate_passed(model: Any, inputs: Sequence[str]) -> Ports:
     Returns:
         Ports: what is left, and what was taken out.
     """
+    _drop_empty_conversions(model)
     place = _places(model, inputs)
     outputs, passed = [], []
     for index, result in enumerate(model.get_results()):
@@ -218,6 +219,17 @@ def separate_passed(model: Any, inputs: Sequence[str]) -> Ports:
             model.remove_parameter(parameter)
     left = tuple(place[each.get_friendly_name()] for each in model.get_parameters())
     return Ports(left, tuple(outputs), tuple(passed))
+
+
+def _drop_empty_conversions(model: Any) -> None:
+    """Take conversions to the type that there is out of a model.
+
+    Where one stands between an input of open size and an output, runs of another size read freed memory (seen with
+    2026.4).
+    """
+    for each in model.get_ordered_ops():
+        if each.get_type_name() == "Convert" and each.get_input_element_type(0) == each.get_output_element_type(0):
+            each.output(0).replace(each.input_value(0))
 
 
 def _places(model: Any, inputs: Sequence[str]) -> dict[str, int]:

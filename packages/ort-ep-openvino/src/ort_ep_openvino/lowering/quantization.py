@@ -15,13 +15,13 @@ _SCALES = dict.fromkeys((1, 4, 6), FLOATS)
 
 
 def _given_scale(view: GraphView, node: Node) -> str | None:
-    """Scales of an axis are constants; one for all that is none is divided by (``legalization``)."""
+    """A scale is a constant; a zero point that is none is added behind the rounding (``legalization``)."""
     scale, point = node.input(1), node.input(2)
     if all(value is None or held_constant(view, value) is not None for value in (scale, point)):
         return None
     if view.opset(node) < ROUNDS:
         return f"before opset {ROUNDS} there is nothing that rounds a quotient by a scale that is no constant"
-    if scale is None or not scale.rank:
+    if scale is None or held_constant(view, scale) is not None:
         return None
     return "OpenVINO multiplies by the reciprocals of computed scales, and rounds some values to the neighbor"
 
