@@ -1,8 +1,8 @@
 """Weights of few bits with a scale for each block: products (MatMulNBits), rows of tables (GatherBlockQuantized).
 
 With few rows a product is bound by how fast its weights are read: a warp reads the codes of one to four columns, eight
-to a lane, and multiplies what they stand for. With many rows the weights are written out once, and a library
-multiplies.
+to a lane, and multiplies what they stand for. With many rows of 16-bit floats tiles of the weights are unpacked in
+shared memory, for tensor cores; of float32 the weights are written out once, and a library multiplies exactly.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.products import product_of
+from ort_ep_cuda.lowering.tensor_cores import THREADS, TILE, tiled_product
 from ort_ep_cuda.lowering.views import TensorView
 from ort_ep_cuda.lowering.writer import (
     Worker,
@@ -63,6 +64,9 @@ def lower_nbits_product(facts: LoweredNode) -> None:
     shape = (*a.shape[:-1], columns)
     if rows <= MAXIMUM_ROWS:
         _few_rows(facts, a, facts.builder.result(facts.output, shape), rows)
+        return
+    if a.dtype in _ON_TENSOR_CORES:
+        _many_rows(facts, a, facts.builder.result(facts.output, shape), rows)
         return
     weights = _written_out(facts, a.dtype)
     factor = a.regrouped((rows, inner))
@@ -177,6 +181,56 @@ def _products(bits: int) -> str:
             lines.append(f"const float weight{j} = __int_as_float((int)({code} | 0x4b000000u)) - 8388608.0f - point;")
         lines.append(f"for (int r = 0; r < @ROWS@; ++r) parts[r] += x[r][{j}] * weight{j};")
     return "\n      ".join(lines)
+
+
+_LOAD_ROWS = """for (int piece = threadIdx.x; piece < 256; piece += 128) {
+      const int r = piece / 4;
+      const long long row = row0 + r, k = first + piece % 4 * 8;
+      ort_chunk<@T@, 8> found;
+      for (int j = 0; j < 8; ++j) found.elements[j].bits = 0;
+      if (row < rows) {
+        @READ@
+      }
+      *(ort_chunk<@T@, 8>*)&tile_a[r][piece % 4 * 4] = found;
+    }"""
+_READ_CHUNK = "if (k < inner) found = *(const ort_chunk<@T@, 8>*)(a + row * inner + k);"
+_READ_EACH = "for (int j = 0; j < 8; ++j) if (k + j < inner) found.elements[j] = a[row * inner + k + j];"
+_UNPACK = """for (int piece = threadIdx.x; piece < 256; piece += 128) {
+      const int c = piece / 4;
+      const long long column = column0 + c, k = first + piece % 4 * 8;
+      ort_chunk<@T@, 8> found;
+      for (int j = 0; j < 8; ++j) found.elements[j].bits = 0;
+      if (column < columns && k < inner) {
+        @CODES@
+        for (int j = 0; j < 8; ++j)
+          if (k + j < inner)
+            found.elements[j] = ort_store<@T@>::of(((float)((word >> (j * @BITS@)) & @MASK@) - point) * scale);
+      }
+      *(ort_chunk<@T@, 8>*)&tile_b[c][piece % 4 * 4] = found;
+    }"""
+_DEPTH = 32  # 16-bit elements of a row of 16 words
+_ON_TENSOR_CORES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
+
+
+def _many_rows(facts: LoweredNode, a: TensorView, out: TensorView, rows: int) -> None:
+    if not out.size:
+        return
+    columns, inner = facts.node.int_attribute("N", 0), facts.node.int_attribute("K", 0)
+    reads, texts, sizes = _weights(facts)
+    bias = [facts.builder.dense(facts.value(5))] if facts.has(5) else []
+    is_whole = inner % 8 == 0 and a.offset % 8 == 0
+    texts = {
+        "LOAD_A": _LOAD_ROWS, "LOAD_B": _UNPACK, "READ": _READ_CHUNK if is_whole else _READ_EACH, "CODES": _CODES,
+        "RESULT": f"ort_store<@T@>::of(sums[i][j][n]{' + ort_load(bias[column])' if bias else ''})",
+        "KIND": STORAGE[a.dtype], "SUM": "float", "DEPTH": str(_DEPTH), "T": STORAGE[a.dtype], **texts,
+    }  # fmt: skip
+    parameters = f"const @T@* a, {_WEIGHTS}, {f'const {STORAGE[bias[0].dtype]}* bias, ' if bias else ''}@T@* out, "
+    parameters += "long long rows, long long columns, long long inner, long long blocks, long long point_nbytes, "
+    kernel = tiled_product("many_rows_of_bits", f"{parameters}long long tiles", texts)
+    tiles = -(-columns // TILE) * ((rows + TILE - 1) // TILE)
+    operands = [a, *reads, *bias]
+    arguments = (*pointers(*operands, out), *numbers(rows, columns, inner, *sizes, tiles))
+    facts.builder.add(launched(kernel, blocks_for(tiles), (THREADS, 1, 1), arguments, operands, [out]))
 
 
 _WRITE_OUT = """
