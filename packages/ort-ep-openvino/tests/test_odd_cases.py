@@ -83,7 +83,7 @@ WRONG = {
     "a computed scale of an old opset": (
         "QuantizeLinear", 10, [X, np.array(2, np.float32), np.array(1, np.uint8)], {}, "opset 11"
     ),
-    "a computed scale": ("QuantizeLinear", 19, [X, np.array(2, np.float32), np.array(1, np.uint8)], {}, "computed scales"),
+    "a computed scale": ("QuantizeLinear", 19, [X, np.array(2, np.float32), np.array(1, np.uint8)], {}, "computed"),
     "a scalar that stays one": ("Expand", 21, [np.array(2, np.float32), np.array([], np.int64)], {}, "scalar"),
 }  # fmt: skip
 """Operator, opset, inputs, attributes and a word of the reason, by what OpenVINO takes otherwise."""

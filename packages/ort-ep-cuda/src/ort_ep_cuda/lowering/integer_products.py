@@ -1,7 +1,7 @@
 """Products and convolutions of 8-bit integers, summed exactly in int32: generated, since no library takes zero points.
 
-Matrices are multiplied as they are, on tensor cores; what their zero points add is taken off behind, by sums of rows and
-columns. Quantized results (QLinear...) are rounded by the next elementwise kernel.
+Matrices are multiplied as they are, on tensor cores; what their zero points add is taken off behind, by sums of rows
+and columns. Quantized results (QLinear...) are rounded by the next elementwise kernel.
 """
 
 from __future__ import annotations
