@@ -7,13 +7,21 @@ constant folding, and is the oracle that providers are compared with.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument, KernelNotFoundError, NodeFailed, OrtError, RuntimeException
+from ort_core.errors import (
+    AllocationLimitExceeded,
+    InvalidArgument,
+    KernelNotFoundError,
+    NodeFailed,
+    OrtError,
+    RuntimeException,
+)
 from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
@@ -28,6 +36,7 @@ from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext, RunnableBody
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
 from ort_core.kernels.observer import Observer
+from ort_core.kernels.operand_growth import check_growth, find_growth
 from ort_core.kernels.preconditions.conditions import ArrayConditions
 from ort_core.kernels.preconditions.table import find_precondition
 from ort_core.kernels.registry import attribute_names, wants_context
@@ -120,6 +129,7 @@ def _bind_kernel(
     )  # fmt: skip
     with_context = wants_context(function)
     precondition = find_precondition(node.domain, node.op_type)
+    growth = find_growth(node.domain, node.op_type)
     unguarded = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
 
     def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
@@ -136,11 +146,15 @@ def _bind_kernel(
         try:
             if precondition is not None:
                 precondition(ArrayConditions(node, opset, inputs))
+            if growth is not None:
+                check_growth(growth, node, inputs, guard)
             return normalize(function(*inputs, **arguments))
         except OrtError as error:
             raise _located(error, node) from error
         except RecursionError:
             raise
+        except MemoryError as error:
+            raise _without_memory(node, error) from error
         except Exception as error:  # the border to kernels, users' own included: any exception becomes the node's
             raise failed(node, inputs, error) from error
 
@@ -372,6 +386,16 @@ def failed(node: Node, inputs: Sequence[RuntimeValue], error: BaseException) -> 
         f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "
         f"(domain {node.domain or 'ai.onnx'!r}) with inputs ({found}): {type(error).__name__}: {error}"
     )
+
+
+def _without_memory(node: Node, error: MemoryError) -> OrtError:
+    """Return the error for memory that the system did not give: numpy's exception tells the shape and the type."""
+    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+    wanted = "more memory than the system gives"
+    if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
+        nbytes = math.prod(shape) * dtype.itemsize
+        wanted = f"{nbytes} bytes for {dtype}{list(shape)}, which the system does not give"
+    return _located(AllocationLimitExceeded(f"{node.op_type} needs {wanted}; check the model's shapes"), node)
 
 
 def _located(error: OrtError, node: Node) -> OrtError:

@@ -7,7 +7,7 @@ works on one or two elements; numpy broadcasts them over arrays (see ``map_eleme
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +16,7 @@ from ort_core.ir.dims import DimTooLarge, SymbolicDim, ceil_div, floor_div, maxi
 
 Element = int | float | SymbolicDim | None
 SymbolicValue = np.ndarray  # of dtype object, holding Elements
+COUNTABLE = 2**60  # numpy counts bytes in 64 bits, of empty arrays as well; an element here takes 8
 MAX_ELEMENTS = 128  # shapes have under 10 dimensions and pads twice that; above lies data, not shape arithmetic
 
 
@@ -28,6 +29,11 @@ def as_elements(array: np.ndarray) -> SymbolicValue | None:
         array = array.astype(np.int64)
     found.reshape(-1)[:] = array.reshape(-1).tolist()
     return found
+
+
+def counted(sizes: Sequence[int]) -> int:
+    """Return how many elements numpy counts for sizes when it makes an array: an empty axis takes nothing away."""
+    return math.prod(max(size, 1) for size in sizes)
 
 
 def make_value(elements: list[Element] | tuple[Element, ...], shape: tuple[int, ...] | None = None) -> SymbolicValue:

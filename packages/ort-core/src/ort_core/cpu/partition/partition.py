@@ -34,7 +34,7 @@ from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.group_lowering import lower_group
 from ort_core.cpu.partition.native_calls import native_calls
 from ort_core.cpu.partition.segment_order import joined, ordered
-from ort_core.cpu.partition.segments import LazyKernels, PartitionSegment, direct_step_of, run_directly
+from ort_core.cpu.partition.segments import LazyKernels, PartitionSegment, described, direct_step_of, run_directly
 from ort_core.cpu.partition.shared_programs import GraphContent, SharedPrograms
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program.program_building import build_program
@@ -43,6 +43,7 @@ from ort_core.cpu.storage.stored_code import encode_modules
 from ort_core.cpu.storage.stored_partition import encode_partition
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import (
+    AllocationLimitExceeded,
     CompileRequest,
     DirectCalls,
     EagerPartition,
@@ -271,6 +272,8 @@ class CpuPartition(EagerPartition):
                 return found
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
+            except AllocationLimitExceeded as refusal:
+                raise AllocationLimitExceeded(f"{described(step.kernels.nodes)}: {refusal}") from refusal
         arguments = [values[slot] for slot in step.reads]
         if step.call is not None and not observed:
             own = [values[slot] for slot in step.native_reads]
@@ -384,8 +387,7 @@ class CpuPartition(EagerPartition):
 
     def _note_fault(self, group: tuple[Node, ...], node: Node | None, error: Exception) -> None:
         """Leave what failed to compile to the kernels: the node, or the group where code generation failed."""
-        what = group[0].describe() + (f" and {len(group) - 1} more" if len(group) > 1 else "")
-        self._request.faults.note(f"the CPU compiler failed on {what}; they run by numpy kernels", error)
+        self._request.faults.note(f"the CPU compiler failed on {described(group)}; they run by numpy kernels", error)
         for left in group if node is None else (node,):
             self.refusals[left] = f"the compiler failed: {type(error).__name__}: {error}"
 

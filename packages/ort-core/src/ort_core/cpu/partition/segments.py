@@ -56,6 +56,11 @@ class LazyKernels:
         self._bound = BoundGraph(self.graph, self._request.context)
 
 
+def described(nodes: Sequence[Node]) -> str:
+    """Return the words by which messages speak of a group: its first node, and how many more there are."""
+    return nodes[0].describe() + (f" and {len(nodes) - 1} more" if len(nodes) > 1 else "")
+
+
 def direct_step_of(program: NativeProgram | None, is_alone: bool) -> DirectStep | None:
     """Return the direct calls of a program among others, or alone; ``None`` where there are none."""
     found = None if program is None else build_direct_step(program, is_alone)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer
-from ort_core.plugin import CompiledPartition, DirectCalls, EagerPartition, Rejection, RunState
+from ort_core.plugin import AllocationLimitExceeded, CompiledPartition, DirectCalls, EagerPartition, Rejection, RunState
 from ort_core.plugin.forks import new_lock, no_fork
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class RecalledPartition(EagerPartition):
         try:
             contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
             return self.program.run(contiguous, run_state.guard)
-        except (SizesDiffer, DataError) as reason:
+        except (SizesDiffer, DataError, AllocationLimitExceeded) as reason:  # the ordinary one names its nodes
             log.debug("a recalled program gives way to the ordinary partition: %s", reason)
             return None
 

@@ -120,6 +120,9 @@ class _Samples(NamedTuple):
     grid: int
 
 
+_STEPS_OF_SAMPLES = 10  # arrays of this size that a sample takes at once: points, neighbours, shares
+
+
 def _sample(
     start: np.floating,
     end: np.floating,
@@ -134,7 +137,7 @@ def _sample(
     width = length / dtype.type(bins)
     grid = sampling_ratio if sampling_ratio > 0 else math.ceil(width) if np.isfinite(width) else 0
     grid = max(grid, 0)
-    check_size((bins, grid), dtype, "RoiAlign", ctx)
+    check_size((bins, grid, _STEPS_OF_SAMPLES), dtype, "RoiAlign", ctx)
     steps = (np.arange(grid, dtype=dtype) + dtype.type(0.5)) * width / dtype.type(max(grid, 1))
     points = (start + np.arange(bins, dtype=dtype)[:, None] * width + steps).reshape(-1)
     inside = (points >= -1) & (points <= size)

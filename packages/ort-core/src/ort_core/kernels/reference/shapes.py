@@ -73,7 +73,7 @@ def target_shape(found: Sequence[int], requested: Sequence[int], *, allowzero: b
             f"The input tensor cannot be reshaped to the requested shape. Input shape:{shape_text(found)}, "
             f"requested shape:{shape_text(requested)}"
         )
-    check_size([max(dim, 1) for dim in dims], np.dtype(np.int8), "Reshape", None)
+    check_size([max(dim, 1) for dim in dims], np.dtype(np.int64), "Reshape", None)  # of 8 bytes each at most
     return tuple(dims)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ort_core.ir.attributes import SparseConstant
@@ -64,7 +62,7 @@ def infer_constant_of_shape(ctx: InferenceContext) -> None:
     dtype = fill.dtype if isinstance(fill, Constant) else DataType.FLOAT
     ctx.set_output(0, dtype, shape)
     sizes = fixed_sizes(shape)
-    if sizes is None or math.prod(sizes) > sym.MAX_ELEMENTS:
+    if sizes is None or sym.counted(sizes) > sym.MAX_ELEMENTS:
         return
     element = sym.as_elements(fill.array().reshape(-1)[:1]) if isinstance(fill, Constant) else sym.make_value((0.0,))
     if element is not None and element.size == 1:

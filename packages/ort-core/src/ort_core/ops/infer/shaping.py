@@ -21,7 +21,7 @@ from ort_core.ops.shape_arithmetic import (
     scale_dim,
     slice_dim,
 )
-from ort_core.ops.symbolic_values import MAX_ELEMENTS, SymbolicValue
+from ort_core.ops.symbolic_values import COUNTABLE, MAX_ELEMENTS, SymbolicValue, counted
 
 
 @infer_rule("Identity")
@@ -74,7 +74,7 @@ def infer_reshape(ctx: InferenceContext) -> None:
     value = ctx.value(0)
     found = ctx.found[0] if ctx.found else None
     sizes = fixed_sizes(found.shape) if isinstance(found, TensorType) else None
-    if value is not None and sizes is not None and value.size == math.prod(sizes):
+    if value is not None and sizes is not None and value.size == math.prod(sizes) and counted(sizes) < COUNTABLE:
         ctx.set_value(0, value.reshape(sizes))
 
 
@@ -185,7 +185,7 @@ def infer_unsqueeze(ctx: InferenceContext) -> None:
 
 def _reshape_value(ctx: InferenceContext, shape: Shape) -> None:
     value, sizes = ctx.value(0), fixed_sizes(shape)
-    if value is not None and sizes is not None and value.size == math.prod(sizes):
+    if value is not None and sizes is not None and value.size == math.prod(sizes) and counted(sizes) < COUNTABLE:
         ctx.set_value(0, value.reshape(sizes))
 
 
@@ -221,7 +221,7 @@ def infer_expand(ctx: InferenceContext) -> None:
     shape = broadcast(ctx, (ctx.shape(0), target))
     ctx.set_shape(0, shape)
     value, sizes = ctx.value(0), fixed_sizes(shape)
-    if value is not None and sizes is not None and math.prod(sizes) <= MAX_ELEMENTS:
+    if value is not None and sizes is not None and counted(sizes) <= MAX_ELEMENTS:
         ctx.set_value(0, np.broadcast_to(value, sizes))
 
 
@@ -250,7 +250,7 @@ def infer_tile(ctx: InferenceContext) -> None:
     value, counts = ctx.value(0), fixed_sizes(repeats)
     if value is None or counts is None or min(counts, default=1) < 0:
         return
-    if value.size * math.prod(max(count, 1) for count in counts) <= MAX_ELEMENTS:
+    if counted(value.shape) * counted(counts) <= MAX_ELEMENTS:
         ctx.set_value(0, np.tile(value, counts))
 
 
