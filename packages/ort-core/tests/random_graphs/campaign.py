@@ -3,12 +3,16 @@
     python campaign.py FIRST COUNT OUT [WORKERS] [low|full]
 
 OUT gets a line of JSON for each seed (``worker.py``), for each crash and each hang. Seeds that stand in it already are
-not tried again. The last line of stdout is the summary; the exit status is 1 where a difference is not explained.
+not tried again, whatever code they ran: several runs add up in one file. Each line names its code by a digest of all
+modules of ort_core and of the campaign, and the summary counts seeds by code. The last line of stdout is the summary;
+the exit status is 1 where a difference is not explained.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
+import hashlib
 import json
 import queue
 import subprocess
@@ -18,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+import ort_core
 
 WORKER = Path(__file__).with_name("worker.py")
 CHUNK = 400  # seeds of one process: its start takes as long as thirty
@@ -37,6 +43,7 @@ class Campaign:
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Write one line."""
+        facts = {**facts, "code": code_digest()}
         with self._lock:
             print(json.dumps(facts), file=self.out, flush=True)
 
@@ -103,6 +110,16 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str | None]:
         yield line
 
 
+@functools.cache
+def code_digest() -> str:
+    """Return 12 letters that change with any module of ort_core or of this folder."""
+    found = hashlib.sha256()
+    for folder in (Path(ort_core.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
 def read_lines(path: Path) -> list[Mapping[str, Any]]:
     """Return what a campaign has written so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -122,7 +139,10 @@ def chunks_of(first: int, count: int, done: set[int]) -> Sequence[range]:
 
 
 def summary(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return counts: seeds, nodes, endings by engine, differences by engine, kind, operators and explanation."""
+    """Return counts: seeds, nodes, endings by engine, differences by engine, kind, operators and explanation.
+
+    Seeds are counted by the code that they ran as well.
+    """
     endings: collections.Counter[str] = collections.Counter()
     explained: collections.Counter[str] = collections.Counter()
     open_ones: dict[str, list[int]] = collections.defaultdict(list)
@@ -139,6 +159,7 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
                 open_ones[kind].append(line["seed"])
     return {
         "seeds": len(lines),
+        "codes": dict(collections.Counter(line.get("code", "not told") for line in lines)),
         "nodes": sum(line.get("nodes", 0) for line in lines),
         "processor_s": round(sum(line.get("s", 0) for line in lines)),
         "endings": dict(sorted(endings.items())),

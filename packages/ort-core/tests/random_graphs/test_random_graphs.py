@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from random_graphs import element_types as et
-from random_graphs.campaign import WORKER, read_lines, summary
+from random_graphs.campaign import WORKER, code_digest, read_lines, summary
 from random_graphs.cases import Case, case_of_seed
 from random_graphs.engines import WAYS
 from random_graphs.families import families
@@ -43,6 +43,7 @@ def test_random_graphs_give_their_truth_in_every_engine(batch, tmp_path):
     found = summary(lines)
     assert found["unexplained"] == {}, "`python minimize.py FOLDER SEED` writes the failing test of a seed"
     assert done.returncode == 0, done.stderr[-2000:]
+    assert found["codes"] == {code_digest(): SEEDS}, "the record tells which code each seed ran"
     grown = [line["endings"] for line in lines if line["nodes"]]
     assert len(grown) >= SEEDS - 2, "few seeds grow nothing"
     right = Counter(ending for each in grown for ending in each.items())
