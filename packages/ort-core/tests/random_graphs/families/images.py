@@ -119,7 +119,7 @@ def pooling(g: GraphWriter) -> Value:
         given["count_include_pad"] = g.choice((0, 1))
     if op_type == "LpPool":
         given["p"] = g.choice((1, 2))
-    outputs = 2 if op_type == "MaxPool" and g.chance(0.15) else 1
+    outputs = 2 if op_type == "MaxPool" and g.opset > 7 and g.chance(0.15) else 1
     return g.node(op_type, [value], outputs, kernel_shape=kernel, **given)
 
 
