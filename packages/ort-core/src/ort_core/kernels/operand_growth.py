@@ -45,7 +45,8 @@ def check_growth(rule: Rule, node: Node, inputs: Sequence[object], guard: RunGua
         return
     if shape is not None:
         declared = None if node.outputs[0] is None else node.outputs[0].type
-        dtype = declared.dtype.numpy if isinstance(declared, TensorType) and declared.dtype else arrays[0].dtype
+        first = next(x for x in arrays if x is not None).dtype
+        dtype = declared.dtype.numpy if isinstance(declared, TensorType) and declared.dtype else first
         text = "{" + ",".join(map(str, shape)) + "}"
         guard.check_allocation(math.prod(shape) * dtype.itemsize, f"{node.op_type} of shape {text}")
 
