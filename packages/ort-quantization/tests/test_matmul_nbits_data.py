@@ -18,7 +18,7 @@ from ort_quantization import matmul_nbits_quantizer
 from ort_quantization.activation_capture import Samples, captured
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.matmul_nbits_awq import output_error
-from ort_quantization.matmul_nbits_gptq import GptqSettings, gptq, inverse_factor
+from ort_quantization.matmul_nbits_gptq import GptqSettings, RowErrors, gptq, inverse_factor
 from ort_quantization.matmul_nbits_quantizer import (
     AWQWeightOnlyQuantConfig,
     GPTQWeightOnlyQuantConfig,
@@ -77,6 +77,10 @@ def run(proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return session.run(None, feeds)
 
 
+def errors_of(hessian: np.ndarray) -> RowErrors:
+    return RowErrors.of_hessian(hessian, 0.01, has_order=False)
+
+
 def error_of(config: WeightOnlyQuantConfig, bits: int = 4) -> float:
     """Return the relative error of the outputs on samples that the method did not see."""
     quantizer = MatMulNBitsQuantizer(model(), bits=bits, block_size=32, algo_config=config)
@@ -94,6 +98,7 @@ def error_of(config: WeightOnlyQuantConfig, bits: int = 4) -> float:
 METHODS: dict[str, Callable[[Reader], WeightOnlyQuantConfig]] = {
     "gptq": lambda reader: GPTQWeightOnlyQuantConfig(reader),
     "gptq ordered": lambda reader: GPTQWeightOnlyQuantConfig(reader, actorder=True),
+    "gptq with real zero points": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True, real_zero_points=True),
     "gptq searched": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True),
     "awq scales": lambda reader: AWQWeightOnlyQuantConfig(reader),
     "awq ranges": lambda reader: AWQWeightOnlyQuantConfig(reader, "awq_clip"),
@@ -221,10 +226,14 @@ def test_rows_make_up_for_what_earlier_rows_lost(is_symmetric: bool, rows: int, 
     weight = random.normal(size=(rows, 12)).astype(np.float32)
     operand = random.normal(size=(400, rows)) @ (random.normal(size=(rows, rows)) / 8)
     hessian = operand.T @ operand / 400
-    kept = gptq(weight, hessian, GptqSettings(4, block_size, is_symmetric, rows_at_once=at_once)).dequantized()
+    kept = gptq(
+        weight, errors_of(hessian), GptqSettings(4, block_size, is_symmetric, rows_at_once=at_once)
+    ).dequantized()
     plain = round_to_nearest(weight, 4, block_size, is_symmetric).dequantized()
     assert output_error(weight, kept, hessian) < 0.8 * output_error(weight, plain, hessian)
-    one_by_one = gptq(weight, hessian, GptqSettings(4, block_size, is_symmetric, rows_at_once=1)).dequantized()
+    one_by_one = gptq(
+        weight, errors_of(hessian), GptqSettings(4, block_size, is_symmetric, rows_at_once=1)
+    ).dequantized()
     np.testing.assert_allclose(kept, one_by_one, atol=1e-5)
 
 
@@ -235,7 +244,7 @@ def test_the_error_is_below_that_of_onnxruntimes_function() -> None:
     operand = random.normal(size=(600, 128)) @ (random.normal(size=(128, 128)) / 11)
     hessian = operand.T @ operand / 600
     theirs = weight_only.gptq(weight.copy(), hessian.copy(), group_size=32, blocksize=32)
-    ours = gptq(weight, hessian, GptqSettings(4, 32, False, rows_at_once=32)).dequantized()
+    ours = gptq(weight, errors_of(hessian), GptqSettings(4, 32, False, rows_at_once=32)).dequantized()
     assert output_error(weight, ours, hessian) < 0.8 * output_error(weight, theirs, hessian)
 
 
@@ -252,7 +261,7 @@ def test_channels_that_no_sample_uses_cost_nothing() -> None:
     weight = random.normal(size=(32, 6)).astype(np.float32)
     operand = random.normal(size=(100, 32))
     operand[:, 5] = 0
-    kept = gptq(weight, operand.T @ operand, GptqSettings(4, 32, False)).dequantized()
+    kept = gptq(weight, errors_of(operand.T @ operand), GptqSettings(4, 32, False)).dequantized()
     assert np.abs(operand @ (kept - weight)).max() < np.abs(operand @ weight).max() / 4
 
 

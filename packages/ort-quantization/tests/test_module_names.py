@@ -65,7 +65,7 @@ PLOTS = "shows a plot in a window"
 TOOLS = "used inside the tool only"
 
 ABSENT_MODULES = {
-    "execution_providers.qnn.fusion_lpnorm": FUSED, "execution_providers.qnn.fusion_spacetodepth": "not written yet",
+    "execution_providers.qnn.fusion_lpnorm": FUSED, "execution_providers.qnn.fusion_spacetodepth": FUSED,
     "CalTableFlatBuffers": GENERATED, "CalTableFlatBuffers.KeyValue": GENERATED,
     "CalTableFlatBuffers.TrtTable": GENERATED, "cuda_quantizer": TORCH, "fusions": PATTERNS, "fusions.fusion": PATTERNS,
     "fusions.fusion_gelu": PATTERNS, "fusions.fusion_layernorm": PATTERNS,
@@ -136,6 +136,29 @@ def test_each_module_of_onnxruntime_has_its_names_here_or_a_reason_why_not(name)
     missing = {each for each in expected if not hasattr(module, each)}
     assert missing <= ABSENT_NAMES.get(name, {}).keys()
     assert not {each for each in ABSENT_NAMES.get(name, {}) if hasattr(module, each)}, "it is here now"
+
+
+SHARED_NAMES = {
+    "matmul_nbits_quantizer": {"gptq_quantize", "rtn_quantize"},  # functions of the vendored package
+    "registry": None,  # classes of operators: functions here
+    "quantize": {"MODEL_SIZE_THRESHOLD"}, "shape_inference": {"ReplaceUpsampleWithResize"},
+}  # fmt: skip
+"""Names that modules of onnxruntime take from others of the package, and that ours do not have; ``None``: any."""
+
+
+@pytest.mark.parametrize(
+    "name", sorted({each.name for each in pkgutil.iter_modules(theirs.__path__)} - ABSENT_MODULES.keys())
+)
+def test_what_a_module_of_onnxruntime_takes_from_others_can_be_imported_from_ours_too(name):
+    """Programs import a class from the module where they saw it used."""
+    start = "onnxruntime.quantization."
+    home, module = (importlib.import_module(f"{root}{name}") for root in (start, "ort_quantization."))
+    taken = {each: str(getattr(value, "__module__", "")) for each, value in vars(home).items() if each[0] != "_"}
+    known = {each for names in ABSENT_NAMES.values() for each in names}
+    expected = {each for each, source in taken.items() if source.startswith(start) and each not in known}
+    missing = {each for each in expected if not hasattr(module, each)}
+    allowed = SHARED_NAMES.get(name, set())
+    assert allowed is None or missing <= allowed
 
 
 def test_the_package_has_onnxruntimes_names_but_for_those_that_need_torch_or_tensorrt():

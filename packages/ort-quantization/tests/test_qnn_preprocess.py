@@ -39,6 +39,22 @@ def normalized(has_clip: bool = True):
     return b.model({"x": SHAPE}, ["y"])
 
 
+def space_to_depth(batch: int = 2, is_short: bool = False):
+    """SpaceToDepth as YOLO's exports spell it, in six moves, or in three."""
+    b = Builder()
+    sizes = [[batch, 3, 4, 2, 5, 2], [batch, 3, 20, 4], [batch, 3, 4, 4, 5], [batch, 12, 4, 5]]
+    orders = [[0, 1, 2, 4, 3, 5], [0, 1, 3, 2], [0, 2, 1, 3, 4]]
+    if is_short:
+        sizes, orders = [sizes[0], sizes[-1]], [[0, 3, 5, 1, 2, 4]]
+    value = b.node("Abs", ["x"], "a")
+    for place, shape in enumerate(sizes):
+        value = b.node("Reshape", [value, b.constant(f"s{place}", np.array(shape))], f"r{place}")
+        if place < len(orders):
+            value = b.node("Transpose", [value], f"t{place}", perm=orders[place])
+    b.node("Relu", [value], "y")
+    return b.model({"x": (batch, 3, 8, 10)}, ["y"])
+
+
 def layer_normalization():
     b = Builder()
     mean = b.node("ReduceMean", ["x"], "m", axes=[-1])
@@ -91,15 +107,28 @@ def test_a_layer_normalization_is_fused_where_that_is_asked(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("batch", "is_short"), [(1, False), (2, False), (1, True), (3, True)])
+def test_space_to_depth_is_known_by_what_it_moves(tmp_path, batch, is_short):
+    model = space_to_depth(batch, is_short)
+    assert qnn_preprocess_model(model, tmp_path / "out.onnx")
+    assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == ["Abs", "SpaceToDepth", "Relu"]
+    feeds = feeds_of(model)
+    onnx.save(model, tmp_path / "float.onnx")
+    found, expected = (run_onnxruntime(tmp_path / name, feeds)[0] for name in ("out.onnx", "float.onnx"))
+    np.testing.assert_array_equal(found, expected)
+
+
 def near_misses():
+    moved = space_to_depth(is_short=True)
+    moved.graph.node[2].attribute[0].CopyFrom(onnx.helper.make_attribute("perm", [0, 1, 3, 5, 2, 4]))  # channels first
     other_half, other_root, twice = gelu(0), gelu(1), gelu(2)
     other_half.graph.initializer[2].CopyFrom(onnx.numpy_helper.from_array(np.float32(0.4), "half"))
     other_root.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.float32(1.5), "root"))
     twice.graph.output.append(onnx.helper.make_tensor_value_info("e", 1, None))  # the caller reads Erf's result
-    return {"half": other_half, "root": other_root, "twice": twice}
+    return {"half": other_half, "root": other_root, "twice": twice, "moved": moved}
 
 
-@pytest.mark.parametrize("name", ["half", "root", "twice"])
+@pytest.mark.parametrize("name", ["half", "root", "twice", "moved"])
 def test_what_only_looks_like_a_pattern_stays(tmp_path, name):
     assert not qnn_preprocess_model(near_misses()[name], tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import reads_of
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.fragile_values import NORMALIZER, Constants, fragile_values
@@ -453,3 +454,15 @@ def widened_weight_scale(
     above = np.nextafter(stored, np.array(np.inf, stored.dtype))  # rounding down must not undo it
     stored = np.where((stored.dtype == np.float16) & (stored < grown), above, stored)
     return np.where(is_short, stored, weight_scale), bool(np.any(is_short))
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quant_utils": (
+            "DEQUANT_OP_NAME", "ONNX_TYPE_TO_NP_TYPE", "QUANT_OP_NAME", "TENSOR_NAME_QUANT_SUFFIX", "find_by_name",
+            "get_opset_version", "model_has_infer_metadata", "normalize_axis", "pack_bytes_to_4bit", "quantize_data",
+            "quantize_nparray", "save_and_reload_model_with_shape_infer", "tensor_proto_to_array",
+        ),
+    },
+)  # fmt: skip

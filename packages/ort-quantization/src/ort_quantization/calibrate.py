@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 
+from ort_core.lazy_names import lazy_names
 from ort_quantization.calibrater_base import CalibraterBase, Providers
 from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.calibration_runs import CalibrationRuns
@@ -450,3 +451,13 @@ def create_calibrator(
         calibrator.execution_providers = providers
         calibrator.create_inference_session()
     return calibrator
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quant_utils": (
+            "load_model_with_shape_infer",
+        ),
+    },
+)  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ort_core.errors import OrtError
+from ort_core.lazy_names import lazy_names
 from ort_core.plugin.kernels import quantize_matmul_bnb4
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.matmul_nbits_data import matrix_of
@@ -147,6 +148,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         quantizer.model.save_model_to_file(asked.output_model, True)
     except OrtError as error:
         sys.exit(f"error: {error}")
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quant_utils": (
+            "attribute_to_kwarg",
+        ),
+    },
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -167,10 +167,11 @@ class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
         percdamp: share of the mean of the Hessian's diagonal that is added to it.
         block_size: rows whose corrections reach the other rows together; changes speed only.
         actorder: rows with the largest activations first, in blocks that are fixed before.
-        mse: scales by the least error instead of the range.
+        mse: scales by the least error in the outputs instead of the range.
         perchannel: each column has its own scales, as MatMulNBits has it; ``False`` is refused.
         quant_format: as in ``WeightOnlyQuantConfig``.
         op_types_to_quantize: likewise.
+        real_zero_points: zero points of 2 and 4 bits are floats, as those of HQQ; QOperator and no symmetry.
     """
 
     def __init__(
@@ -183,8 +184,11 @@ class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
         perchannel: bool = True,
         quant_format: QuantFormat = QuantFormat.QOperator,
         op_types_to_quantize: Iterable[str] | None = None,
+        real_zero_points: bool = False,
     ) -> None:
         super().__init__("GPTQ", quant_format, op_types_to_quantize)
+        if real_zero_points and quant_format != QuantFormat.QOperator:
+            raise InvalidQuantization("DequantizeLinear takes no real zero points; use QOperator")
         if not perchannel:
             raise InvalidQuantization("GPTQ with perchannel=False: MatMulNBits has scales for each column")
         self.calibration_data_reader = calibration_data_reader
@@ -193,6 +197,7 @@ class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
         self.actorder = actorder
         self.mse = mse
         self.perchannel = perchannel
+        self.real_zero_points = real_zero_points
 
 
 class AWQWeightOnlyQuantConfig(WeightOnlyQuantConfig):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from ort_quantization.activation_capture import Providers, Samples
 from ort_quantization.body_capture import Operand
@@ -23,7 +23,7 @@ from ort_quantization.matmul_nbits_configs import (
     GPTQWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_gptq import GptqSettings, gptq
+from ort_quantization.matmul_nbits_gptq import GptqSettings, RowErrors, gptq
 from ort_quantization.matmul_nbits_nodes import weight_array
 from ort_quantization.matmul_nbits_rounding import round_to_nearest
 from ort_quantization.matmul_nbits_settings import Settings
@@ -115,13 +115,18 @@ def _quantize_group(
     group: list[Site], state: OperandState, folder: str, config: WeightOnlyQuantConfig, found: FoundState
 ) -> None:
     if isinstance(config, GPTQWeightOnlyQuantConfig):
+        errors = RowErrors.of_hessian(state.hessian, config.percdamp, config.actorder)
+        state.products = np.empty((0, 0))  # as large as the errors, and not needed any more
         for site, weight in _weights(group, folder):
             settings = site.settings
+            # engines take whole ones of 8 bits, and bfloat16 has too few digits
+            can_be_real = settings.bits != 8 and site.tensor.data_type != TensorProto.BFLOAT16
+            has_real_points = config.real_zero_points and can_be_real
             found.numbers[key_of(site)] = gptq(
-                weight, state.hessian,
+                weight, errors,
                 GptqSettings(
-                    settings.bits, settings.block_of(len(weight)), settings.is_symmetric, config.percdamp,
-                    config.block_size, config.actorder, config.mse,
+                    settings.bits, settings.block_of(len(weight)), settings.is_symmetric,
+                    config.block_size, config.actorder, config.mse, has_real_points,
                 ),
             )  # fmt: skip
         return

@@ -3,7 +3,7 @@
 With the Hessian H of the outputs' squared error and U the upper Cholesky factor of its inverse, the row i of weights
 loses ``e = (w - q) / U[i, i]``, and the rows behind it become ``w - U[i, j] * e``. Scales of a block are found when its
 first row is reached, from rows as they are then. They are the scales that the file gets: onnxruntime's tool rounds the
-result once more, by scales of its own.
+result once more, by scales of its own. Columns do not meet: they are worked on by groups.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_quantization.matmul_nbits_blocks import Array, Numbers
+from ort_quantization.matmul_nbits_ranges import block_parameters
 
-_GRID, _SHRINK, _NORM = 100, 80, 2.4  # ranges of 100 to 21 percent are tried; the error's power that is summed
+_COLUMNS = 1 << 21  # values of a weight that are worked on at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +26,107 @@ class GptqSettings:
         bits: of a number.
         block_size: rows that share a scale.
         is_symmetric: no zero points.
-        damping: share of the mean of the Hessian's diagonal that is added to it.
         rows_at_once: rows whose corrections reach the others together.
-        has_order: rows with the largest activations first.
+        has_order: rows come in the errors' own order, in blocks that are fixed before.
         has_search: scales by the least error instead of the range.
+        has_real_points: zero points are floats.
     """
 
     bits: int
     block_size: int
     is_symmetric: bool
-    damping: float = 0.01
     rows_at_once: int = 128
     has_order: bool = False
     has_search: bool = False
+    has_real_points: bool = False
 
 
-def gptq(weight: Array, hessian: Array, settings: GptqSettings) -> Numbers:
-    """Return the numbers of a weight (K, N) whose operand has a Hessian (K, K)."""
+@dataclass(frozen=True, slots=True)
+class RowErrors:
+    """What errors of rows cost, and what other rows can make up for: the same for each weight that meets an operand.
+
+    Attributes:
+        order: int64 (K,), the row that is quantized in each turn.
+        factor: float32 (K, K), upper triangular, rows and columns in that order.
+        is_unused: bool (K,), whether no sample uses a row; in the order of the weight.
+        importance: float32 (K,), what a squared error of a row costs; in the order of the weight.
+    """
+
+    order: Array
+    factor: Array
+    is_unused: Array
+    importance: Array
+
+    @classmethod
+    def of_hessian(cls, hessian: Array, damping: float, has_order: bool) -> RowErrors:
+        """Return the errors that follow from a Hessian.
+
+        Args:
+            hessian: (K, K).
+            damping: share of the mean of its diagonal that is added to it.
+            has_order: rows with the largest activations come first.
+        """
+        diagonal = np.diag(hessian)
+        order = np.argsort(-diagonal, kind="stable") if has_order else np.arange(len(diagonal))
+        factor = inverse_factor(hessian[np.ix_(order, order)], damping)
+        importance = np.empty(len(order), np.float32)
+        importance[order] = np.diag(factor) ** -2.0
+        return cls(order, factor.astype(np.float32), diagonal == 0, importance)
+
+
+def gptq(weight: Array, errors: RowErrors, settings: GptqSettings) -> Numbers:
+    """Return the numbers of a weight (K, N) whose operand's channels have errors of K rows."""
     rows, columns = weight.shape
-    size, blocks = settings.block_size, -(-rows // settings.block_size)
-    left = weight.astype(np.float64)
-    left[np.diag(hessian) == 0] = 0  # channels that no sample uses
-    order = np.argsort(-np.diag(hessian), kind="stable") if settings.has_order else np.arange(rows)
-    factor = inverse_factor(hessian[np.ix_(order, order)], settings.damping)
-    scales, points = np.ones((blocks, columns)), np.zeros((blocks, columns))
+    blocks = -(-rows // settings.block_size)
+    point_type = weight.dtype if settings.has_real_points else np.dtype(np.uint8)
+    found = Numbers(
+        np.zeros((columns, blocks, settings.block_size), np.uint8),
+        np.empty((columns, blocks), weight.dtype),
+        None if settings.is_symmetric else np.empty((columns, blocks), point_type),
+        settings.bits, rows,
+    )  # fmt: skip
+    step = max(_COLUMNS // rows, 1)
+    for first in range(0, columns, step):
+        part = slice(first, first + step)
+        numbers, scales, points = _of_columns(weight[:, part], errors, settings)
+        missing = ((0, 0), (0, -rows % settings.block_size))
+        found.values[part] = np.pad(numbers.T, missing).reshape(-1, blocks, settings.block_size)
+        found.scales[part] = scales.T
+        if found.zero_points is not None:
+            found.zero_points[part] = points.T
+    return found
+
+
+def _of_columns(weight: Array, rows_lose: RowErrors, settings: GptqSettings) -> tuple[Array, Array, Array]:
+    """Return numbers (K, N), scales and zero points (blocks, N) of a weight (K, N)."""
+    rows, columns = weight.shape
+    size, order, factor = settings.block_size, rows_lose.order, rows_lose.factor
+    blocks = -(-rows // size)
+    left = weight.astype(np.float32)
+    left[rows_lose.is_unused] = 0
+    scales, points = np.ones((2, blocks, columns), np.float32)
     if settings.has_order:  # rows of a block come apart: its scale is that of the weight as it is
         for block in range(blocks):
-            scales[block], points[block] = _block_parameters(left[block * size : (block + 1) * size], settings)
-    left = left[order]
+            part = slice(block * size, (block + 1) * size)
+            scales[block], points[block] = _parameters(left[part], rows_lose.importance[part], settings, weight.dtype)
+        left = left[order]
     numbers = np.zeros((rows, columns), np.uint8)
     for first in range(0, rows, settings.rows_at_once):
         last = min(first + settings.rows_at_once, rows)
-        errors = np.empty((last - first, columns))
+        errors = np.empty((last - first, columns), np.float32)
         for row in range(first, last):
             block = order[row] // size
             if not settings.has_order and row % size == 0:
-                ahead = _current(left, factor, errors, (first, row, last), min(row + size, rows))
-                scales[block], points[block] = _block_parameters(ahead, settings)
+                stop = min(row + size, rows)
+                ahead = _current(left, factor, errors, (first, row, last), stop)
+                scales[block], points[block] = _parameters(
+                    ahead, rows_lose.importance[row:stop], settings, weight.dtype
+                )  # fmt: skip
             numbers[order[row]], kept = _rounded(left[row], scales[block], points[block], settings.bits)
             errors[row - first] = (left[row] - kept) / factor[row, row]
             left[row + 1 : last] -= np.outer(factor[row, row + 1 : last], errors[row - first])
         left[last:] -= factor[first:last, last:].T @ errors
-    return _blocks(numbers, scales, points, weight.dtype, settings)
+    return numbers, scales, points
 
 
 def inverse_factor(hessian: Array, damping: float) -> Array:
@@ -94,45 +154,14 @@ def _current(left: Array, factor: Array, errors: Array, done: tuple[int, int, in
     return np.concatenate([left[row:last], behind])
 
 
-def _block_parameters(values: Array, settings: GptqSettings) -> tuple[Array, Array]:
+def _parameters(values: Array, importance: Array, settings: GptqSettings, dtype: np.dtype) -> tuple[Array, Array]:
     """Return scales and zero points (N,) of a block (rows, N)."""
-    top = (1 << settings.bits) - 1
-    least, most = np.minimum(values.min(axis=0), 0), np.maximum(values.max(axis=0), 0)
-    if settings.is_symmetric:
-        most = np.maximum(-least, most)
-        least = -most
-    is_flat = least == most
-    least, most = np.where(is_flat, -1.0, least), np.where(is_flat, 1.0, most)
-    scale, point = _parameters(least, most, top, settings.is_symmetric)
-    if not settings.has_search:
-        return scale, point
-    best = np.full(scale.shape, np.inf)
-    for step in range(_SHRINK):
-        kept = 1 - step / _GRID
-        tried = _parameters(least * kept, most * kept, top, settings.is_symmetric)
-        numbers = np.clip(np.round(values / tried[0]) + tried[1], 0, top)
-        error = (np.abs((numbers - tried[1]) * tried[0] - values) ** _NORM).sum(axis=0)
-        is_better = error < best
-        best = np.where(is_better, error, best)
-        scale, point = np.where(is_better, tried[0], scale), np.where(is_better, tried[1], point)
-    return scale, point
-
-
-def _parameters(least: Array, most: Array, top: int, is_symmetric: bool) -> tuple[Array, Array]:
-    scale = (most - least) / top
-    return scale, np.full(scale.shape, (top + 1) / 2) if is_symmetric else np.round(-least / scale)
+    kind = "symmetric" if settings.is_symmetric else "real" if settings.has_real_points else "whole"
+    found = block_parameters(values, importance if settings.has_search else None, settings.bits, kind, dtype)
+    return found[0].astype(dtype).astype(np.float32), found[1].astype(dtype).astype(np.float32)  # as the file has them
 
 
 def _rounded(row: Array, scale: Array, point: Array, bits: int) -> tuple[Array, Array]:
     """Return the numbers of a row, and what they stand for."""
-    numbers = np.clip(np.round(row / scale) + point, 0, (1 << bits) - 1)
+    numbers = np.clip(np.round(row / scale + point), 0, (1 << bits) - 1)
     return numbers.astype(np.uint8), (numbers - point) * scale
-
-
-def _blocks(numbers: Array, scales: Array, points: Array, dtype: np.dtype, settings: GptqSettings) -> Numbers:
-    rows, columns = numbers.shape
-    missing = -rows % settings.block_size
-    whole = np.pad(numbers, ((0, missing), (0, 0)))
-    values = np.ascontiguousarray(whole.T).reshape(columns, -1, settings.block_size)
-    kept = None if settings.is_symmetric else np.ascontiguousarray(points.T).astype(np.uint8)
-    return Numbers(values, np.ascontiguousarray(scales.T).astype(dtype), kept, settings.bits, rows)

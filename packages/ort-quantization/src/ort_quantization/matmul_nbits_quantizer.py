@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from ort_core.lazy_names import lazy_names
 from ort_quantization.activation_capture import Providers
 from ort_quantization.body_capture import Operand
 from ort_quantization.matmul_nbits_blocks import LinearBlocks, Numbers, PackedBlocks, linear_blocks, packed_blocks
@@ -278,6 +279,22 @@ def _quantized(site: Site, folder: str, config: WeightOnlyQuantConfig) -> Number
         ratio = getattr(config, "ratios", {}).get(site.tensor.name, 1.0)
         return round_to_nearest(weight, settings.bits, size, settings.is_symmetric, ratio)
     return nearest(weight, site)
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_core.plugin.kernels": (
+            "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_qdq_matmul_4bits",
+        ),
+        "ort_quantization.calibration_data": (
+            "CalibrationDataReader",
+        ),
+        "ort_quantization.quant_utils": (
+            "attribute_to_kwarg",
+        ),
+    },
+)  # fmt: skip
 
 
 if __name__ == "__main__":

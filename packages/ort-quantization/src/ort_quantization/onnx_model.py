@@ -21,6 +21,7 @@ from onnx import (
     numpy_helper,
 )
 
+from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import free_names, graphs_of, inner_graphs, reads_of
 from ort_quantization.model_files import read_tensor, write_model
 from ort_quantization.node_order import put_in_order
@@ -339,3 +340,13 @@ def _clean_one(graph: GraphProto) -> None:
     read = {each.name for each in graph.output} | {name for node in graph.node for name in reads_of(node)}
     read -= {name for node in graph.node for name in node.output}
     _remove_named(graph, {tensor.name for tensor in graph.initializer} - read)
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quant_utils": (
+            "attribute_to_kwarg", "find_by_name",
+        ),
+    },
+)  # fmt: skip

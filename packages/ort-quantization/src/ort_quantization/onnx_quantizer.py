@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import graphs_of, reads_in_order, reads_of
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
@@ -159,11 +160,11 @@ class ONNXQuantizer(BaseQuantizer):
             return True
         return isinstance(self.parent, ONNXQuantizer) and self.parent.find_initializer_in_path(initializer_name)
 
-    def find_quantized_value(self, name: str) -> QuantizedValue | None:
+    def find_quantized_value(self, input_name: str) -> QuantizedValue | None:
         """Return the quantized form that a value has, here or in a graph around this."""
-        if name in self.quantized_value_map:
-            return self.quantized_value_map[name]
-        return self.parent.find_quantized_value(name) if isinstance(self.parent, ONNXQuantizer) else None
+        if input_name in self.quantized_value_map:
+            return self.quantized_value_map[input_name]
+        return self.parent.find_quantized_value(input_name) if isinstance(self.parent, ONNXQuantizer) else None
 
     def add(self, *nodes: NodeProto) -> None:
         """Add nodes to the quantized graph."""
@@ -400,3 +401,19 @@ def _domains(graph: GraphProto) -> set[str]:
 
 def _around(node: NodeProto) -> list[str]:
     return [name for name in (*node.input, *node.output) if name]
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quant_utils": (
+            "TENSOR_NAME_QUANT_SUFFIX", "add_infer_metadata", "attribute_to_kwarg", "compute_scale_zp",
+            "compute_scale_zp_float8", "find_by_name", "get_qmin_qmax_for_qType", "get_qrange_for_qType", "ms_domain",
+            "quantize_onnx_initializer", "save_and_reload_model_with_shape_infer", "snap_zero_point_to_uint8",
+            "tensor_proto_to_array",
+        ),
+        "ort_quantization.registry": (
+            "CreateOpQuantizer",
+        ),
+    },
+)  # fmt: skip

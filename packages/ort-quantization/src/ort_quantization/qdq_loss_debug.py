@@ -14,6 +14,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core
+from ort_core.lazy_names import lazy_names
 from ort_quantization.activation_capture import Providers
 from ort_quantization.calibration_data import CalibrationDataReader, samples_of
 from ort_quantization.errors import InvalidCalibration
@@ -223,3 +224,20 @@ def compute_activation_error(
         if match.get("float"):
             found[name]["xmodel_err"] = err_func(match["float"], match["post_qdq"])
     return found
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.calibrate": (
+            "CalibraterBase",
+        ),
+        "ort_quantization.onnx_model": (
+            "ONNXModel",
+        ),
+        "ort_quantization.quant_utils": (
+            "DEQUANT_OP_NAME", "DEQUANT_OUTPUT_SUFFIX", "QUANT_INPUT_SUFFIX", "TENSOR_NAME_QUANT_SUFFIX",
+            "find_by_name", "load_model_with_shape_infer",
+        ),
+    },
+)  # fmt: skip

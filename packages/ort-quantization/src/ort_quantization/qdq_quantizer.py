@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from ort_core.lazy_names import lazy_names
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import read_tensor
@@ -598,3 +599,20 @@ class QDQQuantizer(BaseQuantizer):
 def _scalar(found: Parameters) -> Parameters:
     """Return parameters of one scale without axes."""
     return replace(found, scale=found.scale.reshape(()), zero_point=found.zero_point.reshape(()))
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quant_utils": (
+            "DEQUANT_OP_NAME", "ONNX_TYPE_TO_NP_TYPE", "QUANT_OP_NAME", "QuantizedValueType",
+            "add_dequant_output_suffix", "add_dequant_suffix", "add_quant_input_suffix", "add_quant_output_suffix",
+            "add_quant_suffix", "compute_data_quant_params", "compute_scale_zp", "compute_scale_zp_blocked",
+            "compute_scale_zp_float8", "find_by_name", "get_qmin_qmax_for_qType", "ms_domain", "normalize_axis",
+            "quantize_onnx_initializer", "snap_zero_point_to_uint8", "tensor_proto_to_array",
+        ),
+        "ort_quantization.registry": (
+            "CreateQDQQuantizer",
+        ),
+    },
+)  # fmt: skip

@@ -10,6 +10,7 @@ from types import ModuleType
 import onnx
 from onnx import ModelProto
 
+from ort_core.lazy_names import lazy_names
 from ort_quantization.quantization_configs import (
     DynamicQuantConfig,
     QuantConfig,
@@ -79,3 +80,27 @@ class _CallableModule(ModuleType):
 
 
 sys.modules[__name__].__class__ = _CallableModule
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.calibrate": (
+            "CalibrationDataReader", "CalibrationMethod", "TensorsData", "create_calibrator", "load_tensors_data",
+            "save_tensors_data",
+        ),
+        "ort_quantization.onnx_quantizer": (
+            "ONNXQuantizer",
+        ),
+        "ort_quantization.qdq_quantizer": (
+            "QDQQuantizer",
+        ),
+        "ort_quantization.quant_utils": (
+            "get_opset_version", "load_model_with_shape_infer", "model_has_pre_process_metadata",
+            "save_and_reload_model_with_shape_infer", "update_opset_version",
+        ),
+        "ort_quantization.tensor_quant_overrides": (
+            "TensorQuantOverridesHelper",
+        ),
+    },
+)  # fmt: skip

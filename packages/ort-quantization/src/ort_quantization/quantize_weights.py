@@ -38,7 +38,7 @@ _PLAIN: dict[str, Callable[[int, int], WeightOnlyQuantConfig]] = {
     "k_quant": lambda bits, block_size: KQuantWeightOnlyQuantConfig(),
 }
 _BY_DATA: dict[str, Callable[[CalibrationDataReader], WeightOnlyQuantConfig]] = {
-    "gptq": GPTQWeightOnlyQuantConfig,
+    "gptq": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True, real_zero_points=True),
     "awq": AWQWeightOnlyQuantConfig,
 }
 METHODS = (*_PLAIN, *_BY_DATA)

@@ -68,17 +68,17 @@ def _spread(numbers: np.ndarray, values: np.ndarray, parameters: Parameters) -> 
     return numbers.reshape([-1 if each == axis else 1 for each in range(values.ndim)])
 
 
-def float_array(tensor: TensorProto) -> np.ndarray:
+def float_array(initializer: TensorProto) -> np.ndarray:
     """Return the numbers of a tensor of float32 or float16.
 
     Raises:
         InvalidQuantization: it has another element type.
     """
-    if tensor.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
+    if initializer.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise InvalidQuantization(
-            f"{tensor.name!r} is {type_name(tensor.data_type)}; only FLOAT and FLOAT16 are quantized"
+            f"{initializer.name!r} is {type_name(initializer.data_type)}; only FLOAT and FLOAT16 are quantized"
         )
-    return numpy_helper.to_array(tensor)
+    return numpy_helper.to_array(initializer)
 
 
 def is_float(tensor: TensorProto) -> bool:
@@ -104,9 +104,9 @@ def scalar_tensor(name: str, tensor_type: int, value: float) -> TensorProto:
     return helper.make_tensor(name, tensor_type, [], [value])
 
 
-def packed_pairs(numbers: bytes) -> bytearray:
+def packed_pairs(src_8bit: bytes) -> bytearray:
     """Return bytes that hold two 4-bit numbers each, the first in the low bits; an odd last one stands alone."""
-    each = np.frombuffer(numbers, np.uint8) & 15
+    each = np.frombuffer(src_8bit, np.uint8) & 15
     if each.size % 2:
         each = np.append(each, np.uint8(0))
     return bytearray((each[0::2] | each[1::2] << 4).astype(np.uint8).tobytes())

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ort_core.errors import OrtError
+from ort_core.lazy_names import lazy_names
 from ort_quantization.calibration_data import CalibrationDataReader, Sample
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantization_configs import StaticQuantConfig
@@ -155,6 +156,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )  # fmt: skip
     except OrtError as error:
         sys.exit(f"error: {error}")
+
+
+__getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
+    __name__,
+    {
+        "ort_quantization.quantize": ("quantize",),
+    },
+)  # fmt: skip
 
 
 if __name__ == "__main__":

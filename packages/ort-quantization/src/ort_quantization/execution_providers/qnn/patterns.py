@@ -1,4 +1,4 @@
-"""Patterns that QNN has one operator for: Gelu, LpNormalization and LayerNormalization.
+"""Patterns that QNN has one operator for: Gelu, LpNormalization, LayerNormalization and SpaceToDepth.
 
 Each function puts one node in the place of the first pattern that it finds, and says whether it found one.
 """
@@ -6,7 +6,9 @@ Each function puts one node in the place of the first pattern that it finds, and
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from ort_quantization.execution_providers.qnn.graph_index import GraphIndex, attribute, replace_nodes
@@ -114,6 +116,70 @@ def _is_tiny_floor(index: GraphIndex, clip: NodeProto, epsilon: float) -> bool:
     least = float(low.item()) if low is not None and low.size == 1 else given.get("min")
     has_top = "max" in given or (len(clip.input) > 2 and bool(clip.input[2]))
     return least is not None and 0 <= least <= epsilon * (1 + 1e-3) and not has_top
+
+
+def fuse_space_to_depth(graph: GraphProto, index: GraphIndex, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Fuse the longest chain of Reshape and Transpose that moves numbers as SpaceToDepth does.
+
+    Args:
+        graph: changed.
+        index: of the graph.
+        shapes: of the values whose sizes are all known.
+    """
+    for first in graph.node:
+        if (
+            first.op_type != "Reshape"
+            or first.domain not in ("", "ai.onnx")
+            or len(shapes.get(first.input[0], ())) != 4
+        ):
+            continue
+        nodes = _moves_behind(index, first, shapes)
+        while len(nodes) > 1:
+            block = _space_to_depth_block(nodes, shapes)
+            if block:
+                inputs, result = [first.input[0]], [nodes[-1].output[0]]
+                made = helper.make_node("SpaceToDepth", inputs, result, first.name, blocksize=block)
+                replace_nodes(graph, nodes, made)
+                return True
+            nodes.pop()
+    return False
+
+
+def _moves_behind(index: GraphIndex, first: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> list[NodeProto]:
+    """Return a Reshape and the chain of Reshape and Transpose behind it, as far as sizes are known."""
+    nodes: list[NodeProto] = []
+    found: NodeProto | None = first
+    while found is not None and found.output[0] in shapes and (not nodes or found.input[0] == nodes[-1].output[0]):
+        nodes.append(found)
+        found = index.only_reader(found.output[0], "Reshape", "Transpose")
+    return nodes
+
+
+def _space_to_depth_block(nodes: Sequence[NodeProto], shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the size of the blocks that a chain moves into channels as SpaceToDepth does, 0 where it does not."""
+    before, after = shapes[nodes[0].input[0]], shapes[nodes[-1].output[0]]
+    if len(after) != 4 or not after[2] or before[2] % after[2]:
+        return 0
+    size = before[2] // after[2]
+    batch, channels, height, width = before
+    if size < 2 or after != (batch, channels * size**2, height // size, width // size) or width % size:
+        return 0
+    places = np.arange(channels * height * width).reshape(1, *before[1:])  # samples move alike
+    blocks = places.reshape(1, channels, after[2], size, after[3], size)
+    wanted = blocks.transpose(0, 3, 5, 1, 2, 4).reshape(1, *after[1:])
+    found = places
+    for node in nodes:
+        shape = shapes[node.output[0]]
+        if node.op_type == "Transpose":
+            order = next((list(each.ints) for each in node.attribute if each.name == "perm"), None)
+            found = found.transpose(order)
+        elif shape[0] != batch:
+            return 0
+        else:
+            found = found.reshape(1, *shape[1:])
+        if found.shape[0] != 1:
+            return 0
+    return size if np.array_equal(found, wanted) else 0
 
 
 def fuse_layer_normalization(graph: GraphProto, index: GraphIndex, opset: int) -> bool:

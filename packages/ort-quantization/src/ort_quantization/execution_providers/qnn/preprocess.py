@@ -13,6 +13,7 @@ from ort_quantization.execution_providers.qnn.patterns import (
     fuse_gelu,
     fuse_layer_normalization,
     fuse_lp_normalization,
+    fuse_space_to_depth,
 )
 from ort_quantization.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
 from ort_quantization.node_order import put_in_order
@@ -35,7 +36,7 @@ def qnn_preprocess_model(
 ) -> bool:
     """Write a model prepared for QNN, if anything of it changes.
 
-    Gelu and LpNormalization are fused, LayerNormalization where that is asked for. SpaceToDepth is not looked for.
+    Gelu, LpNormalization and SpaceToDepth are fused, LayerNormalization where that is asked for.
 
     Args:
         model_input: a model, or its file; neither is changed.
@@ -110,9 +111,12 @@ def _fix_shape(value: ValueInfoProto, sizes: str) -> None:
 def _fuse(model: ModelProto, folder: str, fuses_layer_normalization: bool) -> bool:
     """Fuse all patterns; return whether there was one."""
     graph, opset, count = model.graph, opset_of(model), 0
+    shapes = _known_shapes(graph)
     while True:
         index = GraphIndex(graph, folder)
-        is_found = fuse_gelu(graph, index) or fuse_lp_normalization(graph, index)
+        is_found = (
+            fuse_gelu(graph, index) or fuse_lp_normalization(graph, index) or fuse_space_to_depth(graph, index, shapes)
+        )
         if not is_found and fuses_layer_normalization:
             is_found = fuse_layer_normalization(graph, index, opset)
         if not is_found:
@@ -124,6 +128,16 @@ def _fuse(model: ModelProto, folder: str, fuses_layer_normalization: bool) -> bo
     if count:
         held.remove_unused_constant()
     return count > 0
+
+
+def _known_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of values whose sizes are all numbers."""
+    found = {}
+    for value in [*graph.input, *graph.value_info, *graph.output]:
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(each.HasField("dim_value") for each in kind.shape.dim):
+            found[value.name] = tuple(each.dim_value for each in kind.shape.dim)
+    return found
 
 
 def _turned(value: ValueInfoProto) -> tuple[list[int], list[int]]:
