@@ -124,6 +124,22 @@ def test_a_model_that_is_quantized_again_is_told_of(tmp_path, caplog, quant_form
     run_onnxruntime(tmp_path / "quantized.onnx", feeds_of(again))
 
 
+def test_a_bias_beside_values_that_were_quantized_by_channel_stays_in_reals(tmp_path, caplog):
+    """Their scales are as many as channels, and the bias of a product has one for each of its weights' channels."""
+    b = Builder()
+    parameters = [b.constant("s", np.linspace(0.01, 0.06, 6, dtype="f")), b.constant("p", np.full(6, 128, np.uint8))]
+    given = b.node("QuantizeLinear", ["x", *parameters], "q", axis=2)
+    value = b.node("DequantizeLinear", [given, *parameters], "v", axis=2)
+    b.node("InstanceNormalization", [value, b.weight("gain", 1), b.weight("shift", 1)], "y")
+    model = b.model({"x": (1, 1, 6)}, ["y"])
+    with caplog.at_level(logging.WARNING):
+        source, target = quantized(tmp_path, model, None, QuantFormat.QDQ)
+    assert "stays in reals: 'v' has no one scale" in caplog.text
+    feeds = feeds_of(model)
+    found, expected = (run_onnxruntime(path, feeds) for path in (target, source))
+    assert relative_error(found, expected) < 0.05
+
+
 def test_a_model_of_quantized_operators_only_is_told_of(tmp_path, caplog):
     b = Builder()
     parameters = [b.constant("s", np.float32(0.1)), b.constant("p", np.uint8(3))]
@@ -208,7 +224,7 @@ def test_a_bias_stays_in_reals_where_what_its_node_multiplies_has_no_scale(tmp_p
     model = b.model({"x": (2, 8)}, ["y"])
     with caplog.at_level(logging.WARNING, "ort_quantization"):
         source, target = quantized(tmp_path, model)
-    assert "the bias 'c' of node 'Gemm_1' stays in reals: 'h' has no scale" in caplog.text
+    assert "the bias 'c' of node 'Gemm_1' stays in reals: 'h' has no one scale" in caplog.text
     feeds = feeds_of(model, 0)
     assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.03
 

@@ -552,9 +552,11 @@ class QDQQuantizer(BaseQuantizer):
             return
         weight_scale = self._scale_of(bias.weight_name, bias.node_name)
         input_scale = self._scale_of(bias.input_name, bias.node_name)
+        if input_scale is not None and input_scale.size != 1:
+            input_scale = None  # values that a caller quantized by channel: no scale suits a bias beside them
         if weight_scale is None or input_scale is None:
             other = bias.weight_name if weight_scale is None else bias.input_name
-            log.warning("the bias %r of node %r stays in reals: %r has no scale", name, bias.node_name, other)
+            log.warning("the bias %r of node %r stays in reals: %r has no one scale", name, bias.node_name, other)
             return
         values = self.array_of(name)
         is_wide = values.dtype == np.float16 and self._needs_float32(values, input_scale, weight_scale, bias.factors)
