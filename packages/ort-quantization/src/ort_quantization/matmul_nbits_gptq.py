@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_quantization.matmul_nbits_blocks import Array, Numbers
-from ort_quantization.matmul_nbits_ranges import block_parameters
+from ort_quantization.matmul_nbits_ranges import ZeroPoints, block_parameters
 
 _COLUMNS = 1 << 21  # values of a weight that are worked on at once
 
@@ -156,7 +156,7 @@ def _current(left: Array, factor: Array, errors: Array, done: tuple[int, int, in
 
 def _parameters(values: Array, importance: Array, settings: GptqSettings, dtype: np.dtype) -> tuple[Array, Array]:
     """Return scales and zero points (N,) of a block (rows, N)."""
-    kind = "symmetric" if settings.is_symmetric else "real" if settings.has_real_points else "whole"
+    kind: ZeroPoints = "symmetric" if settings.is_symmetric else "real" if settings.has_real_points else "whole"
     found = block_parameters(values, importance if settings.has_search else None, settings.bits, kind, dtype)
     return found[0].astype(dtype).astype(np.float32), found[1].astype(dtype).astype(np.float32)  # as the file has them
 
