@@ -1,6 +1,8 @@
 """What is answered to commands that cannot be done: what is wrong and what to do, code 2 for usage, nothing written."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -96,6 +98,10 @@ def test_an_error_of_the_system_names_the_file_and_no_number(ort, model, tmp_pat
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "git lfs pull"),
         (b"PK\x03\x04" + bytes(40), "zip archive"),
         (b"\x1c\x00\x00\x00TFL3" + bytes(40), "TensorFlow Lite"),
+        (b"\x1f\x8b" + bytes(40), "unpack it"),
+        (b"GGUF" + bytes(40), "GGUF"),
+        (b"\x08" + bytes(7) + b'{"w":{}}', "safetensors"),
+        (b"\x80\x02\x8a\nl" + bytes(40), "pickle"),
         (b"<!DOCTYPE html><html></html>", "the download gave something else"),
         (b"\xff" * 50, "Its 50 bytes are no ONNX model, or only a part of one."),
     ],
@@ -105,6 +111,27 @@ def test_what_stands_where_a_model_was_named_is_told(ort, tmp_path, content, exp
     result = ort("inspect", tmp_path / "bad.onnx")
     assert result.code == 1
     assert expected in result.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes that have a name")
+def test_a_link_to_nothing_and_a_pipe_are_told_from_files_that_are_missing(ort, tmp_path):
+    (tmp_path / "link.onnx").symlink_to("gone.onnx")
+    os.mkfifo(tmp_path / "pipe.onnx")
+    expected = {"link.onnx": "is a link to 'gone.onnx', where there is no file", "pipe.onnx": "is no regular file"}
+    for name, text in expected.items():
+        result = ort("inspect", tmp_path / name)
+        assert result.code == 2
+        assert text.replace(" ", "") in words(result).replace(" ", "")
+
+
+def test_a_stream_that_is_closed_or_knows_ascii_alone_ends_no_command(model):
+    command = [sys.executable, "-m", "ort_core.cli", "run", str(model)]
+    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "0"}
+    done = subprocess.run([*command, "--shape", "x=2"], capture_output=True, env=ascii_alone, check=False)
+    assert (done.returncode, done.stderr.count(b"unexpected")) == (0, 0)
+    closed = "import os, sys; os.close(1); os.execv(sys.argv[1], sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", closed, *command], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.count(b"unexpected")) == (0, 0)
 
 
 def test_a_run_names_only_the_providers_that_ran_nodes(ort, model):

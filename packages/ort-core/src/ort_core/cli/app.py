@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ort_core.cli.console import make_writable
 from ort_core.cli.failures import INTERRUPTED, reported
 from ort_core.cli.interrupts import repeat_lost_interrupts
 from ort_core.cli.plugin_commands import COMMANDS_ELSEWHERE, find_plugin_commands, missing_command_text
@@ -80,6 +81,7 @@ def build_app() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit with its code: 0 done, 1 the model or the run failed, 2 wrong usage."""
     repeat_lost_interrupts()
+    make_writable()
     try:
         build_app()(prog_name="ort")
     except KeyboardInterrupt:

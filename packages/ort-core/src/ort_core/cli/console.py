@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPED_WIDTH = 160  # of a table that goes to a file or another program, where COLUMNS does not say otherwise
+
+
+def make_writable() -> None:
+    """Let every text be printed: streams that were closed lead nowhere, characters that a stream lacks become "?"."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # `ort doctor >&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 -- until the process ends
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def output_console() -> Console:

@@ -37,6 +37,10 @@ def existing_model(path: Path | None) -> Path | None:
         raise typer.BadParameter(f"the folder {str(path)!r} has several models; name one of them: {found}")
     if path.is_file():
         return path
+    if path.is_symlink() and not path.exists():
+        raise typer.BadParameter(f"{str(path)!r} is a link to {str(path.readlink())!r}, where there is no file")
+    if path.exists():
+        raise typer.BadParameter(f"{str(path)!r} is no regular file, but a pipe or a device")
     from ort_core.errors import did_you_mean
 
     near = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".onnx"] if path.parent.is_dir() else []
