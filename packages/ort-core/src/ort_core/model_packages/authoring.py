@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import shutil
 from dataclasses import replace
@@ -22,12 +21,13 @@ from ort_core.model_packages.documents import (
     schema_version,
 )
 from ort_core.model_packages.stored import ComponentState, PackageState, compact, open_package, read_component
+from ort_core.options.choices import Choice
 
 _SCOPES = ("manifest", "component", "variant")
 _TEXTS = {"name": "package_name", "version": "package_version", "description": "description"}
 
 
-class ModelPackageWriteMode(enum.IntEnum):
+class ModelPackageWriteMode(Choice):
     """How ``ModelPackage.commit`` writes."""
 
     PRESERVE = 0

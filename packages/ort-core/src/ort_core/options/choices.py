@@ -19,6 +19,13 @@ class Choice(enum.IntEnum):
     __format__ = enum.Enum.__format__
 
 
+class Flags(enum.IntFlag):
+    """Choices that are joined with ``|``, shown by their names, too."""
+
+    __str__ = enum.Flag.__str__
+    __format__ = enum.Enum.__format__
+
+
 class GraphOptimizationLevel(Choice):
     """How far the graph is optimized."""
 

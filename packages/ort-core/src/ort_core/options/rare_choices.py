@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import enum
-
-from ort_core.options.choices import Choice
+from ort_core.options.choices import Choice, Flags
 
 
 class OrtExecutionProviderDevicePolicy(Choice):
@@ -19,7 +17,7 @@ class OrtExecutionProviderDevicePolicy(Choice):
     MIN_OVERALL_POWER = 6
 
 
-class OrtCompileApiFlags(enum.IntFlag):
+class OrtCompileApiFlags(Flags):
     """What ModelCompiler treats as an error."""
 
     NONE = 0
@@ -36,7 +34,7 @@ class OrtCompiledModelCompatibility(Choice):
     EP_UNSUPPORTED = 3
 
 
-class OrtDeviceEpIncompatibilityReason(enum.IntFlag):
+class OrtDeviceEpIncompatibilityReason(Flags):
     """Why a provider cannot use a device."""
 
     NONE = 0

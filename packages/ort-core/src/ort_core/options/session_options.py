@@ -237,14 +237,15 @@ class SessionOptions(StrictOptions):
             )
         self._custom_ops.append(library)
 
-    def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:
+    def set_ep_context_data_read_func(self, read_func: Callable[..., None], max_data_size: int) -> None:
         """Let a function supply what EPContext nodes keep outside the model, instead of files beside it.
 
-        ``read(name, buffer)`` allocates the ``OrtEpContextDataBuffer``, at most ``max_data_size`` bytes, and fills it.
+        ``read_func(name, buffer)`` allocates the ``OrtEpContextDataBuffer``, at most ``max_data_size`` bytes, and
+        fills it.
         """
-        if not callable(read) or max_data_size < 0:
-            raise InvalidType(f"expected a function and a size in bytes, found {read!r} and {max_data_size!r}")
-        self._ep_context_reader = ContextReader(read, max_data_size)
+        if not callable(read_func) or max_data_size < 0:
+            raise InvalidType(f"expected a function and a size in bytes, found {read_func!r} and {max_data_size!r}")
+        self._ep_context_reader = ContextReader(read_func, max_data_size)
 
     def clear_ep_context_data_read_func(self) -> None:
         """Read files beside the model again."""

@@ -56,6 +56,10 @@ class OrtDevice:
 
     cpu: ClassVar[Callable[[], int]] = staticmethod(lambda: 0)
     cuda: ClassVar[Callable[[], int]] = staticmethod(lambda: 1)
+    gpu = webgpu = cuda
+    fpga: ClassVar[Callable[[], int]] = staticmethod(lambda: 2)
+    npu: ClassVar[Callable[[], int]] = staticmethod(lambda: 3)
+    cann = npu
     default_memory: ClassVar[Callable[[], int]] = staticmethod(lambda: 0)
 
     def __init__(
@@ -96,6 +100,10 @@ class OrtDevice:
 
     def device_mem_type(self) -> int:
         """Return 0 for the device's own memory, 5 for memory that the host reads, too."""
+        return self._memory_type
+
+    def mem_type(self) -> int:
+        """Return what ``device_mem_type`` does."""
         return self._memory_type
 
     def vendor_id(self) -> int:

@@ -5,6 +5,8 @@ Hardly any session asks for them, so nothing that a load imports does.
 
 from __future__ import annotations
 
+import enum
+
 from ort_core.arguments import an, size, takes, text, whole
 from ort_core.errors import InvalidType, InvalidValue
 from ort_core.frozen import frozen
@@ -12,8 +14,8 @@ from ort_core.options.choices import Choice
 from ort_core.tensors.device import Device
 
 
-class OrtDeviceVendorId(Choice):
-    """PCI vendor numbers."""
+class OrtDeviceVendorId(enum.IntEnum):
+    """PCI vendor numbers; shown as numbers, as onnxruntime's, which is Python's own enumeration, too."""
 
     NONE = 0x0000
     AMD = 0x1002

@@ -280,6 +280,10 @@ class OrtValue:
             return capsule_of(self._value, **arguments)  # type: ignore[arg-type]  # those of the protocol
         return to_dlpack(self._host_tensor("can be exported"), **arguments)
 
+    def to_dlpack(self) -> object:
+        """Return what ``__dlpack__()`` does."""
+        return self.__dlpack__()
+
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's numbers of the device."""
         if self.device.is_cpu:

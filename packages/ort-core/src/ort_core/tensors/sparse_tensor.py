@@ -5,19 +5,18 @@ Computation uses coordinates only (SparseArray); the two other forms are kept as
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
 
 from ort_core.arguments import an_object, sizes, takes
 from ort_core.errors import InvalidType, InvalidValue
 from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
+from ort_core.options.choices import Choice
 from ort_core.tensors.device import CPU, Device, OrtDevice
 from ort_core.tensors.sparse import SparseArray
 
 
-class OrtSparseFormat(enum.IntEnum):
+class OrtSparseFormat(Choice):
     """The form of a sparse tensor."""
 
     ORT_SPARSE_UNDEFINED = 0
@@ -209,9 +208,9 @@ class SparseTensor:
         """Return the form."""
         return _FORMATS[type(self._view)]
 
-    def dense_shape(self) -> np.ndarray:
-        """Return the dense shape as int64."""
-        return np.array(self._shape, np.int64)
+    def dense_shape(self) -> list[int]:
+        """Return the dense shape."""
+        return list(self._shape)
 
     def data_type(self) -> str:
         """Return the type in onnxruntime's words, such as ``sparse_tensor(float)``."""
