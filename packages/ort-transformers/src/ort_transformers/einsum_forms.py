@@ -3,27 +3,34 @@
     Einsum("ibnd,jbnd->bnij", q, k)  ->  MatMul(Transpose(q, (1, 2, 0, 3)), Transpose(k, (1, 2, 3, 0)))
 
 Each letter stands for an axis of both operands and the result (a batch), of both operands alone (it is summed over), or
-of one operand and the result. With one letter of each of the last three kinds, what remains are orders of axes.
+of one operand and the result. With one letter of each of the last three kinds, what remains are orders of axes. More
+letters of one operand and the result are batches along which the other is one and the same, as with keys of all heads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
 
+_AXES_AS_INPUT = 13  # since this opset
 _STEPS = 6  # between a product and a softmax, of the exports that were looked at
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """The orders of axes in which an Einsum is a product of matrices: of both operands, and of the result."""
+    """The orders of axes in which an Einsum is a product of matrices: of both operands, and of the result.
 
-    left: tuple[int, ...]
-    right: tuple[int, ...]
+    ``None`` stands for an axis of one element that the operand does not have.
+    """
+
+    left: tuple[int | None, ...]
+    right: tuple[int | None, ...]
     result: tuple[int, ...]
 
 
@@ -39,12 +46,14 @@ def matrix_product(equation: str) -> MatrixProduct | None:
     rows = [letter for letter in result if letter in left and letter not in right]
     columns = [letter for letter in result if letter in right and letter not in left]
     others = set(left + right + result) - {*batch, *summed, *rows, *columns}
-    if others or (len(summed), len(rows), len(columns)) != (1, 1, 1):
+    if others or len(summed) != 1 or not rows or not columns or min(len(rows), len(columns)) > 1:
         return None
-    made = [*batch, *rows, *columns]
+    alone = (*rows[:-1], *columns[:-1])
+    batch = [letter for letter in result if letter in batch or letter in alone]
+    made = [*batch, rows[-1], columns[-1]]
     return MatrixProduct(
-        tuple(left.index(letter) for letter in (*batch, *rows, *summed)),
-        tuple(right.index(letter) for letter in (*batch, *summed, *columns)),
+        tuple(left.index(letter) if letter in left else None for letter in (*batch, rows[-1], *summed)),
+        tuple(right.index(letter) if letter in right else None for letter in (*batch, *summed, columns[-1])),
         tuple(made.index(letter) for letter in result),
     )
 
@@ -72,8 +81,9 @@ class EinsumToMatMul(RewriteRule[MatrixProduct]):
         """Put a MatMul there, between what turns its operands and its result."""
         patch = GraphPatch(match.model, match.root)
         orders = (bindings.left, bindings.right)
-        factors = [_turned(patch, match[name], order) for name, order in zip(_OPERANDS, orders, strict=True)]
-        patch.replace(match.output, _turned(patch, patch.op("MatMul", factors), bindings.result))
+        opset = match.opset()
+        factors = [_turned(patch, match[name], order, opset) for name, order in zip(_OPERANDS, orders, strict=True)]
+        patch.replace(match.output, _turned(patch, patch.op("MatMul", factors), bindings.result, opset))
         patch.remove(match.root)
         return patch
 
@@ -81,8 +91,17 @@ class EinsumToMatMul(RewriteRule[MatrixProduct]):
 _OPERANDS = ("left", "right")
 
 
-def _turned(patch: GraphPatch, value: Value, order: tuple[int, ...]) -> Value:
-    return value if order == tuple(range(len(order))) else patch.op("Transpose", [value], {"perm": order})
+def _turned(patch: GraphPatch, value: Value, order: tuple[int | None, ...], opset: int) -> Value:
+    """Return a value with its axes in an order, and new ones of one element."""
+    there = tuple(axis for axis in order if axis is not None)
+    if there != tuple(range(len(there))):
+        value = patch.op("Transpose", [value], {"perm": there})
+    new = [place for place, axis in enumerate(order) if axis is None]
+    if not new:
+        return value
+    if opset < _AXES_AS_INPUT:
+        return patch.op("Unsqueeze", [value], {"axes": new})
+    return patch.op("Unsqueeze", [value, patch.constant(np.array(new, np.int64), "new_axes")])
 
 
 def leads_to_softmax(value: Value) -> bool:

@@ -26,11 +26,13 @@ from ort_core.plugin.passes import (
     pipeline_for,
 )
 from ort_transformers.einsum_forms import EINSUM_FORMS
+from ort_transformers.five_axes import FIVE_AXES
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.fusion_report import FusionReport, report_of
 from ort_transformers.row_scales import ROW_SCALES
 from ort_transformers.score_sizes import SCORE_SIZES
 from ort_transformers.tensorflow_forms import TENSORFLOW_FORMS
+from ort_transformers.turned_shares import TURNED_SHARES
 
 MICROSOFT = "com.microsoft"
 ATTENTION = "AttentionFusion"
@@ -122,6 +124,8 @@ def form_passes(basic: Sequence[Pass]) -> Sequence[Pass]:
         EINSUM_FORMS,
         SCORE_SIZES,
         ROW_SCALES,
+        TURNED_SHARES,
+        FIVE_AXES,
         *(each for each in basic if each.name in _CLEANING),
     ]
 

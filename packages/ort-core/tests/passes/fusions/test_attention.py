@@ -244,12 +244,18 @@ def test_choice_by_a_causal_buffer_becomes_a_mask() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice",
-    [CHOICE.replace("c, far", "c, near"), CHOICE.replace("none, three, column", "one, far_end, column")],
-    ids=["number_is_not_low", "first_column_is_cut"],
+    "cut",
+    ["none, three, column", "one, far_end, column"],
 )
-def test_choice_that_is_no_addition_stays(choice: str) -> None:
+def test_choice_of_a_number_that_is_not_low_stays_by_a_causal_buffer(cut: str) -> None:
+    choice = CHOICE.replace("c, far", "c, near").replace("none, three, column", cut)
     stays("AttentionFusion", _model(f"{BERT} {choice}", more=f"{CAUSAL}, int64[1] far_end = {{4}}"))
+
+
+def test_choice_by_a_causal_buffer_without_its_first_column_hides_the_first_row() -> None:
+    choice = CHOICE.replace("none, three, column", "one, far_end, column")
+    text = _model(f"{BERT} {choice}", more=f"{CAUSAL}, int64[1] far_end = {{4}}")
+    assert "MultiHeadAttention" in ops_of(fires("AttentionFusion", text, sizes={"B": 2}))
 
 
 STACK = (
@@ -337,13 +343,29 @@ def test_choice_of_the_lowest_number_is_a_mask_whatever_rows_it_hides(choice: st
 
 
 @pytest.mark.parametrize("choice", ["c, other", "other, c"])
-@pytest.mark.parametrize("number", ["-1e4", "-1e30", "3.4e38"])
-def test_choice_of_a_number_that_does_not_swallow_scores_stays_where_rows_may_be_hidden(
-    number: str, choice: str
-) -> None:
+@pytest.mark.parametrize("number", ["-1e4", "-1e9", "-1e30"])
+def test_choice_of_a_low_number_is_a_mask_of_the_lowest_whatever_rows_it_hides(number: str, choice: str) -> None:
+    keep = np.ones((2, 1, 3, 3), bool)
+    keep[0, 0, 1] = False
+    keep[1, ..., 2] = False
     text = _model(
         CHOSEN.replace("c, low", choice), f"{INPUTS}, bool[B,1,3,3] keep", more=f", float other = {{{number}}}"
     )
+    model = fires("AttentionFusion", text, sizes={"B": 2}, feeds={"keep": keep})
+    assert ops_of(model) == ["Where", "MultiHeadAttention"]
+
+
+@pytest.mark.parametrize("number", ["-1e3", "3.4e38"])
+def test_choice_of_a_number_that_is_not_low_stays(number: str) -> None:
+    text = _model(
+        CHOSEN.replace("c, low", "c, other"), f"{INPUTS}, bool[B,1,3,3] keep", more=f", float other = {{{number}}}"
+    )
+    stays("AttentionFusion", text)
+
+
+def test_choice_of_a_low_number_stays_where_more_is_added_to_the_scores() -> None:
+    body = f"{BERT} b = Add(c, mask) a = Where(keep, b, other) p = Softmax(a) {BACK}"
+    text = _model(body, f"{INPUTS}, bool[B,1,3,3] keep, float[B,1,1,3] mask", more=", float other = {-1e9}")
     stays("AttentionFusion", text)
 
 

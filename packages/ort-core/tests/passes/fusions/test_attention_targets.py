@@ -167,10 +167,19 @@ def test_sinks_beside_the_scores_become_an_input(is_shifted: bool) -> None:
     assert node.inputs[11].shape == (4,)
 
 
+def test_sinks_in_front_of_the_scores_become_an_input() -> None:
+    sinks = SINKS.replace("first = {0}", "first = {1}").replace("last = {-1}", "last = {9223372036854775807}")
+    node = _node(
+        fires(_rule(MULTI_HEAD, GROUPED), _sunk(SUNK.replace("(b, se)", "(se, b)"), sinks), sizes={"B": 2}),
+        "GroupQueryAttention",
+    )
+    assert node.inputs[11].shape == (4,)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "because"),
     [
-        ("last = {-1}", "last = {-2}", "something else than the last share"),
+        ("last = {-1}", "last = {-2}", "something else than the first or the last share"),
         ("Sub(j, l)", "Add(j, l)", "not joined with one of each head"),
     ],
 )  # fmt: skip

@@ -29,9 +29,9 @@ class Heads:
     ``four`` is (batch, heads, length, size); ``split`` the same before its transposition, ``flat`` before it was
     split into heads: each ``None`` where it does not exist. ``past`` and ``joined``: ``four`` of a cache, and the
     Concat that appends these heads to it. ``first`` is (length, batch, heads * size), in place of all the others, with
-    ``size`` of each head: nn.MultiheadAttention has the length first. ``swapped`` is (batch, heads, size, length), in
-    place of all the others, where it is not known to be a transposition. ``alone`` is (batch, length, size) of one
-    head, which may be several heads that were stacked with the batch.
+    ``size`` of each head: nn.MultiheadAttention has the length first. ``swapped`` is (batch, heads, size, length), or
+    (batch, size, length) of one head, in place of all the others, where it is not known to be a transposition.
+    ``alone`` is (batch, length, size) of one head, which may be several heads that were stacked with the batch.
     """
 
     four: Value | None
@@ -53,6 +53,8 @@ class Heads:
         if self.alone is not None:
             return self.alone
         split = self.split
+        if self.swapped is not None and self.swapped.rank == 3:
+            return patch.op("Transpose", [self.swapped], {"perm": (0, 2, 1)})
         if self.swapped is not None:
             split = patch.op("Transpose", [self.swapped], {"perm": SWAPPED_TO_SPLIT})
         if split is None:
@@ -199,11 +201,11 @@ def one_head_of(three: Value | None) -> Heads | None:
 
 
 def swapped_head_of(three: Value) -> tuple[Heads | None, float]:
-    """Return the keys of one head of which (batch, size, length) was made by a swap, and the factor on the way."""
+    """Return the keys of one head, (batch, size, length) or what it was before a swap, and the factor on the way."""
     value, factor = peel_scale(three)
     node = producer_of(value, "Transpose")
     if node is None or node.ints_attribute("perm") != (0, 2, 1):
-        return None, factor
+        return (Heads(None, None, None, swapped=value) if value.rank == 3 else None), factor
     return one_head_of(node.inputs[0]), factor
 
 
@@ -235,7 +237,8 @@ def size_of_heads(heads: Heads) -> tuple[int | None, int | None]:
     if heads.alone is not None:
         return 1, fixed_dim(heads.alone, 2)
     if heads.swapped is not None:
-        return fixed_dim(heads.swapped, 1), fixed_dim(heads.swapped, 2)
+        axes = (1, fixed_dim(heads.swapped, 1)) if heads.swapped.rank == 3 else ()
+        return axes or (fixed_dim(heads.swapped, 1), fixed_dim(heads.swapped, 2))
     if heads.split is not None and heads.split.rank == 4:
         return fixed_dim(heads.split, 2), fixed_dim(heads.split, 3)
     if heads.four is None or heads.four.rank != 4:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from ort_core.frozen import frozen
@@ -34,7 +35,8 @@ class Mask:
 
     One that ``is_inverted`` replaces them where ``allowed`` is true. One that ``is_stacked`` has the shape
     (batch * heads, queries or 1, keys), one that is ``windowed`` is of windows. ``factor`` multiplied it:
-    behind its sum with the scores, or -1 in a difference.
+    behind its sum with the scores, or -1 in a difference. One that ``is_lowered`` adds the lowest finite number in the
+    place of its own, in which scores would not be lost.
     """
 
     value: Value
@@ -43,6 +45,7 @@ class Mask:
     is_inverted: bool = False
     factor: float = 1.0
     windowed: Windowed | None = None
+    is_lowered: bool = False
 
     @property
     def rank(self) -> int | None:
@@ -78,7 +81,8 @@ class Mask:
             return self.value
         dtype = dtype_of(self.value)
         zero = patch.constant(np.zeros((), dtype.numpy), "allowed")
-        choices = [self.value, zero] if self.is_inverted else [zero, self.value]
+        low = patch.constant(np.array(ml_dtypes.finfo(dtype.numpy).min), "hidden") if self.is_lowered else self.value
+        choices = [low, zero] if self.is_inverted else [zero, low]
         return patch.op("Where", [self.allowed, *choices], type=TensorType(dtype, self.allowed.shape))
 
     def _pulled_apart(self, patch: GraphPatch, num_heads: int) -> Value:
@@ -96,7 +100,8 @@ def find_choice(chosen: Node) -> Mask | None:
     Replacing a score and adding to it come to the same when the number is so low that the share is 0 either way, and
     when each row has a score that is kept. The latter is known of a constant whose first column is true, cut as
     exporters cut it: by slices that keep the first column. Near the lowest number of float32 every score is lost in the
-    sum, so that rows without any kept score have equal shares either way.
+    sum, so that rows without any kept score have equal shares either way: there that number is added in the place of
+    another low one, unless more is added to the scores, which would tell the hidden ones apart.
     """
     allowed, first, second = chosen.inputs
     is_inverted = number_of(first) is not None
@@ -106,9 +111,9 @@ def find_choice(chosen: Node) -> Mask | None:
         return None
     if number <= SWALLOWS_SCORES and dtype_of(low) in _WIDE_RANGE:
         return Mask(low, allowed, is_inverted=is_inverted)
-    if is_inverted:
-        return None
-    return Mask(low, allowed) if _keeps_first(allowed) else None
+    if not is_inverted and _keeps_first(allowed):
+        return Mask(low, allowed)
+    return Mask(low, allowed, is_inverted=is_inverted, is_lowered=True) if dtype_of(low) in _WIDE_RANGE else None
 
 
 def _keeps_first(allowed: Value) -> bool:

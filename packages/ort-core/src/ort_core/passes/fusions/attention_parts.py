@@ -181,6 +181,11 @@ def _facts_of(
 
 def _refuse_masks(match: Match, scores: Scores, facts: AttentionFacts) -> Rejection | None:
     """Return why a mask cannot be added by the fused operator, whose scores have four axes."""
+    if len(scores.masks) > 1 and any(mask.is_lowered for mask in scores.masks):
+        return Rejection(
+            "scores are replaced by a number in which what else is added is not lost: rows without any kept score "
+            "would have other shares", match.root,
+        )  # fmt: skip
     for mask in scores.masks:
         if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != facts.dtype:
             return Rejection(

@@ -22,6 +22,7 @@ from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_
 from ort_core.rewrite.matcher import constant_of
 
 _ON_THE_WAY = ("Add", "Sub", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
+_TO_THE_END = 2**31 - 1  # the least of what exporters write where a Slice goes to the end
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
@@ -82,8 +83,10 @@ def find_scores(masked: Value) -> Scores | None:
 def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
     """Return the scores beside which each head has one more, its sink, whose share the Slice ``cut`` drops."""
     bounds = [integers_of(each) for each in cut.inputs[1:]]
-    if bounds[:2] != [(0,), (-1,)] or bounds[2:3] not in ([(3,)], [(-1,)]) or bounds[3:] not in ([], [(1,)]):
-        return Rejection("something else than the last share is cut off", cut)
+    is_first = bounds[:1] == [(1,)] and len(bounds) > 1 and bounds[1] is not None and bounds[1][0] >= _TO_THE_END
+    is_cut = is_first or bounds[:2] == [(0,), (-1,)]
+    if not is_cut or bounds[2:3] not in ([(3,)], [(-1,)]) or bounds[3:] not in ([], [(1,)]):
+        return Rejection("something else than the first or the last share is cut off", cut)
     shifted = producer_of(joined, "Sub")
     if shifted is not None:
         if not _is_shift_by_largest(shifted):
@@ -92,7 +95,7 @@ def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
     concat = producer_of(joined, "Concat")
     if concat is None or len(concat.inputs) != 2 or concat.int_attribute("axis", 0) not in (3, -1):
         return Rejection("the scores are not joined with one of each head", cut)
-    inner, sinks = concat.inputs
+    inner, sinks = concat.inputs[::-1] if is_first else concat.inputs
     expanded = producer_of(sinks, "Expand")
     sink = constant_of(sinks if expanded is None else expanded.inputs[0])
     if sink is None or len(sink.shape) != 4 or sink.shape[0] != 1 or sink.shape[2:] != (1, 1) or sink.size < 1:
