@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PATIENCE_S = 60.0  # a load takes seconds
-_IMPORT_PATIENCE_S = 10.0
+_IMPORT_PATIENCE_S = 60.0  # an import of a second takes far longer on a busy machine
 _IMPORTED = frozenset({"ort_core", "onnx", "google", "llvmlite", "numpy", "ml_dtypes", "pluggy", "concurrent", "json"})
 
 _LOCKING = ("logging", "concurrent.futures.thread")  # modules that take locks of their own for a fork
