@@ -92,10 +92,10 @@ def _fitted(
     if zero_points == "real":
         total = costs.sum()
         mean, middle = (costs * values).sum(axis=0) / total, (costs * numbers).sum(axis=0) / total
-        values, centred = values - mean, numbers - middle
+        values, centered = values - mean, numbers - middle
     else:
-        centred = numbers - point
-    above, below = (costs * centred * values).sum(axis=0), (costs * centred**2).sum(axis=0)
+        centered = numbers - point
+    above, below = (costs * centered * values).sum(axis=0), (costs * centered**2).sum(axis=0)
     is_better = (below > 0) & (above > 0)
     fitted = np.divide(above, below, out=scale.copy(), where=is_better)
     if zero_points == "real":

@@ -21,6 +21,7 @@ from ort_core.kernels.kernel import RunGuard
 
 Shape = tuple[int, ...]
 Rule = Callable[[Sequence[np.ndarray | None], Mapping[str, Any]], "Shape | None"]
+_MOST = 2**63 - 1  # that a size of a tensor can be: the kernel says that it cannot
 SMALL = 1 << 26  # elements: 64 MB of bytes, at most 512 MB of what has eight; less is never asked about
 
 
@@ -132,7 +133,8 @@ def _range(inputs: Sequence[np.ndarray | None], _: Mapping[str, Any]) -> Shape |
     step = 1 if delta is None else delta
     if not step or start is None or limit is None or not math.isfinite((limit - start) / step):
         return None
-    return (max(math.ceil((limit - start) / step), 0),)
+    count = max(math.ceil((limit - start) / step), 0)
+    return None if count > _MOST else (count,)
 
 
 _BROADCAST = (

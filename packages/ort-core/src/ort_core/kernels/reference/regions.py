@@ -120,7 +120,7 @@ class _Samples(NamedTuple):
     grid: int
 
 
-_STEPS_OF_SAMPLES = 10  # arrays of this size that a sample takes at once: points, neighbours, shares
+_STEPS_OF_SAMPLES = 10  # arrays of this size that a sample takes at once: points, neighbors, shares
 
 
 def _sample(
