@@ -90,3 +90,20 @@ def test_what_is_compared_is_what_is_returned(half: int) -> None:
     )  # fmt: skip
     values, places = run_native(model, {"x": squares(TYPES[half])[0]})
     assert np.array_equal(places, np.asarray(values).astype(np.float64).argmax(1))
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("between", ["", "Transpose"], ids=["at once", "behind a view"])
+def test_quantized_halves_are_rounded_first(between: str, half: int) -> None:
+    """Squares about the middle of two steps: a half that lies on it goes to the even one, its float32 past it."""
+    random = np.random.default_rng(12)
+    x = (random.choice([1.5, 2.5, 3.5], (40, 64)) ** 0.5 + random.integers(-2, 3, (40, 64)) / 1024).astype(TYPES[half])
+    values = (x.astype(np.float64) ** 2).astype(TYPES[half]).astype(np.float64)
+    view = [N("Transpose", ["t"], ["v"], perm=[1, 0])] if between else []
+    model = model_of(
+        [*SQUARE, *view, N("QuantizeLinear", ["v" if between else "t", "scale", "zero"], ["y"])],
+        {"x": (half, ["N", 64])}, {"y": TensorProto.UINT8},
+        {"scale": np.array(1.0, TYPES[half]), "zero": np.array(3, np.uint8)}, opset=22,
+    )  # fmt: skip
+    found = run_native(model, {"x": x})[0]
+    assert np.array_equal(found, (np.rint(values) + 3).T if between else np.rint(values) + 3)

@@ -78,6 +78,8 @@ def round_operands(lowering: Lowering, node: Node) -> None:
 
 
 def _jumps(node: Node) -> bool:
+    if node.op_type == "QuantizeLinear":
+        return True  # com.microsoft's, too
     if node.domain:
         return False
     if node.op_type == "MaxPool":
