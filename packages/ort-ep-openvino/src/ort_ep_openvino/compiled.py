@@ -12,20 +12,19 @@ from ort_core.plugin import (
     DirectCalls,
     EPFail,
     KernelFallbackState,
-    OutputPlan,
     PartitionPlan,
     Rejection,
     RunState,
     filled,
 )
-from ort_core.plugin.ir import DataType, Graph, TensorType
+from ort_core.plugin.ir import Graph
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.narrowing import has_odd_size, narrowings_of
-from ort_ep_openvino.output_shapes import OutputShapes
+from ort_ep_openvino.output_shapes import OutputShapes, dtype_of
 from ort_ep_openvino.requests import RequestPoolState
 
 
@@ -56,8 +55,7 @@ class OpenVinoPartition(CompiledPartition):
         self._graph, self._fallback = graph, fallback
         self._tensor = _sdk.tensor_type()
         self._shapes = OutputShapes(graph)
-        self._dtypes = tuple(_dtype(v.type) for v in graph.outputs)
-        self._input_dtypes = tuple(_dtype(v.type).numpy for v in graph.inputs)
+        self._input_dtypes = tuple(dtype_of(v).numpy for v in graph.inputs)
         self._ports = ports
         self._narrow = narrowings_of(graph, ports.inputs)
         self._requests = RequestPoolState(compiled, compile_anew)
@@ -66,8 +64,7 @@ class OpenVinoPartition(CompiledPartition):
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the shapes of the outputs where they follow from those of the inputs."""
-        evaluated = self._shapes.evaluate(shapes)
-        return PartitionPlan(tuple(OutputPlan(d, s) for d, s in zip(self._dtypes, evaluated, strict=True)))
+        return self._shapes.plan(shapes)
 
     def run(
         self,
@@ -169,7 +166,7 @@ class OpenVinoPartition(CompiledPartition):
         return OpenVinoDirectCallsState(
             names,
             self._input_dtypes,
-            tuple(dtype.numpy for dtype in self._dtypes),
+            tuple(dtype.numpy for dtype in self._shapes.dtypes),
             tuple(order),
             self._shapes,
             self._narrow,
@@ -197,8 +194,3 @@ def shareable(array: np.ndarray) -> np.ndarray:
     """Return an array that OpenVINO can read in place: contiguous, and writable although nothing is written."""
     flags = array.flags
     return array if flags.c_contiguous and flags.writeable else array.copy(order="C")
-
-
-def _dtype(kind: object) -> DataType:
-    assert isinstance(kind, TensorType), "claims hold tensors only"
-    return kind.dtype

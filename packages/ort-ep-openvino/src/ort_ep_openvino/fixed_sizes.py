@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin import CompiledPartition, KernelFallbackState, OutputPlan, PartitionPlan, Rejection, RunState
-from ort_core.plugin.ir import Graph, TensorType
+from ort_core.plugin import CompiledPartition, KernelFallbackState, PartitionPlan, Rejection, RunState
+from ort_core.plugin.ir import Graph
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino.compiled import OpenVinoPartition
 from ort_ep_openvino.narrowing import has_odd_size
@@ -33,15 +33,12 @@ class FixedSizesPartition(CompiledPartition):
     ) -> None:
         self._compiled_for, self._fallback = compiled_for, fallback
         self._shapes = OutputShapes(graph)
-        types = [value.type for value in graph.outputs]
-        self._dtypes = tuple(kind.dtype for kind in types if isinstance(kind, TensorType))
         self._made: OrderedDict[Shapes, OpenVinoPartition] = OrderedDict()
         self._lock = threading.Lock()
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the shapes of the outputs where they follow from those of the inputs."""
-        evaluated = self._shapes.evaluate(shapes)
-        return PartitionPlan(tuple(OutputPlan(d, s) for d, s in zip(self._dtypes, evaluated, strict=True)))
+        return self._shapes.plan(shapes)
 
     def run(
         self,
