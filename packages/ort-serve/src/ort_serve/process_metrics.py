@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import psutil
@@ -10,11 +11,16 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from ort_serve.statistics import FOLDER, Metrics
 
+_log = logging.getLogger(__name__)
+
 
 def metrics_text(metrics: Metrics) -> bytes:
     """Return the text that Prometheus reads."""
     metrics.bring_up_to_date()
-    metrics.resident.set(psutil.Process().memory_info().rss)
+    try:
+        metrics.resident.set(psutil.Process().memory_info().rss)
+    except (OSError, psutil.Error) as error:  # a sandbox may hide /proc
+        _log.debug("the memory of this process is not known: %s", error)
     if FOLDER not in os.environ:
         return generate_latest(metrics.registry)
     registry = CollectorRegistry()

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import psutil
-
+from ort_core.machine_memory import usable_memory
 from ort_serve.failures import Forbidden, InvalidRequest, Unsupported
 from ort_serve.protocol.requests import InferResponse
 from ort_serve.protocol.shared_memory import SharedMemoryRegions
@@ -70,6 +69,14 @@ class TraceSettings:
         log.info("trace model=%s version=%s id=%r ms=%.3f", found.model, found.version, found.identifier, seconds * 1e3)
 
 
+def _memory() -> int:
+    """Return what this process may use, 0 where the system does not tell it: then one body at a time is taken."""
+    try:
+        return usable_memory()
+    except OSError:
+        return 0
+
+
 @dataclass
 class ServerState:
     """What a running server holds."""
@@ -85,7 +92,7 @@ class ServerState:
     def __post_init__(self) -> None:
         limit = self.settings.limits.body_nbytes
         self.regions = SharedMemoryRegions(self.settings.no_shared_memory)
-        self.body_budget = BodyBudget(max(psutil.virtual_memory().total // 4, limit))
+        self.body_budget = BodyBudget(max(_memory() // 4, limit))
 
     def need_loading(self) -> None:
         """Refuse what changes the models, unless the server was started for it.

@@ -6,7 +6,10 @@ import importlib
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from ort_core.machine_memory import container_memory, physical_memory
 
 _FEATURES = (  # what code generators and kernels ask for, of what numpy detects
     "SSE42", "AVX", "AVX2", "FMA3", "F16C", "AVX512F", "AVX512BW", "AVX512VL", "AVX512VNNI", "AVX512_BF16",
@@ -17,7 +20,7 @@ _FEATURES = (  # what code generators and kernels ask for, of what numpy detects
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Facts of the machine; limits are ``None`` where nothing limits."""
+    """Facts of the machine; ``None`` where nothing limits, or where the system does not tell."""
 
     system: str
     processor: str
@@ -26,29 +29,45 @@ class Hardware:
     physical_cores: int | None
     usable_cores: int
     container_cores: float | None
-    memory_nbytes: int
-    available_nbytes: int
+    memory_nbytes: int | None
+    available_nbytes: int | None
     container_memory_nbytes: int | None
 
 
 def find_hardware() -> Hardware:
     """Return the facts of this machine."""
-    import psutil
-
-    memory = psutil.virtual_memory()
     logical = os.cpu_count() or 1
-    name, usable, quota, limit = platform.processor() or platform.machine(), logical, None, None
+    name, usable, quota = platform.processor() or platform.machine(), logical, None
     if sys.platform == "linux":
         from ort_core.cli import processor_linux
 
         name = processor_linux.processor_name() or name
         usable, quota = processor_linux.usable_cores(), processor_linux.container_cores()
-        limit = processor_linux.container_memory()
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     return Hardware(
-        system, name, _features(), logical, psutil.cpu_count(logical=False), usable, quota, memory.total,
-        memory.available, limit,
+        system, name, _features(), logical, _physical_cores(), usable, quota, _known(physical_memory),
+        _known(_available_memory), container_memory(),
     )  # fmt: skip
+
+
+def _physical_cores() -> int | None:
+    import psutil
+
+    return _known(lambda: psutil.cpu_count(logical=False))
+
+
+def _available_memory() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _known(ask: Callable[[], int | None]) -> int | None:
+    """Return the answer, ``None`` where a sandbox hides what the system would tell."""
+    try:
+        return ask()
+    except OSError:
+        return None
 
 
 def _features() -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -65,20 +67,15 @@ class LimitGuard:
 
 @functools.cache
 def default_max_allocation() -> int:
-    """Return half of the memory of this machine or of the container around this process, in bytes."""
-    import psutil  # asked once, at the first run
+    """Return half of the memory that this process may use, in bytes; no limit where the system does not tell it."""
+    from ort_core.machine_memory import usable_memory  # asked once, at the first run
 
-    return min(psutil.virtual_memory().total, _container_limit()) // 2
-
-
-def _container_limit() -> int:
-    """Linux control groups bound a container's memory; elsewhere there is no such file and no such bound."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return int(text)
-    return 1 << 62
+    try:
+        return usable_memory() // 2
+    except OSError as error:
+        warnings.warn(
+            f"values of any size are allowed: {error}; set max_allocation_bytes for a limit",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return sys.maxsize

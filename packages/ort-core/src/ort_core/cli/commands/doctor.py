@@ -95,6 +95,12 @@ def _problems(report: dict[str, Any]) -> list[str]:  # Any: plain data
     return problems
 
 
+def _bytes(count: int | None) -> str:
+    from ort_core.cli.console import bytes_text
+
+    return "unknown" if count is None else bytes_text(count)
+
+
 def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON document
     from ort_core.cli.console import bytes_text, output_console
     from ort_core.cli.tables import new_table, show_facts, show_table
@@ -115,7 +121,7 @@ def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON do
         ("processor", machine["processor"]),
         ("features", " ".join(machine["features"]) or "unknown"),
         ("cores", cores + (f", container limit {quota:g}" if quota is not None else "")),
-        ("memory", f"{bytes_text(machine['memory_nbytes'])}, {bytes_text(machine['available_nbytes'])} available"
+        ("memory", f"{_bytes(machine['memory_nbytes'])}, {_bytes(machine['available_nbytes'])} available"
                    + (f", container limit {bytes_text(limit)}" if limit is not None else "")),
         ("cache", f"{cache['path']}: {bytes_text(cache['nbytes'])} of at most {bytes_text(cache['max_nbytes'])}"),
         *((name, value) for name, value in report["settings"].items()),
