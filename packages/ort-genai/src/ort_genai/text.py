@@ -16,6 +16,7 @@ import tokenizers
 from ort_genai.configuration import Config
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.json_files import read_json
+from ort_genai.token_bytes import TokenBytes
 
 Message = Mapping[str, Any]  # Any: what a template reads of a message is up to the template
 IMAGE_MARK = "\U0010fffd"  # where an image stands in a message: a private character
@@ -58,14 +59,16 @@ class Text:
             raise InvalidGeneration("the text has half a pair of surrogates, which is no character") from error
 
     def chat_tokens(
-        self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None, image_token: str = ""
-    ) -> list[int]:
+        self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None, image_token: str = "",
+        values: Mapping[str, Any] | None = None,
+    ) -> list[int]:  # fmt: skip
         """Return the tokens of a conversation.
 
         Args:
             messages: with ``role`` and ``content``.
             tools: descriptions that the template may list.
             image_token: name of the token that ``IMAGE_MARK`` in a message stands for; empty: for none.
+            values: more names for the template.
 
         Names of special tokens in the messages are text: nobody ends his message, or speaks as another one, by writing
         ``<|im_end|>``. Those that the template writes are tokens.
@@ -73,13 +76,14 @@ class Text:
         Raises:
             InvalidGeneration: there is no template, or it fails.
         """
-        written = json.dumps([list(messages), list(tools or ())], ensure_ascii=False, default=str)
+        written = json.dumps([list(messages), list(tools or ()), dict(values or {})], ensure_ascii=False, default=str)
         names = [name for name in self._special_ids if json.dumps(name, ensure_ascii=False)[1:-1] in written]
         if not names and not image_token:
-            return self.encode(self.chat(messages, tools=tools), has_special=False)
+            return self.encode(self.chat(messages, tools=tools, **(values or {})), has_special=False)
         marks = _marks(written, names)
         hidden_tools = None if tools is None else [_replaced(each, marks) for each in tools]
-        whole = self.chat([_replaced(each, marks) for each in messages], tools=hidden_tools)
+        hidden_values = {name: _replaced(each, marks) for name, each in (values or {}).items()}
+        whole = self.chat([_replaced(each, marks) for each in messages], tools=hidden_tools, **hidden_values)
         if image_token:
             whole = whole.replace(IMAGE_MARK, image_token)
         found: list[int] = []
@@ -90,6 +94,11 @@ class Text:
                 back = {mark: name for name, mark in marks.items()}
                 found += self._encoded(self._plain_library, _replaced(piece, back), False)
         return found
+
+    @cached_property
+    def token_bytes(self) -> TokenBytes:
+        """What single tokens write."""
+        return TokenBytes(self.library)
 
     @cached_property
     def _special_ids(self) -> dict[str, int]:

@@ -21,7 +21,8 @@ import ort_core
 from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.drafts import Drafter
 from ort_genai.engine.prefix_cache import PrefixCache
-from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions
+from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions, Piece
+from ort_genai.engine.scores import scored_prompt
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
 from ort_genai.row_inputs import RowInputs
@@ -190,6 +191,23 @@ class AsyncEngine:
         if self._adapters is None:
             raise InvalidGeneration(f"Adapter not found: {name}; the engine has none")
         return self._adapters.find(name)
+
+    def score(self, prompt: Sequence[int] | str, count: int = 0, *, adapter: str = "") -> list[Piece]:
+        """Return the tokens of a prompt with their texts and log-probabilities; the first one has none.
+
+        The caller's thread reads it, beside what the engine's own does.
+
+        Args:
+            prompt: tokens or a text.
+            count: of the likeliest tokens that are told at each place.
+            adapter: name of the LoRA weights to read with; empty: none.
+
+        Raises:
+            InvalidGeneration: the prompt cannot be taken.
+        """
+        tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
+        self._check(tokens, GenerationOptions(max_tokens=1, adapter=adapter))
+        return scored_prompt(self._new_state(adapter), self.model.text, tokens, count)
 
     def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
         """Ask for a text: ``async for piece in engine.generate(...)``; leaving the loop cancels it."""

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from ort_genai.engine.requests import EndReason, GenerationOptions, Piece, TokenChance
+from ort_genai.engine.scores import chance_of
 from ort_genai.guidance import Guide
 from ort_genai.sampling import chosen, log_probabilities, penalized
 from ort_genai.search_options import SearchOptions
@@ -101,11 +102,7 @@ class TextState:
         options = self._options
         if not options.tells_log_probabilities:
             return None, ()
-        chances = log_probabilities(logits)
-        count = min(options.log_probabilities, len(chances))
-        best = np.argpartition(-chances, count - 1)[:count] if count else np.zeros(0, np.int64)
-        best = best[np.lexsort((best, -chances[best]))]
-        return float(chances[token]), tuple(TokenChance(int(place), float(chances[place])) for place in best)
+        return chance_of(log_probabilities(logits), token, options.log_probabilities)
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -37,8 +37,9 @@ class SeenPrompt:
 
 
 def seen_prompt(
-    model: Model, messages: Sequence[Message], images: Images | None, *, tools: Sequence[Message] | None = None
-) -> SeenPrompt:
+    model: Model, messages: Sequence[Message], images: Images | None, *, tools: Sequence[Message] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> SeenPrompt:  # fmt: skip
     """Return the prompt of a conversation for ``AsyncEngine.submit``.
 
     Args:
@@ -46,6 +47,7 @@ def seen_prompt(
         messages: whose ``content`` is a text, or a list of ``{"type": "text", "text": …}`` and ``{"type": "image"}``.
         images: one for each part of this kind, in their order.
         tools: descriptions that the template may list.
+        values: more names for the template.
 
     Raises:
         InvalidGeneration: the model does not see, or the template leaves an image out.
@@ -55,7 +57,7 @@ def seen_prompt(
         raise InvalidGeneration("this model reads no images")
     name = model.text.library.id_to_token(table.image_token) or ""
     given = list(messages) if _takes_parts(model) else [_joined(message) for message in messages]
-    tokens = model.text.chat_tokens(given, tools=tools, image_token=name)
+    tokens = model.text.chat_tokens(given, tools=tools, image_token=name, values=values)
     count = 0 if images is None else len(images)
     if tokens.count(table.image_token) != count:
         raise InvalidGeneration(

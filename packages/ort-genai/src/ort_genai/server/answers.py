@@ -77,23 +77,32 @@ def chat_chances(text: Text, pieces: Sequence[Piece]) -> Answer:
 
 
 def completion_chances(text: Text, pieces: Sequence[Piece], start: int = 0) -> Answer:
-    """Return log-probabilities as completions have them."""
+    """Return log-probabilities as completions have them; a prompt's first token has none."""
     tokens, chances, likeliest, offsets = [], [], [], []
     place = start
     for piece in pieces:
-        if piece.token is not None and piece.chance is not None:
+        if piece.token is not None:
             tokens.append(_written(text, piece.token))
             chances.append(piece.chance)
-            likeliest.append({_written(text, each.token): each.log_probability for each in piece.likeliest})
+            named = {_written(text, each.token): each.log_probability for each in piece.likeliest}
+            likeliest.append(None if piece.chance is None else named)
             offsets.append(place)
         place += len(piece.text)
     return {"tokens": tokens, "token_logprobs": chances, "top_logprobs": likeliest, "text_offset": offsets}
 
 
 def _token(text: Text, token: int | None, chance: float | None) -> Answer:
-    written = _written(text, token)
-    return {"token": written, "logprob": chance, "bytes": list(written.encode("utf-8"))}
+    found = b"" if token is None else text.token_bytes.of(token)
+    return {"token": _shown(found, ""), "logprob": chance, "bytes": list(found)}
 
 
-def _written(text: Text, token: int | None) -> str:
-    return "" if token is None else text.decode([token], skips_special=False)
+def _written(text: Text, token: int) -> str:
+    return _shown(text.token_bytes.of(token), "bytes:")
+
+
+def _shown(found: bytes, mark: str) -> str:
+    """Return the text of bytes; those of a part of a character as OpenAI writes them, in hexadecimal."""
+    try:
+        return found.decode("utf-8")
+    except UnicodeDecodeError:
+        return mark + "".join(f"\\x{byte:02x}" for byte in found)

@@ -15,15 +15,16 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ort_core.errors import OrtError
+from ort_core.errors import OrtError, did_you_mean
 from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.embeddings import Embedder, Pooling, has_vectors
 from ort_genai.engine.engine import AsyncEngine
-from ort_genai.engine.requests import AsyncRequest
+from ort_genai.engine.requests import AsyncRequest, Piece
 from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
 from ort_genai.media.images import Images
 from ort_genai.media.seen_chat import SeenPrompt, seen_prompt
@@ -31,7 +32,7 @@ from ort_genai.server.answers import AnswerHead, usage_of
 from ort_genai.server.forms import ChatForms, CompletionForms, Forms
 from ort_genai.server.schemas import ChatBody, CompletionBody, Sampling
 from ort_genai.server.streams import Events, all_of, events_of, reason_of
-from ort_genai.server.tool_calls import with_tools
+from ort_genai.server.tool_calls import known_roles, with_tools
 from ort_genai.server.vectors import EmbeddingBody, RerankBody, embedding_answer, rerank_answer
 
 log = logging.getLogger(__name__)
@@ -63,9 +64,12 @@ class ServerOptions:
 class _Refused(Exception):
     """An answer with an error."""
 
-    def __init__(self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None,
+        param: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
-        self.status, self.kind, self.code = status, kind, code
+        self.status, self.kind, self.code, self.param = status, kind, code, param
 
 
 class _Routes:
@@ -97,7 +101,7 @@ class _Routes:
                 answer = await handler(request)
             except _Refused as error:
                 self._answers["refused"] += 1
-                return _error(error.status, str(error), error.kind, error.code)
+                return _error(error.status, str(error), error.kind, error.code, error.param)
             except EngineBusy as error:
                 self._answers["refused"] += 1
                 return _error(503, str(error), "server_error", "overloaded")
@@ -208,7 +212,9 @@ class _Routes:
             tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
         )  # fmt: skip
         head = AnswerHead("chat.completion", adapter or self._options.name)
-        forms = ChatForms(self._text, names, body.n, tells_chances=body.logprobs)
+        forms = ChatForms(
+            self._text, names, body.n, tells_chances=body.logprobs, takes_several=body.parallel_tool_calls
+        )
         return await self._answered(request, body, asked, head, forms)
 
     async def complete(self, request: HttpRequest) -> Response:
@@ -218,25 +224,46 @@ class _Routes:
         prompts = await asyncio.to_thread(self._completion_tokens, body)
         if not prompts or len(prompts) * body.n > 128:
             raise InvalidGeneration(f"{len(prompts)} prompts with {body.n} choices each; expected 1 to 128 texts")
-        limit = body.max_tokens or 16  # OpenAI's own number for this route
+        limit = 16 if body.max_tokens is None else body.max_tokens  # OpenAI's own number for this route
+        head = AnswerHead("text_completion", adapter or self._options.name)
+        echoed = await asyncio.to_thread(self._echoed, body, prompts, adapter) if body.echo else []
+        starts = [echoed[place // body.n] if body.echo else [] for place in range(len(prompts) * body.n)]
+        forms = CompletionForms(self._text, starts, tells_chances=body.logprobs is not None)
+        if not limit:
+            return self._echo_alone(body, prompts, head, forms)
         asked = await asyncio.to_thread(
             self._submit_all, [SeenPrompt(each, None) for each in prompts], body, max_tokens=limit, adapter=adapter,
             tells_log_probabilities=body.logprobs is not None, log_probabilities=body.logprobs or 0,
         )  # fmt: skip
-        head = AnswerHead("text_completion", adapter or self._options.name)
-        starts = [self._text.decode(prompts[place // body.n]) if body.echo else "" for place in range(len(asked))]
-        forms = CompletionForms(self._text, starts, tells_chances=body.logprobs is not None)
         return await self._answered(request, body, asked, head, forms)
+
+    def _echoed(self, body: CompletionBody, prompts: Sequence[list[int]], adapter: str) -> list[list[Piece]]:
+        """Return the prompts in pieces; those whose log-probabilities are asked for are read for them."""
+        if body.logprobs is None:
+            return [[Piece(self._text.decode(tokens))] for tokens in prompts]
+        return [self._engine.score(tokens, body.logprobs, adapter=adapter) for tokens in prompts]
+
+    def _echo_alone(
+        self, body: CompletionBody, prompts: Sequence[list[int]], head: AnswerHead, forms: CompletionForms
+    ) -> Response:
+        """Answer who wants no text, but log-probabilities of his own."""
+        if body.stream:
+            raise InvalidGeneration("a stream needs max_tokens of 1 or more")
+        count = sum(map(len, prompts))
+        usage = {"prompt_tokens": count, "completion_tokens": 0, "total_tokens": count}
+        choices = [forms.whole(place, [], "length") for place in range(len(prompts) * body.n)]
+        return JSONResponse(head.object(choices, usage=usage))
 
     def _chat_prompt(self, body: ChatBody, tools: Sequence[dict[str, Any]]) -> SeenPrompt:
         template = self._text.template
+        values = body.template_values(template)
         if self._engine.model.vision is None:
-            messages = with_tools(body.plain_messages(), tools, template)
-            return SeenPrompt(self._text.chat_tokens(messages, tools=tools or None), None)
+            messages = with_tools(known_roles(body.plain_messages(), template), tools, template)
+            return SeenPrompt(self._text.chat_tokens(messages, tools=tools or None, values=values), None)
         seen, contents = body.seen_messages()
-        messages = with_tools(seen, tools, template)
+        messages = with_tools(known_roles(seen, template), tools, template)
         images = Images.open_bytes(*contents) if contents else None
-        return seen_prompt(self._engine.model, messages, images, tools=tools or None)
+        return seen_prompt(self._engine.model, messages, images, tools=tools or None, values=values)
 
     def _completion_tokens(self, body: CompletionBody) -> list[list[int]]:
         return [each if isinstance(each, list) else self._text.encode(each) for each in body.prompts()]
@@ -287,13 +314,35 @@ async def read_body(request: HttpRequest, kind: type[_T], limit: int) -> _T:
     try:
         return kind.model_validate_json(await _read(request, limit))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(each) for each in first["loc"]) or "the body"
-        raise _Refused(400, f"{place}: {first['msg']}") from error
+        raise _of_fault(error, kind) from error
 
 
-def _error(status: int, message: str, kind: str = "invalid_request_error", code: str | None = None) -> Response:
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status)
+def _of_fault(error: ValidationError, kind: type[BaseModel]) -> _Refused:
+    """Return what a client is told of the first thing that does not fit."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(each) for each in first["loc"])
+    if first["type"] == "extra_forbidden":
+        near = did_you_mean(str(first["loc"][-1]), list(kind.model_fields)) if len(first["loc"]) == 1 else ""
+        return _Refused(400, f"Unrecognized request argument supplied: {place}.{near}", param=place)
+    words = first["msg"].removeprefix("Value error, ")
+    return _Refused(400, f"{place}: {words}" if place else f"the body: {words}", param=place or None)
+
+
+def _error(
+    status: int, message: str, kind: str = "invalid_request_error", code: str | None = None, param: str | None = None
+) -> Response:
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+
+
+async def _no_route(request: HttpRequest, error: Exception) -> Response:
+    """Answer what no route takes as OpenAI does."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    return _error(status, f"{request.method} {request.url.path} is not here", code="unknown_url")
+
+
+async def _fault(request: HttpRequest, error: Exception) -> Response:
+    """Tell of a fault of the server's own; its log has the rest."""
+    return _error(500, f"the server failed: {type(error).__name__}", "server_error")
 
 
 def application(engine: AsyncEngine, options: ServerOptions, reranker: CrossEncoder | None = None) -> Starlette:
@@ -310,4 +359,7 @@ def application(engine: AsyncEngine, options: ServerOptions, reranker: CrossEnco
         yield
         await asyncio.to_thread(engine.close)
 
-    return Starlette(routes=_Routes(engine, options, reranker).routes(), lifespan=living)
+    return Starlette(
+        routes=_Routes(engine, options, reranker).routes(), lifespan=living,
+        exception_handlers={HTTPException: _no_route, Exception: _fault},
+    )  # fmt: skip

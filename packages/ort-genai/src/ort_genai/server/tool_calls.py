@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_TAG = "<tool_call>"
 _ASKING = (
     'You may call these functions. To call one, answer with a JSON object {"name": …, "arguments": {…}} between '
     "<tool_call> and </tool_call>, and nothing else:"
@@ -32,23 +33,47 @@ def with_tools(messages: Sequence[Message], tools: Sequence[Message], template: 
     return [{"role": "system", "content": [{"type": "text", "text": text}] if has_parts else text}, *messages]
 
 
+def known_roles(messages: Sequence[Message], template: str | None) -> list[Message]:
+    """Return messages whose ``developer`` is ``system`` where a template does not know the newer name."""
+    if template is not None and "developer" in template:
+        return list(messages)
+    return [{**each, "role": "system"} if each["role"] == "developer" else each for each in messages]
+
+
 def calls_in(text: str, names: Sequence[str]) -> tuple[str, list[Message]]:
     """Return the text of an answer without its calls, and the calls as OpenAI writes them."""
-    found = [call for part in _TAGGED.findall(text) if (call := _call(part, names)) is not None]
+    found = [call for part in _TAGGED.findall(text) for call in _calls(part, names)]
     if found:
-        return _TAGGED.sub("", text).strip(), found
-    whole = _call(text.strip(), names)
-    return ("", [whole]) if whole is not None else (text, [])
+        return _TAGGED.sub("", text).rstrip(), found
+    calls = _calls(text.strip(), names)
+    return ("", calls) if calls else (text, [])
 
 
-def _call(text: str, names: Sequence[str]) -> Message | None:
+def told_length(text: str) -> int:
+    """Return how many characters at the beginning of an answer are text, whatever follows them."""
+    if text.lstrip()[:1] in ("", "{", "["):
+        return 0
+    place = text.find(_TAG)
+    if place < 0:
+        held = next((size for size in range(len(_TAG) - 1, 0, -1) if text.endswith(_TAG[:size])), 0)
+        place = len(text) - held
+    return len(text[:place].rstrip())
+
+
+def _calls(text: str, names: Sequence[str]) -> list[Message]:
+    """Return the calls that a text is: one, or a list of nothing else."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
-        return None
+        return []
+    found = [_call(each, names) for each in (read if isinstance(read, list) else [read])]
+    return [] if None in found else [call for call in found if call is not None]
+
+
+def _call(read: object, names: Sequence[str]) -> Message | None:
     if not isinstance(read, dict) or read.get("name") not in names:
         return None
-    arguments = read.get("arguments", {})
+    arguments = read.get("arguments", read.get("parameters", {}))
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return {
         "id": f"call_{uuid.uuid4().hex[:24]}", "type": "function",
