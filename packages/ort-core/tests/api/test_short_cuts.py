@@ -49,7 +49,7 @@ def test_nothing_short_is_taken_without_short_cuts(
     monkeypatch.setattr(object_loading, "_linked", link)
     if not by_key:
         monkeypatch.setenv("ORT_SHORT_CUTS", "0")
-    with mock.patch("ort_core.session_api.session_cache.are_old_enough", return_value=True):
+    with mock.patch("ort_core.session_api.session_cache.are_settled", return_value=True):
         sessions = [ort.InferenceSession(str(path), _options(by_key=by_key)) for _ in range(2)]
         assert not any(_runs_directly(each, size) for each in sessions)
         assert not list((tmp_path / "cache").rglob("session*")), "nothing is remembered"

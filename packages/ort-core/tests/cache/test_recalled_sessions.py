@@ -23,7 +23,7 @@ from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.plugin import Rejection, ThreadOptions
 from ort_core.session import InferenceSession
 from ort_core.session_api import file_identity
-from ort_core.session_api.file_identity import are_old_enough, identity_of
+from ort_core.session_api.file_identity import are_settled, identity_of
 
 DENSE = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -283,8 +283,8 @@ def test_young_files_are_not_old_enough(model: Path, monkeypatch: pytest.MonkeyP
     identity = identity_of(model)
     assert identity is not None
     changed = max(identity[4:])
-    assert not are_old_enough([identity], changed + 1_900_000_000)
-    assert are_old_enough([identity], changed + 2_100_000_000)
+    assert not are_settled([identity], changed + 1_900_000_000)
+    assert are_settled([identity], changed + 2_100_000_000)
     monkeypatch.setattr(file_identity, "MIN_AGE_S", 3600.0)
     load(model)
     assert not is_recalled(load(model))

@@ -52,14 +52,14 @@ def test_a_command_of_a_package_that_is_not_installed_says_what_to_install(ort, 
 
 
 def test_a_command_of_a_package_whose_plugin_fails_says_why(monkeypatch):
-    monkeypatch.setitem(plugin_commands.COMMANDS_ELSEWHERE, "acme", ("ort-fake-acme", "./acme"))
+    monkeypatch.setitem(plugin_commands.PACKAGES_OF_COMMANDS, "acme", ("ort-fake-acme", "./acme"))
     with installed(plugin_of(name="acme", api=(0, 9))):
         assert "written for plugin API 0.9" in plugin_commands.missing_command_text("acme")
 
 
 def test_every_command_that_is_known_elsewhere_is_one_that_its_package_brings():
     present = {each.name for each in metadata.distributions()}
-    expected = {name for name, (package, _) in plugin_commands.COMMANDS_ELSEWHERE.items() if package in present}
+    expected = {name for name, (package, _) in plugin_commands.PACKAGES_OF_COMMANDS.items() if package in present}
     assert expected, "no package that brings commands is installed"
     assert expected == set(plugin_commands.find_plugin_commands())
 

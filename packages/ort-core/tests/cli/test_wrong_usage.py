@@ -51,6 +51,38 @@ def test_wrong_usage_exits_with_2_and_says_what_to_do(ort, model, command, argum
     assert len(result.err) < 1000, "a user reads a few lines"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "empty"),
+    [
+        (["run", ""], "an argument is empty"),
+        (["optimize", "m.onnx", ""], "an argument is empty"),
+        (["compile", "m.onnx", "--external-data", ""], "--external-data is empty"),
+        (["compile", "m.onnx", "--kernel="], "--kernel is empty"),
+        (["extract", "m.onnx", "cut", "--node", ""], "--node is empty"),
+        (["run", "m.onnx", "--disable", ""], "--disable is empty"),
+    ],
+)
+def test_an_empty_argument_is_refused_and_not_taken_for_the_current_folder(ort, model, monkeypatch, arguments, empty):
+    monkeypatch.chdir(model.parent)
+    result = ort(*arguments)
+    assert result.code == 2
+    assert empty in words(result)
+    assert [file.name for file in model.parent.iterdir()] == ["m.onnx"], "nothing was written"
+
+
+def test_a_plugins_command_refuses_empty_arguments_as_ours_do(ort):
+    from ort_core.cli.command_class import find_empty
+    from ort_core.cli.plugin_commands import _as_command
+
+    def shown(model: str) -> None:
+        raise AssertionError(model)
+
+    command = _as_command("shown", shown)
+    with pytest.raises(Exception, match="an argument is empty"):
+        command.main(["show", ""], standalone_mode=False)
+    assert find_empty(["a", "--name=x", "--flag", "b"]) is None
+
+
 @pytest.mark.parametrize("command", [("optimize",), ("compile", "-o")])
 def test_a_model_is_never_overwritten(ort, model, command):
     before = model.read_bytes()

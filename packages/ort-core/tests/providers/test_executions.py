@@ -135,7 +135,7 @@ def test_a_recalled_session_gives_the_report_of_the_first_one(tmp_path: Path, mo
     path = tmp_path / "model.onnx"
     text = COMPRESS.replace("Compress <axis = 0> (b, keep)", "Exp (b)").replace("bool[N] keep", "float[N] keep")
     onnx.save(onnx.parser.parse_model(text.replace("float[M, 8] y", "float[N, 8] y")), path)
-    with mock.patch("ort_core.session_api.session_cache.are_old_enough", return_value=True):
+    with mock.patch("ort_core.session_api.session_cache.are_settled", return_value=True):
         reports = [ort.InferenceSession(str(path)).explain() for _ in range(2)]
     assert _told(reports[0]) == _told(reports[1])
     assert all(node.execution is not None for node in reports[1].nodes)

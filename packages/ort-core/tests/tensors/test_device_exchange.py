@@ -13,7 +13,7 @@ import pytest
 from ort_core.errors import InvalidValue
 from ort_core.tensors import device
 from ort_core.tensors.device import CpuApi, CpuBuffer, CpuStream, Device, DeviceDirectory
-from ort_core.tensors.device_exchange import device_array_of, is_elsewhere
+from ort_core.tensors.device_exchange import device_array_of, is_on_device
 from ort_core.tensors.dlpack_capsules import EXPORTED, capsule_over
 from ort_core.tensors.ort_value import OrtValue
 
@@ -148,5 +148,5 @@ def test_types_and_requests_without_a_number_are_refused(waits):
 
 
 def test_the_host_is_not_elsewhere(waits):
-    assert not is_elsewhere(np.ones(2))
-    assert not is_elsewhere([1, 2])
+    assert not is_on_device(np.ones(2))
+    assert not is_on_device([1, 2])

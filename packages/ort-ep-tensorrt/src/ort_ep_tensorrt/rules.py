@@ -7,7 +7,7 @@ from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, captured_values, walk
 from ort_ep_tensorrt.lowering import integer_emulation
 from ort_ep_tensorrt.lowering.branches import unequal_branches
-from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_mistaken, mistaken_words
+from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_misread_by_parser, mistaken_words
 from ort_ep_tensorrt.settings import BuildSettings
 
 _COMPUTED = frozenset(
@@ -48,7 +48,7 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
         return "TensorRT takes no seed: its numbers could not be repeated"
     if node.op_type == "Dropout" and view.opset(node) >= 12 and node.input(2) is not None:
         return "Dropout that may be training has random numbers; TensorRT leaves them out"
-    if is_mistaken(node, view.context) and not has_parts(node, view.context):
+    if is_misread_by_parser(node, view.context) and not has_parts(node, view.context):
         return mistaken_words(node)
     zero_point = node.input(2) if node.op_type in _CONVERTING else None
     if dtype_of(zero_point) in _BUILT_IN and view.constant(zero_point) is None:

@@ -84,7 +84,7 @@ class BaseQuantizer:
     def _empty_values(self) -> dict[str, str]:
         """Return the values that held no number in any sample, with the reason why they stay in reals; say which."""
         ranges = {} if self.tensors_range is None else dict(self.tensors_range.items())
-        found = [name for name, data in ranges.items() if data.is_of_nothing]
+        found = [name for name, data in ranges.items() if data.is_empty_range]
         if found:
             more = f", and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
             log.warning("values that held no number in any sample stay in reals: %s%s", ", ".join(found[:_TOLD]), more)

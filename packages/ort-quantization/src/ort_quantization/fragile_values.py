@@ -66,7 +66,7 @@ def fragile_values(
     powers = (name for name in _Powers(graph, constants).values() if levels_of(name) <= _BYTES)
     found = {**dict.fromkeys(powers, POWER), **dict.fromkeys(_Norms(graph, constants).values(), NORMALIZER)}
     for name, data in ranges.items():
-        reason = _masked(data, levels_of(name)) if levels_of(name) and not data.is_of_nothing else None
+        reason = _masked(data, levels_of(name)) if levels_of(name) and not data.is_empty_range else None
         if reason is not None:
             found[name] = reason
     return {name: reason for name, reason in found.items() if levels_of(name)}

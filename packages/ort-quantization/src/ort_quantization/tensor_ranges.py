@@ -67,7 +67,7 @@ class TensorData:
         return cls(lowest=np.float32(np.inf), highest=np.float32(-np.inf))
 
     @property
-    def is_of_nothing(self) -> bool:
+    def is_empty_range(self) -> bool:
         """Whether there was no number."""
         return hasattr(self, "lowest") and bool(np.all(np.asarray(self.lowest) > np.asarray(self.highest)))
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ort_core.cli.command_class import OrtCommand
 from ort_core.cli.console import make_writable
 from ort_core.cli.failures import INTERRUPTED, reported
 from ort_core.cli.interrupts import repeat_lost_interrupts
-from ort_core.cli.plugin_commands import COMMANDS_ELSEWHERE, find_plugin_commands, missing_command_text
+from ort_core.cli.plugin_commands import PACKAGES_OF_COMMANDS, find_plugin_commands, missing_command_text
 
 # Name, and whether the module holds a typer application rather than a function of the command's name.
 _COMMANDS = (
@@ -34,7 +35,7 @@ class OrtGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # Any: as above
         """Return a command by name, ``None`` when there is none; of a known package's that is not here, say where."""
         found = super().get_command(ctx, cmd_name) or find_plugin_commands().get(cmd_name)
-        if found is None and cmd_name in COMMANDS_ELSEWHERE:
+        if found is None and cmd_name in PACKAGES_OF_COMMANDS:
             raise typer.BadParameter(missing_command_text(cmd_name))
         return found
 
@@ -74,7 +75,7 @@ def build_app() -> typer.Typer:
         if is_application:
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(getattr(module, name))
+            app.command(name, cls=OrtCommand)(getattr(module, name))
     return app
 
 

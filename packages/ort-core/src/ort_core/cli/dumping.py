@@ -37,10 +37,10 @@ class DumpState:
             self._write(f"{self.count:03}_{name}.txt", str(report))
         elif self._folder is not None:
             self._note(f"{self.count:03} {report.name}: nothing")
-        return not self.is_over
+        return not self.has_reached_limit
 
     @property
-    def is_over(self) -> bool:
+    def has_reached_limit(self) -> bool:
         """Whether no further pass may run."""
         return self._stop_after is not None and self.count >= self._stop_after
 

@@ -127,7 +127,7 @@ def optimize_model(
     duration = 0
     dump = DumpState(model, folder, stop_after)
     for level, passes in pipelines:
-        if dump.is_over:
+        if dump.has_reached_limit:
             break
         context = stages.pass_context(model, environment, stages.PrepareSettings())
         if num_constants is None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import typer
 
+from ort_core.cli.command_class import OrtCommand
 from ort_core.cli.console import warn
 
-COMMANDS_ELSEWHERE = {
+PACKAGES_OF_COMMANDS = {
     "new-ep": ("ort-conformance", "./conformance"),
     "conformance": ("ort-conformance", "./conformance"),
     "quantize": ("ort-quantization", "./packages/ort-quantization"),
@@ -26,7 +27,7 @@ def missing_command_text(name: str) -> str:
     """Return what to install for a subcommand that a package of this repository brings, or why it cannot be used."""
     from ort_core.environment import default_environment
 
-    distribution, folder = COMMANDS_ELSEWHERE[name]
+    distribution, folder = PACKAGES_OF_COMMANDS[name]
     broken = [
         p for p in default_environment().plugins.plugins if p.distribution == distribution and p.refusal is not None
     ]
@@ -71,7 +72,7 @@ def _as_command(name: str, offered: Any) -> Any:  # Any: a Typer or a function i
         command = typer.main.get_command(offered)
     else:
         single = typer.Typer(add_completion=False)
-        single.command(name)(offered)
+        single.command(name, cls=OrtCommand)(offered)
         command = typer.main.get_command(single)
     command.name = name
     return command

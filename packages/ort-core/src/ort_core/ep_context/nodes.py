@@ -48,10 +48,10 @@ def is_context(node: Node) -> bool:
 
 def can_carry(value_type: ValueType | None) -> bool:
     """Return whether a value of that type may go into or out of an EPContext node."""
-    return isinstance(value_type, TensorType) and is_carried(value_type.dtype)
+    return isinstance(value_type, TensorType) and fits_context_node(value_type.dtype)
 
 
-def is_carried(dtype: DataType) -> bool:
+def fits_context_node(dtype: DataType) -> bool:
     """Return whether tensors of an element type may go into or out of an EPContext node."""
     return dtype.text in _CARRIED
 

@@ -17,7 +17,7 @@ from ort_core.ep_context.nodes import (
     can_carry,
     compatibility_text,
     context_node,
-    is_carried,
+    fits_context_node,
 )
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -120,7 +120,7 @@ def _graph(graph: Graph, model: Model) -> tuple[bytes, tuple[Constant, ...]]:
         for inner in graphs_and_bodies(graph)
         for value in inner.initializers
         if value.constant is not None and value.constant.nbytes > MAX_CONTENT_NBYTES
-        and is_carried(value.constant.dtype)
+        and fits_context_node(value.constant.dtype)
     }  # fmt: skip
     kept = tuple(constants.values())
     own = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)

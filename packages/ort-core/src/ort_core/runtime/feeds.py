@@ -225,10 +225,10 @@ class _Conversion:
         """Return an array over a tensor that another library has on a device; ``None`` where it is no such tensor."""
         if not may_lie_elsewhere(value):
             return None
-        from ort_core.tensors.device_exchange import device_array_of, is_elsewhere  # as below
+        from ort_core.tensors.device_exchange import device_array_of, is_on_device  # as below
 
         try:
-            return device_array_of(value) if is_elsewhere(value) else None
+            return device_array_of(value) if is_on_device(value) else None
         except (BufferError, TypeError, RuntimeError, ValueError) as error:  # another library's refusal
             raise InvalidValue(f"the feed of input {self._name!r} cannot be read: {error}") from error
 

@@ -25,7 +25,7 @@ def identity_of(path: str | os.PathLike[str]) -> Identity | None:
     return where, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def are_old_enough(identities: Iterable[Identity], now_ns: int | None = None) -> bool:
+def are_settled(identities: Iterable[Identity], now_ns: int | None = None) -> bool:
     """Return whether all files are old enough for their times to tell of every later change."""
     limit = (time.time_ns() if now_ns is None else now_ns) - int(MIN_AGE_S * 1e9)
     return all(max(identity[4], identity[5]) < limit for identity in identities)

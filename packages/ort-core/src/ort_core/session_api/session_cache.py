@@ -31,7 +31,7 @@ from ort_core.ir.type_data import type_from_data, type_to_data
 from ort_core.ir.values import Value
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, places_of
-from ort_core.session_api.file_identity import Identity, are_old_enough, identity_of
+from ort_core.session_api.file_identity import Identity, are_settled, identity_of
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.stages.settings import PrepareSettings
 
@@ -105,7 +105,7 @@ class SessionCacheEntry:
     def _encoded(
         self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity]
     ) -> list[bytes | memoryview] | Rejection:
-        if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_old_enough(files):
+        if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_settled(files):
             return Rejection("a file changed a moment ago")
         plan, report = prepared.plan, prepared.report
         planned = plan.steps[0] if len(plan.steps) == 1 else None

@@ -40,7 +40,7 @@ def device_numbers(device: Device) -> tuple[int, int]:
     return _KINDS[device.kind], device.index
 
 
-def is_elsewhere(data: Any) -> bool:  # Any: the protocols are structural
+def is_on_device(data: Any) -> bool:  # Any: the protocols are structural
     """Return whether an object of another library is a tensor in memory that the host does not read."""
     if hasattr(data, "__dlpack_device__"):
         return int(data.__dlpack_device__()[0]) not in _ON_HOST

@@ -146,12 +146,12 @@ class OrtValue:
             InvalidValue: no plugin offers the device, its elements do not lie side by side there, or ONNX lacks their
                 type.
         """
-        from ort_core.tensors.device_exchange import device_array_of, is_elsewhere  # here and below: hardly
+        from ort_core.tensors.device_exchange import device_array_of, is_on_device  # here and below: hardly
         from ort_core.tensors.dlpack import from_dlpack  # any process exchanges tensors
 
         if not hasattr(data, "__dlpack__") and type(data).__name__ != "PyCapsule":
             raise InvalidType(f"expected an object with __dlpack__, found {data!r} ({type(data).__name__})")
-        return cls(device_array_of(data) if is_elsewhere(data) else _tensor(from_dlpack(data)))
+        return cls(device_array_of(data) if is_on_device(data) else _tensor(from_dlpack(data)))
 
     @property
     def value(self) -> RuntimeValue | DeviceArray:

@@ -206,8 +206,8 @@ def _one_hot(to: EmissionState, node: Node) -> Operand:
     at = chosen(at.with_("less", 0), at + depth, at, at).do("expand_dims", axes=_ints(axis))
     off, on = values.tolist()
     if values.dtype == np.bool_:
-        return _one_hot_of_flags(is_place(at, axis, depth, rank), bool(on), bool(off))
-    return chosen(is_place(at, axis, depth, rank), on, off, Term(to, at.operand, values.dtype)).operand
+        return _one_hot_of_flags(one_hot_mask(at, axis, depth, rank), bool(on), bool(off))
+    return chosen(one_hot_mask(at, axis, depth, rank), on, off, Term(to, at.operand, values.dtype)).operand
 
 
 def _one_hot_of_flags(is_hot: Term, on: bool, off: bool) -> Operand:
@@ -216,7 +216,7 @@ def _one_hot_of_flags(is_hot: Term, on: bool, off: bool) -> Operand:
     return hot.with_("logical_or", cold).operand
 
 
-def is_place(at: Term, axis: int, depth: int, rank: int) -> Term:
+def one_hot_mask(at: Term, axis: int, depth: int, rank: int) -> Term:
     """Return where an axis of places holds the one that is named, which has one element along it."""
     shape = [1] * rank
     shape[axis] = depth

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of
-from ort_ep_coreml.lowering.indexing import is_place
+from ort_ep_coreml.lowering.indexing import one_hot_mask
 from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NUMBERS, Lower, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined
@@ -83,7 +83,7 @@ def _hardmax(to: EmissionState, node: Node) -> Operand:
     depth = sizes_of(node.input(0))[axis]  # type: ignore[arg-type]  # required
     assert isinstance(depth, int), "_one_known_axis was asked"
     best = Term(to, to.emit("reduce_argmax", x=x.operand, axis=axis, keep_dims=True), np.dtype(np.int32))
-    return chosen(is_place(best, axis, depth, rank), 1, 0, x).operand
+    return chosen(one_hot_mask(best, axis, depth, rank), 1, 0, x).operand
 
 
 def _one_known_axis(context: LoweringContext, node: Node) -> str | None:

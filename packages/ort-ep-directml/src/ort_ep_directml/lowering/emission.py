@@ -244,7 +244,7 @@ def check_node(node: PlanNode, level: int, limit: int | None = _MAX_NBYTES) -> N
             raise Refused(f"a tensor of {tensor.nbytes} bytes is beyond what DirectML's indices reach (4 GiB)")
 
 
-def is_beyond_reach(node: PlanNode) -> bool:
+def exceeds_index_range(node: PlanNode) -> bool:
     """Return whether a tensor of an operator has more bytes than DirectML's indices reach."""
     return any(tensor.nbytes >= _MAX_NBYTES for value in node.fields.values() for tensor in _tensors(value))
 

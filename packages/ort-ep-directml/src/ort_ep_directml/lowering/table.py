@@ -10,7 +10,7 @@ from ort_ep_directml.index_limits import check_numbers
 from ort_ep_directml.lowering.activations import ACTIVATIONS
 from ort_ep_directml.lowering.attention import ATTENTION
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
-from ort_ep_directml.lowering.emission import EmissionState, is_beyond_reach
+from ort_ep_directml.lowering.emission import EmissionState, exceeds_index_range
 from ort_ep_directml.lowering.generation import GENERATION
 from ort_ep_directml.lowering.indexing import INDEXING
 from ort_ep_directml.lowering.losses import LOSSES
@@ -114,7 +114,7 @@ def ask_device(context: LoweringContext, nodes: Sequence[PlanNode]) -> None:
     if context.level >= TABLE_LEVEL or context.device_refusal is None:
         return
     for node in nodes:
-        reason = None if is_beyond_reach(node) else context.device_refusal(node)
+        reason = None if exceeds_index_range(node) else context.device_refusal(node)
         if reason is not None:
             raise Refused(reason)
 

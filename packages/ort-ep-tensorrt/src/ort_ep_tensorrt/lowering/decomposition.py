@@ -32,7 +32,7 @@ def has_parts(node: Node, context: EvaluationContext) -> bool:
     return not isinstance(schema, Rejection) and schema.build_body is not None
 
 
-def is_mistaken(node: Node, context: EvaluationContext) -> bool:
+def is_misread_by_parser(node: Node, context: EvaluationContext) -> bool:
     """Return whether the parser would take a node for another: it goes by names, and does not look at domains."""
     if node.domain in ("", "ai.onnx") or (node.domain == DOMAIN and node.op_type in _SAME):
         return False
@@ -56,13 +56,13 @@ def decompose_nodes(
     chosen = set(places)
 
     def is_foreign(node: Node) -> bool:
-        return is_unknown(node.op_type) or is_mistaken(node, context)
+        return is_unknown(node.op_type) or is_misread_by_parser(node, context)
 
     waiting = [(node, 0) for node in graph.nodes if place_of(node) in chosen or is_foreign(node)]
     while waiting:
         node, depth = waiting.pop()
         place = place_of(node)
-        if is_mistaken(node, context) and not has_parts(node, context):
+        if is_misread_by_parser(node, context) and not has_parts(node, context):
             raise LoweringRefusal(place, mistaken_words(node))
         if place not in chosen and not has_parts(node, context):
             continue  # the parser says what it lacks

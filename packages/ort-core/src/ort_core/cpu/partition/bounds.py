@@ -8,7 +8,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer
-from ort_core.cpu.program.sizes import bindings, is_bound
+from ort_core.cpu.program.sizes import bindings, is_evaluable
 from ort_core.plugin.ir import KnownDim, Node, SymbolicDim, TensorType, Value
 
 LARGEST_SIZE = 1 << 58  # bytes or elements; beyond it products of sizes leave 64 bits
@@ -22,12 +22,12 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
     _check_magnitudes(lowering)
     sizes = _sizes_of(lowering)
     known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
-    if not all(is_bound(size, known) for size in sizes):
+    if not all(is_evaluable(size, known) for size in sizes):
         _take_sizes(lowering, others, {name for size in sizes for name in size.symbols()})
         known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
         sizes = _sizes_of(lowering)
     for size, node in sizes.items():
-        if not is_bound(size, known):
+        if not is_evaluable(size, known):
             raise NotLowered(f"the size {size} cannot be told from the sizes of inputs", node)
 
 

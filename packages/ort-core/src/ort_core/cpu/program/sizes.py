@@ -78,7 +78,7 @@ def _solved(size: SymbolicDim, known: Collection[str]) -> tuple[str, int, KnownD
     return str(monomial[0][0]), sign, size - SymbolicDim(((monomial, sign),))
 
 
-def is_bound(size: KnownDim, known: Collection[str]) -> bool:
+def is_evaluable(size: KnownDim, known: Collection[str]) -> bool:
     """Return whether a size can be evaluated when atoms are known."""
     return isinstance(size, int) or all(_is_given(atom, known) for m, _ in size.terms for atom, _ in m)
 
@@ -86,7 +86,7 @@ def is_bound(size: KnownDim, known: Collection[str]) -> bool:
 def _is_given(atom: Symbol | Call, known: Collection[str]) -> bool:
     if str(atom) in known:
         return True
-    return isinstance(atom, Call) and all(is_bound(argument, known) for argument in atom.arguments)
+    return isinstance(atom, Call) and all(is_evaluable(argument, known) for argument in atom.arguments)
 
 
 def evaluate(size: KnownDim, sizes: Mapping[str, int]) -> int:

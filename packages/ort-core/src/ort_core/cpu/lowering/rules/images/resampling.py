@@ -43,7 +43,7 @@ class Resampling:
     scale: float | None
 
     @property
-    def is_nothing(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the axis stays as it is."""
         return self.scale in (1, None) and self.size == self.made
 
@@ -62,7 +62,7 @@ def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resam
     if all(axis.size == axis.made for axis in axes):
         return x
     for axis in range(len(axes) - 1, -1, -1):
-        if not axes[axis].is_nothing:
+        if not axes[axis].is_unchanged:
             x = _emit_axis(lowering, node, x, axis + 2, axes[axis])
     return x
 
