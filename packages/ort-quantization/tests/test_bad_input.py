@@ -134,7 +134,7 @@ def test_a_bias_beside_values_that_were_quantized_by_channel_stays_in_reals(tmp_
     model = b.model({"x": (1, 1, 6)}, ["y"])
     with caplog.at_level(logging.WARNING):
         source, target = quantized(tmp_path, model, None, QuantFormat.QDQ)
-    assert "stays in reals: 'v' has no one scale" in caplog.text
+    assert "stays in float: 'v' has no one scale" in caplog.text
     feeds = feeds_of(model)
     found, expected = (run_onnxruntime(path, feeds) for path in (target, source))
     assert relative_error(found, expected) < 0.05
@@ -224,7 +224,7 @@ def test_a_bias_stays_in_reals_where_what_its_node_multiplies_has_no_scale(tmp_p
     model = b.model({"x": (2, 8)}, ["y"])
     with caplog.at_level(logging.WARNING, "ort_quantization"):
         source, target = quantized(tmp_path, model)
-    assert "the bias 'c' of node 'Gemm_1' stays in reals: 'h' has no one scale" in caplog.text
+    assert "the bias 'c' of node 'Gemm_1' stays in float: 'h' has no one scale" in caplog.text
     feeds = feeds_of(model, 0)
     assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.03
 
@@ -250,7 +250,7 @@ def test_values_that_are_empty_in_all_samples_stay_in_reals(tmp_path, caplog, me
     samples = [{"x": random.normal(size=(3, 8)).astype("f"), "past": np.zeros((0, 8), "f")} for _ in range(3)]
     with caplog.at_level(logging.WARNING, "ort_quantization"):
         source, target = quantized(tmp_path, model, Reader(samples), quant_format, calibrate_method=method)
-    assert "held no number in any sample stay in reals: past" in caplog.text
+    assert "held no number in any sample stay in float: past" in caplog.text
     feeds = {"x": samples[0]["x"], "past": samples[1]["x"]}  # they may hold numbers later
     assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.05
 

@@ -1,4 +1,4 @@
-"""Values that 8 bits would ruin stay in reals: what normalizations divide by, and what masks reach into."""
+"""Values that 8 bits would ruin stay in float: what normalizations divide by, and what masks reach into."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_infinite_masks_are_no_numbers_of_a_histogram(tmp_path, method):
 def test_what_masks_keep_in_reals_is_said(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         loss(tmp_path, attention(-1e9, "Add"))
-    assert "'m' stays in reals: its numbers reach from -1e+09" in caplog.text
+    assert "'m' stays in float: its numbers reach from -1e+09" in caplog.text
 
 
 @FORMATS

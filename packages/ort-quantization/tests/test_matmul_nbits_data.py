@@ -98,7 +98,7 @@ def error_of(config: WeightOnlyQuantConfig, bits: int = 4) -> float:
 METHODS: dict[str, Callable[[Reader], WeightOnlyQuantConfig]] = {
     "gptq": lambda reader: GPTQWeightOnlyQuantConfig(reader),
     "gptq ordered": lambda reader: GPTQWeightOnlyQuantConfig(reader, actorder=True),
-    "gptq with real zero points": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True, real_zero_points=True),
+    "gptq with float zero points": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True, real_zero_points=True),
     "gptq searched": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True),
     "awq scales": lambda reader: AWQWeightOnlyQuantConfig(reader),
     "awq ranges": lambda reader: AWQWeightOnlyQuantConfig(reader, "awq_clip"),

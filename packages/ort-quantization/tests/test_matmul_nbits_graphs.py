@@ -225,7 +225,7 @@ def test_settings_that_contradict_each_other_are_refused(arguments: dict[str, ob
 def test_methods_refuse_what_their_operators_do_not_take() -> None:
     with pytest.raises(NotImplementedError, match="QDQ"):
         DefaultWeightOnlyQuantConfig(channel_wised_quantize=True)
-    with pytest.raises(InvalidQuantization, match="real zero points"):
+    with pytest.raises(InvalidQuantization, match="float zero points"):
         HQQWeightOnlyQuantConfig(quant_format=QuantFormat.QDQ)
     with pytest.raises(InvalidQuantization, match="axis 0"):
         HQQWeightOnlyQuantConfig(axis=0)

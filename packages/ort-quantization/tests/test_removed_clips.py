@@ -88,7 +88,7 @@ def relu_with_a_range(**chosen):
         relu_with_a_range(rmin=np.float32(-2), rmax=np.float32(4)),
         relu_with_a_range(scale=np.float32(0.02), zero_point=np.uint8(128)),
     ],
-    ids=["a pair follows", "the result stays in reals", "a chosen range", "a chosen scale"],
+    ids=["a pair follows", "the result stays in float", "a chosen range", "a chosen scale"],
 )
 def test_a_relu_whose_result_has_no_range_that_ends_at_zero_stays(tmp_path, model, options):
     source, target = tmp_path / "float.onnx", tmp_path / "quantized.onnx"

@@ -1,4 +1,4 @@
-"""SmoothQuant: the same results in reals, outliers shared between activations and weights, and less lost by bytes."""
+"""SmoothQuant: the same results in float, outliers shared between activations and weights, and less lost by bytes."""
 
 from __future__ import annotations
 

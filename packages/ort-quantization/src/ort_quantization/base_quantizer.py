@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 _SYMMETRIC = (TensorProto.INT4, TensorProto.INT8, TensorProto.INT16, TensorProto.FLOAT8E4M3FN)
 _INT32 = np.iinfo(np.int32)
-_TOLD = 5  # of the values that stay in reals
+_TOLD = 5  # of the values that stay in float
 
 
 class BaseQuantizer:
@@ -82,16 +82,16 @@ class BaseQuantizer:
         self.values_in_reals = {**self._fragile_values(), **self._empty_values()}
 
     def _empty_values(self) -> dict[str, str]:
-        """Return the values that held no number in any sample, with the reason why they stay in reals; say which."""
+        """Return the values that held no number in any sample, with the reason why they stay in float; say which."""
         ranges = {} if self.tensors_range is None else dict(self.tensors_range.items())
         found = [name for name, data in ranges.items() if data.is_empty_range]
         if found:
             more = f", and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
-            log.warning("values that held no number in any sample stay in reals: %s%s", ", ".join(found[:_TOLD]), more)
+            log.warning("values that held no number in any sample stay in float: %s%s", ", ".join(found[:_TOLD]), more)
         return dict.fromkeys(found, "no sample has a number of it")
 
     def _fragile_values(self) -> dict[str, str]:
-        """Return the values that stay in reals since a few bits would ruin them, with reasons; say which."""
+        """Return the values that stay in float since a few bits would ruin them, with reasons; say which."""
         if self.tensors_range is None or not self.extra_options.get("KeepFragileValues", True):
             return {}
         graph = self.model.graph()
@@ -101,11 +101,11 @@ class BaseQuantizer:
         found = fragile_values(graph, dict(self.tensors_range.items()), self._levels_of, constants)
         masked = [name for name, reason in found.items() if reason is not NORMALIZER]
         for name in masked[:_TOLD]:
-            log.warning("value %r stays in reals: %s (extra_options: KeepFragileValues)", name, found[name])
+            log.warning("value %r stays in float: %s (extra_options: KeepFragileValues)", name, found[name])
         if len(masked) > _TOLD:
-            log.warning("%d more values stay in reals for the same reason", len(masked) - _TOLD)
+            log.warning("%d more values stay in float for the same reason", len(masked) - _TOLD)
         if len(found) > len(masked):
-            log.info("%d values of normalizations stay in reals", len(found) - len(masked))
+            log.info("%d values of normalizations stay in float", len(found) - len(masked))
         return found
 
     def _levels_of(self, name: str) -> int:
@@ -303,7 +303,7 @@ class BaseQuantizer:
         except InvalidQuantization as error:
             raise InvalidQuantization(
                 f"calibrated range of {name!r}: {error}. Exclude the nodes that read and give it, or let "
-                "extra_options['KeepFragileValues'] keep them in reals"
+                "extra_options['KeepFragileValues'] keep them in float"
             ) from error
         if self.is_activation_restricted_asymmetric and kind == TensorProto.UINT8 and not is_symmetric:
             reals = ends[0].item(), ends[1].item()

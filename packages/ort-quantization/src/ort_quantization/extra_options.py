@@ -37,7 +37,7 @@ EXTRA_OPTIONS = {
     "CalibSamplesAtOnce": "how many samples are run together where the model leaves their number open",
     "CalibProgress": "called with the count of samples so far",
     "CalibStatePath": "a file that a calibration which was broken off goes on from",
-    "KeepFragileValues": "nodes stay in reals around values that few bits would ruin: divisors of norms, masked scores",
+    "KeepFragileValues": "nodes stay in float around values that few bits would ruin: divisors of norms, masked scores",
     "CrossLayerEqualization": "channels of layers that follow each other get ranges alike before",
     "BiasCorrection": "biases make up for what rounded weights do to the mean of each channel",
     "SmoothQuant": "outliers of what MatMul and Gemm read are moved into their weights",

@@ -1,4 +1,4 @@
-"""Which values of a model 8 bits would ruin, so that the nodes around them stay in reals.
+"""Which values of a model 8 bits would ruin, so that the nodes around them stay in float.
 
 Three kinds lose all they tell, however good the samples are:
 
@@ -55,7 +55,7 @@ def fragile_values(
     graph: GraphProto, ranges: Mapping[str, TensorData], levels_of: Callable[[str], int],
     constants: Constants,
 ) -> dict[str, str]:  # fmt: skip
-    """Return the values that should stay in reals, with the reason of each.
+    """Return the values that should stay in float, with the reason of each.
 
     Args:
         graph: one graph; those inside its nodes are looked at on their own.

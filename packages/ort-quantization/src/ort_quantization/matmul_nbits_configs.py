@@ -129,13 +129,13 @@ class KQuantWeightOnlyQuantConfig(_RatiosConfig):
 
 
 class HQQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
-    """Half-quadratic quantization: real zero points that leave a sparse error.
+    """Half-quadratic quantization: float zero points that leave a sparse error.
 
     Args:
         block_size: rows that share a scale.
         bits: 2, 4 or 8.
         axis: 1, columns of the transposed weight; 0 is refused.
-        quant_format: QOperator; DequantizeLinear takes no real zero points.
+        quant_format: QOperator; DequantizeLinear takes no float zero points.
         op_types_to_quantize: as in ``WeightOnlyQuantConfig``.
         quant_axes: likewise.
     """
@@ -151,7 +151,7 @@ class HQQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
     ) -> None:
         super().__init__("HQQ", quant_format, op_types_to_quantize, quant_axes)
         if quant_format != QuantFormat.QOperator:
-            raise InvalidQuantization("HQQ has real zero points, which DequantizeLinear does not take; use QOperator")
+            raise InvalidQuantization("HQQ has float zero points, which DequantizeLinear does not take; use QOperator")
         if axis != 1:
             raise InvalidQuantization(f"HQQ along axis {axis}: blocks of MatMulNBits lie along axis 1")
         self.block_size = block_size
@@ -188,7 +188,7 @@ class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
     ) -> None:
         super().__init__("GPTQ", quant_format, op_types_to_quantize)
         if real_zero_points and quant_format != QuantFormat.QOperator:
-            raise InvalidQuantization("DequantizeLinear takes no real zero points; use QOperator")
+            raise InvalidQuantization("DequantizeLinear takes no float zero points; use QOperator")
         if not perchannel:
             raise InvalidQuantization("GPTQ with perchannel=False: MatMulNBits has scales for each column")
         self.calibration_data_reader = calibration_data_reader

@@ -75,7 +75,7 @@ def store_packed(
     data_name = f"{name}_Q{blocks.bits}" if is_native else f"{name}_Q{blocks.bits}G{size}"
     scale_name, point_name = ("_scales", "_zero_points") if is_native else ("_scale", "_zp")
     scales, points = blocks.scales, blocks.zero_points
-    if points is not None and points.dtype != np.uint8:  # real zero points of HQQ stand in one row, as their scales do
+    if points is not None and points.dtype != np.uint8:  # float zero points of HQQ stand in one row, as their scales do
         scales, points = scales.reshape(-1), points.reshape(-1)
     tensors = [(data_name, blocks.data), (name + scale_name, scales)]
     if points is not None:

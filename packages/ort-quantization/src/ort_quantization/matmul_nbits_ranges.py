@@ -1,7 +1,7 @@
 """Scales and zero points of blocks by the error that they leave, where each row of a block has a weight of its own.
 
 Ranges are cut at both ends; those of each cut get the scale and the least value that fit their numbers best. What was
-on a grid with real zero points before has no error at its own range, and keeps it.
+on a grid with float zero points before has no error at its own range, and keeps it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def block_parameters(
 
 
 def _own_range(values: Array, least: Array, most: Array, top: int) -> tuple[Array, Array]:
-    """Return real zero points of the whole range, or of the grid that a block lies on."""
+    """Return float zero points of the whole range, or of the grid that a block lies on."""
     scale = (most - least) / np.float32(top)
     scales, leasts = find_grids(
         np.ascontiguousarray(values.T)[:, None], scale[:, None, None], least[:, None, None], top

@@ -172,7 +172,7 @@ def _least_squares(values: Array, weights: Array, numbers: Array, sums: tuple[Ar
 
 
 def half_quadratic(weight: Array, bits: int, block_size: int) -> Numbers:
-    """Return numbers with real zero points, moved from the range's own towards an error with few large values.
+    """Return numbers with float zero points, moved from the range's own towards an error with few large values.
 
     Those of 8 bits are whole numbers, which is what engines take, and 256 numbers leave little to gain by others.
     The range's own stays where nothing that the iteration visits loses less: weights that lie on such a grid already

@@ -1,7 +1,7 @@
 """Writes models with quantized operators: parameters found while the model runs, or by calibration before.
 
 Each node of a graph is handed, in order, to the writer of its operator. A writer asks for quantized inputs, adds its
-own nodes and says which quantized value stands for each result. Whoever reads a result in reals gets a
+own nodes and says which quantized value stands for each result. Whoever reads a result in float gets a
 DequantizeLinear before it.
 """
 
@@ -172,13 +172,13 @@ class ONNXQuantizer(BaseQuantizer):
         self.generated_value_names.update(name for node in nodes for name in node.output)
 
     def keep(self, node: NodeProto) -> None:
-        """Add a node as it is; what it reads, its graphs' captured values too, is given in reals before it."""
+        """Add a node as it is; what it reads, its graphs' captured values too, is given in float before it."""
         for name in reads_in_order(node):
             self.dequantize(name)
         self.add(node)
 
     def dequantize(self, name: str) -> None:
-        """Give a value in reals, if nothing has given it yet and it has a quantized form in this graph.
+        """Give a value in float, if nothing has given it yet and it has a quantized form in this graph.
 
         A weight with a scale for each channel stays beside its integers where DequantizeLinear has no axis yet.
         """

@@ -1,4 +1,4 @@
-"""Writes models in the QDQ format: operators in reals, with QuantizeLinear and DequantizeLinear between them.
+"""Writes models in the QDQ format: operators in float, with QuantizeLinear and DequantizeLinear between them.
 
 Before:  Y = Conv(X, W, B)
 After:   X_q = QuantizeLinear(X);  Y = Conv(DequantizeLinear(X_q), DequantizeLinear(W_quantized), ...)
@@ -338,7 +338,7 @@ class QDQQuantizer(BaseQuantizer):
         values = [name for name in (*node.input, *node.output) if name and not self.is_input_a_initializer(name)]
         missing = [name for name in values if name not in self.quantization_params and self.is_float_tensor(name)]
         if missing:
-            log.warning("node %r (%s) of a body stays in reals: no sample reached it", node.name, node.op_type)
+            log.warning("node %r (%s) of a body stays in float: no sample reached it", node.name, node.op_type)
         return not missing
 
     def _finish(self) -> None:
@@ -527,8 +527,8 @@ class QDQQuantizer(BaseQuantizer):
                 for name, marked in self.tensors_to_quantize.items()
                 if marked.provider is not None and marked.provider[0] in self.quantized_value_map
             }
-            if not ready:  # what they would share with is not quantized: they stay in reals
-                log.warning("left in reals, with what they are moved from: %s", ", ".join(self.tensors_to_quantize))
+            if not ready:  # what they would share with is not quantized: they stay in float
+                log.warning("left in float, with what they are moved from: %s", ", ".join(self.tensors_to_quantize))
                 self.tensors_to_quantize.clear()
             for name, (provider, node_name) in ready.items():
                 del self.tensors_to_quantize[name]
@@ -541,7 +541,7 @@ class QDQQuantizer(BaseQuantizer):
 
     # ------------------------------------------------------------------ biases
     def _scale_of(self, name: str, node_name: str) -> np.ndarray | None:
-        """Return the scale of what a node reads, ``None`` for what stays in reals or finds its scale at run time."""
+        """Return the scale of what a node reads, ``None`` for what stays in float or finds its scale at run time."""
         if name in self.quantized_value_map:
             return self.array_of(self.quantized_value_map[name].of(node_name)[0])
         scale = self._dequantized[name].input[1] if name in self._dequantized else ""
@@ -556,7 +556,7 @@ class QDQQuantizer(BaseQuantizer):
             input_scale = None  # values that a caller quantized by channel: no scale suits a bias beside them
         if weight_scale is None or input_scale is None:
             other = bias.weight_name if weight_scale is None else bias.input_name
-            log.warning("the bias %r of node %r stays in reals: %r has no one scale", name, bias.node_name, other)
+            log.warning("the bias %r of node %r stays in float: %r has no one scale", name, bias.node_name, other)
             return
         values = self.array_of(name)
         is_wide = values.dtype == np.float16 and self._needs_float32(values, input_scale, weight_scale, bias.factors)
@@ -578,7 +578,7 @@ class QDQQuantizer(BaseQuantizer):
         self, name: str, quantized: str, names: tuple[str, str], found: Parameters, dtype: np.dtype, is_wide: bool
     ) -> None:
         kind = helper.np_dtype_to_tensor_dtype(dtype)
-        if self.weight_qType == TensorProto.FLOAT8E4M3FN:  # 8 bit floats are multiplied with a bias in reals
+        if self.weight_qType == TensorProto.FLOAT8E4M3FN:  # 8 bit floats are multiplied with a bias in float
             self._new.append(helper.make_node("Cast", [quantized], [name], f"{name}_DequantizeLinear", to=kind))
             return
         result = f"{name}_DequantizeLinear_Output" if is_wide else name

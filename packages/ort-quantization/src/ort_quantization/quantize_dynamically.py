@@ -68,7 +68,7 @@ def quantize_dynamic(
     if tensor_type_of(weight_type) not in _WEIGHTS:
         raise InvalidQuantization(
             f"quantize_dynamic writes weights of 8 bits, QInt8 or QUInt8; found {weight_type}. MatMulNBitsQuantizer "
-            "writes weights of 2, 4 and 8 bits beside activations in reals"
+            "writes weights of 2, 4 and 8 bits beside activations in float"
         )
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)

@@ -1,7 +1,7 @@
 """``quantize_weights``: weights of products in few bits, in the way that loses least for its size.
 
 Rounding costs most in the products that give the results, as that with the vocabulary of a language model does, and
-they are few: they keep 8 bits. The others get real zero points (HQQ), in blocks of 32, unless another method is asked
+they are few: they keep 8 bits. The others get float zero points (HQQ), in blocks of 32, unless another method is asked
 for. What each costs a trained model stands in the guide.
 """
 
@@ -57,7 +57,7 @@ def quantize_weights(
     use_external_data_format: bool = False,
     providers: Providers | None = None,
 ) -> None:
-    """Write a model whose constant weights of MatMul nodes have few bits (MatMulNBits); activations stay in reals.
+    """Write a model whose constant weights of MatMul nodes have few bits (MatMulNBits); activations stay in float.
 
     Args:
         model_input: the float model's file; large models are read weight by weight.

@@ -12,7 +12,7 @@ class QuantizedValue:
     """A value and its quantized form.
 
     Attributes:
-        original_name: of the value in reals.
+        original_name: of the value in float.
         q_name: of the quantized value.
         scale_name: of its scale.
         zp_name: of its zero point.

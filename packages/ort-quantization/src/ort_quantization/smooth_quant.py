@@ -2,7 +2,7 @@
 
 ``x @ W`` is ``(x / s) @ (diag(s) @ W)``. With ``s_j = max|x_j| ** alpha / max|W_j| ** (1 - alpha)`` for each channel j,
 both sides share the spread (Xiao and others, 2023). The division goes into the gain of the normalization or Mul that
-makes x, or becomes a Mul of its own, which stays in reals.
+makes x, or becomes a Mul of its own, which stays in float.
 """
 
 from __future__ import annotations

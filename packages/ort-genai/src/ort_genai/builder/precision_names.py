@@ -28,8 +28,8 @@ class Method(enum.StrEnum):
     """How numbers of few bits are found.
 
     ``real``: zero points are floats, so that a block's least and greatest values are met exactly, and what was
-    quantized so before (GGUF's Q4_1) keeps its values. The others have whole zero points: ``default`` is onnxruntime's
-    rounding, ``rtn`` its tool's, ``k_quant`` searches.
+    quantized so before (GGUF's Q4_1) keeps its values. The others have integer zero points: ``default`` is
+    onnxruntime's rounding, ``rtn`` its tool's, ``k_quant`` searches.
     """
 
     REAL = "real"

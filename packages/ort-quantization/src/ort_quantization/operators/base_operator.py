@@ -26,5 +26,5 @@ class QuantOperatorBase:
         return self.quantizer.should_quantize_node(self.node) and self.quantizer.is_float_tensor(self.node.input[0])
 
     def quantize(self) -> None:
-        """Add what stands for the node; what it reads is given in reals before it."""
+        """Add what stands for the node; what it reads is given in float before it."""
         self.quantizer.keep(self.node)
