@@ -96,8 +96,8 @@ def test_a_run_that_is_to_end_ends(folder):
     model = og.Model(folder)
     generator = og.Generator(model, og.GeneratorParams(model))
     generator.append_tokens(np.array(A, np.int32))
-    generator.set_runtime_option("terminate_session", "1")
     generator.generate_next_token()
+    generator.set_runtime_option("terminate_session", "1")
     with pytest.raises(ort_core.OrtError, match=r"(?i)terminate"):
         generator.generate_next_token()
     generator.set_runtime_option("terminate_session", "0")

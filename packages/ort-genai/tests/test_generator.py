@@ -135,7 +135,11 @@ def test_a_seed_gives_the_same_tokens_and_another_one_others(model):
         (lambda model: begun(model).set_logits(np.zeros(3)), "expected"),
         (lambda model: begun(model, max_length=5).generate_next_token(), "already at max_length"),
         (lambda model: og.Generator(model, og.GeneratorParams(model)).generate_next_token(), "no prior state"),
-        (lambda model: og.GeneratorParams(model).set_guidance("foo", ""), "json_schema, regex, lark_grammar"),
+        (lambda model: og.GeneratorParams(model).set_guidance("foo", "x"), "json_schema, regex, lark_grammar"),
+        (lambda model: og.GeneratorParams(model).set_guidance("regex", ""), "must be provided together"),
+        (lambda model: begun(model).rewind_to(-1), "-1 is none of 0 to 5"),
+        (lambda model: og.Tokenizer(model).encode_batch([]), "must not be empty"),
+        (lambda model: og.Tokenizer(model).encode(b"\xff"), "no UTF-8"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(model, step, words):
@@ -159,6 +163,27 @@ def test_a_grammar_that_cannot_be_read_is_refused_before_anything_is_read(model)
 def test_what_is_no_token_is_not_decoded(model, token):
     with pytest.raises(InvalidGeneration, match="no list of tokens"):
         og.Tokenizer(model).decode(np.array([token]))
+
+
+def test_bytes_are_read_as_utf_8_and_what_is_no_text_is_refused(model):
+    tokenizer = og.Tokenizer(model)
+    assert tokenizer.encode("ü the".encode()).tolist() == tokenizer.encode("ü the").tolist()
+    with pytest.raises(TypeError, match="takes a text, not NoneType"):
+        tokenizer.encode(None)
+
+
+def test_an_overlay_with_a_misspelled_option_is_refused(model):
+    config = og.Config(model.config.folder)
+    with pytest.raises(InvalidModelFolder, match=r"max_lenght.*max_length"):
+        config.overlay('{"search": {"max_lenght": 9}}')
+    config.overlay('{"search": {"max_length": 9}}')
+    assert og.Model(config).search.max_length == 9
+
+
+def test_model_data_that_was_not_given_cannot_be_taken_back(model):
+    config = og.Config(model.config.folder)
+    with pytest.raises(InvalidModelFolder, match=r"Model data for 'x\.onnx' was not found"):
+        config.remove_model_data("x.onnx")
 
 
 def test_beams_that_should_follow_a_grammar_are_refused(model):

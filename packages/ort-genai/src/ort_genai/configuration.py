@@ -11,6 +11,7 @@ from ort_core.errors import did_you_mean
 from ort_genai.errors import InvalidModelFolder
 from ort_genai.json_files import read_json
 from ort_genai.machine import get_current_gpu_device_id
+from ort_genai.search_options import SEARCH_NAMES
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "dml": "DmlExecutionProvider",
@@ -163,7 +164,7 @@ class Config:
         """Lay an object of JSON over the configuration, section by section.
 
         Raises:
-            InvalidModelFolder: the text is no object of JSON.
+            InvalidModelFolder: the text is no object of JSON, or names a search option that there is not.
         """
         try:
             found = json.loads(text)
@@ -171,6 +172,10 @@ class Config:
             raise InvalidModelFolder(f"the overlay is no JSON: {error}") from error
         if not isinstance(found, dict):
             raise InvalidModelFolder(f"the overlay is {type(found).__name__}, expected an object")
+        search = found.get("search")
+        for name in search if isinstance(search, dict) else ():
+            if name not in SEARCH_NAMES:
+                raise InvalidModelFolder(f'search: Unknown value "{name}".{did_you_mean(name, SEARCH_NAMES)}')
         self._stated = _merged(self._stated, found)
         if "decoder" in found.get("model", {}) and "session_options" in found["model"]["decoder"]:
             self._providers = _stated_providers(self.decoder.get("session_options"))
@@ -195,8 +200,13 @@ class Config:
         self._model_data[file_name] = bytes(data)
 
     def remove_model_data(self, file_name: str) -> None:
-        """Forget the bytes of a model; its file is read again."""
-        self._model_data.pop(file_name, None)
+        """Forget the bytes of a model; its file is read again.
+
+        Raises:
+            InvalidModelFolder: there are none.
+        """
+        if self._model_data.pop(file_name, None) is None:
+            raise InvalidModelFolder(f"Model data for {file_name!r} was not found.")
 
 
 def _section(stated: Mapping[str, object], name: str) -> Mapping[str, object]:

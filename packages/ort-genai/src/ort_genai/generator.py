@@ -186,7 +186,7 @@ class Generator:
         """Choose a token for each row; what was chosen last is read first.
 
         Raises:
-            InvalidGeneration: nothing was read, or all rows are as long as they may be.
+            InvalidGeneration: nothing was read, all rows are as long as they may be, or runs are to end.
         """
         if not self._rows or not self._rows[0]:
             raise InvalidGeneration(
@@ -197,15 +197,18 @@ class Generator:
             raise InvalidGeneration(
                 f"GenerateNextToken called with sequence length already at max_length ({self._options.max_length})"
             )
+        options = self._state.run_options
+        if options is not None and options.terminate:
+            raise InvalidGeneration("Session in Terminated state, exiting! Set terminate_session to 0 to go on.")
         logits = self._known_logits()
         self._logits = None
         if self._beams:
             self._step_beams(logits)
             return
-        pad, options = self._decoder.pad_token, self._options
         self._next = []
         for place, row in enumerate(self._rows):
-            token = pad if self._ended[place] else self._choose(logits[place], row, place, options)
+            is_over = self._ended[place]
+            token = self._decoder.pad_token if is_over else self._choose(logits[place], row, place, self._options)
             row.append(token)
             self._next.append(token)
 
@@ -328,7 +331,10 @@ class Generator:
             InvalidGeneration: the rows are shorter, or beams are followed, or rows were padded.
         """
         if not 0 <= length <= self.token_count():
-            raise InvalidGeneration(f"Cannot rewind to a length greater than the current sequence length: {length}")
+            raise InvalidGeneration(
+                f"Cannot rewind to a length greater than the current sequence length: {length} is none of 0 to "
+                f"{self.token_count()}"
+            )
         if self._beams:
             raise InvalidGeneration("beams cannot be rewound")
         if length and len(set(self._state.lengths)) > 1:
@@ -355,7 +361,8 @@ class Generator:
         Raises:
             InvalidGeneration: none has this name.
         """
-        options = ort_core.RunOptions()
+        options, before = ort_core.RunOptions(), self._state.run_options
+        options.terminate = before is not None and before.terminate
         options.add_active_adapter(adapters.find(name))
         self._state.run_options = options
 

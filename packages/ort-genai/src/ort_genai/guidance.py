@@ -43,8 +43,10 @@ class Grammar:
         """Return a grammar by the name of its kind.
 
         Raises:
-            InvalidGeneration: there is no such kind.
+            InvalidGeneration: there is no such kind, or no grammar.
         """
+        if not kind or not source:
+            raise InvalidGeneration("Guidance type and data must be provided together.")
         names = [str(each) for each in GrammarKind]
         if kind not in names:
             raise InvalidGeneration(f"guidance of the kind {kind!r}; expected one of {', '.join(names)}")

@@ -97,10 +97,12 @@ class SearchOptions:
             raise InvalidGeneration("beams take the most likely texts: set do_sample to False, or num_beams to 1")
 
 
+SEARCH_NAMES = [each.name for each in fields(SearchOptions)]
+
+
 def search_options(stated: Mapping[str, object], context_length: int) -> SearchOptions:
     """Return what a configuration states; names that are not known, as of newer versions, are left out."""
-    known = {each.name for each in fields(SearchOptions)}
-    chosen = {name: value for name, value in stated.items() if name in known and value is not None}
+    chosen = {name: value for name, value in stated.items() if name in SEARCH_NAMES and value is not None}
     return SearchOptions(max_length=context_length).changed(chosen)
 
 

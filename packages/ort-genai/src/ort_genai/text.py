@@ -206,14 +206,32 @@ class Tokenizer:
         self.text: Text = getattr(source, "text", None) or Text(self._config.folder)
         self._adds_special, self._skips_special = False, True
 
-    def encode(self, text: str) -> np.ndarray:
-        """Return int32 tokens of a text, without what stands before each text unless ``add_special_tokens`` is set."""
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """Return int32 tokens of a text, without what stands before each text unless ``add_special_tokens`` is set.
+
+        Raises:
+            TypeError: it is neither a text nor its UTF-8.
+            InvalidGeneration: it has half a pair of surrogates, or is no UTF-8.
+        """
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InvalidGeneration(f"the text is no UTF-8: {error}") from error
+        if not isinstance(text, str):
+            raise TypeError(f"encode() takes a text, not {type(text).__name__}")
         return np.array(self.text.encode(text, has_special=self._adds_special), np.int32)
 
     def encode_batch(self, texts: Sequence[str]) -> object:
-        """Return a ``Tensor`` of int32 tokens (texts, longest), padded behind."""
+        """Return a ``Tensor`` of int32 tokens (texts, longest), padded behind.
+
+        Raises:
+            InvalidGeneration: there are no texts.
+        """
         from ort_genai.tensors import Tensor
 
+        if not texts:
+            raise InvalidGeneration("EncodeBatch: input strings must not be empty")
         rows = [self.encode(text) for text in texts]
         longest = max((len(row) for row in rows), default=0)
         found = np.full((len(rows), longest), self.pad_token_id, np.int32)
