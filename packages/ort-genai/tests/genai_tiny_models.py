@@ -74,6 +74,39 @@ FAMILIES: dict[str, dict[str, object]] = {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64,
         "n_positions": 128, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True,
     },
+    "phi4": {
+        "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "tie_word_embeddings": True, "head_dim": 64,
+        "partial_rotary_factor": 0.75, "sliding_window": None, "original_max_position_embeddings": 128,
+    },
+    "olmo3": {
+        "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 6,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "rope_scaling": _YARN, "rope_theta": 500000.0,
+    },
+    "nemotron": {
+        "architectures": ["NemotronForCausalLM"], "model_type": "nemotron", "hidden_act": "relu2", "norm_eps": 1e-4,
+        "head_dim": 32, "partial_rotary_factor": 0.5,
+    },
+    "arcee": {"architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2"},
+    "ernie": {"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "head_dim": 32},
+    "helium": {"architectures": ["HeliumForCausalLM"], "model_type": "helium", "head_dim": 16},
+    "glm": {
+        "architectures": ["GlmForCausalLM"], "model_type": "glm", "head_dim": 32, "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+    },
+    "glm4": {
+        "architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "head_dim": 32, "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+    },
+    "seed_oss": {
+        "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "head_dim": 32, "attention_bias": True,
+        "attention_out_bias": False,
+    },
+    "gpt_oss": {
+        "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "head_dim": 32, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": 6, "attention_bias": True,
+        "layer_types": ["sliding_attention", "full_attention"], "swiglu_limit": 1.0,
+        "rope_scaling": {**_YARN, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
+    },
     "mixtral": {
         "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
         "num_experts_per_tok": 2,
@@ -98,7 +131,7 @@ def write_checkpoint(folder: Path, family: str) -> Path:
     config = configuration(family)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     random = np.random.default_rng(7)
-    is_offset = "gemma" in family
+    is_offset = "gemma" in family or family == "nemotron"
     save_file(
         {name: _filled(random, name, shape, is_offset) for name, shape in shapes(config)}, folder / "model.safetensors"
     )
@@ -130,6 +163,8 @@ def shapes(config: dict[str, object]) -> list[tuple[str, tuple[int, ...]]]:
         found += _product_shapes(kind, start, hidden, inner, config)
     if kind != "olmo":
         found.append(("model.norm.weight", (hidden,)))
+    if kind == "nemotron":
+        found.append(("model.norm.bias", (hidden,)))
     if not config["tie_word_embeddings"]:
         found.append(("lm_head.weight", (VOCABULARY, hidden)))
     return found
@@ -147,10 +182,13 @@ def _attention_shapes(kind, start, sizes, config):
     if kind == "qwen2":
         found += [(f"{start}.{part}_proj.bias", (parts[part][0],)) for part in "qkv"]
     if config.get("attention_bias"):
-        found += [(f"{start}.{part}_proj.bias", (parts[part][0],)) for part in "qkvo"]
+        biased = "qkv" if kind in ("glm", "glm4", "seed_oss") else "qkvo"
+        found += [(f"{start}.{part}_proj.bias", (parts[part][0],)) for part in biased]
+    if kind == "gpt_oss":
+        found.append((f"{start}.sinks", (config["num_attention_heads"],)))
     if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
         found += [(f"{start}.{part}_norm.weight", (size,)) for part in "qk"]
-    if kind == "olmo2":
+    if kind in ("olmo2", "olmo3"):
         found += [(f"{start}.q_norm.weight", (queries,)), (f"{start}.k_norm.weight", (keys,))]
     return found
 
@@ -159,11 +197,14 @@ def _norm_shapes(kind, start, hidden):
     names = ["input_layernorm", "post_attention_layernorm"]
     if kind == "olmo":
         names = []
-    if kind == "olmo2":
+    if kind in ("olmo2", "olmo3"):
         names = ["post_attention_layernorm", "post_feedforward_layernorm"]
     if kind in ("gemma2", "gemma3_text"):
         names += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
-    return [(f"{start}.{name}.weight", (hidden,)) for name in names]
+    if kind == "glm4":
+        names += ["post_self_attn_layernorm", "post_mlp_layernorm"]
+    parts = ("weight", "bias") if kind == "nemotron" else ("weight",)
+    return [(f"{start}.{name}.{part}", (hidden,)) for name in names for part in parts]
 
 
 def _product_shapes(kind, start, hidden, inner, config):
@@ -180,7 +221,18 @@ def _product_shapes(kind, start, hidden, inner, config):
         for number in range(config["num_experts"]):
             found += _gated(f"{start}.mlp.experts.{number}", hidden, config["moe_intermediate_size"])
         return found
-    if kind == "phi3":
+    if kind == "gpt_oss":
+        experts, start = config["num_local_experts"], f"{start}.mlp"
+        return [
+            (f"{start}.router.weight", (experts, hidden)), (f"{start}.router.bias", (experts,)),
+            (f"{start}.experts.gate_up_proj", (experts, hidden, 2 * inner)),
+            (f"{start}.experts.gate_up_proj_bias", (experts, 2 * inner)),
+            (f"{start}.experts.down_proj", (experts, inner, hidden)),
+            (f"{start}.experts.down_proj_bias", (experts, hidden)),
+        ]  # fmt: skip
+    if kind in ("nemotron", "arcee"):
+        return [(f"{start}.mlp.up_proj.weight", (inner, hidden)), (f"{start}.mlp.down_proj.weight", (hidden, inner))]
+    if kind in ("phi3", "glm", "glm4"):
         shape = (2 * inner, hidden)
         return [(f"{start}.mlp.gate_up_proj.weight", shape), (f"{start}.mlp.down_proj.weight", (hidden, inner))]
     found = _gated(f"{start}.mlp", hidden, inner)

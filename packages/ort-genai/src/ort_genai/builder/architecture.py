@@ -40,6 +40,21 @@ class LayerNorms:
 
 
 @dataclass(frozen=True, slots=True)
+class Gating:
+    """``gate * sigmoid(alpha * gate) * (product + beta)``, with gates up to a limit and products within it.
+
+    Attributes:
+        alpha: of the sigmoid.
+        beta: added to the product.
+        limit: of both; 0: none.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Experts:
     """A mixture of experts in place of the product of a layer.
 
@@ -51,6 +66,8 @@ class Experts:
         router: name of the router below the layer.
         pattern: name of an expert's products, with ``{}`` for its number.
         parts: names of the gate, the second and the last product.
+        gating: how a gate and its product become one.
+        are_joined: whether the checkpoint has one tensor for all experts, and biases, as gpt-oss does.
     """
 
     count: int
@@ -60,6 +77,8 @@ class Experts:
     router: str
     pattern: str
     parts: tuple[str, str, str]
+    gating: Gating = Gating()
+    are_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +101,10 @@ class Architecture:
         windows: for each layer the tokens that it sees, -1: all.
         rotations: of the layers, most often one.
         layer_rotations: for each layer its place among the rotations, -1: none.
-        activation: ``silu``, ``gelu_tanh`` or ``gelu``.
+        activation: ``silu``, ``gelu_tanh``, ``gelu`` or ``relu2`` (the square of what is above 0).
         is_gated: whether the product has a gate.
+        is_rotation_interleaved: whether neighbors rotate together, not the halves of a head.
+        has_sinks: whether each head has a score of its own that takes a share and gives nothing.
         clip: bound of queries, keys and values; 0: none.
         has_positions: whether learned vectors of positions are added.
         is_tied: whether the head is the table of tokens.
@@ -111,6 +132,8 @@ class Architecture:
     logits_softcap: float = 0.0
     activation: str = "silu"
     is_gated: bool = True
+    is_rotation_interleaved: bool = False
+    has_sinks: bool = False
     clip: float = 0.0
     embedding_scale: float = 1.0
     residual_scale: float = 1.0

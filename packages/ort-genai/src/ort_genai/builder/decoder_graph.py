@@ -258,14 +258,19 @@ class DecoderGraph:
         past, present = (
             [f"{side}.{place}.{part}" for part in ("key", "value")] for side in ("past_key_values", "present")
         )
+        further: list[str | None] = [*rotation] if number >= 0 else []
+        if made.has_sinks:
+            sinks = self._weights.sinks(place).astype(self._form.dtype)
+            tensor = self._graph.tensor(f"model.layers.{place}.attn.sinks", sinks)
+            further = [*rotation, None, None, tensor]
         lengths = [f"{_MASK}/Sub/Cast/output_0", f"{_MASK}/Gather/Cast/output_0"]
         name = f"{start}/GroupQueryAttention"
         seen = self._graph.node(
-            "GroupQueryAttention", [*inputs, *past, *lengths, *(rotation if number >= 0 else ())],
+            "GroupQueryAttention", [*inputs, *past, *lengths, *further],
             [f"{name}/output_0", *present], name, CONTRIB,
             num_heads=made.num_heads, kv_num_heads=made.num_kv_heads, scale=made.attention_scale,
             local_window_size=made.windows[place], softcap=made.attention_softcap, do_rotary=int(number >= 0),
-            rotary_interleaved=0,
+            rotary_interleaved=int(made.is_rotation_interleaved),
         )  # fmt: skip
         weight, bias = self._weights.output(place)
         return self._product(seen, weight, bias, f"{start}/o_proj")
@@ -321,6 +326,9 @@ class DecoderGraph:
         if self._made.activation == "silu":
             share = node("Sigmoid", [value], f"{name}/Sigmoid/output_0", f"{name}/Sigmoid")
             return node("Mul", [value, share], f"{name}/Mul/output_0", f"{name}/Mul")
+        if self._made.activation == "relu2":
+            above = node("Relu", [value], f"{name}/Relu/output_0", f"{name}/Relu")
+            return node("Mul", [above, above], f"{name}/Mul/output_0", f"{name}/Mul")
         form = "tanh" if self._made.activation == "gelu_tanh" else "none"
         return node("Gelu", [value], f"{name}/Gelu/output_0", f"{name}/Gelu", approximate=form)
 

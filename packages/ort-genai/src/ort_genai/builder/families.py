@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ort_core.errors import did_you_mean
-from ort_genai.builder.architecture import Architecture, Experts, LayerNorms, QueryKeyNorm, Rotation
+from ort_genai.builder.architecture import Architecture, Experts, Gating, LayerNorms, QueryKeyNorm, Rotation
 from ort_genai.errors import InvalidModelFolder
 
 Config = Mapping[str, object]
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
-    "gelu": "gelu",
+    "gelu": "gelu", "relu2": "relu2",
 }  # fmt: skip
 _MOST = {"num_hidden_layers": 1024, "vocab_size": 1 << 22, "hidden_size": 1 << 18}  # far above any model that is known
 
@@ -223,6 +223,54 @@ def _olmo2(config: Config) -> Architecture:
     return replace(common(config), norms=norms, query_key_norm=QueryKeyNorm.WHOLE)
 
 
+def _olmo3(config: Config) -> Architecture:
+    """As OLMo 2; layers with a window rotate without the scaling that makes contexts longer."""
+    made = _olmo2(config)
+    types = ["full_attention" if (place + 1) % 4 == 0 else "sliding_attention" for place in range(made.num_layers)]
+    windows = windows_of({"layer_types": types, **config}, made.num_layers)
+    full = made.rotations[0]
+    is_stated = isinstance(config.get("rope_parameters"), dict)
+    local = rotation_of(config, made.head_size, "sliding_attention") if is_stated else Rotation(full.theta, full.width)
+    places = tuple(0 if window == -1 else 1 for window in windows)
+    return replace(made, windows=windows, rotations=(full, local), layer_rotations=places)
+
+
+def _nemotron(config: Config) -> Architecture:
+    made = common({"partial_rotary_factor": 0.5, "hidden_act": "relu2", **config})
+    return replace(
+        made, has_mean_norms=True, norm_offset=1.0, is_gated=False, norm_epsilon=number(config, "norm_eps", 1e-5)
+    )
+
+
+def _arcee(config: Config) -> Architecture:
+    return replace(common({"hidden_act": "relu2", **config}), is_gated=False)
+
+
+def _interleaved(config: Config) -> Architecture:
+    return replace(common(config), is_rotation_interleaved=True)
+
+
+def _glm(config: Config) -> Architecture:
+    return _interleaved({"partial_rotary_factor": 0.5, **config})
+
+
+def _glm4(config: Config) -> Architecture:
+    norms = LayerNorms("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
+    return replace(_glm(config), norms=norms)
+
+
+def _gpt_oss(config: Config) -> Architecture:
+    layers = count(config, "num_hidden_layers")
+    types = ["sliding_attention" if place % 2 == 0 else "full_attention" for place in range(layers)]
+    full = {"layer_types": types, "num_local_experts": 128, **config}
+    gating = Gating(number(config, "swiglu_alpha", 1.702), 1.0, number(config, "swiglu_limit", 7.0))
+    experts = Experts(
+        count(full, "num_local_experts"), count(config, "num_experts_per_tok", 4), count(config, "intermediate_size"),
+        True, "mlp.router", "", ("mlp.experts.gate_up_proj", "", "mlp.experts.down_proj"), gating, True,
+    )  # fmt: skip
+    return replace(common(full), windows=windows_of(full, layers), has_sinks=True, experts=experts, type="gptoss")
+
+
 def _smollm3(config: Config) -> Architecture:
     made = _qwen({"tie_word_embeddings": True, **config})
     stated = config.get("no_rope_layers")
@@ -275,5 +323,8 @@ FAMILIES: dict[str, Callable[[Config], Architecture]] = {
     "Phi3ForCausalLM": _phi3, "GemmaForCausalLM": _gemma, "Gemma2ForCausalLM": _gemma2,
     "Gemma3ForCausalLM": _gemma3, "GraniteForCausalLM": _granite, "OlmoForCausalLM": _olmo,
     "Olmo2ForCausalLM": _olmo2, "SmolLM3ForCausalLM": _smollm3, "GPT2LMHeadModel": _gpt2,
+    "Olmo3ForCausalLM": _olmo3, "NemotronForCausalLM": _nemotron, "ArceeForCausalLM": _arcee,
+    "Ernie4_5ForCausalLM": _interleaved, "HeliumForCausalLM": _interleaved, "GlmForCausalLM": _glm,
+    "Glm4ForCausalLM": _glm4, "SeedOssForCausalLM": common, "GptOssForCausalLM": _gpt_oss,
 }  # fmt: skip
 """Architectures by the name in ``config.json``."""

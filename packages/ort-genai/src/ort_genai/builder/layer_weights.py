@@ -9,6 +9,7 @@ from ort_genai.builder.sources import WeightSource
 from ort_genai.errors import InvalidModelFolder
 
 Linear = tuple[np.ndarray, np.ndarray | None]
+Joined = tuple[np.ndarray, np.ndarray]
 _NO_BIAS = None
 _HEADS = ("lm_head.weight", "language_model.lm_head.weight")
 _STARTS = ("model.", "model.language_model.", "language_model.model.", "transformer.", "")
@@ -110,6 +111,27 @@ class LayerWeights:
             parts = self._split(*self._linear(joined, (2 * shape[0], shape[1])), [shape[0]] * 2)
             return parts[("gate", "up").index(part)]
         return self._linear(f"{start}.{part}_proj", shape)
+
+    def sinks(self, place: int) -> np.ndarray:
+        """Return the scores that take a share of each head's and give nothing, (heads,)."""
+        return self._read(f"{self._layers}.{place}.self_attn.sinks", (self._made.num_heads,))
+
+    def joined(self, place: int, name: str, shape: tuple[int, int, int]) -> Joined:
+        """Return a product of all experts, (experts, outputs, inputs), and its biases (experts, outputs).
+
+        Args:
+            place: of the layer.
+            name: below it.
+            shape: of the product.
+        """
+        start = f"{self._layers}.{place}.{name}"
+        experts, outputs, inputs = shape
+        weight = np.swapaxes(self._read(start, (experts, inputs, outputs)), 1, 2)
+        return weight, self._read(f"{start}_bias", shape[:2])
+
+    def vector(self, place: int, name: str, size: int) -> np.ndarray:
+        """Return a vector below a layer, (size,)."""
+        return self._read(f"{self._layers}.{place}.{name}", (size,))
 
     def plain(self, place: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Return a matrix below a layer."""

@@ -17,6 +17,7 @@ TOKENIZER_FILES = (
     "merges.txt",
     "chat_template.jinja", "tokenizer.model",
 )  # fmt: skip
+_FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)  # OCP's E2M1
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -36,10 +37,16 @@ class SafetensorsSource:
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of this name."""
-        return name in self._home
+        return name in self._home or f"{name}_blocks" in self._home
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor as float32."""
+        """Return a tensor as float32; one of MXFP4 has two in the file, ``_blocks`` and ``_scales``."""
+        if name not in self._home and f"{name}_blocks" in self._home:
+            blocks, scales = (self._stored(f"{name}_{part}", ("U8",)) for part in ("blocks", "scales"))
+            return np.swapaxes(_unpacked_mxfp4(blocks, scales), -1, -2)  # the file has the inputs of products last
+        return self._stored(name, _FLOATS).astype(np.float32)
+
+    def _stored(self, name: str, kinds: Sequence[str]) -> np.ndarray:
         if name not in self._home:
             raise InvalidModelFolder(
                 f"{str(self._folder)!r} has no tensor {name!r}, which its architecture needs; it has "
@@ -49,12 +56,12 @@ class SafetensorsSource:
         try:
             with safe_open(file, "numpy") as opened:
                 kind = opened.get_slice(name).get_dtype()
-                if kind not in _FLOATS:
+                if kind not in kinds:
                     raise InvalidModelFolder(
-                        f"tensor {name!r} of {file.name} is of type {kind}; expected one of {', '.join(_FLOATS)}: "
+                        f"tensor {name!r} of {file.name} is of type {kind}; expected one of {', '.join(kinds)}: "
                         "build from the model before its quantization"
                     )
-                return np.asarray(opened.get_tensor(name)).astype(np.float32)
+                return np.asarray(opened.get_tensor(name))
         except (SafetensorError, OSError) as error:
             raise InvalidModelFolder(f"{str(file)!r} cannot be read as safetensors: {error}") from error
 
@@ -100,3 +107,22 @@ def _homes(folder: Path) -> dict[str, Path]:
         except (SafetensorError, OSError) as error:
             raise InvalidModelFolder(f"{str(file)!r} cannot be read as safetensors: {error}") from error
     return homes
+
+
+def _unpacked_mxfp4(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return float32 (…, blocks * 32) of OCP's MXFP4: halves of bytes, the lower first, and a power of 2 for 32.
+
+    Args:
+        blocks: uint8 (…, blocks, 16).
+        scales: uint8 (…, blocks), exponents plus 127.
+
+    Raises:
+        InvalidModelFolder: the shapes do not fit.
+    """
+    if blocks.shape != (*scales.shape, 16):
+        raise InvalidModelFolder(
+            f"MXFP4 blocks of shape {blocks.shape} with scales {scales.shape}, expected 16 of each"
+        )
+    halves = np.stack([_FP4[blocks & 15], _FP4[blocks >> 4]], axis=-1).reshape(*scales.shape, 32)
+    found = np.ldexp(halves, scales[..., None].astype(np.int32) - 127)
+    return found.reshape(*scales.shape[:-1], -1)
