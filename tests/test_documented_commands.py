@@ -59,7 +59,7 @@ def test_shown_commands_have_the_options_that_they_are_shown_with(page: Path, kn
 
 def test_a_wrong_option_and_a_wrong_command_would_be_seen(known: dict) -> None:
     assert faults("ort optimize m.onnx -o seen.onnx", known) == ["no option -o: ort optimize m.onnx -o seen.onnx"]
-    assert faults("ort optimise m.onnx", known) == ["no such command: ort optimise m.onnx"]
+    assert faults("ort optimizes m.onnx", known) == ["no such command: ort optimizes m.onnx"]
     assert faults("ort run m.onnx --dim batch=2  # two rows", known) == []
 
 
