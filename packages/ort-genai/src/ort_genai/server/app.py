@@ -11,16 +11,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ort_core.errors import OrtError, did_you_mean
+from ort_core.errors import OrtError
 from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.embeddings import Embedder, Pooling, has_vectors
 from ort_genai.engine.engine import AsyncEngine
@@ -29,14 +28,17 @@ from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
 from ort_genai.media.images import Images
 from ort_genai.media.seen_chat import SeenPrompt, seen_prompt
 from ort_genai.server.answers import AnswerHead, usage_of
+from ort_genai.server.bodies import Refused, error_answer, read_body
 from ort_genai.server.forms import ChatForms, CompletionForms, Forms
+from ort_genai.server.kept_responses import KeptResponses
+from ort_genai.server.response_forms import ResponseForms, response_events
+from ort_genai.server.response_schemas import ResponseBody, chat_of
 from ort_genai.server.schemas import ChatBody, CompletionBody, Sampling
 from ort_genai.server.streams import Events, all_of, events_of, reason_of
 from ort_genai.server.tool_calls import known_roles, with_tools
 from ort_genai.server.vectors import EmbeddingBody, RerankBody, embedding_answer, rerank_answer
 
 log = logging.getLogger(__name__)
-_T = TypeVar("_T", bound=BaseModel)
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
@@ -61,17 +63,6 @@ class ServerOptions:
     pooling: Pooling = Pooling.LAST
 
 
-class _Refused(Exception):
-    """An answer with an error."""
-
-    def __init__(
-        self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None,
-        param: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(message)
-        self.status, self.kind, self.code, self.param = status, kind, code, param
-
-
 class _Routes:
     """The handlers of one engine."""
 
@@ -81,6 +72,7 @@ class _Routes:
         self._text = engine.model.text
         self._started = int(time.time())
         self._answers = {"ok": 0, "refused": 0}
+        self._responses = KeptResponses()
 
     def routes(self) -> list[Route]:
         """Return all routes."""
@@ -89,6 +81,8 @@ class _Routes:
             Route("/v1/models", self._guarded(self.models)),
             Route("/v1/models/{name:path}", self._guarded(self.one_model)),
             Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
+            Route("/v1/responses", self._guarded(self.respond), methods=["POST"]),
+            Route("/v1/responses/{name}", self._guarded(self.one_response), methods=["GET", "DELETE"]),
             Route("/v1/completions", self._guarded(self.complete), methods=["POST"]),
             Route("/v1/embeddings", self._guarded(self.embed), methods=["POST"]),
             Route("/v1/rerank", self._guarded(self.rerank), methods=["POST"]),
@@ -99,21 +93,21 @@ class _Routes:
             try:
                 self._check_key(request)
                 answer = await handler(request)
-            except _Refused as error:
+            except Refused as error:
                 self._answers["refused"] += 1
-                return _error(error.status, str(error), error.kind, error.code, error.param)
+                return error_answer(error.status, str(error), error.kind, error.code, error.param)
             except EngineBusy as error:
                 self._answers["refused"] += 1
-                return _error(503, str(error), "server_error", "overloaded")
+                return error_answer(503, str(error), "server_error", "overloaded")
             except GenerationFailed as error:
                 log.warning("a text failed: %s", error)
-                return _error(500, str(error), "server_error")
+                return error_answer(500, str(error), "server_error")
             except InvalidGeneration as error:
                 self._answers["refused"] += 1
-                return _error(400, str(error))
+                return error_answer(400, str(error))
             except OrtError as error:
                 log.warning("a request failed: %s", error)
-                return _error(500, str(error), "server_error")
+                return error_answer(500, str(error), "server_error")
             self._answers["ok"] += 1
             return answer
 
@@ -124,7 +118,7 @@ class _Routes:
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not secrets.compare_digest(given.encode(), self._options.api_key.encode()):
-            raise _Refused(401, "the API key is missing or wrong", "authentication_error", "invalid_api_key")
+            raise Refused(401, "the API key is missing or wrong", "authentication_error", "invalid_api_key")
 
     # ------------------------------------------------------------ small ones
 
@@ -175,11 +169,9 @@ class _Routes:
 
     def _embedder(self, name: str) -> Embedder:
         if self._adapter_of(name):
-            raise _Refused(400, "vectors are of the model itself, not of one of its adapters")
+            raise Refused(400, "vectors are of the model itself, not of one of its adapters")
         if not has_vectors(self._engine.model):
-            raise _Refused(
-                501, "this model gives no vectors: its graph has logits alone; build it with --hidden-states"
-            )
+            raise Refused(501, "this model gives no vectors: its graph has logits alone; build it with --hidden-states")
         return Embedder(self._engine.model, self._options.pooling)
 
     def _described(self, name: str) -> dict[str, Any]:  # Any: JSON
@@ -194,7 +186,7 @@ class _Routes:
             return ""
         if name not in self._engine.adapter_names:
             known = ", ".join([self._options.name, *self._engine.adapter_names])
-            raise _Refused(404, f"the model {name!r} is not here; there is {known}", code="model_not_found")
+            raise Refused(404, f"the model {name!r} is not here; there is {known}", code="model_not_found")
         return name
 
     # ------------------------------------------------------------ texts
@@ -203,19 +195,47 @@ class _Routes:
         """Answer a conversation."""
         body = await read_body(request, ChatBody, self._options.max_body)
         adapter = self._adapter_of(body.model)
-        tools = [each.model_dump(exclude_none=True) for each in body.used_tools()]
+        asked = await self._ask(body, adapter)
         names = [each.function.name for each in body.used_tools()]
-        limit = body.max_completion_tokens or body.max_tokens or self._options.max_tokens
-        prompt = await asyncio.to_thread(self._chat_prompt, body, tools)
-        asked = await asyncio.to_thread(
-            self._submit_all, [prompt], body, max_tokens=limit, grammar=body.grammar(), adapter=adapter,
-            tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
-        )  # fmt: skip
         head = AnswerHead("chat.completion", adapter or self._options.name)
         forms = ChatForms(
             self._text, names, body.n, tells_chances=body.logprobs, takes_several=body.parallel_tool_calls
         )
         return await self._answered(request, body, asked, head, forms)
+
+    async def _ask(self, body: ChatBody, adapter: str) -> list[AsyncRequest]:
+        """Ask for the answers of a conversation."""
+        tools = [each.model_dump(exclude_none=True) for each in body.used_tools()]
+        limit = body.max_completion_tokens or body.max_tokens or self._options.max_tokens
+        prompt = await asyncio.to_thread(self._chat_prompt, body, tools)
+        return await asyncio.to_thread(
+            self._submit_all, [prompt], body, max_tokens=limit, grammar=body.grammar(), adapter=adapter,
+            tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
+        )  # fmt: skip
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Answer a conversation in the form of responses, which may go on from an earlier one."""
+        body = await read_body(request, ResponseBody, self._options.max_body)
+        adapter = self._adapter_of(body.model)
+        talk = self._responses.conversation(body)
+        chat = chat_of(body, talk)
+        (asked,) = await self._ask(chat, adapter)
+        forms = ResponseForms(self._text, body, chat, adapter or self._name)
+        if body.stream:
+            return Events([asked], response_events(asked, forms, self._responses, talk, body))
+        (state,) = await all_of(request, [asked])
+        forms.pieces += state.pieces
+        whole = forms.whole(asked)
+        self._responses.keep(body, whole, talk)
+        return JSONResponse(whole)
+
+    async def one_response(self, request: HttpRequest) -> Response:
+        """Return a response that was kept, or forget it."""
+        name = request.path_params["name"]
+        if request.method == "DELETE":
+            self._responses.forget(name)
+            return JSONResponse({"id": name, "object": "response", "deleted": True})
+        return JSONResponse(self._responses.find(name))
 
     async def complete(self, request: HttpRequest) -> Response:
         """Go on with texts."""
@@ -295,54 +315,15 @@ class _Routes:
         return JSONResponse(head.object(choices, usage=usage_of(asked, prompts)))
 
 
-async def _read(request: HttpRequest, limit: int) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _Refused(413, f"the request has more than {limit} bytes")
-        parts.append(part)
-    return b"".join(parts)
-
-
-async def read_body(request: HttpRequest, kind: type[_T], limit: int) -> _T:
-    """Return the body of a request.
-
-    Raises:
-        _Refused: it is too long, no JSON, or does not fit.
-    """
-    try:
-        return kind.model_validate_json(await _read(request, limit))
-    except ValidationError as error:
-        raise _of_fault(error, kind) from error
-
-
-def _of_fault(error: ValidationError, kind: type[BaseModel]) -> _Refused:
-    """Return what a client is told of the first thing that does not fit."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(each) for each in first["loc"])
-    if first["type"] == "extra_forbidden":
-        near = did_you_mean(str(first["loc"][-1]), list(kind.model_fields)) if len(first["loc"]) == 1 else ""
-        return _Refused(400, f"Unrecognized request argument supplied: {place}.{near}", param=place)
-    words = first["msg"].removeprefix("Value error, ")
-    return _Refused(400, f"{place}: {words}" if place else f"the body: {words}", param=place or None)
-
-
-def _error(
-    status: int, message: str, kind: str = "invalid_request_error", code: str | None = None, param: str | None = None
-) -> Response:
-    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
-
-
 async def _no_route(request: HttpRequest, error: Exception) -> Response:
     """Answer what no route takes as OpenAI does."""
     status = error.status_code if isinstance(error, HTTPException) else 404
-    return _error(status, f"{request.method} {request.url.path} is not here", code="unknown_url")
+    return error_answer(status, f"{request.method} {request.url.path} is not here", code="unknown_url")
 
 
 async def _fault(request: HttpRequest, error: Exception) -> Response:
     """Tell of a fault of the server's own; its log has the rest."""
-    return _error(500, f"the server failed: {type(error).__name__}", "server_error")
+    return error_answer(500, f"the server failed: {type(error).__name__}", "server_error")
 
 
 def application(engine: AsyncEngine, options: ServerOptions, reranker: CrossEncoder | None = None) -> Starlette:
