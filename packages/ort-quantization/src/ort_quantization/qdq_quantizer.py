@@ -23,8 +23,9 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import read_tensor
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import PRODUCER
+from ort_quantization.qdq_nodes import ForReaders, QDQNodes
 from ort_quantization.qdq_subgraphs import quantize_bodies
-from ort_quantization.quantized_tensors import float_array, parameter_tensors, quantized_tensor
+from ort_quantization.quantized_tensors import float_array, parameter_tensors
 from ort_quantization.quantized_types import MICROSOFT, QuantType, tensor_type_of
 from ort_quantization.scales import Parameters, block_parameters_of
 from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
@@ -55,20 +56,6 @@ class _Bias:
     factors: tuple[float, float]  # of the products (alpha) and of the bias (beta)
 
 
-@dataclass(frozen=True, slots=True)
-class _ForReaders:
-    """Something of a value as its producer gives it, and as readers get it where its type is converted for them."""
-
-    original: Any  # Any: parameters, or the names of their tensors
-    converted: Any = None
-    readers: frozenset[str] | None = None  # of the converted type; all where it is None
-
-    def of(self, node_name: str) -> Any:
-        """Return what a reader gets."""
-        has_converted = self.converted is not None and (self.readers is None or node_name in self.readers)
-        return self.converted if has_converted else self.original
-
-
 class QDQQuantizer(BaseQuantizer):
     """Writes a model in the QDQ format; see ``BaseQuantizer`` for what it is given."""
 
@@ -95,22 +82,19 @@ class QDQQuantizer(BaseQuantizer):
         self.qdq_op_domain = self._boundary_domain(bool(options.get("UseQDQContribOps", False)))
         self.tensors_to_quantize: dict[str, _Mark] = {}
         self.bias_to_quantize: dict[str, _Bias] = {}
-        self.quantized_value_map: dict[str, _ForReaders] = {}  # names of scales and zero points
-        self.quantization_params: dict[str, _ForReaders] = self._activation_parameters()
+        self._written = QDQNodes(
+            self.model, self.qdq_op_domain,
+            has_dedicated_pairs=self.dedicated_qdq_pair, has_weight_pairs=self.add_qdq_pair_to_weight,
+        )  # fmt: skip
+        self.quantized_value_map = self._written.parameter_names
+        self.quantization_params: dict[str, ForReaders] = self._activation_parameters()
         self._weights: dict[str, Parameters] = {}
         self._without_axis: set[str] = set()  # weights whose readers have their channels along different axes
         self._nodes = list(self.model.nodes())
         self._removed: set[int] = set()
-        self._new: list[NodeProto] = []
         self._bodies = 0
-        self._receivers: dict[str, list[NodeProto]] = {}
         self._dequantized: dict[str, NodeProto] = {}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in self._nodes:
-            for name in dict.fromkeys(node.input):
-                self._readers.setdefault(name, []).append(node)
         self._quantized_before = {node.input[0] for node in self._nodes if node.op_type == "QuantizeLinear"}
-        self._producers = {name: node for node in self._nodes for name in node.output if name}
 
     def _boundary_domain(self, is_contributed: bool) -> str:
         chosen = {tensor_type_of(each) for each in self.tensor_quant_override_qtypes}
@@ -123,7 +107,7 @@ class QDQQuantizer(BaseQuantizer):
             return MICROSOFT
         return MICROSOFT if is_contributed else ""
 
-    def _activation_parameters(self) -> dict[str, _ForReaders]:
+    def _activation_parameters(self) -> dict[str, ForReaders]:
         """Return what each calibrated value is quantized by, and what it is converted to for some readers."""
         if self.tensors_range is None:
             return {}
@@ -138,7 +122,7 @@ class QDQQuantizer(BaseQuantizer):
                 converted = _scalar(self.activation_parameters(name, data, chosen["convert"]))
                 readers = chosen["convert"].get("recv_nodes")
             original = _scalar(self.activation_parameters(name, data, chosen))
-            found[name] = _ForReaders(original, converted, None if readers is None else frozenset(readers))
+            found[name] = ForReaders(original, converted, None if readers is None else frozenset(readers))
         return found
 
     # ------------------------------------------------------------------ what operators mark
@@ -209,7 +193,7 @@ class QDQQuantizer(BaseQuantizer):
             copied.CopyFrom(tensor)
             copied.name = name
             self.model.add_initializer(copied)
-            for node in self._readers.get(bias_name, []):
+            for node in self._written.readers.get(bias_name, []):
                 if node.name == node_name and input_name in node.input and weight_name in node.input:
                     ONNXModel.replace_node_input(node, bias_name, name)
         self.bias_to_quantize[name] = _Bias(node_name, input_name, weight_name, (alpha, beta))
@@ -249,12 +233,12 @@ class QDQQuantizer(BaseQuantizer):
         here, there = (self.quantization_params.get(name) for name in (output_name, upstream_output_name))
         ends = (*self.model.graph().input, *self.model.graph().output)
         is_inner = all(each.name != upstream_output_name for each in ends)
-        producer = self._producers.get(upstream_output_name)
+        producer = self._written.producers.get(upstream_output_name)
         is_plain = here is not None and here.converted is None and (there is None or there.converted is None)
         if producer is None or not is_plain or not is_inner or self._reads[upstream_output_name] != 1:
             return False
         ONNXModel.replace_node_output(producer, upstream_output_name, output_name)
-        self._producers[output_name] = producer
+        self._written.producers[output_name] = producer
         self.tensors_to_quantize.pop(upstream_output_name, None)
         return True
 
@@ -283,7 +267,7 @@ class QDQQuantizer(BaseQuantizer):
             if marker is not None:
                 marker(self, node)
                 for name in node.input:
-                    self._receivers.setdefault(name, []).append(node)
+                    self._written.receivers.setdefault(name, []).append(node)
             if node.op_type == "DequantizeLinear":
                 self._dequantized.update(dict.fromkeys(node.output, node))
         self._find_weight_parameters()
@@ -328,7 +312,7 @@ class QDQQuantizer(BaseQuantizer):
         tensor = self.model.get_initializer(name)
         if tensor is not None:
             return tensor if tensor.data_type in _FLOATS else None
-        is_own = name in self._producers or any(each.name == name for each in self.model.graph().input)
+        is_own = name in self._written.producers or any(each.name == name for each in self.model.graph().input)
         return self.parent.weight_around(name) if isinstance(self.parent, QDQQuantizer) and not is_own else None
 
     def _has_ranges(self, node: NodeProto) -> bool:
@@ -344,7 +328,7 @@ class QDQQuantizer(BaseQuantizer):
     def _finish(self) -> None:
         graph = self.model.graph()
         kept = [node for place, node in enumerate(self._nodes) if place not in self._removed]
-        whole = [NodeProto.FromString(node.SerializeToString()) for node in (*kept, *self._new)]
+        whole = [NodeProto.FromString(node.SerializeToString()) for node in (*kept, *self._written.new)]
         del graph.node[:]
         graph.node.extend(whole)
         if not self.add_qdq_pair_to_weight:
@@ -395,30 +379,6 @@ class QDQQuantizer(BaseQuantizer):
                 self._weights[bias.weight_name] = replace(weight, scale=scale)
 
     # ------------------------------------------------------------------ nodes
-    def _store(self, name: str, parameters: Parameters, suffix: str = "") -> tuple[str, str]:
-        names = f"{name}_scale{suffix}", f"{name}_zero_point{suffix}"
-        for tensor in reversed(parameter_tensors(parameters, *names)):
-            self.model.add_initializer(tensor)
-        return names
-
-    def _add(
-        self, op_type: str, source: str, result: str, name: str, parameters: tuple[str, str],
-        axis: int | None = None, block_size: int = 0,
-    ) -> None:  # fmt: skip
-        node = helper.make_node(op_type, [source, *parameters], [result], name, domain=self.qdq_op_domain or None)
-        if axis is not None:
-            node.attribute.append(helper.make_attribute("axis", axis))
-        if block_size:
-            node.attribute.append(helper.make_attribute("block_size", block_size))
-        self._new.append(node)
-
-    def _let_read(self, name: str, other: str, readers: Iterable[str] | None = None) -> None:
-        """Let nodes, all or those of some names, read another value."""
-        names = None if readers is None else set(readers)
-        for node in self._readers.get(name, []):
-            if names is None or node.name in names:
-                ONNXModel.replace_node_input(node, name, other)
-
     def _write_values(self) -> None:
         for name, marked in list(self.tensors_to_quantize.items()):
             if marked.provider is not None or name in self.quantized_value_map:
@@ -426,24 +386,9 @@ class QDQQuantizer(BaseQuantizer):
             del self.tensors_to_quantize[name]
             tensor = self.model.get_initializer(name)
             if tensor is not None:
-                self._write_weight(name, tensor)
+                self._written.write_weight(name, tensor, self._weights[name])
             elif name not in self._dequantized:
                 self._write_calibrated(name)
-
-    def _write_weight(self, name: str, tensor: TensorProto) -> None:
-        found = self._weights[name]
-        names = self._store(name, found)
-        result, node_name = f"{name}_DequantizeLinear_Output", f"{name}_DequantizeLinear"
-        self._let_read(name, result)
-        along = (found.axis, found.block_size)
-        source = f"{name}_quantized"
-        if self.add_qdq_pair_to_weight:
-            source = f"{name}_QuantizeLinear_Output"
-            self._add("QuantizeLinear", name, source, f"{name}_QuantizeLinear", names, *along)
-        else:
-            self.model.add_initializer(quantized_tensor(read_tensor(tensor, self.model.folder), found, source))
-        self._add("DequantizeLinear", source, result, node_name, names, *along)
-        self.quantized_value_map[name] = _ForReaders(names)
 
     def _write_calibrated(self, name: str) -> None:
         found = self.quantization_params.get(name)
@@ -452,72 +397,7 @@ class QDQQuantizer(BaseQuantizer):
                 f"value {name!r} must be quantized, and calibration has no range for it. Calibrate the same model with "
                 "the same operators, or give its scale and zero point in TensorQuantOverrides"
             )
-        names = self._store(name, found.original)
-        if found.converted is None:
-            self._write_pair(name, names)
-        else:
-            self._write_conversion(name, names, self._store(name, found.converted, "_convert"), found.readers)
-
-    def _write_pair(self, name: str, names: tuple[str, str]) -> None:
-        """Write a QuantizeLinear and a DequantizeLinear: one pair, or one for each reader."""
-        self.quantized_value_map[name] = _ForReaders(names)
-        receivers = self._receivers.get(name, [])
-        if self.dedicated_qdq_pair and len(receivers) > 1:
-            for place, node in enumerate(receivers, 1):
-                result = f"{name}_DequantizeLinear_Output_{place}"
-                self._add_pair(name, result, names, name, f"_{place}")
-                ONNXModel.replace_node_input(node, name, result)
-            return
-        source, result = name, f"{name}_DequantizeLinear_Output"
-        if self.model.is_graph_output(name):
-            source, result = f"{name}_QuantizeLinear_Input", name
-            self._rename_result(name, source)
-        else:
-            self._let_read(name, result)
-        self._add_pair(source, result, names, name)
-
-    def _add_pair(self, source: str, result: str, names: tuple[str, str], name: str, suffix: str = "") -> None:
-        middle = f"{name}_QuantizeLinear_Output{suffix}"
-        self._add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear{suffix}", names)
-        self._add("DequantizeLinear", middle, result, f"{name}_DequantizeLinear{suffix}", names)
-
-    def _rename_result(self, name: str, other: str) -> None:
-        if name in self._producers:
-            ONNXModel.replace_node_output(self._producers[name], name, other)
-
-    def _write_conversion(
-        self, name: str, first: tuple[str, str], second: tuple[str, str], readers: frozenset[str] | None
-    ) -> None:
-        """Write a value whose readers, all or some, get another type than its producer gives.
-
-        producer -> Q -> DQ -> readers of the original type
-                      -> DQ -> Q -> DQ -> readers of the converted type
-        """
-        receivers = {node.name for node in self._receivers.get(name, [])}
-        if self.dedicated_qdq_pair and len(self._receivers.get(name, [])) > 1:
-            raise InvalidQuantization(f"{name!r} is read by many: with DedicatedQDQPair its type is not converted")
-        converting = receivers if readers is None else set(readers)
-        original = receivers - converting
-        is_for_all = len(converting) == len(receivers)
-        is_result = self.model.is_graph_output(name)
-        source = name
-        if is_result:
-            source = f"{name}_QuantizeLinear_Input"
-            self._rename_result(name, source)
-        middle = f"{name}_QuantizeLinear_Output"
-        self._add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear", first)
-        real = name if is_result and not is_for_all else f"{name}_DequantizeLinear_Output"
-        self._let_read(name, real, original)
-        self._add("DequantizeLinear", middle, real, f"{name}_DequantizeLinear", first)
-        again = f"{name}_convert"
-        if not is_for_all:
-            real = f"{again}_QuantizeLinear_Input"
-            self._add("DequantizeLinear", middle, real, f"{again}_clone_DequantizeLinear", first)
-        self._add("QuantizeLinear", real, f"{again}_QuantizeLinear_Output", f"{again}_QuantizeLinear", second)
-        last = name if is_result and is_for_all else f"{again}_DequantizeLinear_Output"
-        self._let_read(name, last, converting)
-        self._add("DequantizeLinear", f"{again}_QuantizeLinear_Output", last, f"{again}_DequantizeLinear", second)
-        self.quantized_value_map[name] = _ForReaders(first, second, frozenset(converting))
+        self._write_activation(name, self._written.store(name, found.original))
 
     def _write_sharing_values(self) -> None:
         """Write values that have another's parameters, each behind that other."""
@@ -532,12 +412,16 @@ class QDQQuantizer(BaseQuantizer):
                 self.tensors_to_quantize.clear()
             for name, (provider, node_name) in ready.items():
                 del self.tensors_to_quantize[name]
-                names = self.quantized_value_map[provider].of(node_name)
-                found = self.quantization_params.get(name)
-                if found is None or found.converted is None:
-                    self._write_pair(name, names)
-                else:
-                    self._write_conversion(name, names, self._store(name, found.converted, "_convert"), found.readers)
+                self._write_activation(name, self.quantized_value_map[provider].of(node_name))
+
+    def _write_activation(self, name: str, names: tuple[str, str]) -> None:
+        """Write a value with the scale and zero point of those names, and its conversion where readers want one."""
+        found = self.quantization_params.get(name)
+        if found is None or found.converted is None:
+            self._written.write_pair(name, names)
+        else:
+            converted = self._written.store(name, found.converted, "_convert")
+            self._written.write_conversion(name, names, converted, found.readers)
 
     # ------------------------------------------------------------------ biases
     def _scale_of(self, name: str, node_name: str) -> np.ndarray | None:
@@ -571,20 +455,12 @@ class QDQQuantizer(BaseQuantizer):
         original = self.model.get_initializer(name)
         if original is not None:
             self.model.remove_initializer(original)
-        self.quantized_value_map[name] = _ForReaders(names)
-        self._write_bias_nodes(name, tensor.name, names, found, values.dtype, is_wide)
-
-    def _write_bias_nodes(
-        self, name: str, quantized: str, names: tuple[str, str], found: Parameters, dtype: np.dtype, is_wide: bool
-    ) -> None:
-        kind = helper.np_dtype_to_tensor_dtype(dtype)
-        if self.weight_qType == TensorProto.FLOAT8E4M3FN:  # 8 bit floats are multiplied with a bias in float
-            self._new.append(helper.make_node("Cast", [quantized], [name], f"{name}_DequantizeLinear", to=kind))
-            return
-        result = f"{name}_DequantizeLinear_Output" if is_wide else name
-        if is_wide:
-            self._new.append(helper.make_node("Cast", [result], [name], f"{name}_Cast", to=kind))
-        self._add("DequantizeLinear", quantized, result, f"{name}_DequantizeLinear", names, found.axis)
+        self.quantized_value_map[name] = ForReaders(names)
+        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+        if self.weight_qType == TensorProto.FLOAT8E4M3FN:
+            self._written.write_cast_bias(name, tensor.name, kind)
+        else:
+            self._written.write_bias(name, tensor.name, names, found.axis, kind if is_wide else None)
 
     def _needs_float32(
         self, values: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray, factors: tuple[float, float]
