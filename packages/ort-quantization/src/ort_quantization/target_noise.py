@@ -26,7 +26,6 @@ from ort_quantization.tensor_ranges import TensorsData
 
 _MODES = {scheme: place + 1 for place, scheme in enumerate(SCHEMES)}  # int4 rounds weights alone: it needs no mode
 _CASTS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
-_LEAST_OPSET = 13  # the first in which Where, Cast and Equal take all that is needed
 
 
 @dataclass(frozen=True, slots=True)
