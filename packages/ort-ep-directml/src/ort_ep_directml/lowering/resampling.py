@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ort_core.plugin.ir import Node
-from ort_core.plugin.ops import aspect_factor
+from ort_core.plugin.ops import TIE, ResizedAxis, changed_axes, goes_by_scale, plan_resized_axes
 from ort_ep_directml.lowering.attributes import from_front
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand
@@ -21,12 +21,12 @@ from ort_ep_directml.schema.tensor_types import TENSOR_TYPES
 
 _MAX_RANK = TENSOR_TYPES["RESAMPLE2"].ranks[1]
 _NEAREST = {
-    "floor": (0.0, AxisDirection.DECREASING),
-    "ceil": (0.0, AxisDirection.INCREASING),
+    "floor": (-TIE, AxisDirection.DECREASING),
+    "ceil": (TIE, AxisDirection.INCREASING),
     "round_prefer_floor": (0.5, AxisDirection.INCREASING),  # half a step back, then up
     "round_prefer_ceil": (-0.5, AxisDirection.DECREASING),
 }
-"""What is added to the input offset, and which way coordinates are rounded then."""
+"""What is added to the input offset, and which way coordinates are rounded then: exact integers stay what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class Axis:
         return self.size == self.made and self.scale == 1.0
 
 
-def _axis(size: int, made: int, scale: float, way: str) -> Axis:
+def _axis(resized: ResizedAxis, way: str, *, by_scale: bool) -> Axis:
+    size, made, scale = resized.size, resized.made, resized.scale
     axis = Axis(size, made, scale)
     if axis.is_kept or way == "half_pixel":
         return axis
@@ -55,7 +56,8 @@ def _axis(size: int, made: int, scale: float, way: str) -> Axis:
     if way == "pytorch_half_pixel":
         return axis if made > 1 else replace(axis, input_offset=0.0, output_offset=0.0)
     if way == "align_corners":
-        steps = (made - 1) / (size - 1) if made > 1 and size > 1 else made / size
+        length = scale * size if by_scale else made
+        steps = (length - 1) / (size - 1) if length != 1 and size > 1 else made / size
         return Axis(size, made, steps, 0.0, 0.0)
     if way == "asymmetric":
         return replace(axis, input_offset=0.0, output_offset=0.0)
@@ -64,41 +66,41 @@ def _axis(size: int, made: int, scale: float, way: str) -> Axis:
     raise Refused(f"coordinates by {way} are left to others")
 
 
-def _scales(to: EmissionState, node: Node, sizes: Sequence[int], made: Sequence[int]) -> list[float]:
-    """Return one scale for each dimension, as the node gives them or as its sizes tell.
+def _resized_axes(to: EmissionState, node: Node, sizes: Sequence[int], made: Sequence[int]) -> list[ResizedAxis]:
+    """Return each dimension with its scale, as the node gives it or as its sizes tell.
 
     Raises:
-        Refused: they are no constants.
+        Refused: scales, or sizes that keep an aspect ratio, are no constants.
     """
     rank = len(sizes)
     axes = [from_front(axis, rank) for axis in node.ints_attribute("axes") or range(rank)]
-    found = [1.0] * rank
     attribute = node.attribute("scales")  # Upsample before opset 9
     place = 1 if node.op_type == "Upsample" or to.context.opset(node) < 11 else 2
     given = to.context.constant(node.input(place))
-    numbers = attribute if isinstance(attribute, tuple) else None if given is None or not given.size else given.tolist()
-    if numbers is None and (len(node.inputs) < 4 or node.input(3) is None):
+    scales = attribute if isinstance(attribute, tuple) else None if given is None or not given.size else given.tolist()
+    if scales is not None:
+        return plan_resized_axes(sizes, axes, [float(scale) for scale in scales], None)
+    if len(node.inputs) < 4 or node.input(3) is None:
         raise Refused("the scales are no constants, and DirectML has them in the operator")
-    if numbers is None:
-        numbers = _scales_of_sizes(to, node, axes, sizes, made)
-    for axis, scale in zip(axes, numbers, strict=True):
-        found[axis] = float(scale)
-    return found
-
-
-def _scales_of_sizes(
-    to: EmissionState, node: Node, axes: Sequence[int], sizes: Sequence[int], made: Sequence[int]
-) -> list[float]:
     policy = node.string_attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return [made[axis] / sizes[axis] for axis in axes]
+        return plan_resized_axes(sizes, axes, None, [made[axis] for axis in axes])
     wanted = to.context.constant(node.input(3))
     if wanted is None:
         raise Refused("sizes that keep an aspect ratio are no constants")
-    ratios = [int(size) / sizes[axis] for size, axis in zip(wanted.ravel(), axes, strict=True)]
-    factor = aspect_factor(policy, ratios)
-    assert factor is not None, "stretched sizes were returned above"
-    return [factor] * len(axes)
+    return plan_resized_axes(sizes, axes, None, [int(size) for size in wanted.ravel()], policy)
+
+
+def _old_rounding(axes: Sequence[ResizedAxis]) -> str:
+    """Return how nodes round that are older than ``nearest_mode``: down, but up along axes that shrink.
+
+    Raises:
+        Refused: one axis shrinks and another does not; DirectML rounds in one direction.
+    """
+    changed = [axes[index] for index in changed_axes(axes)]
+    if len({axis.scale < 1 for axis in changed}) > 1:
+        raise Refused("an old form rounds up along axes that shrink, and down along others; DirectML rounds one way")
+    return "ceil" if changed and changed[0].scale < 1 else "floor"
 
 
 def _mode(node: Node) -> InterpolationMode:
@@ -124,14 +126,17 @@ def _resize(to: EmissionState, node: Node) -> Operand:
     mode = _mode(node)
     is_old = node.op_type == "Upsample" or to.context.opset(node) < 11
     way = "asymmetric" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
-    rounding = "floor" if is_old else node.string_attribute("nearest_mode", "round_prefer_floor")
-    scales = _scales(to, node, x.sizes, sizes)
-    axes = _merged([_axis(n, m, s, way) for n, m, s in zip(x.sizes, sizes, scales, strict=True)])
-    if all(axis.is_kept for axis in axes):
+    resized = _resized_axes(to, node, x.sizes, sizes)
+    if not changed_axes(resized):
         return x
-    shift, halves = (
-        _NEAREST[rounding] if mode is InterpolationMode.NEAREST_NEIGHBOR else (0.0, AxisDirection.DECREASING)
-    )
+    is_nearest = mode is InterpolationMode.NEAREST_NEIGHBOR
+    if is_nearest and is_old:
+        rounding = _old_rounding(resized)
+    else:
+        rounding = node.string_attribute("nearest_mode", "round_prefer_floor")
+    kind, opset = node.string_attribute("mode", "nearest"), to.context.opset(node)
+    axes = _merged([_axis(each, way, by_scale=goes_by_scale(kind, each.scale, opset)) for each in resized])
+    shift, halves = _NEAREST[rounding] if is_nearest else (0.0, AxisDirection.DECREASING)
     fields: dict[str, object] = {
         "InterpolationMode": int(mode),
         "RoundingDirection": int(halves),
