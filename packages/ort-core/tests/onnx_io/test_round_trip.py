@@ -112,6 +112,18 @@ def test_sparse_initializers_give_the_same_dense_values(width):
         np.testing.assert_array_equal(ort.InferenceSession(source).run(None, {})[0], expected)
 
 
+@pytest.mark.parametrize("shape", [[0], [3, 0]])
+@pytest.mark.parametrize("flat", [True, False])
+def test_sparse_initializers_may_be_empty(shape, flat):
+    values = helper.make_tensor("w", TensorProto.FLOAT, [0], [])
+    indices = helper.make_tensor("i", TensorProto.INT64, [0] if flat else [0, len(shape)], [])
+    model = build([helper.make_node("Identity", ["w"], ["y"])], [], [untyped("y")])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, shape))
+    for source in (model, model_to_bytes(load_model(model))):
+        found = ort.InferenceSession(source).run(None, {})[0]
+        assert (found.dtype, found.shape) == (np.float32, tuple(shape))
+
+
 def test_maps_and_declared_types_are_kept():
     node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])

@@ -66,7 +66,7 @@ def load_sparse(proto: onnx.SparseTensorProto) -> SparseConstant:
     values, indices, shape = load_constant(proto.values), _widened(load_constant(proto.indices)), tuple(proto.dims)
     count = values.size
     fits = indices.shape == (count,) or indices.shape == (count, len(shape))
-    if len(values.shape) != 1 or indices.dtype is not DataType.INT64 or not fits or any(d <= 0 for d in shape):
+    if len(values.shape) != 1 or indices.dtype is not DataType.INT64 or not fits or any(d < 0 for d in shape):
         raise InvalidGraph(
             f"sparse tensor {proto.values.name!r}: values {list(values.shape)}, indices {list(indices.shape)} and "
             f"dense shape {list(shape)} do not fit together"

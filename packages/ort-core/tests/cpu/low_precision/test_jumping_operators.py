@@ -107,3 +107,48 @@ def test_quantized_halves_are_rounded_first(between: str, half: int) -> None:
     )  # fmt: skip
     found = run_native(model, {"x": x})[0]
     assert np.array_equal(found, (np.rint(values) + 3).T if between else np.rint(values) + 3)
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("wide", [TensorProto.FLOAT, TensorProto.DOUBLE], ids=["float", "double"])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin", "Floor", "Cast", "ThresholdedRelu"])
+def test_what_jumps_behind_a_cast_to_a_wide_type_reads_halves(op: str, wide: int, half: int) -> None:
+    """Programs that compute in halves rank their results in float32: of the values that the halves have."""
+    attributes, result, truth = JUMPS[op]
+    nodes = [*SQUARE, N("Cast", ["t"], ["w"], to=wide), N("Transpose", ["w"], ["v"], perm=[1, 0])]
+    nodes += [N("Transpose", ["v"], ["u"], perm=[1, 0]), N(op, ["u"], ["y"], **attributes)]
+    model = model_of(nodes, {"x": (half, ["N", 64])}, {"y": result or wide}, opset=22)
+    x, values = squares(TYPES[half])
+    assert np.array_equal(run_native(model, {"x": x})[0], truth(values))
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+def test_what_is_ranked_by_a_kernel_of_numpy_is_rounded_too(half: int) -> None:
+    model = model_of(
+        [*SQUARE, N("Cast", ["t"], ["w"], to=TensorProto.FLOAT), N("Unique", ["w"], ["y"])],
+        {"x": (half, ["N", 64])}, {"y": TensorProto.FLOAT}, opset=22,
+    )  # fmt: skip
+    x, values = squares(TYPES[half])
+    found = run_native(model, {"x": x}, whole=False)[0]
+    assert np.array_equal(found, np.unique(values))
+
+
+NARROW = {
+    "another half": None,
+    "float8e4m3fn": (TensorProto.FLOAT8E4M3FN, np.dtype(ml_dtypes.float8_e4m3fn)),
+    "float8e5m2": (TensorProto.FLOAT8E5M2, np.dtype(ml_dtypes.float8_e5m2)),
+}
+
+
+@pytest.mark.parametrize("half", TYPES, ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("narrow", NARROW)
+def test_a_cast_to_another_narrow_type_rounds_the_half(narrow: str, half: int) -> None:
+    """What float32 holds beside the middle of two results lies on it as a half: it is rounded twice, as written."""
+    other = next(each for each in TYPES if each != half)
+    to, dtype = NARROW[narrow] or (other, TYPES[other])
+    model = model_of([*SQUARE, N("Cast", ["t"], ["y"], to=to)], {"x": (half, ["N", 64])}, {"y": to}, opset=22)
+    random = np.random.default_rng(13)
+    x = random.uniform(0.5, 2, (200, 64)).astype(TYPES[half])
+    expected = (x.astype(np.float64) ** 2).astype(TYPES[half]).astype(np.float32).astype(dtype)
+    found = run_native(model, {"x": x}, whole=narrow == "another half")[0]
+    assert np.asarray(found).tobytes() == expected.tobytes()

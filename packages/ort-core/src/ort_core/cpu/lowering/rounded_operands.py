@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
-from ort_core.cpu.lowering.value_types import HALVES, stored_type
+from ort_core.cpu.lowering.value_types import HALVES
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_core.plugin.loops import Scalar, cast, element
 
@@ -65,34 +65,70 @@ _KEEPS = frozenset(  # exact results of exact operands
         "Where",
     ]
 )
+_WIDE = (DataType.FLOAT, DataType.DOUBLE)
+_SHIPPED = ("com.microsoft", "ai.onnx.ml", "ai.onnx.preview.training")  # domains of operators that are known here
 _DEPTH = 8  # of operators that keep what they are given: beyond it a value is rounded once more, which changes nothing
 
 
 def round_operands(lowering: Lowering, node: Node) -> None:
     """Round a node's operands to the element types that the model gives them, where the node's results may jump."""
-    if not _jumps(node):
+    if not (_jumps(node) or (node.op_type == "Cast" and _is_ranked_outside(lowering, node.output, _DEPTH))):
         return
     for value in node.present_inputs():
-        if _half_of(value) is not None and not _is_exact(lowering, value, _DEPTH):
-            _round(lowering, value)
+        half = _half_of(value) or _half_behind_cast(lowering, value, _DEPTH)
+        if half is None or _is_exact(lowering, value, _DEPTH):
+            continue
+        _round(lowering, value, half)
 
 
 def _jumps(node: Node) -> bool:
     if node.op_type == "QuantizeLinear":
         return True  # com.microsoft's, too
     if node.domain:
-        return False
+        return node.domain not in _SHIPPED
     if node.op_type == "MaxPool":
         return len(node.outputs) > 1  # the places of the largest ones, too
     if node.op_type in ("Cast", "CastLike"):
         to = node.output.type
-        return isinstance(to, TensorType) and not to.dtype.is_float
+        return isinstance(to, TensorType) and to.dtype not in _WIDE
     return node.op_type in _JUMPS
 
 
 def _half_of(value: Value) -> DataType | None:
     dtype = value.type.dtype if isinstance(value.type, TensorType) else None
     return dtype if dtype in HALVES else None
+
+
+def _is_ranked_outside(lowering: Lowering, value: Value, depth: int) -> bool:
+    """Return whether a node that jumps reads a value outside of this group, at once or behind moves."""
+    if not depth:
+        return False
+    readers = value.consumers()
+    if any(_jumps(each) and not lowering.is_member(each) for each in readers):
+        return True
+    moves = [each for each in readers if each.op_type in _KEEPS and not each.domain and len(each.outputs) == 1]
+    return any(_is_ranked_outside(lowering, each.output, depth - 1) for each in moves)
+
+
+def _half_behind_cast(lowering: Lowering, value: Value, depth: int) -> DataType | None:
+    """Return the half of which a wide float has been made within this group, by a Cast that changes no element."""
+    node = value.producer
+    if not (isinstance(value.type, TensorType) and value.type.dtype in _WIDE and depth):
+        return None
+    if node is None or node.domain or not lowering.is_member(node):
+        return None
+    given = node.inputs[0] if node.inputs else None
+    if given is None:
+        return None
+    if node.op_type == "Cast":
+        return _half_of(given) or _half_behind_cast(lowering, given, depth - 1)
+    if node.op_type in _KEEPS and not any(_is_wide(each) for each in node.present_inputs() if each is not given):
+        return _half_behind_cast(lowering, given, depth - 1)
+    return None
+
+
+def _is_wide(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype in _WIDE
 
 
 def _is_exact(lowering: Lowering, value: Value, depth: int) -> bool:
@@ -102,16 +138,15 @@ def _is_exact(lowering: Lowering, value: Value, depth: int) -> bool:
         return True
     if node.domain or not depth:
         return False
-    if node.op_type == "Cast":
+    if node.op_type == "Cast" and _half_of(value) is not None:
         return node.inputs[0] is not None and _half_of(node.inputs[0]) is not _half_of(value)
-    if node.op_type not in _KEEPS:
+    if node.op_type not in _KEEPS and node.op_type != "Cast":
         return False
-    halves = [each for each in node.present_inputs() if _half_of(each) is not None]
-    return all(_is_exact(lowering, each, depth - 1) for each in halves)
+    floats = [each for each in node.present_inputs() if _half_of(each) is not None or _is_wide(each)]
+    return all(_is_exact(lowering, each, depth - 1) for each in floats)
 
 
-def _round(lowering: Lowering, value: Value) -> None:
-    dtype, _ = stored_type(value)
+def _round(lowering: Lowering, value: Value, dtype: DataType) -> None:
     known = lowering.pending(value)
     if isinstance(known, PendingElementwise):
         expression = lowering.expressions.alone(known.expression)
@@ -126,4 +161,6 @@ def _round(lowering: Lowering, value: Value) -> None:
 
 
 def _rounded(expression: Scalar, dtype: DataType) -> Scalar:
-    return cast(cast(expression, dtype), DataType.FLOAT)
+    """Return an expression of what a half holds, whose float32 may stand as a double."""
+    held = cast(cast(cast(expression, DataType.FLOAT), dtype), DataType.FLOAT)
+    return cast(held, expression.dtype)
