@@ -51,6 +51,8 @@ WRONG = {
                                     "beyond the padding"),
     "a norm of windows rounded up": ("LpPool", 21, [floats(1, 1, 4)],
                                      {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}, "ceil_mode"),
+    "scales that are computed": ("Resize", 13, [floats(1, 1, 2, 4), None, np.array([1, 1, 2, 2], np.float32)], {},
+                                 "no constants", (2,)),
     "a grid of one row": ("AffineGrid", 20, [THETA, np.array([1, 1, 1, 3])], {"align_corners": 1}, "align_corners"),
     "an activation that is none of them": ("CausalConvWithState", 27, CAUSAL, {"activation": "relu"}, "activation"),
     "a peephole": ("LSTM", 14, [floats(2, 1, 3), *RECURRENT, *[None] * 4, floats(1, 6)], {"hidden_size": 2}, "input 7"),
@@ -185,6 +187,34 @@ def test_what_openvino_computes_otherwise_is_refused(name: str) -> None:
     assert not report.on(NAME)
     reasons = [each.reason for node in report.nodes for each in node.refusals if each.provider == NAME]
     assert re.search(why, reasons[0]), reasons
+
+
+@pytest.mark.parametrize(
+    ("op_type", "scales", "why"),
+    [
+        ("Resize", (1.1, 2), "though it has another scale"),
+        ("Upsample", (2, 1.1), "though it has another scale"),
+        ("Upsample", (1, 1.75), "whole times"),
+        ("Resize", (2, 0.5), None),
+        ("Upsample", (2, 3), None),
+    ],
+)
+def test_scales_are_held_against_the_sizes_that_they_make(op_type: str, scales: tuple, why: str | None) -> None:
+    given = numpy_helper.from_array(np.array([1, 1, *scales], np.float32), "s")
+    names = ["x", "", "s"] if op_type == "Resize" else ["x", "s"]
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1, 2, 4])],
+        [onnx.ValueInfoProto(name="y")],
+        [given],
+    )
+    opset = helper.make_opsetid("", 13 if op_type == "Resize" else 9)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+    report = session_on(model, NAME, "ReferenceExecutionProvider").explain()
+    reasons = [each.reason for node in report.nodes for each in node.refusals if each.provider == NAME]
+    assert bool(report.on(NAME)) == (why is None)
+    assert not reasons if why is None else why in reasons[0]
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -12,12 +12,13 @@ from ort_ep_openvino.lowering.indexing import INDEXING
 from ort_ep_openvino.lowering.movement import MOVEMENT
 from ort_ep_openvino.lowering.quantization import QUANTIZATION
 from ort_ep_openvino.lowering.reductions import REDUCTIONS
+from ort_ep_openvino.lowering.resizing import RESIZING
 from ort_ep_openvino.lowering.rule import Rule
 from ort_ep_openvino.lowering.sequences import SEQUENCES
 from ort_ep_openvino.lowering.windows import WINDOWS
 
 RULES: Mapping[str, Rule] = {
-    **ELEMENTWISE, **MOVEMENT, **INDEXING, **REDUCTIONS, **WINDOWS, **SEQUENCES, **QUANTIZATION
+    **ELEMENTWISE, **MOVEMENT, **INDEXING, **REDUCTIONS, **WINDOWS, **RESIZING, **SEQUENCES, **QUANTIZATION
 }  # fmt: skip
 """Rules by operator of ``ai.onnx``."""
 

@@ -1,4 +1,4 @@
-"""Products, convolutions, pooling, resizing, and what else reads windows of its input."""
+"""Products, convolutions, pooling, and what else reads windows of its input."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ INT64 = frozenset({DataType.INT64})
 
 def _text(node: Node, name: str, default: str) -> str:
     return node.string_attribute(name, default)
-
-
-def _resize_is_right(view: GraphView, node: Node) -> str | None:
-    if node.int_attribute("antialias", 0):
-        return "OpenVINO's antialiasing is not ONNX's"
-    if _text(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-        return "OpenVINO ignores keep_aspect_ratio_policy"
-    if _text(node, "mode", "nearest") == "cubic" and node.int_attribute("exclude_outside", 0):
-        return "OpenVINO ignores exclude_outside"
-    if _text(node, "coordinate_transformation_mode", "half_pixel") == "align_corners":
-        return "OpenVINO is wrong for align_corners with scales"
-    return None
 
 
 def _counts_as_onnx(view: GraphView, node: Node) -> str | None:
@@ -99,8 +87,6 @@ WINDOWS: Mapping[str, Rule] = {
     "GlobalAveragePool": Rule(FLOATS),
     "GlobalMaxPool": Rule(FLOATS),
     "GlobalLpPool": Rule(FLOATS),
-    "Resize": Rule(FLOATS, ports={3: INDICES}, conditions=(_resize_is_right,), oldest=11),
-    "Upsample": Rule(FLOATS, oldest=9),
     "GridSample": Rule(FLOATS),
     "AffineGrid": Rule(FLOATS, ports={1: INDICES}, conditions=(constant_inputs(1), _has_two_corners)),
     "RoiAlign": Rule(
