@@ -16,7 +16,8 @@ from ort_core.ir.dims import Call, KnownDim, SymbolicDim
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ort_core.onnx_io.load import load_model, read_proto
+from ort_core.onnx_io.load import load_model
+from ort_core.onnx_io.read_proto import read_proto
 from ort_core.onnx_io.type_proto import save_type
 from ort_core.ops.inference_report import InferenceReport, NoteKind
 from ort_core.ops.merge_types import substitute_type

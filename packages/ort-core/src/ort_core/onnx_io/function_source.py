@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from ort_core.errors import InvalidGraph
 from ort_core.ir.model import Function
-from ort_core.onnx_io.load import _GraphLoader
+from ort_core.onnx_io.graph_loader import GraphLoader
 
 
 def is_function_source(candidate: object) -> bool:
@@ -22,7 +22,7 @@ def load_function(source: object) -> Function:
     Raises:
         InvalidGraph: it is no valid function.
     """
-    return _GraphLoader(None).function(_proto(source))
+    return GraphLoader(None).function(_proto(source))
 
 
 def _proto(source: object) -> onnx.FunctionProto:

@@ -14,7 +14,7 @@ from ort_core.ir.model import Function
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
-from ort_core.onnx_io.load import _GraphLoader
+from ort_core.onnx_io.graph_loader import GraphLoader
 from ort_core.onnx_io.save import node_to_proto
 from ort_core.onnx_io.type_proto import save_type
 from ort_core.ops.schema import AttributeSchema, BodyBuilder, OpSchema, Parameter, ParameterOption
@@ -71,7 +71,7 @@ def _attribute(attribute: onnx.defs.OpSchema.Attribute) -> AttributeSchema:
     default = None
     proto = attribute.default_value
     if proto.name:
-        default = _GraphLoader(None)._attribute(proto, {}, 0)
+        default = GraphLoader(None)._attribute(proto, {}, 0)
     return AttributeSchema(attribute.name, AttributeKind(attribute.type.value), attribute.required, default)
 
 
@@ -84,7 +84,7 @@ def _body_builder(schema: onnx.defs.OpSchema) -> BodyBuilder:
             return proto
         _drop_absent_outputs(proto, node)
         try:
-            return _GraphLoader(None).function(proto)
+            return GraphLoader(None).function(proto)
         except InvalidGraph as error:
             return Rejection(f"the function body of {node.qualified_name} is not usable: {error}", node)
 
