@@ -19,6 +19,8 @@ CASES: dict[str, tuple[list[list[int]], dict[str, object]]] = {
     "repetition_wanted": ([A], {"repetition_penalty": 0.6}),
     "no_repeat": ([[7, 7, 7, 7, 12]], {"no_repeat_ngram_size": 2, "max_length": 40}),
     "min_length": ([[7, 101]], {"min_length": 9}),
+    "ended": ([[11, 213, 51, 95, 151]], {}),
+    "ended_in_a_batch": ([A, [11, 213, 51, 95, 151]], {}),
     "top_k_of_one": ([A], {"do_sample": True, "top_k": 1}),
 }
 

@@ -96,3 +96,24 @@ def test_experts_in_mxfp4_are_what_their_numbers_say(folder):
         session = ort_core.InferenceSession(folder / f"mxfp4-{name}" / "model.onnx")
         logits.append(greedy(session, PROMPTS[2], 1)[1])
     np.testing.assert_array_equal(*logits)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_onnxruntime_genai_runs_the_folder(folder, family):
+    genai = pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is not installed")
+    model = genai.Model(str(built(folder, family)))
+    prompt, expected = PROMPTS[2], EXPECTED[family][2]["tokens"]
+    params = genai.GeneratorParams(model)
+    params.set_search_options(max_length=len(prompt) + len(expected), do_sample=False)
+    generator = genai.Generator(model, params)
+    generator.append_tokens(np.array(prompt, np.int32))
+    while not generator.is_done():
+        generator.generate_next_token()
+    found = generator.get_sequence(0)[len(prompt) :].tolist()
+    assert found == expected[: len(found)]
+
+
+@pytest.mark.parametrize(("family", "kind"), [("gpt2", "decoder"), ("mixtral", "decoder"), ("gpt_oss", "gptoss")])
+def test_families_that_onnxruntime_genai_does_not_name_are_decoders(folder, family, kind):
+    config = json.loads((built(folder, family) / "genai_config.json").read_text(encoding="utf-8"))
+    assert config["model"]["type"] == kind

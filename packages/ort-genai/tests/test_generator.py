@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from genai_generation_cases import CASES, A, generated
 import ort_genai as og
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 
+END = 285
 EXPECTED = json.loads(Path(__file__).with_name("expected_generations.json").read_text(encoding="utf-8"))
 
 
@@ -256,3 +258,60 @@ def test_a_template_cannot_leave_its_sandbox(model):
 def test_a_conversation_is_written_by_the_models_template(model):
     text = og.Tokenizer(model).apply_chat_template('[{"role": "user", "content": "hi"}]')
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def ended_early(model, **options):
+    """Return a generator whose next token ends the text: all others are forbidden."""
+    generator = begun(model, **options)
+    generator.generate_next_token()
+    logits = generator.get_logits()
+    logits[..., :END] = logits[..., END + 1 :] = -np.inf
+    generator.set_logits(logits)
+    generator.generate_next_token()
+    return generator
+
+
+@pytest.mark.parametrize("options", [{}, {"do_sample": True}])
+def test_a_single_row_does_not_take_the_token_that_ends_it(model, options):
+    generator = ended_early(model, **options)
+    assert generator.is_done()
+    assert generator.get_next_tokens().tolist() == [END]
+    row = generator.get_sequence(0).tolist()
+    assert (len(row), generator.token_count()) == (6, 6)
+    generator.generate_next_token()  # as in onnxruntime-genai nothing more happens
+    assert (generator.get_next_tokens().tolist(), generator.token_count()) == ([model.decoder.pad_token], 6)
+
+
+def test_what_is_appended_behind_an_end_is_read_behind_the_text(model):
+    generator = ended_early(model)
+    row = generator.get_sequence(0).tolist()
+    generator.append_tokens(np.array([3, 4], np.int32))
+    whole = begun(model, [*row, 3, 4])
+    np.testing.assert_allclose(generator.get_logits(), whole.get_logits(), rtol=1e-4, atol=1e-4)
+    generator.generate_next_token()
+    assert generator.token_count() == 9
+    generator.rewind_to(6)
+    generator.generate_next_token()
+    plain = begun(model)
+    plain.generate_next_token()
+    plain.generate_next_token()
+    assert generator.get_sequence(0).tolist() == plain.get_sequence(0).tolist()
+
+
+def test_a_grammar_ends_a_single_row_where_the_text_is_whole(model):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=40, do_sample=False)
+    params.set_guidance("regex", "(yes|no)*")
+    generator = og.Generator(model, params)
+    generator.append_tokens(np.array(A, np.int32))
+    generator.generate_next_token()
+    while not generator.is_done():
+        logits = generator.get_logits()
+        logits[..., END] = 1000.0
+        generator.set_logits(logits)
+        generator.generate_next_token()
+    text = og.Tokenizer(model).decode(generator.get_sequence(0)[5:])
+    assert re.fullmatch("(yes|no)*", text)
+    generator.rewind_to(6)
+    assert not generator.is_done()
+    generator.generate_next_token()

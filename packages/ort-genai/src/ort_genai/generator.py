@@ -185,6 +185,9 @@ class Generator:
     def generate_next_token(self) -> None:
         """Choose a token for each row; what was chosen last is read first.
 
+        A single row does not take the token that ends it: ``get_next_tokens`` tells it, the row stays as it was, and
+        what is appended then stands behind the text. Rows of a batch take it, and tokens that fill them, behind it.
+
         Raises:
             InvalidGeneration: nothing was read, all rows are as long as they may be, or runs are to end.
         """
@@ -200,6 +203,9 @@ class Generator:
         options = self._state.run_options
         if options is not None and options.terminate:
             raise InvalidGeneration("Session in Terminated state, exiting! Set terminate_session to 0 to go on.")
+        if self._options.batch_size == 1 and self._ended[0] and not self._beams:
+            self._next = [self._decoder.pad_token]
+            return
         logits = self._known_logits()
         self._logits = None
         if self._beams:
@@ -209,8 +215,11 @@ class Generator:
         for place, row in enumerate(self._rows):
             is_over = self._ended[place]
             token = self._decoder.pad_token if is_over else self._choose(logits[place], row, place, self._options)
-            row.append(token)
             self._next.append(token)
+            if len(self._rows) > 1 or token not in self._decoder.end_tokens:
+                row.append(token)
+            else:
+                self._logits = logits  # the row has read all its tokens
 
     def _choose(self, logits: Array, row: list[int], place: int, options: SearchOptions) -> int:
         found = penalized(logits, row, options, self._decoder.end_tokens)
@@ -218,9 +227,10 @@ class Generator:
         if guide is not None:
             found = guide.allowed(found)
         token = chosen(found, options, self._random)
-        if guide is not None:
+        is_end = token in self._decoder.end_tokens
+        if guide is not None and not (is_end and len(self._rows) == 1):
             guide.take(token)
-        self._ended[place] = token in self._decoder.end_tokens or (guide is not None and guide.has_ended)
+        self._ended[place] = is_end or (guide is not None and guide.has_ended)
         return token
 
     def _step_beams(self, logits: Array) -> None:

@@ -36,6 +36,12 @@ from ort_genai.errors import InvalidModelFolder
 
 Made = Architecture | LlavaArchitecture | PairArchitecture | WhisperArchitecture
 _BLOCKS = (16, 32, 64, 128, 256)
+# what onnxruntime-genai 0.18 runs as any decoder; it refuses names that it does not know, and reads gpt2's caches in
+# another way: all others are called decoder, its name for them
+_NAMED = frozenset({
+    "ernie4_5", "gemma", "gemma2", "gemma3_text", "gptoss", "granite", "llama", "mistral", "nemotron", "olmo", "phi3",
+    "qwen2", "qwen3", "smollm3",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +235,7 @@ def genai_config(config: Mapping[str, object], made: Architecture) -> dict[str, 
         "decoder": decoder,
         "eos_token_id": ends,
         "pad_token_id": first if padding is None else padding,
-        "type": made.type,
+        "type": made.type if made.type in _NAMED else "decoder",
         "vocab_size": made.vocab_size,
     }
     return {"model": model, "search": search}
