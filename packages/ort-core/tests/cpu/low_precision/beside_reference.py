@@ -9,7 +9,8 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.partition.partition import NO_HALVES, CpuPartition
+from ort_core.cpu.partition.admission import NO_HALVES
+from ort_core.cpu.partition.partition import CpuPartition
 
 
 def every_kind_of_number() -> np.ndarray:

@@ -11,7 +11,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from test_groups import FLOAT, N, model_of, session
 
-from ort_core.cpu.partition.partition import NO_HALVES, CpuPartition
+from ort_core.cpu.partition.admission import NO_HALVES
+from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import ToleranceName, compare
 
 U8, I8 = TensorProto.UINT8, TensorProto.INT8

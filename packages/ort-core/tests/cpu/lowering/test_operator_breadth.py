@@ -32,7 +32,7 @@ def every_node_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     What is empty whatever is fed has nothing to compile, and is the kernels'.
     """
-    monkeypatch.setattr(partition, "_pays", lambda group, context: True)
+    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
     by_kernels = segments.LazyKernels.run
 
     def refuse(self: segments.LazyKernels, *arguments: Any) -> object:

@@ -19,7 +19,7 @@ FLOAT = TensorProto.FLOAT
 @pytest.fixture(autouse=True)
 def nothing_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile groups of one node, too, and fail where kernels run."""
-    monkeypatch.setattr(partition, "_pays", lambda group, context: True)
+    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
     monkeypatch.delattr(segments.LazyKernels, "run")
 
 

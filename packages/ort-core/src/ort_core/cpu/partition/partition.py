@@ -7,13 +7,12 @@ declared, or whose data is out of bounds, runs by the kernels, too: they give th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
 from ort_core.cpu.codegen.machine_code.code_cache import recorded
 from ort_core.cpu.codegen.machine_code.object_loading import linked_by_llvm
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -23,11 +22,12 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.cpu.lowering.rounded_operands import round_operands
-from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
+from ort_core.cpu.lowering.rule_table import find_rule
 from ort_core.cpu.lowering.rules.indexing.contents import contents_of
 from ort_core.cpu.lowering.rules.indexing.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
-from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
+from ort_core.cpu.lowering.value_types import stored_type
+from ort_core.cpu.partition.admission import is_worth_a_program, unsupported_reason
 from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional
@@ -56,91 +56,13 @@ from ort_core.plugin import (
     convex_groups,
 )
 from ort_core.plugin.collecting import paused_collection
-from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
+from ort_core.plugin.ir import Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
-from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
 from ort_core.plugin.memory import StepUse, ValueSlots
 from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
-CASTS = frozenset({"Cast", "CastLike"})
-MIN_NODES = 2  # a single cheap node is not worth a program of its own
 MAX_COMPILED_DEPTH = 8  # bodies within bodies: exporters nest three or four deep; each level compiles again
-FREE = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})  # numpy returns another view
-HEAVY = frozenset(
-    {
-        "InstanceNormalization",
-        "Conv",
-        "ConvTranspose",
-        "MatMul",
-        "Gemm",
-        "Softmax",
-        "LayerNormalization",
-        "FusedMatMul",
-        "MultiHeadAttention",
-        "Attention",
-        "GroupQueryAttention",
-        "RotaryEmbedding",
-        "Gelu",
-        "Erf",
-        "Exp",
-        "Tanh",
-        "Sigmoid",
-        "LinearClassifier",
-        "LinearRegressor",
-        "SVMClassifier",
-        "SVMRegressor",
-        "LpPool",
-        "GlobalLpPool",
-        "LRN",
-        "MaxPool",
-        "AveragePool",
-        "GlobalMaxPool",
-        "GlobalAveragePool",
-        "Resize",
-        "LogSoftmax",
-        "RMSNormalization",
-        "SimplifiedLayerNormalization",
-        "SkipLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-        "BiasGelu",
-        "FastGelu",
-        "QuickGelu",
-        "GroupNormalization",
-        "GroupNorm",
-        "SkipGroupNorm",
-        "LSTM",
-        "GRU",
-        "RNN",
-        "TreeEnsemble",
-        "TreeEnsembleClassifier",
-        "TreeEnsembleRegressor",
-        "QuantizeLinear",
-        "QLinearConv",
-        "ConvInteger",
-        "MatMulInteger",
-        "MatMulIntegerToFloat",
-        "QLinearMatMul",
-        "QGemm",
-        "DynamicQuantizeLinear",
-        "MatMulNBits",
-        "QLinearAdd",
-        "QLinearMul",
-        "QLinearSigmoid",
-        "QLinearLeakyRelu",
-        "QLinearConcat",
-        "DynamicQuantizeMatMul",
-        "QLinearAveragePool",
-        "QLinearGlobalAveragePool",
-        "QAttention",
-        "EmbedLayerNormalization",
-        "GatherBlockQuantized",
-    }
-)
-ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
-DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
-
-NO_HALVES = "the processor does not convert float16"  # the reason of a node that reads or gives them
 
 
 class CpuPartition(EagerPartition):
@@ -319,7 +241,7 @@ class CpuPartition(EagerPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = None if self._is_known(node) else _unsupported(node, self._request.context, target)
+            reason = None if self._is_known(node) else unsupported_reason(node, self._request.context, target)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -329,7 +251,7 @@ class CpuPartition(EagerPartition):
             failed = False
             for group in groups:
                 computing = [node for node in group if not self._is_known(node)]
-                if group in built or not _pays(computing, self._request.context):
+                if group in built or not is_worth_a_program(computing, self._request.context):
                     continue
                 program = self._lower(group, target, pool)
                 if program is None:
@@ -448,54 +370,3 @@ def _placeholders(values: Sequence[Value | None], sizes: Mapping[str, int]) -> t
         concrete = [evaluate(size, sizes) for size in shape]
         found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
     return tuple(found)
-
-
-def _generated_types(node: Node) -> Collection[DataType]:
-    if node.op_type in CASTS | {"QuantizeLinear", "DequantizeLinear"}:
-        return SUPPORTED | SMALL_TYPES
-    if node.domain != "ai.onnx.ml":
-        return SUPPORTED
-    return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
-
-
-def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str | None:
-    if find_rule(node, context) is None:
-        return f"{node.op_type} is not generated"
-    takes_empty = has_own_meaning(node, context)
-    for value in (*node.present_inputs(), *node.present_outputs()):
-        if node.op_type == "DequantizeLinear" and value.constant is not None:
-            continue  # made real at load, whatever its type
-        if not isinstance(value.type, TensorType):
-            return f"{value.name!r} is no tensor of known type"
-        dtype = value.type.dtype
-        if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
-            return f"{node.op_type} of {value.type.dtype.text} is not generated"
-        if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
-            return NO_HALVES
-        shape = value.type.shape or ()
-        is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
-        if 0 in shape and not takes_empty and not is_list:
-            return f"{value.name!r} has no elements"
-    try:
-        for value in (*node.present_inputs(), *node.present_outputs()):
-            tensor_type(value)
-    except NotLowered as refusal:
-        return str(refusal)
-    return None
-
-
-def _is_float(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) is DataType.FLOAT
-
-
-def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
-    floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
-    if len(floats) >= MIN_NODES:
-        return True
-    return any(node.op_type in HEAVY or _casts_small(node) or has_own_meaning(node, context) for node in group)
-
-
-def _casts_small(node: Node) -> bool:
-    """Return whether a node casts elements of 8-bit floats or of few bits: numpy takes 12 ns for each and more."""
-    types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
-    return node.op_type in CASTS and any(isinstance(of, TensorType) and of.dtype in SMALL_TYPES for of in types)

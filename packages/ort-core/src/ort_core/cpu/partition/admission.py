@@ -1,0 +1,145 @@
+"""Which nodes become native: those whose types and operators are generated, in groups that are worth a program."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import computed_type, tensor_type
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.kernels import EvaluationContext
+from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
+
+CASTS = frozenset({"Cast", "CastLike"})
+MIN_NODES = 2  # a single cheap node is not worth a program of its own
+FREE = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})  # numpy returns another view
+HEAVY = frozenset(
+    {
+        "InstanceNormalization",
+        "Conv",
+        "ConvTranspose",
+        "MatMul",
+        "Gemm",
+        "Softmax",
+        "LayerNormalization",
+        "FusedMatMul",
+        "MultiHeadAttention",
+        "Attention",
+        "GroupQueryAttention",
+        "RotaryEmbedding",
+        "Gelu",
+        "Erf",
+        "Exp",
+        "Tanh",
+        "Sigmoid",
+        "LinearClassifier",
+        "LinearRegressor",
+        "SVMClassifier",
+        "SVMRegressor",
+        "LpPool",
+        "GlobalLpPool",
+        "LRN",
+        "MaxPool",
+        "AveragePool",
+        "GlobalMaxPool",
+        "GlobalAveragePool",
+        "Resize",
+        "LogSoftmax",
+        "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "BiasGelu",
+        "FastGelu",
+        "QuickGelu",
+        "GroupNormalization",
+        "GroupNorm",
+        "SkipGroupNorm",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "TreeEnsemble",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
+        "QuantizeLinear",
+        "QLinearConv",
+        "ConvInteger",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QLinearMatMul",
+        "QGemm",
+        "DynamicQuantizeLinear",
+        "MatMulNBits",
+        "QLinearAdd",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearLeakyRelu",
+        "QLinearConcat",
+        "DynamicQuantizeMatMul",
+        "QLinearAveragePool",
+        "QLinearGlobalAveragePool",
+        "QAttention",
+        "EmbedLayerNormalization",
+        "GatherBlockQuantized",
+    }
+)
+ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
+DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
+
+NO_HALVES = "the processor does not convert float16"  # the reason of a node that reads or gives them
+
+
+def _generated_types(node: Node) -> Collection[DataType]:
+    if node.op_type in CASTS | {"QuantizeLinear", "DequantizeLinear"}:
+        return SUPPORTED | SMALL_TYPES
+    if node.domain != "ai.onnx.ml":
+        return SUPPORTED
+    return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
+
+
+def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -> str | None:
+    """Return why no kernel is generated for a node, ``None`` where one is."""
+    if find_rule(node, context) is None:
+        return f"{node.op_type} is not generated"
+    takes_empty = has_own_meaning(node, context)
+    for value in (*node.present_inputs(), *node.present_outputs()):
+        if node.op_type == "DequantizeLinear" and value.constant is not None:
+            continue  # made real at load, whatever its type
+        if not isinstance(value.type, TensorType):
+            return f"{value.name!r} is no tensor of known type"
+        dtype = value.type.dtype
+        if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
+            return f"{node.op_type} of {value.type.dtype.text} is not generated"
+        if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
+            return NO_HALVES
+        shape = value.type.shape or ()
+        is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
+        if 0 in shape and not takes_empty and not is_list:
+            return f"{value.name!r} has no elements"
+    try:
+        for value in (*node.present_inputs(), *node.present_outputs()):
+            tensor_type(value)
+    except NotLowered as refusal:
+        return str(refusal)
+    return None
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) is DataType.FLOAT
+
+
+def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> bool:
+    """Return whether a group of nodes runs faster as a program than by numpy."""
+    floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
+    if len(floats) >= MIN_NODES:
+        return True
+    return any(node.op_type in HEAVY or _casts_small(node) or has_own_meaning(node, context) for node in group)
+
+
+def _casts_small(node: Node) -> bool:
+    """Return whether a node casts elements of 8-bit floats or of few bits: numpy takes 12 ns for each and more."""
+    types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
+    return node.op_type in CASTS and any(isinstance(of, TensorType) and of.dtype in SMALL_TYPES for of in types)
