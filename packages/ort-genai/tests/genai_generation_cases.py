@@ -21,6 +21,7 @@ CASES: dict[str, tuple[list[list[int]], dict[str, object]]] = {
     "min_length": ([[7, 101]], {"min_length": 9}),
     "ended": ([[11, 213, 51, 95, 151]], {}),
     "ended_in_a_batch": ([A, [11, 213, 51, 95, 151]], {}),
+    "ended_together": ([[11, 213, 51, 95, 151], [248, 3, 90, 270, 162]], {"max_length": 40}),
     "top_k_of_one": ([A], {"do_sample": True, "top_k": 1}),
 }
 

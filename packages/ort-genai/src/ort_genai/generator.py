@@ -185,8 +185,8 @@ class Generator:
     def generate_next_token(self) -> None:
         """Choose a token for each row; what was chosen last is read first.
 
-        A single row does not take the token that ends it: ``get_next_tokens`` tells it, the row stays as it was, and
-        what is appended then stands behind the text. Rows of a batch take it, and tokens that fill them, behind it.
+        The tokens that end the last rows are not put into them: ``get_next_tokens`` tells them, and what is appended to
+        a single row then stands behind the text. Rows of a batch that end before others take their token, and padding.
 
         Raises:
             InvalidGeneration: nothing was read, all rows are as long as they may be, or runs are to end.
@@ -211,15 +211,17 @@ class Generator:
         if self._beams:
             self._step_beams(logits)
             return
-        self._next = []
-        for place, row in enumerate(self._rows):
-            is_over = self._ended[place]
-            token = self._decoder.pad_token if is_over else self._choose(logits[place], row, place, self._options)
-            self._next.append(token)
-            if len(self._rows) > 1 or token not in self._decoder.end_tokens:
-                row.append(token)
-            else:
-                self._logits = logits  # the row has read all its tokens
+        were_over, ends = list(self._ended), self._decoder.end_tokens
+        self._next = [
+            self._decoder.pad_token if is_over else self._choose(logits[place], self._rows[place], place, self._options)
+            for place, is_over in enumerate(were_over)
+        ]
+        fresh = [token for token, is_over in zip(self._next, were_over, strict=True) if not is_over]
+        if fresh and all(self._ended) and all(token in ends for token in fresh):
+            self._logits = logits  # the rows stay as they are, and have read all their tokens
+            return
+        for row, token in zip(self._rows, self._next, strict=True):
+            row.append(token)
 
     def _choose(self, logits: Array, row: list[int], place: int, options: SearchOptions) -> int:
         found = penalized(logits, row, options, self._decoder.end_tokens)
