@@ -17,6 +17,7 @@ from random_graphs import element_types as et
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.growing import grow
 from random_graphs.into_functions import has_functions, with_functions
+from random_graphs.other_writings import is_written_otherwise, with_defaults, written_otherwise
 from random_graphs.rewritten import FUSED, fused, rewritten
 from random_graphs.special_values import with_special_values
 from random_graphs.truth import Interpreter, Triple, array_of, exact
@@ -43,10 +44,11 @@ class Case:
 
     @property
     def served(self) -> ModelProto:
-        """The model as engines get it: fused, or of some seeds with functions; the truth is that of all nodes."""
+        """The model as engines get it: fused, written otherwise, or with functions; the truth is that of all nodes."""
         if FUSED in self.flags:
             return fused(self.model)
-        return with_functions(self.model, self.seed) if has_functions(self.seed) else self.model
+        model = written_otherwise(self.model, self.seed) if is_written_otherwise(self.seed) else self.model
+        return with_functions(model, self.seed) if has_functions(self.seed) else model
 
     def truths(self) -> list[list[Triple]]:
         """Return the outputs under each assignment.
@@ -75,7 +77,7 @@ def case_of_seed(seed: int) -> Case | None:
     model = model_of(graph, g.opset)
     names = {each.name for each in graph.input}
     feeds = [{v.name: v.samples[k].native() for v in g.inputs if v.name in names} for k in range(g.assignments)]
-    return rewritten(with_special_values(Case(seed, model, feeds, tuple(g.families), tuple(flags))))
+    return rewritten(with_defaults(with_special_values(Case(seed, model, feeds, tuple(g.families), tuple(flags)))))
 
 
 def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:

@@ -55,6 +55,16 @@ def has_special_values(case: Case) -> bool:
     return "special values" in case.flags
 
 
+def _reads_of(case: Case, *operators: str) -> set[str]:
+    """Return the names that nodes of some operators read."""
+    return {name for node in case.model.graph.node if node.op_type in operators for name in node.input}
+
+
+def _inputs(case: Case) -> set[str]:
+    """Return the names of the inputs of a graph, those with defaults among them."""
+    return {each.name for each in case.model.graph.input}
+
+
 def _masks(case: Case) -> bool:
     """Whether an attention leaves keys out."""
     nodes = [node for node in case.model.graph.node if node.op_type.endswith("Attention")]
@@ -291,6 +301,14 @@ KNOWN: tuple[Explained, ...] = (
     ),
     Explained(
         "onnxruntime", "SparseAttention", "sparse_attention.cc", "it wants one buffer for past and present"
+    ),
+    Explained(
+        "onnxruntime", "MatMulNBitsQkv MatMulNBitsMlp", "bias shape must be", "it wants the size of a bias declared",
+        lambda case: bool(_reads_of(case, "MatMulNBitsQkv", "MatMulNBitsMlp") & _inputs(case)),
+    ),
+    Explained(
+        "onnxruntime", "MatMulNBits", "^values ", "at level 4 it packs weights before a scale with a default is given",
+        lambda case: "inputs with defaults" in case.flags and _attribute(case, "accuracy_level", 0) == 4,
     ),
     Explained(
         "onnxruntime", "GreedySearch BeamSearch Sampling", "shall be named as input_ids, got: _inlfunc_",

@@ -74,6 +74,7 @@ def _defined_within(nodes: Iterable[NodeProto]) -> set[str]:
     found: set[str] = set()
     for body in (attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")):
         found.update(each.name for each in (*body.input, *body.initializer))
+        found.update(each.values.name for each in body.sparse_initializer)
         found.update(name for node in body.node for name in node.output)
         found |= _defined_within(body.node)
     return found

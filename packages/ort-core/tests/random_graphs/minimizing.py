@@ -136,7 +136,7 @@ def _with_graph(case: Case, nodes: Sequence[NodeProto], outputs: Sequence[str], 
     initializers = [tensor for tensor in graph.initializer if tensor.name in needed]
     inputs = [each for each in graph.input if each.name in needed]
     known = made | {t.name for t in initializers} | {i.name for i in inputs}
-    feeds = [{i.name: given[i.name] for i in inputs} for given in case.feeds]
+    feeds = [{i.name: given[i.name] for i in inputs if i.name in given} for given in case.feeds]
     if values is not None:
         for name in sorted(needed - known):
             if values.is_tensor(name):

@@ -60,7 +60,8 @@ def _with_feeds(case: Case, feeds: Mapping[str, np.ndarray]) -> Case:
     model = ModelProto()
     model.CopyFrom(case.model)
     for info in model.graph.input:
-        _declare(info, feeds[info.name].shape)
+        if info.name in feeds:
+            _declare(info, feeds[info.name].shape)
     _leave_open(model.graph)
     return replace(case, model=model, feeds=(feeds,))
 

@@ -42,6 +42,7 @@ def bound(session: Any, case: Case) -> Runs:
     binding = session.io_binding()
     names = [each.name for each in case.model.graph.output]
     for number, feeds in enumerate(case.feeds):
+        binding.clear_binding_inputs()
         for name, array in feeds.items():
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array.copy()))
         for name in names:
