@@ -24,7 +24,7 @@ from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.lowered import Lowered, lower
-from ort_ep_tensorrt.lowering.fixed_inputs import likely_values
+from ort_ep_tensorrt.lowering.likely_sizes import likely_values
 from ort_ep_tensorrt.ranges import Bounds, Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings

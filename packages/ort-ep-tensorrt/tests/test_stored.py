@@ -162,7 +162,9 @@ def test_what_is_claimed_is_built_without_a_gpu(rtx, text):
 
 
 def test_a_build_with_values_that_do_not_fit_says_nothing_and_why(rtx):
-    text = "g (float[6,4] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }"
+    text = (
+        "g (float[6,4] x, int64[2] s) => (float[a,b] y) <float[5] w = {1,2,3,4,5}> { r = Reshape(x, s)  y = Add(r, w) }"
+    )
     answer = try_build(request_of(onnx.parser.parse_model(HEADER + text)), rtx, BuildSettings())
     assert isinstance(answer, Rejection)
     assert "the values of ['s'] come with each run" in answer.reason

@@ -14,7 +14,7 @@ from ort_core.plugin.claims import claims_of, form_groups
 from ort_core.plugin.ir import Node, TensorType
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.lowered import Group, Lowered, lower
-from ort_ep_tensorrt.lowering.fixed_inputs import element_count
+from ort_ep_tensorrt.lowering.likely_sizes import element_count
 from ort_ep_tensorrt.network import Network, dtype_of
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.rules import refusal

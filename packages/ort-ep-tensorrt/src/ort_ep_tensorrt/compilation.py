@@ -17,7 +17,7 @@ from ort_ep_tensorrt.compiled import TensorRtPartition
 from ort_ep_tensorrt.engine import Values
 from ort_ep_tensorrt.engines import EnginesState
 from ort_ep_tensorrt.lowered import Lowered, LowerRefusal, lower
-from ort_ep_tensorrt.lowering.fixed_inputs import likely_values
+from ort_ep_tensorrt.lowering.likely_sizes import likely_values
 from ort_ep_tensorrt.ranges import Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings

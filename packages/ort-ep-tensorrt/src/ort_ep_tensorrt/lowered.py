@@ -18,6 +18,7 @@ from ort_ep_tensorrt.lowering.decomposition import has_parts
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
 from ort_ep_tensorrt.lowering.fixed_inputs import fixed_inputs, sample_of
 from ort_ep_tensorrt.lowering.legalization import Changes
+from ort_ep_tensorrt.lowering.likely_sizes import element_count
 from ort_ep_tensorrt.network import Network, knows, parse, unsupported
 from ort_ep_tensorrt.program import Program, program_of, question_of
 from ort_ep_tensorrt.rules import built_in_parts
@@ -75,7 +76,8 @@ def lower(
             continue
         sample = sample_of(value, reader)
         if sample is None:
-            reason = f"TensorRT must know the values of {value.name!r} when it builds, and its length is open"
+            missing = "its length is open" if element_count(value) is None else "nothing tells which ones would fit"
+            reason = f"TensorRT must know the values of {value.name!r} when it builds, and {missing}"
             return LowerRefusal({nodes.index(reader): reason})
         chosen[value.name] = sample
     names = tuple(value.name for value in fixed)

@@ -8,18 +8,16 @@ before there is a run, values are taken that fit what is known of the shapes.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
-from ort_core.plugin.ops import known_contents, known_sizes, node_windows
-from ort_ep_tensorrt.lowering.editing import fixed_shape
+from ort_core.plugin.ops import known_contents
+from ort_ep_tensorrt.lowering.likely_sizes import LIKELY, SIZES_OF_RESIZE, element_count
 
-MAX_ELEMENTS = 64  # of an input whose values decide; more are data, not axes or sizes
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum", "ReduceSumSquare",
@@ -29,7 +27,6 @@ _PLACES: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(_AXES, (1,)), "Resize": (1, 2), "Upsample": (1,), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,),
     "AffineGrid": (1,), "Col2Im": (1, 2), "CumProd": (1,), "DFT": (1, 2),
 }  # fmt: skip
-_SIZES = 3  # the place of sizes among the inputs of Resize, which TensorRT else reads on the host
 
 
 def fixed_inputs(inputs: Iterable[Value], nodes: Iterable[Node]) -> dict[Value, Node]:
@@ -48,16 +45,7 @@ def _places(node: Node) -> tuple[int, ...]:
     """Return which inputs of a node must be constants."""
     places = _PLACES.get(node.op_type, ())
     is_rewritten = node.op_type == "Resize" and node.int_attribute("antialias", 0)
-    return (*places, _SIZES) if is_rewritten else places
-
-
-def element_count(value: Value) -> int | None:
-    """Return how many elements an input has, ``None`` where that is open or too many to decide anything."""
-    shape = value.shape
-    if shape is None or any(not isinstance(size, int) for size in shape):
-        return None
-    count = int(np.prod([size for size in shape if isinstance(size, int)], dtype=np.int64))
-    return count if count <= MAX_ELEMENTS else None
+    return (*places, SIZES_OF_RESIZE) if is_rewritten else places
 
 
 def sample_of(value: Value, node: Node) -> np.ndarray | None:
@@ -73,24 +61,11 @@ def sample_of(value: Value, node: Node) -> np.ndarray | None:
     if count is None:
         return None
     shape = tuple(size for size in value.shape if isinstance(size, int))
-    likely = _LIKELY.get(node.op_type)
+    likely = LIKELY.get(node.op_type)
     if likely is not None:
         found = likely(value, node)
         return None if found is None or len(found) != count else np.array(found, dtype.numpy).reshape(shape)
     return np.full(shape, 4 if node.op_type == "OneHot" else 0, dtype.numpy)
-
-
-_MAKES_SHAPE = frozenset({"ConstantOfShape", "Expand", "Reshape", "Resize"})
-
-
-def likely_values(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return elements that an input which decides shapes may have: the sizes that its reader makes, else ones."""
-    count = int(np.prod(shape, dtype=np.int64))
-    for reader in value.consumers():
-        sizes = [size for size in reader.output.shape or () if isinstance(size, int)]
-        if reader.op_type in _MAKES_SHAPE and len(sizes) == count == reader.output.rank:
-            return tuple(sizes)
-    return (1,) * count
 
 
 def fix_inputs(graph: Graph, values: Mapping[str, np.ndarray]) -> None:
@@ -155,53 +130,3 @@ def _agrees(found: Iterable[object], expected: Iterable[object] | None) -> bool:
     found, expected = tuple(found), tuple(expected)
     pairs = zip(found, expected, strict=False)
     return len(found) == len(expected) and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
-
-
-def _grid_size(value: Value, node: Node) -> Sequence[int] | None:
-    """Return the size of images that a grid is for: its own, with one channel."""
-    sizes = fixed_shape(node.output)
-    return None if sizes is None else (sizes[0], 1, *sizes[1:-1])
-
-
-def _transform(value: Value, node: Node) -> Sequence[int] | None:
-    """Return the axis that changes its length, or that length."""
-    source, result = fixed_shape(node.input(0)), fixed_shape(node.output)
-    if source is None or result is None:
-        return None
-    changed = [axis for axis in range(len(source) - 1) if source[axis] != result[axis]] or [1]
-    return (changed[0],) if value is node.input(2) else (source[changed[0]],)
-
-
-def _columns(value: Value, node: Node) -> Sequence[int] | None:
-    """Return the sizes of the image that columns make, or of a block that fits their number."""
-    columns, image = fixed_shape(node.input(0)), fixed_shape(node.output)
-    if columns is None or image is None or columns[1] % max(1, image[1]):
-        return None
-    taken = columns[1] // image[1]
-    if value is node.input(1):
-        return image[2:]
-    blocks = (b for b in itertools.product(*(range(1, size + 1) for size in image[2:])) if math.prod(b) == taken)
-    return next((block for block in blocks if _slides(node, image[2:], block) == columns[2]), None)
-
-
-def _slides(node: Node, image: Sequence[int], block: Sequence[int]) -> int:
-    """Return how many places of an image a block has."""
-    return math.prod(known_sizes(axis.count for axis in node_windows(node, image, block)))
-
-
-def _image(value: Value, node: Node) -> Sequence[int] | None:
-    """Return scales that change nothing, or the sizes that Resize makes."""
-    if value is not node.input(_SIZES):
-        return (1,) * (element_count(value) or 0)
-    sizes = fixed_shape(node.output)
-    axes = node.ints_attribute("axes") or range(len(sizes or ()))
-    return None if sizes is None else tuple(sizes[axis] for axis in axes)
-
-
-_LIKELY: Mapping[str, Callable[[Value, Node], Sequence[int] | None]] = {
-    "AffineGrid": _grid_size,
-    "Col2Im": _columns,
-    "DFT": _transform,
-    "Resize": _image,
-    "Upsample": _image,
-}
