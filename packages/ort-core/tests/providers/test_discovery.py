@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import types
+from importlib import metadata
 
 import numpy as np
 import pytest
 
 import ort_core as ort
 from ort_core.custom_ops.custom_op import custom_op
+from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable, UnknownOption
 from ort_core.ir.rejection import Rejection
 from ort_core.onnx_io.save import model_to_bytes
-from ort_core.providers.discovery import PluginSource
+from ort_core.providers import discovery
+from ort_core.providers.discovery import PluginSource, entry_point_sources
 from ort_core.providers.provider import Unavailable
 from ort_core.stages import PlacementWarning, PrepareSettings, select_providers
 from ort_core.testing.environments import installed
@@ -38,6 +41,19 @@ def test_environment_lists_providers_by_priority_when_all_plugins_are_sound() ->
     listed = type("Listed", (EchoProvider,), {"is_listed": True})
     environment = environment_of(plugin_of(listed))
     assert environment.available_providers() == ["EchoExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_own_plugins_are_those_of_the_distribution() -> None:
+    named = metadata.distribution("ort-core").entry_points.select(group=discovery.GROUP)
+    assert {point.name: point.value for point in named} == discovery.OWN_PLUGINS
+
+
+def test_a_program_without_metadata_of_distributions_has_the_engines_own_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
+    environment = Environment(entry_point_sources)
+    assert environment.default_providers() == ["CPUExecutionProvider"]
 
 
 def test_installing_a_provider_that_declares_nothing_moves_no_model() -> None:

@@ -18,6 +18,8 @@ from ort_core.providers import hookspecs
 from ort_core.providers.provider import ExecutionProvider, Unavailable
 
 log = logging.getLogger(__name__)
+GROUP = hookspecs.ENTRY_POINT_GROUP
+OWN_PLUGINS = {"cpu": "ort_core.cpu.plugin", "reference": "ort_core.providers.reference_plugin"}  # as pyproject.toml
 
 
 @frozen
@@ -68,12 +70,17 @@ class PluginRegistry:
 
 
 def entry_point_sources() -> list[PluginSource]:
-    """Return the plugins that installed distributions name, sorted by name."""
-    found = importlib.metadata.entry_points(group=hookspecs.ENTRY_POINT_GROUP)
+    """Return the engine's own plugins and those that installed distributions name, sorted by name.
+
+    The engine's own are there without its distribution's metadata, too: a frozen program, a vendored copy or a source
+    tree on ``PYTHONPATH`` has none.
+    """
     sources = {
-        (point.name, point.value): PluginSource(point.name, point.dist.name if point.dist else "?", point)
-        for point in found
+        (name, value): PluginSource(name, "ort-core", importlib.metadata.EntryPoint(name, value, GROUP))
+        for name, value in OWN_PLUGINS.items()
     }
+    for point in importlib.metadata.entry_points(group=GROUP):
+        sources[point.name, point.value] = PluginSource(point.name, point.dist.name if point.dist else "?", point)
     return [sources[key] for key in sorted(sources)]
 
 
