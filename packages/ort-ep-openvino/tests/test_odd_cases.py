@@ -34,6 +34,7 @@ QUANTIZED = [GENERATOR.integers(0, 255, (1, 3, 2, 2)).astype(np.uint8), *[np.arr
 NAN_LEFT, NAN_RIGHT = (np.array(values, np.float32) for values in ([np.nan, 1, 2, 3], [1, np.nan, 3, 2]))
 LARGEST = np.array([3.4028235e38, -3.4028235e38, np.inf, -np.inf, np.nan, 2e38, -2e38, 3.0, -0.5, 0], np.float32)
 GRID = np.array([[[[np.nan, 0.3], [np.inf, -0.2], [0.1, -np.inf], [0.4, -0.6], [1e3, 0.1], [0.3, 0.9]]]], np.float32)
+TIES = np.array([[0, 0, 0, 1] * 4, [2, 1] * 8], np.float32)
 WRONG = {
     "a shift that loses bits": ("BitShift", 21, [BYTES, BYTES], {"direction": "LEFT"}, "saturates"),
     "a softmax of several axes": ("Softmax", 11, [X], {"axis": 1}, "several axes"),
@@ -95,6 +96,22 @@ RIGHT = {
     ),
     "a NaN on either side of a maximum": ("Max", 13, [NAN_LEFT, NAN_RIGHT], {}),
     "a NaN on either side of a minimum": ("Min", 13, [NAN_LEFT.astype(np.float16), NAN_RIGHT.astype(np.float16)], {}),
+    **{
+        f"{operator} of NaN, {dtype}": (operator, 13, [array.astype(dtype) for array in (NAN_LEFT, NAN_RIGHT)], {})
+        for operator in ("Equal", "Greater", "Less")
+        for dtype in ("float32", "float16")
+    },
+    "no less than NaN": ("GreaterOrEqual", 16, [NAN_LEFT, NAN_LEFT], {}),
+    "the largest of numbers and NaN": ("ReduceMax", 18, [NAN_LEFT.reshape(2, 2), np.array([1])], {}),
+    "the least of numbers, NaN and infinities": ("ReduceMin", 18, [LARGEST.reshape(5, 2), np.array([1])], {}),
+    "the least of nothing but infinities": ("ReduceMin", 18, [np.full((2, 2), np.inf, np.float32), np.array([0])], {}),
+    **{
+        f"equals in their order, {count} {'largest' if largest else 'least'}": (
+            "TopK", 21, [TIES, np.array([count])], {"largest": largest},
+        )
+        for count in (3, 14, 16)
+        for largest in (0, 1)
+    },
     "the largest of three": ("Max", 13, [X, X[::-1].copy(), X * 2], {}),
     "a row of a known length": ("OneHot", 11, [np.array([0, 1]), np.array(3), np.array([0, 1], np.float32)], {}),
     "sequences within their steps": ("ReverseSequence", 10, [X[:, :, 0], np.array([2, 1, 2])], {"time_axis": 0}),
@@ -234,6 +251,13 @@ OPEN = {
         "{ y = Pad(x, p) }",
         {},
         [{"x": floats(n, 3)} for n in (2, 0, 1)],
+    ),
+    "a slice of a convolution, sometimes of nothing": (
+        '<ir_version: 10, opset_import: ["" : 23]> g (float[4,31,n] x, float[1,31,5] w) => (float[a,b,c] y) '
+        "<int64[2] f = {-2, -2}, int64[2] t = {9, 1}, int64[2] axes = {1, 2}, int64[2] s = {2, 2}> "
+        "{ v = Conv<kernel_shape=[5], pads=[2,2]>(x, w)  y = Slice(v, f, t, axes, s) }",
+        {"w": floats(1, 31, 5)},
+        [{"x": floats(4, 31, n)} for n in (7, 2, 8, 1)],
     ),
     "a causal convolution": (
         '<ir_version: 13, opset_import: ["" : 27]> g (float[b,3,n] x, float[3,1,4] w, float[b,3,3] p) => '

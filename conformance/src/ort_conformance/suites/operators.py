@@ -8,6 +8,7 @@ from ort_conformance.check import Check
 from ort_conformance.judge import case_check
 from ort_conformance.suites.backend_cases import node_cases
 from ort_conformance.suites.elementwise_cases import binary_cases, unary_cases
+from ort_conformance.suites.odd_value_cases import odd_value_cases
 from ort_conformance.suites.resizing_cases import resizing_cases
 from ort_conformance.suites.shaped_cases import (
     movement_cases,
@@ -19,7 +20,7 @@ from ort_conformance.suites.shaped_cases import (
 
 GENERATED = (
     unary_cases, binary_cases, reduction_cases, row_cases, product_cases, movement_cases, window_cases,
-    resizing_cases,
+    resizing_cases, odd_value_cases,
 )  # fmt: skip
 
 

@@ -133,3 +133,14 @@ def test_an_attention_with_a_mask_has_parts_that_compute_the_same(opset: int, ke
         BoundGraph(each, view.context).run(feeds, {}, Unguarded()) for each in (extract(view.nodes)[0], graph)
     )
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_mapped_sequence_of_unknown_type_has_no_parts() -> None:
+    """onnx's builder of the body reads that type without a look: an unknown one ended the process."""
+    text = """g (seq(float[3]) s) => (seq(float[3]) y)
+        { y = SequenceMap<body = b (float[3] i) => (float[3] o) { o = Neg(i) }>(s) }"""
+    view = view_of(typed_model(onnx.parser.parse_model(HEADER + text)))
+    schema = view.context.schemas.find("", "SequenceMap", 21)
+    answer = schema.build_body(view.nodes[0], [None], 21, {"": 21})
+    assert isinstance(answer, Rejection)
+    assert "the type of the first input of ai.onnx::SequenceMap is not known" in answer.reason

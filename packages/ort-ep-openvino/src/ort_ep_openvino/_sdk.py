@@ -158,6 +158,7 @@ def read_model(content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
     from openvino import opset16
 
     model = core().read_model(content)
+    _rank_equals_in_order(model)
     by_name = {name: parameter for parameter in model.get_parameters() for name in parameter.output(0).get_names()}
     for name, array in weights.items():
         parameter = by_name[name]
@@ -168,6 +169,13 @@ def read_model(content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
     if weights:
         model.validate_nodes_and_infer_types()
     return model
+
+
+def _rank_equals_in_order(model: Any) -> None:
+    """Let each TopK rank equal elements by index, as ONNX says; the frontend leaves their order open."""
+    for each in model.get_ordered_ops():
+        if each.get_type_name() == "TopK" and each.get_attributes().get("sort") == "value":
+            each.set_attribute("stable", True)
 
 
 class _WritableMemory:

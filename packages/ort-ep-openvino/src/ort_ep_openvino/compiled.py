@@ -24,7 +24,7 @@ from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.narrowing import has_odd_size, narrowings_of
-from ort_ep_openvino.output_shapes import OutputShapes, dtype_of
+from ort_ep_openvino.output_shapes import InnerSizes, OutputShapes, dtype_of
 from ort_ep_openvino.requests import RequestPoolState
 
 
@@ -54,7 +54,7 @@ class OpenVinoPartition(CompiledPartition):
         self._compiled, self._weights, self._key = compiled, weights, key
         self._graph, self._fallback = graph, fallback
         self._tensor = _sdk.tensor_type()
-        self._shapes = OutputShapes(graph)
+        self._shapes, self._inner = OutputShapes(graph), InnerSizes(graph)
         self._input_dtypes = tuple(dtype_of(v).numpy for v in graph.inputs)
         self._ports = ports
         self._narrow = narrowings_of(graph, ports.inputs)
@@ -88,6 +88,9 @@ class OpenVinoPartition(CompiledPartition):
         odd = next((v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_odd_size([a.shape])), None)
         if odd is not None:
             self._fallback.run(_beyond(odd), inputs, outputs, run_state)
+            return
+        if not self._inner.are_all_positive(tuple(array.shape for array in arrays)):
+            self._fallback.run("a value within has no elements", inputs, outputs, run_state)
             return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:

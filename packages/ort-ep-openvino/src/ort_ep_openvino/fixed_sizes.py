@@ -13,7 +13,7 @@ from ort_core.plugin.ir import Graph
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino.compiled import OpenVinoPartition
 from ort_ep_openvino.narrowing import has_odd_size
-from ort_ep_openvino.output_shapes import OutputShapes
+from ort_ep_openvino.output_shapes import InnerSizes, OutputShapes
 
 Shapes = tuple[tuple[int, ...], ...]
 KEPT = 16  # compiled models of one claim; each has its own form of the weights
@@ -32,7 +32,7 @@ class FixedSizesPartition(CompiledPartition):
         self, graph: Graph, compiled_for: Callable[[Shapes], OpenVinoPartition], fallback: KernelFallbackState
     ) -> None:
         self._compiled_for, self._fallback = compiled_for, fallback
-        self._shapes = OutputShapes(graph)
+        self._shapes, self._inner = OutputShapes(graph), InnerSizes(graph)
         self._made: OrderedDict[Shapes, OpenVinoPartition] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -55,6 +55,9 @@ class FixedSizesPartition(CompiledPartition):
         shapes = tuple(tuple(array.shape) for array in inputs)
         if has_odd_size(shapes):
             self._fallback.run("an input has no elements, or more than OpenVINO counts", inputs, outputs, run_state)
+            return
+        if not self._inner.are_all_positive(shapes):
+            self._fallback.run("a value within has no elements", inputs, outputs, run_state)
             return
         self._of(shapes).run(plan, inputs, outputs, run_state)
 

@@ -1,4 +1,4 @@
-"""Output shapes: what can be said of them before a run, from the symbolic sizes of the partition's border."""
+"""Output shapes: what can be said before a run, from the symbolic sizes of a partition: of its outputs, and within."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ort_core.plugin import OutputPlan, PartitionPlan
 from ort_core.plugin.ir import DataType, Graph, KnownDim, SymbolicDim, TensorType, Value
 
 Shape = tuple[int, ...]
+MAX_ANSWERS = 256  # signatures of shapes whose inner sizes are remembered
 
 
 class OutputShapes:
@@ -18,18 +19,14 @@ class OutputShapes:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._places: dict[str, tuple[int, int]] = {}
-        for index, value in enumerate(graph.inputs):
-            for axis, dim in enumerate(_dims(value) or ()):
-                if isinstance(dim, SymbolicDim) and dim.name is not None:
-                    self._places.setdefault(dim.name, (index, axis))
+        self._places = _places_of_names(graph)
         self._dims = tuple(self._knowable(_dims(value)) for value in graph.outputs)
         self.is_known = tuple(dims is not None for dims in self._dims)
         self.dtypes = tuple(dtype_of(value) for value in graph.outputs)
 
     def evaluate(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
         """Return the shape of each output, ``None`` where it is not known."""
-        sizes = {name: _size(shapes, index, axis) for name, (index, axis) in self._places.items()}
+        sizes = _named_sizes(shapes, self._places)
         return tuple(None if dims is None else _evaluated(dims, sizes) for dims in self._dims)
 
     def plan(self, shapes: Sequence[Shape | None]) -> PartitionPlan:
@@ -42,6 +39,48 @@ class OutputShapes:
             return None
         known = tuple(d for d in dims if isinstance(d, int) or (d is not None and d.symbols() <= self._places.keys()))
         return known if len(known) == len(dims) else None
+
+
+class InnerSizes:
+    """Whether a value within a partition has no elements, as far as sizes follow from those of the inputs.
+
+    Some of OpenVINO's operators write beyond their memory then. Safe from threads: an answer is one dict entry.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._places = _places_of_names(graph)
+        values = (value for node in graph.nodes for value in node.present_outputs())
+        dims = dict.fromkeys(dim for value in values for dim in _dims(value) or () if isinstance(dim, SymbolicDim))
+        computed = (dim for dim in dims if dim.name is None)
+        self._dims = tuple(dim for dim in computed if dim.symbols() <= self._places.keys())
+        self._answers: dict[tuple[Shape, ...], bool] = {}
+
+    def are_all_positive(self, shapes: tuple[Shape, ...]) -> bool:
+        """Return whether no size within is known to be 0 in a run on inputs of these shapes."""
+        if not self._dims:
+            return True
+        found = self._answers.get(shapes)
+        if found is None:
+            sizes = _named_sizes(shapes, self._places)
+            found = all(dim.evaluate(sizes) > 0 for dim in self._dims)
+            if len(self._answers) >= MAX_ANSWERS:
+                self._answers.clear()
+            self._answers[shapes] = found
+        return found
+
+
+def _places_of_names(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Return an input and an axis of each named size."""
+    found: dict[str, tuple[int, int]] = {}
+    for index, value in enumerate(graph.inputs):
+        for axis, dim in enumerate(_dims(value) or ()):
+            if isinstance(dim, SymbolicDim) and dim.name is not None:
+                found.setdefault(dim.name, (index, axis))
+    return found
+
+
+def _named_sizes(shapes: Sequence[Shape | None], places: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    return {name: _size(shapes, index, axis) for name, (index, axis) in places.items()}
 
 
 def _dims(value: Value) -> tuple[KnownDim | None, ...] | None:

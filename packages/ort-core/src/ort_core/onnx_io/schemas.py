@@ -104,6 +104,10 @@ def _drop_absent_outputs(proto: onnx.FunctionProto, node: Node) -> None:
             proto.output[index] = proto.output[0]
 
 
+_FIRST_TYPE_IS_READ = frozenset({"SequenceMap"})
+"""Operators of which onnx's builder of a body reads the first input's type unseen: an unknown one ends the process."""
+
+
 def _function_proto(
     schema: onnx.defs.OpSchema, node: Node, input_types: Sequence[ValueType | None], opset: int
 ) -> onnx.FunctionProto | Rejection:
@@ -113,12 +117,14 @@ def _function_proto(
         built = schema.get_function_with_opset_version(max(versions)) if versions else None
         proto.ParseFromString(schema.function_body.SerializeToString() if built is None else built)
         return proto
-    types = [onnx.TypeProto() if t is None else save_type(t) for t in input_types]
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
     if not versions:
         return Rejection(f"{node.qualified_name} has no function body at opset {opset}", node)
+    types = [b"" if t is None else save_type(t).SerializeToString() for t in input_types]
+    if schema.name in _FIRST_TYPE_IS_READ and not any(types[:1]):
+        return Rejection(f"the type of the first input of {node.qualified_name} is not known", node)
     content = schema.get_context_dependent_function_with_opset_version(
-        max(versions), node_to_proto(node).SerializeToString(), [t.SerializeToString() for t in types]
+        max(versions), node_to_proto(node).SerializeToString(), types
     )
     if not content:
         return Rejection(f"{node.qualified_name} has no function body for these attributes and input types", node)

@@ -23,7 +23,7 @@ NUMPY_BROADCAST = 7  # before opset 7 broadcasting was asked for by an attribute
 _FUNCTIONS = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor",
     "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "PRelu", "Reciprocal", "Relu", "Selu",
-    "Shrink", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "SwiGLU", "Swish", "Tan", "Tanh",
+    "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "SwiGLU", "Swish", "Tan", "Tanh",
     "ThresholdedRelu",
 )  # fmt: skip
 _EXACT_INTEGERS = ("Abs", "Neg", "Sign")

@@ -68,9 +68,10 @@ def _non_max_suppression(graph: Graph, node: Node) -> None:
 
 
 def _extreme(graph: Graph, node: Node) -> None:
-    """ReduceMax(x) -> Where(some element is not -inf, ReduceMax(x), -inf), and ReduceMin alike.
+    """ReduceMax(x) -> NaN where there is one, -inf where there is nothing else, ReduceMax(x); and ReduceMin alike.
 
-    The device starts from the lowest finite number, and returns that for nothing but infinities, and for no elements.
+    The device starts from the lowest finite number: it returns that for nothing but infinities or NaNs, and for no
+    elements. Each element counts 0 where it is -inf, 1 where it is another number, 2 where it is NaN.
     """
     source = dtype_of(node.input(0))
     axes, attributes = node.inputs[1:], tuple(node.attributes.values())
@@ -87,10 +88,13 @@ def _extreme(graph: Graph, node: Node) -> None:
     assert source in (DataType.FLOAT, DataType.FLOAT16), "the table takes no other types"
     worst = -np.inf if node.op_type == "ReduceMax" else np.inf
     limit = graph.new_constant(np.array(worst, source.numpy), "worst")
-    is_better = add("Not", [add("Equal", [node.input(0), limit])])
-    found = add("ReduceMax", [add("Cast", [is_better], {"to": int(DataType.FLOAT)}), *axes], attributes)
+    one, none = graph.new_constant(np.ones((), np.float32)), graph.new_constant(np.array(np.nan, source.numpy))
+    checks = (add("Not", [add("Equal", [node.input(0), limit])]), add("IsNaN", [node.input(0)]))
+    counts = add("Add", [add("Cast", [check], {"to": int(DataType.FLOAT)}) for check in checks])
+    found = add("ReduceMax", [counts, *axes], attributes)
     extreme = add(node.op_type, node.inputs, attributes)
-    _replace(graph, node, Node("Where", [add("Greater", [found, zero]), extreme, limit], 1, name=node.name))
+    number = add("Where", [add("Less", [zero, found]), extreme, limit])
+    _replace(graph, node, Node("Where", [add("Less", [one, found]), none, number], 1, name=node.name))
 
 
 def _larger_or_smaller(graph: Graph, node: Node) -> None:
@@ -108,6 +112,13 @@ def _larger_or_smaller(graph: Graph, node: Node) -> None:
         wins = add("Or", [add("IsNaN", [found]), add("And", [better, is_number])])
         found = add("Where", [wins, found, other])
     _replace(graph, node, Node("Identity", [found], 1, name=node.name))
+
+
+def _swapped(graph: Graph, node: Node) -> None:
+    """Greater(a, b) -> Less(b, a), and GreaterOrEqual alike: the device finds a NaN greater than all there is."""
+    if dtype_of(node.input(0)) in (DataType.FLOAT, DataType.FLOAT16):
+        op_type = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}[node.op_type]
+        _replace(graph, node, Node(op_type, [node.input(1), node.input(0)], 1, name=node.name))
 
 
 def _widened(graph: Graph, node: Node) -> None:
@@ -265,6 +276,7 @@ def _boolean(node: Node) -> TensorType:
 _REWRITES: Mapping[str, Rewrite] = {
     **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _widened),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), steps_first),
+    **dict.fromkeys(("Greater", "GreaterOrEqual"), _swapped),
     **dict.fromkeys(("Max", "Min"), _larger_or_smaller),
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
