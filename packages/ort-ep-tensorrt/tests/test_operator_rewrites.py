@@ -9,6 +9,7 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 
 import ort_core as ort
+from ort_conformance.suites.resizing_cases import resizing_cases
 from ort_core.plugin import Claim
 from ort_core.plugin.ir import Node
 from ort_core.testing.claims import typed_model, view_of
@@ -18,6 +19,7 @@ from ort_ep_tensorrt.lowering.editing import LoweringRefusal
 from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.lowering.operator_rewrites import _OF_ONNX, writer_of
 from ort_ep_tensorrt.program import program_of
+from ort_ep_tensorrt.rules import built_in_parts
 from ort_ep_tensorrt.settings import BuildSettings
 
 LEAST = {  # how many of ONNX's cases of an operator are written in other words, at least
@@ -44,10 +46,11 @@ def cases():
 
 def handed(case, arrays):
     """Return the model that the parser is handed, weights inside, with data of the case for constants; or a refusal."""
-    view = view_of(typed_model(case.model))
-    names = [each.name for each in case.model.graph.input]
+    source = case.model() if callable(case.model) else case.model
+    view = view_of(typed_model(source))
+    names = [each.name for each in source.graph.input]
     known = {name: array for name, array in zip(names, arrays, strict=True) if name != names[0] and array.size <= 64}
-    numbers = {n: a for n, a in known.items() if a.dtype.kind == "i" or case.model.graph.node[0].op_type == "Resize"}
+    numbers = {n: a for n, a in known.items() if a.dtype.kind == "i" or source.graph.node[0].op_type == "Resize"}
     try:
         program = program_of(view, view.nodes, Changes(in_parts=frozenset({0}), fixed=numbers))
     except LoweringRefusal as refusal:
@@ -117,6 +120,26 @@ def test_a_resize_of_opset_10_stays_asymmetric_in_other_words():
         for each in (written, model)
     )
     assert compare(found, expected, "approximate").passes
+
+
+def test_a_scale_that_is_not_the_ratio_of_sizes_is_said_in_other_words():
+    written = 0
+    for case in resizing_cases():
+        node = view_of(typed_model(case.model())).nodes[0]
+        if not built_in_parts(node, is_rtx=True):
+            continue
+        (data,) = case.data_sets()
+        model = handed(case, list(data.feeds.values()))
+        assert not {"Resize", "Upsample"} & {each.op_type for each in model.graph.node}, case.name
+        with ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"]) as session:
+            found = session.run(None, dict(data.feeds))[0]
+        assert compare(found, data.expected[0], "approximate").passes, case.name
+        written += 1
+    assert written == RESIZED_BESIDE_THE_RATIO
+
+
+RESIZED_BESIDE_THE_RATIO = 32
+"""Cases of two of five pairs of scales: where 2 elements are 1.1 times as many (2), or 5 elements 0.4 times (2)."""
 
 
 def test_a_window_that_reads_padding_alone_is_refused():

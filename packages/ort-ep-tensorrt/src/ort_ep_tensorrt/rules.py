@@ -5,6 +5,7 @@ from __future__ import annotations
 from ort_core.plugin import GraphView
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, captured_values, walk
+from ort_core.plugin.ops import scaled_size
 from ort_ep_tensorrt.lowering import integer_emulation
 from ort_ep_tensorrt.lowering.branches import unequal_branches
 from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_misread_by_parser, mistaken_words
@@ -28,6 +29,7 @@ _IN_PARTS_FOR_RTX = frozenset({"Attention"})  # TensorRT-RTX parses it, and most
 _PARTS_TAKE_8_BITS = frozenset(
     {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 )
+_ROUNDING = 1e-5  # of a scale in float32, and of its product with a size
 _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
@@ -35,7 +37,28 @@ def built_in_parts(node: Node, *, is_rtx: bool) -> bool:
     """Return whether a node is handed over in its operator's parts at once, although the parser knows the operator."""
     if node.op_type == "MatMulNBits":  # of which the parser takes float16 alone
         return dtype_of(node.input(0)) is not DataType.FLOAT16
+    if node.op_type in ("Resize", "Upsample"):
+        return _has_scales_beside_the_ratio(node)
     return is_rtx and node.op_type in _IN_PARTS_FOR_RTX
+
+
+def _has_scales_beside_the_ratio(node: Node) -> bool:
+    """Return whether a scale is not the ratio of the sizes along its axis: 5 elements times 0.5 are 2.
+
+    ONNX reads places by the scale. Nothing of TensorRT says which of both its layer goes by, and no GPU was at hand.
+    """
+    x, scales = node.input(0), node.input(1 if len(node.inputs) == 2 else 2)
+    if x is None or x.shape is None or scales is None or scales.constant is None or scales.is_graph_input:
+        return False
+    if node.string_attribute("coordinate_transformation_mode", "") == "align_corners":  # which goes by sizes
+        return False
+    given = scales.constant.array().reshape(-1).tolist()
+    axes = node.ints_attribute("axes") or range(len(given))
+    pairs = [(x.shape[axis], scale) for axis, scale in zip(axes, given, strict=False)]
+    return any(
+        isinstance(size, int) and abs(scaled_size(size, scale) - size * scale) > _ROUNDING * size * scale
+        for size, scale in pairs
+    )
 
 
 def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: bool) -> str | None:

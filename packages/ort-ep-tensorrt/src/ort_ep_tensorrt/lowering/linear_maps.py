@@ -12,11 +12,13 @@ import numpy as np
 
 from ort_core.plugin import Rejection
 from ort_core.plugin.claims import dtype_of
-from ort_core.plugin.ir import Constant, DataType, TensorType, Value
+from ort_core.plugin.ir import Constant, DataType, SymbolicDim, TensorType, Value
+from ort_core.plugin.ops import scaled_size
 from ort_ep_tensorrt.lowering.editing import Editor, Results, fixed_shape
 from ort_ep_tensorrt.lowering.weighted_gathers import MAX_ELEMENTS, summed, weighted_gathers_of
 
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
+_OLDEST_RESIZE = 10  # the first of its opsets, which means what Upsample does
 _STATES_COORDINATES = 11  # the opset from which on Resize says how places correspond; before, as by "asymmetric"
 _AXIS_IS_INPUT = 20  # the opset from which on the axis of DFT is one
 
@@ -67,7 +69,7 @@ def _transformed(editor: Editor, axis: int, others: list[int], matrix: np.ndarra
 
 
 def resize(editor: Editor) -> Results | Rejection:
-    """Resize -> sums of a few places along each axis that changes; narrow floats are float32 meanwhile."""
+    """Resize, Upsample -> sums of a few places along each axis that changes; narrow floats are float32 meanwhile."""
     node, x = editor.node, editor.input(0)
     if node.string_attribute("coordinate_transformation_mode", "") == "tf_crop_and_resize":
         return Rejection("Resize of a part of the image is not written in parts", node)
@@ -80,6 +82,8 @@ def resize(editor: Editor) -> Results | Rejection:
     given = scales if sizes is None else sizes
     assert given is not None
     axes = node.ints_attribute("axes") or range(len(x.shape))
+    if sizes is None and all(_is_kept(x.shape[axis], scale) for axis, scale in zip(axes, given, strict=True)):
+        return {0: editor.add("Identity", [x], like=node.output)}  # as onnxruntime has it, whatever the scales
     for axis, wanted in zip(axes, given, strict=True):
         answer = _resized(editor, found, axis % len(x.shape), wanted, by_size=sizes is not None)
         if isinstance(answer, Rejection):
@@ -87,6 +91,11 @@ def resize(editor: Editor) -> Results | Rejection:
         found = answer
     dtype = dtype_of(x) or DataType.FLOAT
     return {0: found if dtype is DataType.FLOAT else editor.cast(found, dtype)}
+
+
+def _is_kept(size: int | SymbolicDim | None, scale: np.generic) -> bool:
+    """Return whether an axis is known to keep its size."""
+    return scale == 1 or (isinstance(size, int) and scaled_size(size, float(scale)) == size)
 
 
 def _resized(editor: Editor, x: Value, axis: int, wanted: np.generic, *, by_size: bool) -> Value | Rejection:
@@ -97,7 +106,8 @@ def _resized(editor: Editor, x: Value, axis: int, wanted: np.generic, *, by_size
         return x
     if not isinstance(size, int) or size * size > MAX_ELEMENTS:
         return Rejection(f"axis {axis} of {x.name!r}, {size}, is open or too long to be written out", editor.node)
-    lines, goal = np.eye(size, dtype=np.float32), [size if by_size else 1, wanted]
+    # An axis in front that doubles: a tensor that keeps its whole shape would be handed on, whatever its scales.
+    lines, goal = np.eye(size, dtype=np.float32)[None], [2, size if by_size else 1, wanted]
     inputs: list[np.ndarray | None] = [lines, None, np.array(goal, np.float32)]
     if by_size:
         inputs = [lines, None, None, np.array(goal, np.int64)]
@@ -105,8 +115,8 @@ def _resized(editor: Editor, x: Value, axis: int, wanted: np.generic, *, by_size
         inputs = [lines, np.array(goal, np.float32)]
     left_out = ("axes", "keep_aspect_ratio_policy")
     attributes: dict[str, object] = {n: a.value for n, a in editor.node.attributes.items() if n not in left_out}
-    matrix = editor.computed("Resize", inputs, attributes, editor.opset)
-    gathers = matrix if isinstance(matrix, Rejection) else weighted_gathers_of(matrix)
+    matrix = editor.computed("Resize", inputs, attributes, max(editor.opset, _OLDEST_RESIZE))
+    gathers = matrix if isinstance(matrix, Rejection) else weighted_gathers_of(matrix[0])
     return (
         Rejection(gathers.reason, editor.node) if isinstance(gathers, Rejection) else summed(editor, x, axis, gathers)
     )

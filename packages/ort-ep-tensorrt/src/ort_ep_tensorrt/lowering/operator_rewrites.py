@@ -162,4 +162,5 @@ _OF_ONNX: Mapping[str, Writer] = {
     "ReduceMax": reduce_of_bool,
     "ReduceMin": reduce_of_bool,
     "Resize": resize,
+    "Upsample": resize,
 }
