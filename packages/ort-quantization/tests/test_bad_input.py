@@ -124,6 +124,18 @@ def test_a_model_that_is_quantized_again_is_told_of(tmp_path, caplog, quant_form
     run_onnxruntime(tmp_path / "quantized.onnx", feeds_of(again))
 
 
+def test_weights_without_an_axis_of_channels_are_told_of_once(tmp_path, caplog):
+    b = Builder()
+    gain, value = b.weight("gain", 8), "x"
+    for place in range(4):
+        value = b.node("LayerNormalization", [value, gain], f"h{place}")
+    model = b.model({"x": (2, 8)}, [value])
+    with caplog.at_level(logging.WARNING):
+        quantized(tmp_path, model, None, QuantFormat.QDQ, per_channel=True)
+    assert caplog.text.count("no axis of channels") == 1
+    assert caplog.text.count("'gain'") == 1
+
+
 def test_a_bias_beside_values_that_were_quantized_by_channel_stays_in_reals(tmp_path, caplog):
     """Their scales are as many as channels, and the bias of a product has one for each of its weights' channels."""
     b = Builder()

@@ -229,6 +229,20 @@ def test_an_old_opset_is_converted_for_bfloat16() -> None:
     assert [each.data_type for each in small.graph.initializer] == [TensorProto.BFLOAT16]
 
 
+def test_operators_that_take_bfloat16_from_a_later_opset_on_bring_the_model_there() -> None:
+    text = "g (float[1, 8, 5, 5] x) => (float[1, 8, 5, 5] y) { h = Conv <pads=[0,0,0,0]> (x, k) y = Celu(h) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    kernel = np.random.default_rng(0).normal(size=(8, 8, 1, 1)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(kernel, "k"))
+    small = convert_float_to_bfloat16(model, keep_io_types=True)
+    assert small.opset_import[0].version == 22
+    assert [each.data_type for each in small.graph.initializer] == [TensorProto.BFLOAT16]
+    kinds = [node.op_type for node in small.graph.node]
+    assert kinds == ["Cast", "Conv", "Cast", "Celu"], "Celu takes bfloat16 from an opset on that few engines have"
+    kept = convert_float_to_bfloat16(model, keep_io_types=True, op_block_list=["Conv"])
+    assert kept.opset_import[0].version == 17
+
+
 def test_a_file_with_external_data_is_read(tmp_path: Path) -> None:
     onnx.save_model(
         model_of(NETWORK), tmp_path / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0

@@ -8,12 +8,15 @@ import numpy as np
 import onnx
 import pytest
 from float_models import feeds_of, matmul
+from onnx import parser
 from static_models import residual_network
 from typer.testing import CliRunner
 
 from ort_core.cli.app import build_app
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.sample_files import read_samples
+
+NO_WEIGHTS = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
 
 
 @pytest.fixture
@@ -93,13 +96,33 @@ def test_choices_reach_the_file(ort, model, samples, tmp_path):
         (["--data", "no such folder"], "does not exist"),
         (["-o", "{model}"], "is the float model itself"),
         (["--weights", "int3"], "int3"),
+        (["--weight-only", "4", "--half", "float16"], "choose one: --half, --weight-only"),
+        (["--weight-only", "4", "--per-channel"], "has no effect beside --weight-only"),
+        (["--block-size", "16"], "belongs to --weight-only"),
+        (["--activations", "int16"], "needs samples: give --data"),
+        (["--report", "{model}.html"], "needs samples: give --data"),
+        (["--op-type", "Convv"], "no operator 'Convv'. Did you mean 'Conv'?"),
+        (["-o", "{folder}"], "is a folder; a file is written"),
+        (["-o", "{model}/small.onnx"], "is no folder"),
+        (["--data", "{samples}", "--report", "{model}/page.html"], "is no folder"),
+        (["--data", "{samples}", "--to-target", "nan"], "a number of decibels"),
+        (["--data", "{samples}", "--to-target", "30", "--budget", "0"], "more than 0 seconds"),
+        (["--data", "{model}"], "files of .npz, .npy, .pb are read"),
+        (["--extra-option", "SmoothQant=true"], "Did you mean 'SmoothQuant'"),
+        (["--extra-option", "SmoothQuant"], "is not NAME=VALUE"),
+        (["--data", "{samples}", "--extra-option", "SmoothQuantAlpha=x"], "a number between 0 and 1 is expected"),
+        (["--data", "{samples}", "--extra-option", "BlockSize=-1"], "a number from 0 on is expected"),
     ],
 )
-def test_what_is_asked_wrongly_is_told(ort, model, arguments, message):
-    given = [each.replace("{model}", str(model)) for each in arguments]
-    done = CliRunner().invoke(build_app(), ["quantize", str(model), "--no-prepare", *given])
+def test_what_is_asked_wrongly_is_told(ort, model, samples, arguments, message):
+    places = {"{model}": model, "{folder}": model.parent, "{samples}": samples}
+    given = arguments
+    for name, place in places.items():
+        given = [each.replace(name, str(place)) for each in given]
+    done = CliRunner().invoke(build_app(), ["quantize", str(model), *given])
     assert done.exit_code != 0
-    assert message in " ".join(done.output.split())
+    shown = " ".join(each.strip("│ ") for each in done.output.splitlines())  # boxes break sentences
+    assert message in shown or message.replace(" ", "") in shown.replace(" ", "")
     assert not model.with_name("net.quantized.onnx").exists()
 
 
@@ -118,12 +141,46 @@ def test_samples_come_from_arrays_archives_and_test_data(tmp_path):
         np.testing.assert_array_equal(sample["x"], numbers)
 
 
+def test_extra_options_reach_the_quantizer(ort, model, samples):
+    options = ["--extra-option", "DedicatedQDQPair=true", "--extra-option", "QuantizeBias=false"]
+    ort("quantize", model, "--data", samples, *options)
+    tensors = {each.name for each in onnx.load(model.with_name("net.quantized.onnx")).graph.initializer}
+    assert "b0" in tensors
+    assert "b0_quantized" not in tensors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weight-only", "4"], "no weight was quantized"),
+        (["--half", "float16"], "no weight was converted"),
+        (["--op-type", "Relu"], "nothing was quantized"),
+    ],
+)
+def test_what_did_not_change_is_told(ort, tmp_path, caplog, arguments, message):
+    onnx.save(parser.parse_model(NO_WEIGHTS), tmp_path / "plain.onnx")
+    ort("quantize", tmp_path / "plain.onnx", *arguments)
+    assert message in caplog.text
+
+
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.pb"])
 def test_files_that_hold_no_arrays_are_named(tmp_path, name):
     onnx.save(matmul(), tmp_path / "m.onnx")
     (tmp_path / name).write_bytes(b"\xff\xff nothing")
     with pytest.raises(InvalidCalibration, match=name):
-        read_samples([tmp_path / name], tmp_path / "m.onnx")
+        list(read_samples([tmp_path / name], tmp_path / "m.onnx"))
+
+
+def test_samples_are_read_one_at_a_time(tmp_path):
+    onnx.save(matmul(), tmp_path / "m.onnx")
+    for place in range(3):
+        np.savez(tmp_path / f"{place}.npz", x=np.full((2, 16), place, np.float32))
+    found = read_samples([tmp_path], tmp_path / "m.onnx")
+    (tmp_path / "1.npz").unlink()
+    assert [found[place]["x"][0, 0] for place in (0, 2)] == [0, 2]
+    assert len(found[1:]) == 2
+    with pytest.raises(InvalidCalibration, match=r"1\.npz"):
+        found[1]
 
 
 def test_arrays_of_other_names_are_refused(tmp_path):

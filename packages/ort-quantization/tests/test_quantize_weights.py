@@ -9,7 +9,7 @@ import onnx
 import pytest
 from beside_onnxruntime import relative_error, run_onnxruntime
 from float_models import Builder, feeds_of
-from onnx import helper
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import ort_core
@@ -75,6 +75,45 @@ def test_files_of_each_method_give_in_onnxruntime_what_they_give_here(source, tm
     here = ort_core.InferenceSession(str(target), providers=["ReferenceExecutionProvider"]).run(None, samples[0])
     assert relative_error(here, expected) < 1e-4
     assert relative_error(expected, run_onnxruntime(source, samples[0])) < {2: 0.8, 4: 0.15, 8: 0.02}[bits]
+
+
+def exported():
+    """A decoder as exporters write it: Gemm, also with a transposed weight, and a tied table as the head."""
+    b = Builder(17)
+    table = b.weight("table", 96, 64)
+    rows = b.node("Gemm", ["x", b.weight("w", 64, 64), b.weight("b", 64)], "h", "first")
+    inner = b.node("Gemm", [b.node("Relu", [rows], "r"), b.weight("k", 32, 64)], "i", "second", transB=1)
+    joined = b.node("MatMul", [inner, b.weight("v", 32, 64)], "j", "third")
+    b.node("MatMul", [joined, b.node("Transpose", [table], "turned", perm=[1, 0])], "logits", "head")
+    b.node("Gather", [table, "ids"], "embedded", "look-up")
+    b.node("Gemm", ["x", b.weight("f", 64, 8), b.weight("c", 8)], "factors", "factors", alpha=0.5)
+    return b.model({"x": (3, 64), "ids": (4,)}, ["logits", "embedded", "factors"], {"ids": TensorProto.INT64})
+
+
+@pytest.mark.parametrize("method", ["default", "gptq"])
+@pytest.mark.parametrize("is_external", [False, True])
+def test_products_in_the_forms_of_exporters_are_quantized(tmp_path, method, is_external):
+    source, target = tmp_path / "float.onnx", tmp_path / "small.onnx"
+    onnx.save(exported(), source, save_as_external_data=is_external, location="weights", size_threshold=64)
+    feeds = {"x": feeds_of(decoder_like())["x"], "ids": np.array([3, 0, 95, 7])}
+    quantize_weights(source, target, method=method, calibration_data_reader=SampleReader([feeds]))
+    kinds = [node.op_type for node in onnx.load(target).graph.node]
+    assert kinds.count("MatMulNBits") == 4
+    assert "Transpose" not in kinds
+    assert kinds.count("Gemm") == 1, "a factor is no part of MatMulNBits"
+    assert sorted(bits_of(target).values()) == [4, 4, 4, 8]
+    expected, found = run_onnxruntime(source, feeds), run_onnxruntime(target, feeds)
+    assert relative_error(found[:1], expected[:1]) < 0.25
+    np.testing.assert_array_equal(found[1], expected[1])  # the table itself stays as it is
+
+
+def test_excluded_products_keep_the_form_they_have(tmp_path):
+    onnx.save(exported(), tmp_path / "float.onnx")
+    quantize_weights(tmp_path / "float.onnx", tmp_path / "small.onnx", nodes_to_exclude=["first", "head"])
+    kinds = {node.name: node.op_type for node in onnx.load(tmp_path / "small.onnx").graph.node}
+    assert kinds["first"] == "Gemm"
+    assert kinds["head"] == "MatMul"
+    assert list(kinds.values()).count("MatMulNBits") == 2
 
 
 def test_what_is_unknown_is_refused_in_a_sentence(source, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from onnx import ModelProto, NodeProto, TensorProto
 
@@ -16,6 +16,8 @@ from ort_quantization.quantized_types import type_name
 log = logging.getLogger(__name__)
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+_OF_GEMM = frozenset({"MatMul", "Add", "Transpose"})  # dynamic quantization writes Gemm so, whatever becomes of it
+_TOLD = 5  # names in a message
 _BOUNDARIES = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
@@ -58,10 +60,30 @@ def advise_on_convolutions(before: Counter[str], chosen: Iterable[str]) -> None:
     """
     if before["Conv"] and "Conv" in chosen:
         log.warning(
-            "quantize_dynamic makes %d Conv nodes smaller and slower: each finds the range of what it reads "
-            "first. quantize_static is for convolutions; op_types_to_quantize=['MatMul'] leaves them as they are",
+            "dynamic quantization makes %d Conv nodes smaller and slower: each finds the range of what it reads "
+            "first. Static quantization, with samples, is for convolutions; op_types_to_quantize=['MatMul'] "
+            "(--op-type MatMul) leaves them as they are",
             before["Conv"],
         )
+
+
+def advise_on_channels(weights: Sequence[str]) -> None:
+    """Say which weights get one scale although scales by channel were asked for: they have no axis of channels.
+
+    Args:
+        weights: as they are to be shown.
+    """
+    if weights:
+        count = "1 weight has no axis of channels and gets" if len(weights) == 1 else (
+            f"{len(weights)} weights have no axis of channels and get"
+        )  # fmt: skip
+        log.warning("%s one scale: %s", count, told(weights))
+
+
+def told(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f", and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+    return ", ".join(names[:_TOLD]) + more
 
 
 def advise_preparation(model: ModelProto) -> None:
@@ -78,7 +100,8 @@ def advise_without_change(before: Counter[str], model: ModelProto, chosen: Itera
         model: quantized.
         chosen: operators to quantize.
     """
-    if count_operators(model) - before:
+    new = count_operators(model) - before
+    if any(name not in _OF_GEMM for name in new):
         return
     log.warning("nothing was quantized: %s", _reason(before, model, set(chosen)))
 

@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 
 from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import reads_of
+from ort_quantization.advice import told
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.fragile_values import NORMALIZER, Constants, fragile_values
 from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 _SYMMETRIC = (TensorProto.INT4, TensorProto.INT8, TensorProto.INT16, TensorProto.FLOAT8E4M3FN)
 _INT32 = np.iinfo(np.int32)
-_TOLD = 5  # of the values that stay in float
+_TOLD = 5  # reasons why values stay in float
 
 
 class BaseQuantizer:
@@ -86,8 +87,7 @@ class BaseQuantizer:
         ranges = {} if self.tensors_range is None else dict(self.tensors_range.items())
         found = [name for name, data in ranges.items() if data.is_empty_range]
         if found:
-            more = f", and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
-            log.warning("values that held no number in any sample stay in float: %s%s", ", ".join(found[:_TOLD]), more)
+            log.warning("values that held no number in any sample stay in float: %s", told(found))
         return dict.fromkeys(found, "no sample has a number of it")
 
     def _fragile_values(self) -> dict[str, str]:
@@ -99,13 +99,17 @@ class BaseQuantizer:
         names |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
         constants = Constants(frozenset(names), self.model.get_constant_value)
         found = fragile_values(graph, dict(self.tensors_range.items()), self._levels_of, constants)
-        masked = [name for name, reason in found.items() if reason is not NORMALIZER]
-        for name in masked[:_TOLD]:
-            log.warning("value %r stays in float: %s (extra_options: KeepFragileValues)", name, found[name])
-        if len(masked) > _TOLD:
-            log.warning("%d more values stay in float for the same reason", len(masked) - _TOLD)
-        if len(found) > len(masked):
-            log.info("%d values of normalizations stay in float", len(found) - len(masked))
+        reasons: dict[str, list[str]] = {}
+        for name, reason in found.items():
+            reasons.setdefault(reason, []).append(repr(name))
+        if NORMALIZER in reasons:
+            log.info("%d values of normalizations stay in float", len(reasons.pop(NORMALIZER)))
+        for reason, values in [*reasons.items()][:_TOLD]:
+            what = f"value {values[0]} stays" if len(values) == 1 else f"{len(values)} values ({told(values)}) stay"
+            log.warning("%s in float: %s (extra_options: KeepFragileValues)", what, reason)
+        left = [name for values in [*reasons.values()][_TOLD:] for name in values]
+        if left:
+            log.warning("%d more values stay in float for reasons of the same kind: %s", len(left), told(left))
         return found
 
     def _levels_of(self, name: str) -> int:

@@ -56,6 +56,8 @@ def samples_of(reader: CalibrationDataReader) -> Iterator[Sample]:
     while True:
         try:
             sample = reader.get_next()
+        except InvalidCalibration:
+            raise
         except Exception as error:
             raise InvalidCalibration(
                 f"the calibration data reader raised {type(error).__name__} at sample {count}: {error}"

@@ -118,7 +118,7 @@ def load_state(path: Path, belongs_to: str) -> tuple[dict[str, object], dict[str
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(str(arrays.pop(_META)))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InvalidCalibration(f"{path} is no state of a calibration: {error}; delete it to begin anew") from error
+        raise InvalidCalibration(f"{path} is no state of a calibration; delete it to begin anew") from error
     if meta.get("belongs_to") != belongs_to:
         raise InvalidCalibration(
             f"{path} is the state of a calibration of another model, by another method or with other options; delete "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,13 +14,26 @@ from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16_conversion import HalfConversion, HalfRules
 from ort_quantization.float16_tensors import LEAST, MOST, half_floats, make_half
+from ort_quantization.float16_types import opset_that_takes
 from ort_quantization.matmul_nbits_opset import converted_to
-from ort_quantization.model_files import inferred, is_external, read_model, read_tensor, with_shapes
+from ort_quantization.model_files import (
+    has_opset,
+    inferred,
+    is_external,
+    opset_of,
+    read_model,
+    read_tensor,
+    with_shapes,
+)
 
 __all__ = [
     "ALWAYS_FLOAT_INPUTS", "DEFAULT_OP_BLOCK_LIST", "convert_float_to_float16", "convert_np_to_float16",
     "convert_tensor_float_to_float16", "float_to_float16_max_diff", "make_value_info_from_tensor",
 ]  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+_LAST_OPSET_OF_HALVES = 22  # what later opsets add is rare, and few engines read them
 
 DEFAULT_OP_BLOCK_LIST = [
     "ArrayFeatureExtractor", "Binarizer", "CastMap", "CategoryMapper", "CumSum", "DictVectorizer", "FeatureVectorizer",
@@ -108,9 +122,12 @@ def converted_in_files(
     """Return a model in a half type whose tensors may lie in its folder before and behind; the rest as above."""
     if model.functions:
         model = inliner.inline_local_functions(model)
-    opsets = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
-    if opsets and opsets[0] < least_opset:
-        model, has_types = converted_to(model, least_opset, "casts to bfloat16"), False
+    before = opset_of(model) if has_opset(model) else least_opset
+    if before < least_opset:
+        model = converted_to(model, least_opset, "casts to bfloat16")
+    if half == TensorProto.BFLOAT16 and has_opset(model):
+        model = _in_opset_of_bfloat16(model, operators, nodes)
+    has_types = has_types and (not has_opset(model) or opset_of(model) == before)
     if not has_types:
         model = _with_types(model, folder)
     rules = HalfRules(
@@ -118,6 +135,33 @@ def converted_in_files(
     )
     HalfConversion(model, folder, rules).convert()
     return model
+
+
+def _in_opset_of_bfloat16(model: ModelProto, operators: set[str], nodes: set[str]) -> ModelProto:
+    """Return a model in the opset in which its operators take bfloat16, as Conv does from 22 on.
+
+    Where ONNX's converter refuses, it stays as it is.
+
+    Args:
+        model: is changed.
+        operators: that stay float32 in any case.
+        nodes: names of nodes that do.
+    """
+    opset = opset_of(model)
+    found = (node for graph in graphs_of(model.graph) for node in graph.node if node.domain in ("", "ai.onnx"))
+    types = {node.op_type for node in found if node.op_type not in operators and node.name not in nodes}
+    needed = {each: opset_that_takes(each, opset, _LAST_OPSET_OF_HALVES, TensorProto.BFLOAT16) for each in types}
+    target = max(needed.values(), default=opset)
+    if target <= opset:
+        return model
+    late = ", ".join(sorted(each for each, least in needed.items() if least > opset))
+    kept = ModelProto()
+    kept.CopyFrom(model)
+    try:
+        return converted_to(model, target, f"{late} in bfloat16")
+    except InvalidQuantization as error:
+        log.warning("%s stay float32: %s", late, error)
+        return kept
 
 
 def _with_types(model: ModelProto, folder: str) -> ModelProto:

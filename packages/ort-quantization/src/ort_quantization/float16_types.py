@@ -56,6 +56,14 @@ def needs_of(op_type: str, domain: str, opset: int, half: int) -> Needs:
     )
 
 
+def opset_that_takes(op_type: str, opset: int, last: int, half: int) -> int:
+    """Return the first opset, from one to another, in which an operator takes a half type; the first if none."""
+    for each in range(opset, last + 1):
+        if not needs_of(op_type, "", each, half).is_float:
+            return each
+    return opset
+
+
 def _needs_of_contrib(op_type: str, opset: int, half: int) -> Needs:
     """Return what an operator of com.microsoft asks for; where some of its values can be half floats, of the others."""
     floats = frozenset(_FLOAT_INPUTS.get(op_type, ()))

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onnx import TensorProto
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.bfloat16 import CAST_OPSET
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16 import DEFAULT_OP_BLOCK_LIST, converted_in_files
 from ort_quantization.float16_tensors import LEAST, MOST
 from ort_quantization.model_files import read_model, write_model
 from ort_quantization.tensor_folder import TensorFolder
+
+log = logging.getLogger(__name__)
 
 HALVES = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
@@ -57,4 +61,7 @@ def convert_file(
         model, folder, HALVES[half], TensorProto.FLOAT, (LEAST, MOST) if is_float16 else (0.0, 0.0), keep_io_types,
         False, set(operators), set(node_block_list or ()), force_half_initializers, {}, 0 if is_float16 else CAST_OPSET,
     )  # fmt: skip
+    tensors = [tensor for graph in graphs_of(model.graph) for tensor in graph.initializer]
+    if not any(each.data_type == HALVES[half] for each in tensors):
+        log.warning("no weight was converted: the model has none of float32 that may become %s", half)
     write_model(model, folder, model_output, use_external_data_format)

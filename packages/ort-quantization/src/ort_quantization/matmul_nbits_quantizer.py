@@ -147,12 +147,16 @@ class MatMulNBitsQuantizer:
             found = quantized_by_data(
                 products, proto, folder, self.algo_config, self.providers, STATISTICS_NBYTES
             )  # fmt: skip
-        folder = TensorFolder(folder) if folder else ""  # of a model in files: what is made lies in one, too
+        if folder and not isinstance(folder, TensorFolder):  # of a model in files: what is made lies in one, too
+            folder = TensorFolder(folder)
         replaced = _Replacement(proto, folder, self.algo_config, found).nodes(sites)
         replace_nodes(proto.graph, replaced)
         plain = ONNXModel(proto, folder)
         plain.clean_initializers()
         self.model = StreamedModel(proto, folder)
+        if not replaced:
+            kinds = " and ".join(self.algo_config.op_types_to_quantize)
+            log.warning("no weight was quantized: the model has no chosen %s node with a constant matrix", kinds)
         log.info("%d of the chosen nodes were quantized", len(replaced))
 
     @staticmethod

@@ -67,6 +67,8 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
     path = Path(source)
     if not path.is_file():
         raise NoSuchFile(f"{path} cannot be quantized: there is no such file")
+    if not path.stat().st_size:
+        raise InvalidQuantization(f"{path} is no ONNX model: the file is empty")
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
@@ -175,6 +177,11 @@ def mark(model: ModelProto, entry: tuple[str, str]) -> None:
 def is_marked(model: ModelProto, entry: tuple[str, str]) -> bool:
     """Return whether a model's metadata has an entry."""
     return any((each.key, each.value) == entry for each in model.metadata_props)
+
+
+def has_opset(model: ModelProto) -> bool:
+    """Return whether a model imports ONNX's own operators."""
+    return any(each.domain in ("", "ai.onnx") for each in model.opset_import)
 
 
 def opset_of(model: ModelProto) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ort_core.lazy_names import lazy_names
+from ort_quantization.advice import advise_on_channels
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import read_tensor
@@ -90,6 +91,7 @@ class QDQQuantizer(BaseQuantizer):
         self.quantization_params: dict[str, ForReaders] = self._activation_parameters()
         self._weights: dict[str, Parameters] = {}
         self._without_axis: set[str] = set()  # weights whose readers have their channels along different axes
+        self._one_scale: dict[str, str] = {}  # weights without an axis of channels, as they are told of
         self._nodes = list(self.model.nodes())
         self._removed: set[int] = set()
         self._bodies = 0
@@ -224,7 +226,7 @@ class QDQQuantizer(BaseQuantizer):
             return False, None
         rank = len(tensor.dims)
         if not -rank <= axis < rank:
-            log.warning("weight %r of %d axes has no axis %d: it gets one scale", tensor_name, rank, axis)
+            self._one_scale[tensor_name] = f"{tensor_name!r} ({rank} axes, channels along axis {axis})"
             return False, None
         return True, axis % rank
 
@@ -270,6 +272,7 @@ class QDQQuantizer(BaseQuantizer):
                     self._written.receivers.setdefault(name, []).append(node)
             if node.op_type == "DequantizeLinear":
                 self._dequantized.update(dict.fromkeys(node.output, node))
+        advise_on_channels(list(self._one_scale.values()))
         self._find_weight_parameters()
         self._widen_for_biases()
         self._write_values()

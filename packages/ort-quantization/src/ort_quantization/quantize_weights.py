@@ -17,6 +17,7 @@ from ort_core.model_graphs import reads_in_order
 from ort_quantization.activation_capture import Providers
 from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
+from ort_quantization.gemm_as_matmul import constant_products
 from ort_quantization.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
     DefaultWeightOnlyQuantConfig,
@@ -28,6 +29,7 @@ from ort_quantization.matmul_nbits_configs import (
 )
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from ort_quantization.streamed_model import StreamedModel
+from ort_quantization.tensor_folder import TensorFolder
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,10 @@ def quantize_weights(
     use_external_data_format: bool = False,
     providers: Providers | None = None,
 ) -> None:
-    """Write a model whose constant weights of MatMul nodes have few bits (MatMulNBits); activations stay in float.
+    """Write a model whose constant weights of products have few bits (MatMulNBits); activations stay in float.
+
+    Products are MatMul nodes with a constant weight, also a transposed one, and Gemm nodes without factors, which
+    become MatMul and Add.
 
     Args:
         model_input: the float model's file; large models are read weight by weight.
@@ -76,11 +81,17 @@ def quantize_weights(
         InvalidQuantization: a setting is unknown.
         InvalidCalibration: the method needs data and there is none, or nothing follows from it.
     """
+    nodes_to_exclude = list(nodes_to_exclude)
     config = _config(method, bits, block_size, calibration_data_reader)
     quantizer = MatMulNBitsQuantizer(
-        model_input, bits, block_size, nodes_to_exclude=list(nodes_to_exclude), algo_config=config, providers=providers
+        model_input, bits, block_size, nodes_to_exclude=nodes_to_exclude, algo_config=config, providers=providers
     )
     assert isinstance(quantizer.model, StreamedModel)  # of a path
+    folder = quantizer.model.folder
+    if folder and method not in _BY_DATA:  # those run the model, which does not look for weights that were set aside
+        folder = TensorFolder(folder, Path(model_output).parent)
+    constant_products(quantizer.model.streamed.graph, folder, frozenset(nodes_to_exclude))
+    quantizer.model.folder = folder
     last = _last_products(quantizer.model.streamed.graph)
     _name(last, quantizer.model.streamed.graph)
     if last_bits > bits:

@@ -11,6 +11,7 @@ import numpy as np
 
 import ort_core
 from ort_quantization.calibration_data import Sample
+from ort_quantization.layer_report import decibels
 from ort_quantization.model_files import is_external, read_model
 
 _RUNS = 16  # samples by which results are compared: each runs twice
@@ -90,5 +91,4 @@ def _signals(model: Path, target: Path, samples: Sequence[Sample], providers: Se
             wide = np.asarray(expected, np.float64)
             noise = np.square(wide - np.asarray(given, np.float64)).sum()
             power[name] = power[name][0] + float(np.square(wide).sum()), power[name][1] + float(noise)
-    tiny = np.finfo(np.float64).tiny
-    return {name: float(10 * np.log10(max(signal, tiny) / max(noise, tiny))) for name, (signal, noise) in power.items()}
+    return {name: decibels(signal, noise) for name, (signal, noise) in power.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,6 +60,7 @@ class MethodName(enum.StrEnum):
 
 
 def quantize(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL", callback=existing_model, help="The float model.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: MODEL.quantized.onnx beside it.")
@@ -104,6 +106,14 @@ def quantize(
     prepare: Annotated[
         bool, typer.Option(rich_help_panel=_WHAT, help="Fold, fuse and infer shapes before, with quant_pre_process.")
     ] = True,
+    extra_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            rich_help_panel=_HOW,
+            help="A key of extra_options, such as SmoothQuant=true or KeepFragileValues=false.",
+        ),
+    ] = None,
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Write large tensors into a file of their own.")
     ] = False,
@@ -171,18 +181,32 @@ def quantize(
     """Quantize a model, and report its size, its operators and how far its results lie from the float model's."""
     import tempfile
 
+    from ort_quantization.commands.choices import (
+        extra_options_of,
+        refuse_unknown_operators,
+        refuse_unused,
+        refuse_unwritable,
+    )
     from ort_quantization.commands.showing import show
     from ort_quantization.quantize import quantize as by_config
     from ort_quantization.reports import report_of
     from ort_quantization.sample_files import SampleReader, read_samples
 
+    refuse_unused(context)
     target = model.with_name(f"{model.stem}.quantized.onnx") if output is None else output
     if target.resolve() == model.resolve():
         raise typer.BadParameter(f"{target} is the float model itself", param_hint="--output")
+    refuse_unwritable(target, "--output")
+    if report is not None:
+        refuse_unwritable(report, "--report")
+    refuse_unknown_operators(op_type or [], model)
+    extra = extra_options_of(extra_option or [])
     samples = read_samples(data or [], model)
     if correct_bias and not samples:
         raise typer.BadParameter("biases are corrected by samples: give --data", param_hint="--correct-bias")
     if to_target is not None:
+        if math.isnan(to_target) or not budget > 0:
+            raise typer.BadParameter("a target is a number of decibels, and a budget more than 0 seconds")
         from ort_quantization.commands.to_target import quantize_by_target
 
         if not samples:
@@ -237,7 +261,7 @@ def quantize(
             source = Path(scratch) / "equalized.onnx"
         _refuse_unknown_names(source, [*(exclude or []), *(only or [])])
         with calibration_options(len(samples), samples_at_once, resume) as runs:
-            common["extra_options"] = {**runs, "BiasCorrection": correct_bias}
+            common["extra_options"] = {**runs, "BiasCorrection": correct_bias, **extra}
             by_config(source, target, _config(samples, common, method, provider, activations, format))
         found = report_of(model, target, samples, provider)
         by_layer = None
@@ -259,7 +283,7 @@ def calibration_options(count: int, samples_at_once: int, state: Path | None) ->
         yield options if state is None else {**options, "CalibStatePath": state}
 
 
-def _layers(source: Path, model: Path, target: Path, samples: list[Sample], page: Path | None) -> LayerReport:
+def _layers(source: Path, model: Path, target: Path, samples: Sequence[Sample], page: Path | None) -> LayerReport:
     """Compare layer by layer with the model that was quantized, and write the page."""
     import dataclasses
 
@@ -283,7 +307,7 @@ def _quant_type(name: TypeName) -> object:
 
 
 def _config(
-    samples: list[Sample], common: dict[str, object], method: MethodName, provider: list[str] | None,
+    samples: Sequence[Sample], common: dict[str, object], method: MethodName, provider: list[str] | None,
     activations: TypeName, format: FormatName,
 ) -> object:  # fmt: skip
     """Return what is asked for: with samples a static configuration, else a dynamic one."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ort_quantization.calibration_data import Sample
-    from ort_quantization.target_report import TargetReport
+    from ort_quantization.target_report import LayerFacts, TargetReport
 
 
 def quantize_by_target(
@@ -52,13 +52,19 @@ def _show(console: Console, report: TargetReport) -> None:
     numbers = ["float32", "alone", "gain", "dB"]
     table = new_table(["layer", "operator", "scheme", *numbers, "left out"], numbers=numbers, title="Layers")
     for layer in report.layers:
-        left_out = "; ".join(f"{pair.scheme}: {pair.left_out}" for pair in layer.pairs if pair.left_out)
+        left_out = _left_out(layer)
         pair = next((each for each in layer.pairs if each.scheme == layer.scheme), None)
         seconds = [layer.float_s, pair.seconds if pair else None, pair.gain_s if pair else None]
         texts = ["" if each is None else time_text(each * 1e9) for each in seconds]
         decibels = "" if pair is None or pair.decibels is None else f"{pair.decibels:.1f}"
         table.add_row(layer.name, layer.op_type, layer.scheme, *texts, decibels, left_out)
     show_table(console, table)
+    types = new_table(["every layer in", "a run"], numbers=["a run"], title="Models of one type")
+    for key, measured in report.measurements.items():
+        if key.startswith("whole "):
+            run = measured if isinstance(measured, str) else time_text(measured * 1e9)
+            types.add_row(key.rpartition("/")[2], run)
+    show_table(console, types)
     whole = new_table(["model", "layers", "reached", "meets", "a run"], numbers=["reached", "a run"], title="Models")
     for each in report.candidates:
         counts = ", ".join(f"{count} {scheme}" for scheme, count in each.counts.items())
@@ -66,3 +72,12 @@ def _show(console: Console, report: TargetReport) -> None:
         run = "" if each.seconds is None else time_text(each.seconds * 1e9)
         whole.add_row(each.name, counts, value, "yes" if each.meets else "no", run)
     show_table(console, whole)
+
+
+def _left_out(layer: LayerFacts) -> str:
+    """Return why schemes of a layer were left out, once for each reason; times are in JSON and in the page."""
+    reasons: dict[str, list[str]] = {}
+    for pair in layer.pairs:
+        if pair.left_out:
+            reasons.setdefault(pair.left_out.partition(": ")[0], []).append(pair.scheme)
+    return "; ".join(f"{', '.join(schemes)}: {reason}" for reason, schemes in reasons.items())
