@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ort_core as ort
-from ort_core.plugin import Claim, Rejection
+from ort_core.plugin import Claim, EPFail, Rejection
 from ort_core.testing.claims import new_run_state, request_for
 from ort_core.tolerances import compare
 from ort_ep_openvino import _sdk
@@ -285,6 +285,22 @@ def test_a_stored_partition_is_restored_and_foreign_bytes_are_refused(view):
     assert outputs[0].tolist() == [[0, 2, 0, 4]]
     assert isinstance(provider.load(blob[:-1], request), Rejection)
     assert isinstance(OpenVinoExecutionProvider({"num_streams": "2"}).load(blob, request), Rejection)
+
+
+def test_a_run_of_one_thread_that_fails_says_so_and_the_next_session_runs(session):
+    """OpenVINO returned as if it had computed something, and ended the process in the next model."""
+    x, wrong = np.ones((2, 3), np.float32), np.ones((4, 5), np.float32)
+    text = "g (float[n,m] x, float[k,l] y) => (float[a,b] z) { s = Add(x, y)  z = Relu(s) }"
+    with session(text, num_of_threads="1") as opened, pytest.raises(EPFail, match="OpenVINO failed in a run"):
+        opened.run(None, {"x": x, "y": wrong})
+    with session(text, num_of_threads="1") as opened:
+        np.testing.assert_array_equal(opened.run(None, {"x": x, "y": x})[0], x + x)
+
+
+def test_no_stream_of_one_thread_is_asked_for():
+    assert _sdk._keeping_errors("CPU", {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": "2"})["NUM_STREAMS"] == 0
+    assert _sdk._keeping_errors("HETERO:GPU,CPU", {"INFERENCE_NUM_THREADS": "1"})["NUM_STREAMS"] == 0
+    assert "NUM_STREAMS" not in _sdk._keeping_errors("GPU", {"INFERENCE_NUM_THREADS": 1})
 
 
 def test_messages_of_openvino_lose_their_paths():

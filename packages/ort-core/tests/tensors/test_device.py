@@ -37,6 +37,19 @@ def test_devices_have_the_numbers_of_onnxruntime(kind):
         assert getattr(ours, question)() == getattr(theirs, question)(), question
 
 
+@pytest.mark.parametrize("name", ["cann", "cpu", "cuda", "default_memory", "dml", "fpga", "gpu", "npu", "webgpu"])
+def test_numbers_of_kinds_are_those_of_onnxruntime(name):
+    theirs = onnxruntime.capi._pybind_state.OrtDevice
+    assert getattr(OrtDevice, name)() == getattr(theirs, name)()
+
+
+def test_the_number_of_directml_names_its_device():
+    ours = OrtDevice(OrtDevice.dml(), OrtDevice.default_memory(), 2)
+    theirs = onnxruntime.capi._pybind_state.OrtDevice(4, 0, 2)
+    assert str(ours.device) == "dml:2"
+    assert (ours.device_type(), ours.vendor_id()) == (theirs.device_type(), theirs.vendor_id())
+
+
 def test_an_unknown_kind_is_refused_with_the_known_ones():
     with pytest.raises(InvalidArgument, match=r"Unsupported device type: xpu; known: .*cpu, cuda"):
         OrtDevice.make("xpu", 0)

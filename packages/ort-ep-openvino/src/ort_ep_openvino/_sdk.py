@@ -281,7 +281,32 @@ def _names_of(operation: Any) -> set[str]:
 @_in_phase("compile")
 def compile_model(model: Any, device: str, configuration: Mapping[str, object]) -> Any:
     """Return the ``openvino.CompiledModel``."""
-    return core().compile_model(model, device, dict(configuration))
+    return core().compile_model(model, device, _keeping_errors(device, configuration))
+
+
+def _keeping_errors(device: str, configuration: Mapping[str, object]) -> dict[str, object]:
+    """Return properties with which a run that fails says so.
+
+    Where a stream of the CPU has one thread, a failed run returns as if it had succeeded, and the next model ends the
+    process (2026.4). Without streams a run is computed by the thread that asks for it, and by that alone.
+    """
+    found = dict(configuration)
+    if device.startswith(("CPU", "HETERO")) and "CPU" in device and _has_one_thread(found.get("INFERENCE_NUM_THREADS")):
+        found["NUM_STREAMS"] = 0
+    return found
+
+
+@functools.cache
+def _has_one_thread(asked: object) -> bool:
+    """Return whether the CPU device would compute a run by one thread, when it is asked for so many or for its own."""
+    if asked is not None and int(str(asked)) == 1:
+        return True
+    from openvino import Model, Type, opset16
+
+    x = opset16.parameter([1], Type.f32)
+    given = {} if asked is None else {"INFERENCE_NUM_THREADS": asked}
+    compiled = core().compile_model(Model([opset16.relu(x)], [x]), "CPU", given)
+    return int(compiled.get_property("INFERENCE_NUM_THREADS")) == 1
 
 
 @_in_phase("export")
@@ -313,7 +338,7 @@ def _kind_at_run_time(operation: Any) -> str:
 @_in_phase("import")
 def import_model(content: bytes, device: str, configuration: Mapping[str, object]) -> Any:
     """Return the compiled model that ``export_model`` wrote."""
-    return core().import_model(content, device, dict(configuration))
+    return core().import_model(content, device, _keeping_errors(device, configuration))
 
 
 def tensor_type() -> Callable[..., Any]:

@@ -60,6 +60,7 @@ class OrtDevice:
     fpga: ClassVar[Callable[[], int]] = staticmethod(lambda: 2)
     npu: ClassVar[Callable[[], int]] = staticmethod(lambda: 3)
     cann = npu
+    dml: ClassVar[Callable[[], int]] = staticmethod(lambda: 4)  # a number of its own: what ``make`` gives is a GPU, 1
     default_memory: ClassVar[Callable[[], int]] = staticmethod(lambda: 0)
 
     def __init__(
@@ -68,7 +69,8 @@ class OrtDevice:
         if isinstance(device_type, OrtDevice):
             device_type = device_type.device
         if not isinstance(device_type, Device):
-            kind = next((k for k, (number, _) in _KINDS.items() if number == device_type), None)
+            numbers = {number: kind for kind, (number, _) in reversed(_KINDS.items())} | {OrtDevice.dml(): "dml"}
+            kind = numbers.get(device_type)
             if kind is None:
                 raise InvalidArgument(f"Unsupported device type: {device_type}; known: {_known_kinds()}")
             device_type = Device(kind, device_id)
