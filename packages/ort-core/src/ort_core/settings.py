@@ -84,6 +84,7 @@ _INTER_SPIN = "operators run one after the other; no threads wait between them"
 _BACKOFF = "waiting threads look again after one pause instruction"
 _ORT_FORMAT = "files in the .ort format are read whole, as models, and written by session.save_model_format alone"
 _OTHER_EP = "it concerns a provider of onnxruntime; set the option on the plugin provider itself"
+_BY_SHAPES = "the shapes of a run choose captured graphs and engines; options of the providers switch capturing off"
 _MLAS = "it switches between onnxruntime's own CPU kernels"
 _FASTMATH = "here it is an option of the CPU provider: precision=bfloat16"
 _SHARED_CONTEXT = "each compiled partition is complete in itself"
@@ -334,9 +335,9 @@ def _run_keys() -> tuple[Setting, ...]:
             "Do not wait for devices at the end of the run.",
             "a run waits for outputs on the host, and for nothing else",
         ),
-        _run("gpu_graph_id", 0, "Which captured graph to replay; -1: none.", "no installed provider captures graphs"),
+        _run("gpu_graph_id", 0, "Which captured graph to replay; -1: none.", _BY_SHAPES),
         *(_run(f"qnn.{name}", "", "Qualcomm devices.", _OTHER_EP) for name in qnn),
-        _run("nv_profile_index", "", "Which optimization profile.", _OTHER_EP),
+        _run("nv_profile_index", "", "Which optimization profile.", _BY_SHAPES),
     )
 
 
