@@ -101,6 +101,13 @@ RIGHT = {
         for operator in ("Equal", "Greater", "Less")
         for dtype in ("float32", "float16")
     },
+    **{
+        f"a sum that is its argument, {equation}": ("Einsum", 12, [X], {"equation": equation})
+        for equation in ("abc->abc", "...->...", "a b c", "...c->...c", "abc->acb")
+    },
+    "a bias that counts nothing": (
+        "Gemm", 13, [X[0], X[1], np.full((3, 3), np.inf, np.float32)], {"beta": 0.0, "transB": 1}
+    ),
     "no less than NaN": ("GreaterOrEqual", 16, [NAN_LEFT, NAN_LEFT], {}),
     "the largest of numbers and NaN": ("ReduceMax", 18, [NAN_LEFT.reshape(2, 2), np.array([1])], {}),
     "the least of numbers, NaN and infinities": ("ReduceMin", 18, [LARGEST.reshape(5, 2), np.array([1])], {}),
@@ -289,6 +296,23 @@ def test_sizes_that_are_open_may_change(name: str) -> None:
         for found, right in zip(own.run(None, weights | feeds), expected, strict=True):
             facts = compare(found, right, "approximate")
             assert facts.passes, facts
+
+
+@pytest.mark.parametrize("moved", ["Identity(h)", "Transpose(h)", "Relu(h)"])
+@pytest.mark.parametrize("sizes", ["3,4", "n,m"])
+def test_a_conversion_to_float16_and_back_rounds(moved: str, sizes: str) -> None:
+    text = (
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[{sizes}] x) => (float[a,b] y) '
+        f"{{ h = Cast<to=10>(x)  i = {moved}  y = Cast<to=1>(i) }}"
+    )
+    own = session_on(onnx.parser.parse_model(text).SerializeToString(), NAME, "ReferenceExecutionProvider")
+    for size in (3,) if sizes == "3,4" else (3, 31, 1):
+        x = np.full((size, 4), 1.0002, np.float32)
+        (found,) = own.run(None, {"x": x})
+        if moved.startswith("Relu"):  # computed in float32, as every operator between is
+            np.testing.assert_allclose(found, x, rtol=1e-3)
+        else:
+            assert found.tolist() == (x.T if moved.startswith("Transpose") else x).astype(np.float16).tolist()
 
 
 @pytest.mark.parametrize("node", ["Gelu(x)", "BiasGelu(x, x)"])

@@ -14,6 +14,7 @@ from ort_ep_openvino.lowering.conditions import (
     without_attributes,
 )
 from ort_ep_openvino.lowering.input_bounds import WIDE
+from ort_ep_openvino.lowering.movement import MOVEMENT
 from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, SHORTS, Rule
 
 INT32 = frozenset({DataType.INT32})
@@ -29,6 +30,7 @@ _FUNCTIONS = (
 _EXACT_INTEGERS = ("Abs", "Neg", "Sign")
 _WRAPPING = ("Add", "Mul", "Sub")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_CONVERSIONS = ("Cast", "CastLike")
 _LOGIC = ("And", "Not", "Or", "Xor")
 
 
@@ -36,6 +38,25 @@ def _exact_conversion(view: GraphView, node: Node) -> str | None:
     source, target = dtype_of(node.input(0)), dtype_of(node.output)
     if source in FLOATS and target is DataType.INT64:
         return "OpenVINO converts to int64 by int32; numbers from 2**31 on would be wrong"
+    return None
+
+
+def _rounds_for_good(view: GraphView, node: Node) -> str | None:
+    """Refuse a conversion to float16 of what is only moved before it is float32 again.
+
+    OpenVINO takes both out: nothing is rounded, and with open sizes runs read freed memory.
+    """
+    if dtype_of(node.input(0)) is not DataType.FLOAT or dtype_of(node.output) is not DataType.FLOAT16:
+        return None
+    seen, waiting = {node.output}, [node.output]
+    while waiting:
+        for reader in waiting.pop().consumers():
+            if reader.op_type in _CONVERSIONS and dtype_of(reader.output) is DataType.FLOAT:
+                return "OpenVINO leaves out a conversion to float16 and back, which rounds"
+            if reader.op_type in MOVEMENT or reader.op_type == "Identity":
+                moved = [value for value in reader.present_outputs() if value not in seen]
+                seen.update(moved)
+                waiting += moved
     return None
 
 
@@ -107,11 +128,11 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "BitwiseNot": Rule(BYTES | INT32),
     "BitShift": Rule(frozenset({DataType.UINT8}), conditions=(_shifts_nothing_out, _bytes_of_fixed_sizes)),
     "Where": Rule(MOVED, ports={0: BOOL}),
-    "Cast": Rule(MOVED, conditions=(_exact_conversion, without_attributes(saturate=1))),
+    "Cast": Rule(MOVED, conditions=(_exact_conversion, _rounds_for_good, without_attributes(saturate=1))),
     "CastLike": Rule(
         MOVED,
         ports={1: frozenset(DataType)},
-        conditions=(_exact_conversion, without_attributes(saturate=1)),
+        conditions=(_exact_conversion, _rounds_for_good, without_attributes(saturate=1)),
     ),
     "Constant": Rule(MOVED),
     "Identity": Rule(MOVED),

@@ -250,6 +250,25 @@ def _grid(graph: Graph, node: Node) -> None:
     node.set_input(1, graph.insert_before(node, Node("Where", [is_place, grid, edge], 1)).output)
 
 
+def _einsum(graph: Graph, node: Node) -> None:
+    """Einsum<equation="ab->ab">(x) -> Identity(x): the device leaves such a result unwritten."""
+    read, arrow, made = "".join(node.string_attribute("equation", "").split()).partition("->")
+    if not arrow:
+        made = "".join(sorted(letter for letter in set(read) if letter.isalpha() and read.count(letter) == 1))
+        made = f"...{made}" if "..." in read else made
+    if len(node.inputs) == 1 and read == made:
+        _replace(graph, node, Node("Identity", [node.input(0)], 1, name=node.name))
+
+
+def _gemm(graph: Graph, node: Node) -> None:
+    """Gemm<beta=0>(a, b, c) -> Gemm(a, b, 0): what is multiplied by nothing is not read, even where it is no number."""
+    bias = node.input(2)
+    if bias is not None and node.float_attribute("beta", 1.0) == 0:
+        dtype = dtype_of(bias)
+        assert dtype is not None, "claims hold typed tensors"
+        node.set_input(2, graph.new_constant(np.zeros((), dtype.numpy), "zero"))
+
+
 def _to_reshape(graph: Graph, node: Node) -> None:
     """Unsqueeze or Squeeze with axes from outside -> Reshape, where the shape of the result is known without them."""
     axes, shape = node.input(1), node.output.shape
@@ -281,6 +300,8 @@ _REWRITES: Mapping[str, Rewrite] = {
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
     "Dropout": _dropout,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
     "Gelu": _gelu,
     "GridSample": _grid,
     "Pow": _power,
