@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import ort_core
 from ort_quantization import matmul_nbits_quantizer
 from ort_quantization.activation_capture import Samples, captured
 from ort_quantization.errors import InvalidCalibration
+from ort_quantization.factors_in_place import factor_in_place, invert_in_place
 from ort_quantization.matmul_nbits_awq import output_error
 from ort_quantization.matmul_nbits_gptq import GptqSettings, RowErrors, gptq, inverse_factor
 from ort_quantization.matmul_nbits_quantizer import (
@@ -352,3 +354,27 @@ def test_what_a_reader_raises_is_told_with_the_sample() -> None:
 
     with pytest.raises(InvalidCalibration, match=r"KeyError at sample 0.*no such file"):
         MatMulNBitsQuantizer(model(), block_size=32, algo_config=METHODS["gptq"](Broken([]))).process()
+
+
+@pytest.mark.parametrize("size", [1, 511, 512, 513, 1100])
+def test_factors_in_place_are_those_of_numpy(size: int) -> None:
+    values = np.random.default_rng(0).normal(size=(size, size + 8))
+    hessian = values @ values.T / size + np.eye(size)
+    factor = np.array(hessian)
+    factor_in_place(factor)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(hessian), rtol=0, atol=1e-12 * size)
+    invert_in_place(factor)
+    np.testing.assert_allclose(factor, np.linalg.inv(np.linalg.cholesky(hessian)), rtol=0, atol=1e-12 * size)
+    found = inverse_factor(hessian, 0.0)
+    np.testing.assert_allclose(found.T @ found, np.linalg.inv(hessian), rtol=0, atol=1e-6)
+
+
+def test_gptq_takes_few_matrices_of_the_size_of_its_statistics() -> None:
+    size = 1536
+    values = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
+    hessian = (values @ values.T).astype(np.float64) / size
+    tracemalloc.start()
+    RowErrors.of_hessian(hessian, 0.01, has_order=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2.2 * hessian.nbytes, "one copy, the float32 factor, and a block of columns"

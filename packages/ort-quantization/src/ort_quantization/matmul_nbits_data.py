@@ -17,7 +17,14 @@ from ort_quantization.activation_capture import Providers, Samples
 from ort_quantization.body_capture import Operand
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.matmul_nbits_awq import channel_scales, with_cut_ranges
-from ort_quantization.matmul_nbits_blocks import Array, Numbers
+from ort_quantization.matmul_nbits_blocks import (
+    Array,
+    LinearBlocks,
+    Numbers,
+    PackedBlocks,
+    linear_blocks,
+    packed_blocks,
+)
 from ort_quantization.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
     GPTQWeightOnlyQuantConfig,
@@ -45,7 +52,7 @@ class FoundState:
         divisors: factors (K,) that operands are divided by.
     """
 
-    numbers: dict[Key, Numbers]
+    numbers: dict[Key, PackedBlocks | LinearBlocks]
     divisors: dict[Operand, Array]
 
 
@@ -115,20 +122,24 @@ def _quantize_group(
     group: list[Site], state: OperandState, folder: str, config: WeightOnlyQuantConfig, found: FoundState
 ) -> None:
     if isinstance(config, GPTQWeightOnlyQuantConfig):
-        errors = RowErrors.of_hessian(state.hessian, config.percdamp, config.actorder)
+        hessian = state.products
+        hessian /= max(state.count, 1)  # in place: it is as large as all that follows
+        errors = RowErrors.of_hessian(hessian, config.percdamp, config.actorder)
+        del hessian
         state.products = np.empty((0, 0))  # as large as the errors, and not needed any more
         for site, weight in _weights(group, folder):
             settings = site.settings
             # engines take whole ones of 8 bits, and bfloat16 has too few digits
             can_be_real = settings.bits != 8 and site.tensor.data_type != TensorProto.BFLOAT16
             has_real_points = config.real_zero_points and can_be_real
-            found.numbers[key_of(site)] = gptq(
+            numbers = gptq(
                 weight, errors,
                 GptqSettings(
                     settings.bits, settings.block_of(len(weight)), settings.is_symmetric,
                     config.block_size, config.actorder, config.mse, has_real_points,
                 ),
             )  # fmt: skip
+            found.numbers[key_of(site)] = in_layout(numbers, settings)
         return
     assert isinstance(config, AWQWeightOnlyQuantConfig)  # there is no third method
     scales = None
@@ -141,7 +152,12 @@ def _quantize_group(
         scaled = weight if scales is None else weight.astype(np.float32) * scales[:, None]
         if config.calibration_method != "awq_lite":
             scaled = with_cut_ranges(scaled, state, site.settings)
-        found.numbers[key_of(site)] = nearest(scaled.astype(weight.dtype), site)
+        found.numbers[key_of(site)] = in_layout(nearest(scaled.astype(weight.dtype), site), site.settings)
+
+
+def in_layout(numbers: Numbers, settings: Settings) -> PackedBlocks | LinearBlocks:
+    """Return numbers as their operator reads them, several in a byte."""
+    return linear_blocks(numbers) if settings.is_linear else packed_blocks(numbers)
 
 
 def nearest(weight: Array, site: Site) -> Numbers:

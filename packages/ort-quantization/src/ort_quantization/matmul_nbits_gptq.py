@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_quantization.factors_in_place import factor_in_place, invert_in_place
 from ort_quantization.matmul_nbits_blocks import Array, Numbers
 from ort_quantization.matmul_nbits_ranges import ZeroPoints, block_parameters
 
@@ -68,7 +69,7 @@ class RowErrors:
         """
         diagonal = np.diag(hessian)
         order = np.argsort(-diagonal, kind="stable") if has_order else np.arange(len(diagonal))
-        factor = inverse_factor(hessian[np.ix_(order, order)], damping)
+        factor = inverse_factor(hessian[np.ix_(order, order)] if has_order else hessian, damping)
         importance = np.empty(len(order), np.float32)
         importance[order] = np.diag(factor) ** -2.0
         return cls(order, factor.astype(np.float32), diagonal == 0, importance)
@@ -131,17 +132,18 @@ def _of_columns(weight: Array, rows_lose: RowErrors, settings: GptqSettings) -> 
 
 def inverse_factor(hessian: Array, damping: float) -> Array:
     """Return the upper Cholesky factor of a Hessian's inverse; the diagonal grows until there is one."""
-    damped = np.array(hessian, dtype=np.float64)
-    diagonal = np.einsum("ii->i", damped)
+    diagonal = np.diag(hessian).astype(np.float64)
     diagonal[diagonal == 0] = 1
     mean = diagonal.mean()
     for growth in (1, 10, 100, 1000):
-        tried = damped.copy()
-        np.einsum("ii->i", tried)[:] += mean * max(damping, 1e-8) * growth
+        tried = np.array(hessian[::-1, ::-1], dtype=np.float64, order="C")
+        np.einsum("ii->i", tried)[:] = (diagonal + mean * max(damping, 1e-8) * growth)[::-1]
         try:
-            return np.linalg.cholesky(np.linalg.inv(tried)).T
+            factor_in_place(tried)
         except np.linalg.LinAlgError:
             continue
+        invert_in_place(tried)
+        return tried[::-1, ::-1]  # with rows and columns reversed, the factor of the inverse is the inverted factor
     return np.diag(1 / np.sqrt(diagonal))
 
 

@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from ort_core.lazy_names import lazy_names
 from ort_quantization.activation_capture import Providers
 from ort_quantization.body_capture import Operand
-from ort_quantization.matmul_nbits_blocks import LinearBlocks, Numbers, PackedBlocks, linear_blocks, packed_blocks
+from ort_quantization.matmul_nbits_blocks import LinearBlocks, Numbers, PackedBlocks
 from ort_quantization.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
     DefaultWeightOnlyQuantConfig,
@@ -29,7 +29,15 @@ from ort_quantization.matmul_nbits_configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_data import FoundState, key_of, matrix_of, nearest, operand_of, quantized_by_data
+from ort_quantization.matmul_nbits_data import (
+    FoundState,
+    in_layout,
+    key_of,
+    matrix_of,
+    nearest,
+    operand_of,
+    quantized_by_data,
+)
 from ort_quantization.matmul_nbits_gather import quantized_rows
 from ort_quantization.matmul_nbits_nodes import (
     StoredWeight,
@@ -232,7 +240,7 @@ class _Replacement:
         """Return a weight's blocks in the layout that its operator reads; bfloat16 weights get scales of bfloat16."""
         blocks = self._found.numbers.pop(key_of(site), None) or _quantized(site, self._folder, self._config)
         if isinstance(blocks, Numbers):
-            blocks = linear_blocks(blocks) if site.settings.is_linear else packed_blocks(blocks)
+            blocks = in_layout(blocks, site.settings)
         if site.tensor.data_type != TensorProto.BFLOAT16:
             return blocks
         scales = blocks.scales.astype(ml_dtypes.bfloat16)

@@ -48,11 +48,12 @@ def block_parameters(
     if importance is None:
         return scale, point
     costs = importance[:, None]
-    best = _error(values, costs, scale, point, top)
+    best = _error(values, costs, scale, point, _numbers(values, scale, point, top))
     for tried_least, tried_most in _ranges(least, most, zero_points):
         tried = _of_range(tried_least, tried_most, top, zero_points)
-        for found in (tried, _fitted(values, costs, *tried, top, zero_points)):
-            error = _error(values, costs, *found, top)
+        numbers = _numbers(values, *tried, top)
+        for found, its in ((tried, numbers), (_fitted(values, costs, *tried, numbers, zero_points), None)):
+            error = _error(values, costs, *found, _numbers(values, *found, top) if its is None else its)
             is_better = error < best
             best = np.where(is_better, error, best)
             scale, point = np.where(is_better, found[0], scale), np.where(is_better, found[1], point)
@@ -85,17 +86,17 @@ def _of_range(least: Array, most: Array, top: int, zero_points: ZeroPoints) -> t
 
 
 def _fitted(
-    values: Array, costs: Array, scale: Array, point: Array, top: int, zero_points: ZeroPoints
+    values: Array, costs: Array, scale: Array, point: Array, numbers: Array, zero_points: ZeroPoints
 ) -> tuple[Array, Array]:
     """Return the scales and zero points with the least squares for the numbers that others give."""
-    numbers = _numbers(values, scale, point, top)
     if zero_points == "real":
         total = costs.sum()
         mean, middle = (costs * values).sum(axis=0) / total, (costs * numbers).sum(axis=0) / total
         values, centered = values - mean, numbers - middle
     else:
         centered = numbers - point
-    above, below = (costs * centered * values).sum(axis=0), (costs * centered**2).sum(axis=0)
+    weighted = costs * centered
+    above, below = np.einsum("ij,ij->j", weighted, values), np.einsum("ij,ij->j", weighted, centered)
     is_better = (below > 0) & (above > 0)
     fitted = np.divide(above, below, out=scale.copy(), where=is_better)
     if zero_points == "real":
@@ -107,7 +108,7 @@ def _numbers(values: Array, scale: Array, point: Array, top: int) -> Array:
     return np.clip(np.round(values / scale + point), 0, top)
 
 
-def _error(values: Array, costs: Array, scale: Array, point: Array, top: int) -> Array:
-    lost = (_numbers(values, scale, point, top) - point) * scale - values
-    found: Array = (costs * lost**2).sum(axis=0)
+def _error(values: Array, costs: Array, scale: Array, point: Array, numbers: Array) -> Array:
+    lost = (numbers - point) * scale - values
+    found: Array = np.einsum("ij,ij,i->j", lost, lost, costs[:, 0])
     return found

@@ -1,8 +1,8 @@
 """``quantize_weights``: weights of products in few bits, in the way that loses least for its size.
 
 Rounding costs most in the products that give the results, as that with the vocabulary of a language model does, and
-they are few: they keep 8 bits. The others get float zero points (HQQ), in blocks of 32, unless another method is asked
-for. What each costs a trained model stands in the guide.
+they are few: they keep 8 bits. The others get float zero points (HQQ), in blocks of 32, unless another method is
+asked for. What each costs a trained model stands in the guide.
 """
 
 from __future__ import annotations
