@@ -50,8 +50,7 @@ def written_otherwise(model: ModelProto, seed: int) -> ModelProto:
     """Return an equal model that is written otherwise."""
     found = ModelProto()
     found.CopyFrom(model)
-    opset = next(each.version for each in model.opset_import if each.domain == "")
-    _write_tensors(found.graph, seed, opset)
+    _write_tensors(found.graph, seed)
     chooser = random.Random(seed ^ 0xABC)
     if chooser.random() < 0.5:
         _share_names(found.graph)
@@ -102,22 +101,22 @@ def _changed(array: np.ndarray, chooser: random.Random) -> np.ndarray:
     )
 
 
-def _write_tensors(graph: GraphProto, seed: int, opset: int) -> None:
+def _write_tensors(graph: GraphProto, seed: int) -> None:
     fixed = {each.name for each in (*graph.input, *graph.output)}
     kept, sparse, constants = [], [], []
     for tensor in graph.initializer:
         chooser = random.Random(f"{seed} {tensor.name}")
         form = chooser.choice(("as it is", "fields", "node", "sparse"))
         if form == "node" and tensor.name not in fixed:
-            constants.append(_constant(tensor, chooser, opset))
-        elif form == "sparse" and tensor.name not in fixed and opset >= 11 and _can_be_sparse(tensor):
+            constants.append(_constant(tensor, chooser))
+        elif form == "sparse" and tensor.name not in fixed and _can_be_sparse(tensor):
             sparse.append(_sparse(tensor, chooser))
         else:
             kept.append(_with_fields(tensor) if form == "fields" else tensor)
     nodes = [*constants, *graph.node]
     for node in nodes:
         for body in _bodies(node):
-            _write_tensors(body, seed, opset)
+            _write_tensors(body, seed)
     copies = [_copied(each) for each in nodes]
     del graph.node[:]
     graph.node.extend(copies)
@@ -144,16 +143,19 @@ def _with_fields(tensor: TensorProto) -> TensorProto:
     return found
 
 
-def _constant(tensor: TensorProto, chooser: random.Random, opset: int) -> NodeProto:
-    """Return a ``Constant`` with a tensor, or one of the forms for numbers, lists and text."""
+def _constant(tensor: TensorProto, chooser: random.Random) -> NodeProto:
+    """Return a ``Constant`` with a tensor, or one of the forms for numbers, lists and text.
+
+    Engines take each form in every opset, whichever version has brought it.
+    """
     array = array_of(tensor)
     letters = {TensorProto.FLOAT: "float", TensorProto.INT64: "int", TensorProto.STRING: "string"}
     node = helper.make_node("Constant", [], [tensor.name])
-    if opset >= 12 and array.ndim < 2 and 0 < array.size < _LONGEST and tensor.data_type in letters:
+    if array.ndim < 2 and 0 < array.size < _LONGEST and tensor.data_type in letters:
         name = f"value_{letters[tensor.data_type]}" + ("s" if array.ndim else "")
         node.attribute.append(helper.make_attribute(name, array.tolist()))
         return node
-    if opset >= 11 and chooser.random() < 0.3 and _can_be_sparse(tensor):
+    if chooser.random() < 0.3 and _can_be_sparse(tensor):
         node.attribute.add(name="sparse_value", type=AttributeProto.SPARSE_TENSOR).sparse_tensor.CopyFrom(
             _sparse(tensor, chooser)
         )

@@ -29,9 +29,15 @@ _OPTIONS = {
 
 
 def find_onnx_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
-    """Return the newest schema of an operator not above ``opset``, or ``None``; a ``SchemaSource``."""
+    """Return the newest schema of an operator not above ``opset``, or ``None``; a ``SchemaSource``.
+
+    ``Constant`` has its newest schema at each opset: a form of a later version has but one meaning, and onnxruntime
+    takes each form everywhere.
+    """
     if domain not in ONNX_DOMAINS or not onnx.defs.has(op_type, domain):
         return None
+    if op_type == "Constant" and not domain:
+        opset = max(opset, MAX_OPSET)
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:

@@ -31,7 +31,8 @@ class SparseArray:
         return np.ravel_multi_index(tuple(self.indices.T), self.shape).astype(np.int64)
 
     def dense(self) -> np.ndarray:
-        """Return the dense array."""
-        out = np.zeros(int(np.prod(self.shape, dtype=np.int64)), self.values.dtype)
+        """Return the dense array: zeros, or empty texts, where no value stands."""
+        size = int(np.prod(self.shape, dtype=np.int64))
+        out = np.full(size, "", object) if self.values.dtype == object else np.zeros(size, self.values.dtype)
         out[self.linear_indices()] = self.values
         return out.reshape(self.shape)
