@@ -50,6 +50,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "qdq u8s8 percentile": {"activation_type": U8, "calibrate_method": CalibrationMethod.Percentile},
     "qdq u8s8 entropy": {"activation_type": U8, "calibrate_method": CalibrationMethod.Entropy},
     "qoperator u8s8": {"activation_type": U8, "quant_format": QuantFormat.QOperator},
+    "qdq u8s8 equalized": {"activation_type": U8, "extra_options": {"CrossLayerEqualization": True}},
+    "qdq u8s8 corrected": {"activation_type": U8, "extra_options": {"BiasCorrection": True}},
     "qdq u8s8 equalized, corrected": {
         "activation_type": U8, "extra_options": {"CrossLayerEqualization": True, "BiasCorrection": True},
     },
