@@ -255,6 +255,10 @@ def _another_bit_in_every_session(partition, inputs, outputs, run_state):
     add(outputs, 1e-6 * partition.memory.setdefault("number", next(_sessions)))
 
 
+def _prints(partition, inputs, outputs, run_state):
+    print("a run")  # noqa: T201 - that is the lie
+
+
 def _wrong_when_watched(partition, inputs, outputs, run_state):
     add(outputs, 1.0 if run_state.observer is not None else 0.0)
 
@@ -337,6 +341,7 @@ LIARS: dict[str, type[Honest]] = {
     "contract/plans_tell_the_truth": overriding(partition=PlansWrongShapes),
     "contract/inputs_are_left_alone": running(_writes_into_inputs),
     "contract/results_stay_when_the_next_run_comes": running(_returns_one_buffer),
+    "contract/the_process_is_left_as_it_was": running(_prints),
     "contract/sample_graphs_are_computed_rightly": running(lambda p, i, outputs, s: add(outputs, 1.0)),
     "data/bound_arrays_give_the_same_as_feeds": running(_wrong_from_the_second_run_on),
     "data/arrays_of_any_layout_are_read_rightly": overriding(partition=ReadsInMemoryOrder),

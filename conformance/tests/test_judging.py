@@ -33,6 +33,7 @@ from ort_conformance.suites.model_files import folder_checks
 from ort_conformance.suites.model_text import evaluated, node_model
 from ort_conformance.suites.sample_graphs import CHAIN
 from ort_core.plugin import Claim, Rejection
+from ort_core.plugin.devices import Device, DeviceArray
 from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import echo_of, plugin_of
 
@@ -328,3 +329,13 @@ def test_matrix_names_the_operators_of_onnxruntimes_domain_without_a_case():
     shown = matrix_markdown([replace(REPORT, results=(one,))], "page.html")
     assert "| com.microsoft::BiasGelu | ● |" in shown
     assert "BiasGelu," not in shown.partition("no case of the suite holds")[2]
+
+
+def test_a_value_on_a_device_is_told_as_such():
+    class Buffer:
+        nbytes, device = 8, Device("acme", 3)
+
+    elsewhere = DeviceArray(None, Buffer(), np.dtype(np.float32), (2,))
+    assert find_difference([elsewhere], [np.zeros(2, np.float32)], "exact") == (
+        "output 0: a value on acme:3, expected one on the host"
+    )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ort_conformance.case import Margins
+from ort_core.plugin.devices import DeviceArray
 from ort_core.tolerances import ToleranceName, compare
 
 _NARROW_MARGIN = 2.0**-6  # two steps of bfloat16, as onnx's own runner allows
@@ -38,6 +39,8 @@ def _value_difference(found: object, expected: object, limits: ToleranceName | M
         return _mapping_difference(found, expected, limits, where)
     if expected is None:
         return None if found is None else f"{where}: {found!r}, expected none"
+    if isinstance(found, DeviceArray):
+        return f"{where}: a value on {found.buffer.device}, expected one on the host"
     return _array_difference(np.asarray(found), np.asarray(expected), limits, where)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import ort_core as ort
 from ort_conformance.check import CannotJudge, PromiseBroken, promise, require
 from ort_conformance.comparison import find_difference
+from ort_conformance.process_facts import changes_by
 from ort_conformance.profile import Feature
 from ort_conformance.subject import ORACLE, Subject
 from ort_conformance.suites.sample_graphs import BRANCHES, SAMPLES, SampleGraph
@@ -24,6 +25,7 @@ from ort_core.testing.environments import session_environment
 
 SUITE = "contract"
 THREADS = 4
+MAX_DETAIL = 300  # characters: an environment is long
 _IMPORTED = """
 import importlib, sys
 import ort_core.plugin
@@ -344,6 +346,20 @@ def results_stay_when_the_next_run_comes(subject: Subject) -> None:
             session.run(None, {name: array + 1 for name, array in feeds.items()})
         same = all(np.array_equal(np.asarray(value), copy) for value, copy in zip(first, kept, strict=True))
         require(same, f"{sample.name}: the second run changed the results of the first")
+
+
+@promise(SUITE)
+def the_process_is_left_as_it_was(subject: Subject) -> None:
+    """Sessions change no setting of the process, and write nothing to its output."""
+    sample = SAMPLES[0]
+
+    def use() -> None:
+        with subject.session(sample.model()) as session:
+            session.run(None, sample.feeds())
+
+    use()  # what an SDK sets once, while it is loaded, is its own affair
+    changes = changes_by(use)
+    require(not changes, f"{sample.name}: {'; '.join(changes)}"[:MAX_DETAIL])
 
 
 @promise(SUITE)

@@ -91,8 +91,12 @@ def version() -> str:
 
 @contextmanager
 def _quiet() -> Iterator[Any]:
-    """Give coremltools under the lock, without its log lines, progress bars and warnings."""
+    """Give coremltools under the lock, without its log lines, progress bars and warnings.
+
+    Its passes draw from numpy's global random numbers, which are the caller's: they are set back.
+    """
     with _LOCK, warnings.catch_warnings():
+        drawn_from = np.random.get_state()  # noqa: NPY002 - what coremltools draws from
         warnings.simplefilter("ignore")  # about versions of frameworks that nobody asked it to convert from
         os.environ.setdefault("TQDM_DISABLE", "1")  # read when its bars are made
         logger = logging.getLogger("coremltools")
@@ -103,6 +107,7 @@ def _quiet() -> Iterator[Any]:
             yield coremltools
         finally:
             logger.disabled = was_disabled
+            np.random.set_state(drawn_from)  # noqa: NPY002 - as above
 
 
 @contextmanager
