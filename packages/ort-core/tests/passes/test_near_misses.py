@@ -52,6 +52,15 @@ def test_a_pattern_of_which_little_is_there_is_no_near_miss() -> None:
     assert not _misses(text)
 
 
+def test_a_long_alternative_is_not_near_because_a_short_one_is_short() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 8] x) => (float[2, 8] y)
+        <float gain = {2.0}, float bias = {3.0}> {
+        m = Mul (x, gain)
+        y = Add (m, bias)
+    }"""
+    assert not [each for each in _misses(text) if each.rule == "GroupNormFusion"], "3 of its 5 operators are missing"
+
+
 def test_equal_reasons_are_counted_once() -> None:
     misses = [NearMiss("P", "R", f"node {n}", "no", True) for n in range(3)]
     assert [(miss.node, count) for miss, count in counted(misses)] == [("node 0", 3)]

@@ -26,7 +26,19 @@ MIN_FITTING = 2  # operators that fit before a miss is near: one alone is no sig
 
 
 def find_near_match(model: Model, pattern: Pattern, node: Node) -> Rejection | None:
-    """Return what keeps a pattern from fitting at a node where all but one of its operators do; ``None`` elsewhere."""
+    """Return what keeps a pattern from fitting at a node where all but one of its operators do; ``None`` elsewhere.
+
+    Alternatives of the whole pattern are judged one by one, so that a long one is not taken for near by the length
+    of a short one. The first that is near is told.
+    """
+    alternatives = pattern.alternatives if isinstance(pattern, OneOf) else (pattern,)
+    if _NearSearch(model, node).run(roots_of(pattern)) is not None:
+        return None
+    found = (_near_alternative(model, each, node) for each in alternatives)
+    return next((near for near in found if near is not None), None)
+
+
+def _near_alternative(model: Model, pattern: Pattern, node: Node) -> Rejection | None:
     search = _NearSearch(model, node)
     roots = roots_of(pattern)
     if search.run(roots) is not None or search.reason is None:

@@ -215,15 +215,20 @@ def _refusal_rows(report: PlacementReport) -> list[tuple[str, str, str, str]]:
 
 
 def _show_nodes(report: PlacementReport) -> None:
+    """Show one row for each node, without provider and partition where every row would say the same."""
     from ort_core.cli.console import output_console
     from ort_core.cli.tables import new_table, show_table
 
-    told = any(node.execution is not None for node in report.nodes)
-    table = new_table(("node", "operator", "provider", "partition", *(("runs", "step", "reason") if told else ())))
-    for node in (*report.nodes, *report.inner):
+    nodes = (*report.nodes, *report.inner)
+    has_places = len({(node.provider, node.partition) for node in nodes}) > 1
+    is_told = any(node.execution is not None for node in nodes)
+    places = ("provider", "partition") if has_places else ()
+    table = new_table(("node", "operator", *places, *(("runs", "step", "reason") if is_told else ())))
+    for node in nodes:
         name = "/".join((*node.path, node.name or "(no name)"))
         operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        place = (node.provider, node.partition) if has_places else ()
         how = node.execution
         more = ("",) * 3 if how is None else (how.how, how.step, how.reason)
-        table.add_row(name, operator, node.provider, node.partition, *(more if told else ()))
+        table.add_row(name, operator, *place, *(more if is_told else ()))
     show_table(output_console(), table)
