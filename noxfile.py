@@ -147,12 +147,13 @@ def genai(session: nox.Session) -> None:
 
 @nox.session
 def serving(session: nox.Session) -> None:
-    """Judge ort-serve by programs too heavy for each run: KServe's clients, schemathesis, a cluster of Ray."""
+    """Judge ort-serve by KServe's clients, schemathesis, a cluster of Ray, and 10,000 malformed requests."""
     prepare(session, "test")
     session.install("kserve", "schemathesis>=4", "ray[data,serve]>=2.40,<3")
     # these alone: kserve and tritonclient name the same messages, so that one process cannot import both
     tests = [f"{SERVE}/tests/test_{name}.py" for name in ("kserve_client", "openapi_cases", "ray")]
     session.run("pytest", *tests, *session.posargs, env={"ORT_SERVE_CASES": "200"})
+    session.run("pytest", f"{SERVE}/tests/test_malformed.py", "--every-case", *session.posargs)
 
 
 @nox.session

@@ -281,7 +281,7 @@ def test_lists_of_messages_in_triton_s_settings_need_no_colon(folder):
     """)
     found = scan_models(folder)["scaler"]
     assert found.problem == ""
-    assert found.remark.endswith(": optimization, response_cache")
+    assert found.remark.endswith(": optimization, parameters 'note', response_cache")
     (run,) = found.settings.warm_up
     assert (run.count, run.inputs["x"].shape, run.inputs["x"].fill) == (3, (4, 2), "random")
     with running_server(folder, http_port=None, grpc_port=None) as running:
@@ -393,3 +393,33 @@ def test_a_server_that_cannot_start_leaves_nothing_behind(folder):
         with pytest.raises(OSError, match="cannot listen"), running_server(folder, grpc_port=taken.getsockname()[1]):
             pass
         assert not {thread.name for thread in threading.enumerate() if "scaler" in thread.name} - before
+
+
+def test_what_has_no_meaning_within_fields_of_triton_s_settings_is_named(folder, caplog):
+    write_model(scaler_text(1.0), folder / "own" / "1" / "model.onnx")
+    (folder / "own" / "config.pbtxt").write_text("""
+        input [ { name: "x", data_type: TYPE_FP32, format: FORMAT_NONE, dims: [ 2 ] } ]
+        output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] label_filename: "labels.txt" }
+        max_batch_size: 4
+        instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0 ] rate_limiter { resources [ { name: "r" } ] } } ]
+        dynamic_batching { preserve_ordering: true default_queue_policy { timeout_action: DELAY max_queue_size: 4 } }
+        parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+        parameters { key: "execution_mode" value { string_value: "1" } }
+    """)
+    with caplog.at_level("WARNING", logger="ort_serve"), running_server(folder):
+        pass
+    (told,) = [record.getMessage() for record in caplog.records if "config.pbtxt has fields" in record.getMessage()]
+    assert told.partition("here: ")[2] == (
+        "dynamic_batching.default_queue_policy.timeout_action, dynamic_batching.preserve_ordering, input.format, "
+        "instance_group.gpus, instance_group.kind KIND_GPU, instance_group.rate_limiter, output.label_filename, "
+        "parameters 'execution_mode'"
+    )
+
+
+@pytest.mark.parametrize("field", ["sequence_batching { direct { } }", "batch_input [ { kind: BATCH_ELEMENT_COUNT } ]"])
+def test_what_would_give_other_results_is_refused_by_name(folder, field):
+    write_model(scaler_text(1.0), folder / "own" / "1" / "model.onnx")
+    (folder / "own" / "config.pbtxt").write_text(field)
+    with running_server(folder) as server:
+        told = {name: reason for name, _, _, reason in server.server.repository.index()}["own"]
+    assert field.split()[0] in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
 import ml_dtypes
@@ -353,3 +354,41 @@ def test_long_requests_are_read_and_written_beside_the_event_loop(tmp_path, monk
             assert found[0, -1].decode() == "täglich"
     assert len(threads) == 4
     assert all((name != "server") == is_long for name in threads), threads
+
+
+def test_trace_settings_of_a_model_are_its_own(triton):
+    _, client = triton
+    server = values(client.get_trace_settings())
+    client.update_trace_settings("doubler", {"trace_level": ["TIMESTAMPS"], "trace_rate": "7"})
+    try:
+        assert values(client.get_trace_settings("doubler"))["trace_rate"] == ["7"]
+        assert values(client.get_trace_settings()) == server
+        with pytest.raises(InferenceServerException, match="no meaning here"):
+            client.update_trace_settings("doubler", {"trace_rate": "9", "trace_file": "x"})
+        assert values(client.get_trace_settings("doubler"))["trace_rate"] == ["7"], "all that is named, or nothing"
+    finally:
+        client.update_trace_settings("doubler", {"trace_level": None, "trace_rate": None})
+    assert values(client.get_trace_settings("doubler"))["trace_level"] == ["OFF"]
+    for call in (client.update_trace_settings, client.get_trace_settings):
+        with pytest.raises(InferenceServerException, match="there is no model 'nothing'"):
+            call("nothing")
+
+
+def values(settings: object) -> dict[str, list[str]]:
+    """Return trace settings as plain lists."""
+    if isinstance(settings, dict):
+        return settings
+    return {name: list(each.value) for name, each in settings.settings.items()}
+
+
+def test_answers_of_a_stream_say_that_they_are_the_last(server):
+    client = triton_grpc.InferenceServerClient(server.grpc)
+    found = queue.Queue()
+    client.start_stream(lambda result, error: found.put((result, error)))
+    tensor = filled(triton_grpc, "FP32", np.ones((1, 4), np.float32))
+    client.async_stream_infer("doubler", [tensor], enable_empty_final_response=True)
+    result, error = found.get(timeout=30)
+    client.stop_stream()
+    client.close()
+    assert error is None
+    assert result.get_response().parameters["triton_final_response"].bool_param

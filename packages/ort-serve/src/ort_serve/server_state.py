@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ort_core.machine_memory import usable_memory
 from ort_serve.failures import Forbidden, InvalidRequest, Unsupported
@@ -86,6 +86,7 @@ class ServerState:
     metrics: Metrics
     regions: SharedMemoryRegions = field(init=False)
     trace: TraceSettings = field(default_factory=TraceSettings)
+    model_traces: dict[str, TraceSettings] = field(default_factory=dict)
     tracing: Tracing | None = None
     body_budget: BodyBudget = field(init=False)
 
@@ -93,6 +94,40 @@ class ServerState:
         limit = self.settings.limits.body_nbytes
         self.regions = SharedMemoryRegions(self.settings.no_shared_memory)
         self.body_budget = BodyBudget(max(_memory() // 4, limit))
+
+    def trace_of(self, model: str) -> TraceSettings:
+        """Return which requests of a model write a line: as the model's own settings say, else as the server's."""
+        return self.model_traces.get(model, self.trace)
+
+    def get_trace(self, model: str) -> TraceSettings:
+        """Return the trace settings of a model; the server's for an empty name.
+
+        Raises:
+            NotFound: there is no such model.
+        """
+        if model:
+            self.repository.versions(model)
+        return self.trace_of(model)
+
+    def change_trace(self, model: str, values: Mapping[str, object]) -> None:
+        """Change the trace settings of a model, or the server's for an empty name: all that is named, or nothing.
+
+        A setting of a model that is given as nothing is the server's again.
+
+        Raises:
+            NotFound: there is no such model.
+            InvalidRequest: a value cannot be read.
+            Unsupported: a setting has no meaning here.
+        """
+        changed = replace(self.get_trace(model))
+        given = self.trace.values() if model else {}
+        changed.change({name: given.get(name) if value in (None, []) else value for name, value in values.items()})
+        if not model:
+            self.trace = changed
+        elif changed.values() == given:
+            self.model_traces.pop(model, None)
+        else:
+            self.model_traces[model] = changed
 
     def need_loading(self) -> None:
         """Refuse what changes the models, unless the server was started for it.

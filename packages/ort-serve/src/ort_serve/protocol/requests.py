@@ -95,14 +95,16 @@ def scheduling_parameters(parameters: Mapping[str, object]) -> tuple[int, float 
     """Return a request's priority, and its timeout in seconds (the protocol's is in microseconds).
 
     Raises:
-        InvalidRequest: one of them is not a number that is at least 0.
+        InvalidRequest: one of them is not a whole number that is at least 0, of 64 bits.
     """
     if not parameters:
         return 0, None
     priority, timeout = parameters.get("priority", 0), parameters.get("timeout", 0)
     for name, value in (("priority", priority), ("timeout", timeout)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidRequest(f"parameter {name!r} must be a whole number that is at least 0; found {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64:
+            raise InvalidRequest(
+                f"parameter {name!r} must be a whole number that is at least 0, of 64 bits; found {str(value)[:40]!r}"
+            )
     return int(str(priority)), (int(str(timeout)) / 1e6 or None)
 
 

@@ -14,11 +14,28 @@ from ort_serve.repository.model_settings import ModelSettings, QueueSettings, ch
 from ort_serve.rpc.messages import MESSAGE_CLASSES
 from ort_serve.rpc.schema import ENUMS
 
-_READ = frozenset({
-    "name", "platform", "backend", "max_batch_size", "input", "output", "version_policy", "instance_group",
-    "default_model_filename", "dynamic_batching", "parameters", "model_warmup",
+_READ = frozenset({  # paths of fields
+    "name", "platform", "backend", "max_batch_size", "default_model_filename", "input", "input.name",
+    "input.data_type", "input.dims", "input.reshape", "input.reshape.shape", "output", "output.name",
+    "output.data_type", "output.dims", "output.reshape", "output.reshape.shape", "version_policy",
+    "version_policy.latest", "version_policy.latest.num_versions", "version_policy.all",
+    "version_policy.specific", "version_policy.specific.versions", "instance_group", "instance_group.name",
+    "instance_group.count", "instance_group.kind", "dynamic_batching",
+    "dynamic_batching.preferred_batch_size", "dynamic_batching.max_queue_delay_microseconds",
+    "dynamic_batching.priority_levels", "dynamic_batching.default_priority_level",
+    "dynamic_batching.default_queue_policy",
+    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+    "dynamic_batching.default_queue_policy.max_queue_size", "parameters", "parameters.key",
+    "parameters.value", "parameters.value.string_value", "model_warmup", "model_warmup.name",
+    "model_warmup.batch_size", "model_warmup.count", "model_warmup.inputs", "model_warmup.inputs.key",
+    "model_warmup.inputs.value", "model_warmup.inputs.value.data_type", "model_warmup.inputs.value.dims",
+    "model_warmup.inputs.value.zero_data", "model_warmup.inputs.value.random_data",
 })  # fmt: skip
-_TOKEN = re.compile(r"""\#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<name>\w+)?\s*(?P<mark>[:{}\[\]])""")
+# without them results would be others
+_REFUSED = ("batch_input", "batch_output", "ensemble_scheduling", "sequence_batching")
+_THREADS = "intra_op_thread_count"
+_KINDS = ("KIND_AUTO", "KIND_CPU")
+_TOKEN = re.compile(r"""\#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<name>\w+)?\s*(?P<mark>[:{}\[\]<>])""")
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
 
@@ -29,15 +46,18 @@ def read_triton_config(path: Path) -> ModelSettings:
     Raises:
         InvalidRequest: the file cannot be read, or is for a model of another kind.
     """
-    config = MESSAGE_CLASSES.get("ModelConfig")()
     try:
-        text_format.Parse(_with_colons(path.read_text(encoding="utf-8")), config, allow_unknown_field=True)
+        text = path.read_text(encoding="utf-8")
+        config = _parsed(text)
     except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     if config.platform not in _PLATFORMS or config.backend not in _BACKENDS:
         raise InvalidRequest(
             f"{path}: platform {config.platform or config.backend!r} is not served here, only ONNX models"
         )
+    refused = sorted(_paths(text).intersection(_REFUSED))
+    if refused:
+        raise InvalidRequest(f"{path}: {', '.join(refused)} cannot be done here, and results would be others without")
     values = {
         "file": config.default_model_filename or "model.onnx",
         "instances": max(sum(group.count or 1 for group in config.instance_group), 1),
@@ -54,11 +74,27 @@ def read_triton_config(path: Path) -> ModelSettings:
 
 
 def unread_fields(path: Path) -> list[str]:
-    """Return the names of a ``config.pbtxt``'s fields that have no meaning here; none where there is no file."""
+    """Return what of a ``config.pbtxt`` has no meaning here; none where there is no file, or it cannot be read.
+
+    Returns:
+        Paths of fields, such as ``input.format``; of a field whose values count in part with the value.
+    """
     try:
-        return sorted(_top_fields(path.read_text(encoding="utf-8")) - _READ)
-    except (OSError, UnicodeDecodeError):
+        text = path.read_text(encoding="utf-8")
+        config = _parsed(text)
+    except (OSError, UnicodeDecodeError, text_format.ParseError):
         return []
+    unread = _paths(text) - _READ
+    found = {name for name in unread if name.rpartition(".")[0] not in unread}  # what is in them is not told, too
+    found |= {f"parameters {key!r}" for key in config.parameters if key != _THREADS}
+    kinds = {ENUMS["InstanceKind"][group.kind] for group in config.instance_group}
+    return sorted(found | {f"instance_group.kind {kind}" for kind in kinds.difference(_KINDS)})
+
+
+def _parsed(text: str) -> Any:
+    config = MESSAGE_CLASSES.get("ModelConfig")()
+    text_format.Parse(_with_colons(text), config, allow_unknown_field=True)
+    return config
 
 
 def _with_colons(text: str) -> str:
@@ -70,14 +106,21 @@ def _with_colons(text: str) -> str:
     return _TOKEN.sub(written, text)
 
 
-def _top_fields(text: str) -> set[str]:
-    """Return the names of fields outside all brackets."""
-    depth, found = 0, set()
+def _paths(text: str) -> set[str]:
+    """Return the paths of all fields, with a dot before each field of a message."""
+    outer: list[str] = [""]
+    newest, found = "", set()
     for token in _TOKEN.finditer(text):
         name, mark = token["name"], token["mark"]
-        if name and depth == 0:
-            found.add(name)
-        depth += (mark in ("{", "[")) - (mark in ("}", "]"))
+        if mark is None:
+            continue  # a text or a comment
+        if name and mark in ":{[<":
+            newest = f"{outer[-1]}.{name}".lstrip(".")
+            found.add(newest)
+        if mark in "{[<":
+            outer.append(newest)
+        elif mark in "}]>" and len(outer) > 1:
+            newest = outer.pop()
     return found
 
 
@@ -104,9 +147,7 @@ def _warm_up(warm_up: Any, max_batch_size: int) -> dict[str, object]:
 
 
 def _threads(config: Any) -> int | None:
-    value = (
-        config.parameters["intra_op_thread_count"].string_value if "intra_op_thread_count" in config.parameters else ""
-    )
+    value = config.parameters[_THREADS].string_value if _THREADS in config.parameters else ""
     return int(value) if value.isdecimal() and int(value) else None
 
 

@@ -70,8 +70,9 @@ class InferAddresses:
             found = await infer(state.repository, request, lambda job: _ClientWatch(job, receive))
         told = (found, request.are_outputs_binary, state.regions)
         raw, length = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
-        if state.trace.is_wanted():
-            state.trace.tell(found, time.perf_counter() - begin)
+        trace = state.trace_of(found.model)
+        if trace.is_wanted():
+            trace.tell(found, time.perf_counter() - begin)
         answered = [_JSON if length is None else _BINARY]
         if length is not None:
             answered.append((b"inference-header-content-length", str(length).encode()))

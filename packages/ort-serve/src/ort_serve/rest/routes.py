@@ -151,12 +151,13 @@ class Api:
 
     async def trace(self, request: Request) -> Response:
         """Return which requests are traced."""
-        return _json(self._state.trace.values())
+        return _json(self._state.get_trace(request.path_params.get("model", "")).values())
 
     async def change_trace(self, request: Request) -> Response:
         """Change which requests are traced."""
-        self._state.trace.change(await self._object(request))
-        return _json(self._state.trace.values())
+        model = request.path_params.get("model", "")
+        self._state.change_trace(model, await self._object(request))
+        return _json(self._state.get_trace(model).values())
 
     async def region_status(self, request: Request) -> Response:
         """List regions of shared memory."""

@@ -88,8 +88,9 @@ class WithoutTask:
         if isinstance(found, RequestFailure):
             reply(failure_answer(found))
             return
-        if self._state.trace.is_wanted():
-            self._state.trace.tell(found, time.perf_counter() - begin)
+        trace = self._state.trace_of(found.model)
+        if trace.is_wanted():
+            trace.tell(found, time.perf_counter() - begin)
         if not is_long(found, SMALL if accepted not in _PLAIN else LONG_NBYTES):
             reply(self._written(found, is_binary, accepted))
             return

@@ -113,15 +113,18 @@ class Service:
             response = await asyncio.to_thread(encode_infer, found, self._state.regions)
         else:
             response = encode_infer(found, self._state.regions)
-        if self._state.trace.is_wanted():
-            self._state.trace.tell(found, time.perf_counter() - begin)
+        trace = self._state.trace_of(found.model)
+        if trace.is_wanted():
+            trace.tell(found, time.perf_counter() - begin)
         return response
 
     async def model_stream_infer(self, messages: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
         """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
         async for message in messages:
             try:
-                yield _StreamResponse(infer_response=await self.model_infer(_readable(message), context))
+                response = await self.model_infer(_readable(message), context)
+                response.parameters["triton_final_response"].bool_param = True  # some clients wait for that
+                yield _StreamResponse(infer_response=response)
             except RequestFailure as failure:
                 asked = message.message if isinstance(message, _Long) else message
                 yield _StreamResponse(error_message=str(failure), infer_response={"id": getattr(asked, "id", "")})
@@ -180,10 +183,11 @@ class Service:
 
     async def trace_setting(self, message: Any) -> Any:
         """Change what is named, and return which requests are traced."""
-        self._state.trace.change({name: list(value.value) for name, value in message.settings.items()})
+        name = message.model_name
+        self._state.change_trace(name, {key: list(value.value) for key, value in message.settings.items()})
         response = _new("TraceSettingResponse")
-        for name, values in self._state.trace.values().items():
-            response.settings[name].value.extend(values)
+        for key, values in self._state.get_trace(name).values().items():
+            response.settings[key].value.extend(values)
         return response
 
     async def log_settings(self, message: Any) -> Any:
