@@ -21,6 +21,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.microkernel import tiles_text
 from ort_core.cpu.direct.call_code import call_text
 from ort_core.cpu.direct.python_layout import array_layout
+from ort_core.cpu.rounds.round_code import rounds_text
 from ort_core.cpu.threads.pool_code import pool_text
 from ort_core.cpu.threads.primitives import primitives_for
 
@@ -31,6 +32,7 @@ def common_modules(level: Target) -> Iterator[tuple[str, bool]]:
     """Give the text of each module that every machine of a level needs, and whether few passes do to compile it."""
     yield pool_text(level.triple, primitives_for(level.triple)), False
     yield call_text(array_layout()), False
+    yield rounds_text(), False
     yield tiles_text(level), True
 
 

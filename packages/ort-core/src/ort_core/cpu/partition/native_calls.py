@@ -38,3 +38,8 @@ def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[N
             if not isinstance(chain, Rejection):
                 found[chain.nodes] = TextCounts(chain, target, pool)
     return found
+
+
+def has_rounds(nodes: Sequence[Node]) -> bool:
+    """Return whether nodes are one Loop or Scan, whose rounds may be native once its body is compiled."""
+    return len(nodes) == 1 and not nodes[0].domain and nodes[0].op_type in ("Loop", "Scan")

@@ -32,13 +32,21 @@ from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.group_lowering import lower_group
-from ort_core.cpu.partition.native_calls import native_calls
+from ort_core.cpu.partition.native_calls import NativeCall, has_rounds, native_calls
 from ort_core.cpu.partition.segment_order import joined, ordered
-from ort_core.cpu.partition.segments import LazyKernels, PartitionSegment, described, direct_step_of, run_directly
+from ort_core.cpu.partition.segments import (
+    LazyKernels,
+    PartitionSegment,
+    WholeProgram,
+    described,
+    direct_step_of,
+    run_directly,
+)
 from ort_core.cpu.partition.shared_programs import GraphContent, SharedPrograms
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program.program_building import build_program
 from ort_core.cpu.program.sizes import evaluate
+from ort_core.cpu.rounds.native_rounds import native_rounds
 from ort_core.cpu.storage.stored_code import encode_modules
 from ort_core.cpu.storage.stored_partition import encode_partition
 from ort_core.cpu.threads.pool import ThreadPool
@@ -72,11 +80,11 @@ class CpuPartition(EagerPartition):
 
     def __init__(
         self, request: CompileRequest, target: Target, pool: ThreadPool, shared: SharedPrograms | None = None,
-        *, uses_bfloat16: bool = False,
+        *, uses_bfloat16: bool = False, is_repeated: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(len(request.graph.outputs))
         context = request.context
-        self._uses_bfloat16 = uses_bfloat16
+        self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
         self.bodies: list[CompiledBody[CpuPartition]] = []
         self._plain_bodies: list[CompiledBody[CpuPartition]] = []  # of which nothing is native
@@ -151,6 +159,11 @@ class CpuPartition(EagerPartition):
 
     def remember(self) -> Sequence[bytes | memoryview] | Rejection:
         """Return the one native program that is the whole partition."""
+        whole = self.whole_program()
+        return whole if isinstance(whole, Rejection) else encode_partition(whole.program, whole.reads, whole.writes)
+
+    def whole_program(self) -> WholeProgram | Rejection:
+        """Return the one native program that is the whole partition, or why there is none."""
         step = self._steps[0] if len(self._steps) == 1 else None
         if step is None or step.program is None:
             return Rejection("parts of the model run by numpy kernels")
@@ -160,8 +173,7 @@ class CpuPartition(EagerPartition):
         if any(slot not in step.writes for slot in self._outputs):
             return Rejection("an output is an input of the partition")
         place = {slot: index for index, slot in enumerate(step.writes)}
-        writes = [place[slot] for slot in self._outputs]
-        return encode_partition(step.program, step.native_reads, writes)
+        return WholeProgram(step.program, step.native_reads, tuple([place[slot] for slot in self._outputs]))
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run all steps in order."""
@@ -228,7 +240,10 @@ class CpuPartition(EagerPartition):
         def compile_body(own: Graph) -> CpuPartition:
             name = f"{self._request.name}/{graph.name}"
             own_request = replace(self._request, name=name, graph=own, context=context)
-            return CpuPartition(own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16)
+            return CpuPartition(
+                own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16,
+                is_repeated=graph.owner is not None and has_rounds([graph.owner]),
+            )  # fmt: skip
 
         body = CompiledBody(graph, compile_body)
         if not body.partition.is_native:
@@ -250,8 +265,7 @@ class CpuPartition(EagerPartition):
             groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
             failed = False
             for group in groups:
-                computing = [node for node in group if not self._is_known(node)]
-                if group in built or not is_worth_a_program(computing, self._request.context):
+                if group in built or not self._is_worth_a_program(group):
                     continue
                 program = self._lower(group, target, pool)
                 if program is None:
@@ -261,6 +275,13 @@ class CpuPartition(EagerPartition):
             if not failed:
                 done = [(group, built[group]) for group in groups if group in built]
                 return done
+
+    def _is_worth_a_program(self, group: tuple[Node, ...]) -> bool:
+        """Return whether a group runs faster as a program; all of a body that is run again and again always does."""
+        if self._is_repeated and len(group) == len(self._request.graph):
+            return True
+        computing = [node for node in group if not self._is_known(node)]
+        return is_worth_a_program(computing, self._request.context)
 
     def _is_known(self, node: Node) -> bool:
         """Return whether all results of a node follow from sizes."""
@@ -336,16 +357,18 @@ class CpuPartition(EagerPartition):
             if nodes[0] not in seen:
                 seen.add(nodes[0])
                 units.append((nodes, program))
-        self._lay_out(joined(ordered(units), self._calls.__contains__))
+        self._lay_out(joined(ordered(units), lambda nodes: nodes in self._calls or has_rounds(nodes)))
 
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
         graph, calls = self._request.graph, [self._calls.get(nodes) for nodes, _ in units]
         slots = ValueSlots(graph)
         kernels = [LazyKernels(nodes, self._request) for nodes, _ in units]
         native: list[Sequence[Value | None]] = []  # what programs and calls read
-        for own, (_, program), call in zip(kernels, units, calls):
+        for index, (own, (_, program)) in enumerate(zip(kernels, units)):
             if program is None:
                 own.bind()
+                calls[index] = calls[index] or self._native_rounds(own)
+            call = calls[index]
             native.append(program.inputs if program is not None else call.inputs if call is not None else ())
         borders = [own.border for own in kernels]
         uses = slots.uses([StepUse((*b.inputs, *read), b.outputs) for b, read in zip(borders, native)])
@@ -357,6 +380,16 @@ class CpuPartition(EagerPartition):
             )
             for own, (_, program), call, use in zip(kernels, units, calls, uses)
         ]  # fmt: skip
+
+    def _native_rounds(self, kernels: LazyKernels) -> NativeCall | None:
+        """Return the native call of bound kernels that are one Loop or Scan; ``None`` where rounds run one by one."""
+        if not (self._request.short_cuts and has_rounds(kernels.nodes)):
+            return None
+        rounds = native_rounds(kernels.graph.nodes[0], self.bodies, kernels.graph.outputs, kernels.originals())
+        if isinstance(rounds, Rejection):
+            log.debug("no native rounds of %s: %s", described(kernels.nodes), rounds.reason)
+            return None
+        return rounds
 
 
 def _placeholders(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:

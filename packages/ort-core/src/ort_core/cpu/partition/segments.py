@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
 from ort_core.cpu.partition.native_calls import NativeCall
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.plugin import AllocationLimitExceeded, CompileRequest, Rejection, RunState, frozen
-from ort_core.plugin.ir import Graph, Node, border_of, extract
+from ort_core.plugin.ir import Graph, Node, Value, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,18 @@ class PartitionSegment:
     frees: tuple[int, ...]
 
 
+@frozen
+class WholeProgram:
+    """The one native program that is a whole partition.
+
+    ``reads`` are the inputs of the partition that it reads, ``writes`` says which of its outputs are the partition's.
+    """
+
+    program: NativeProgram
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
 class LazyKernels:
     """The reference kernels of a group, whose nodes are copied and bound when they are first needed."""
 
@@ -44,6 +56,11 @@ class LazyKernels:
     def graph(self) -> Graph:
         """The nodes in a graph of their own."""
         return extract(self.nodes, border=self.border)[0]
+
+    def originals(self) -> Mapping[Value, Value]:
+        """Return by the values that ``graph`` is given, constants among them, those that they are copies of."""
+        given = {value.name: value for value in (*self.border.inputs, *self.border.constants)}
+        return {copy: given[copy.name] for copy in (*self.graph.inputs, *self.graph.initializers)}
 
     def run(self, arguments: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
         """Run them; bound first if nobody has yet."""

@@ -72,6 +72,10 @@ class BoundState:
         """Say for good where the data of an input lies."""
         self.state.write(places, address)
 
+    def take_error(self) -> bool:
+        """Return whether data was out of bounds since this was asked last."""
+        return self.state.take_error()
+
 
 class NativeProgram:
     """A lowered group, ready to run from any thread.
@@ -164,6 +168,14 @@ class NativeProgram:
         """Return a run state of its own for a caller who runs it natively; ``None`` for a signature never run."""
         plan = self._plans.get(signature)
         return None if plan is None else plan.bind()
+
+    def bound(self, signature: tuple[tuple[int, ...], ...]) -> BoundState:
+        """Return a run state of its own for a caller who runs it natively, for any signature.
+
+        Raises:
+            SizesDiffer: a size is not as declared.
+        """
+        return (self._plans.get(signature) or self._plan(signature)).bind()
 
     def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
         try:
@@ -300,6 +312,11 @@ class _ProgramRunState:
         """Where kernels say that data was out of bounds."""
         return int(self._error.ctypes.data)
 
+    def take_error(self) -> bool:
+        """Return whether data was out of bounds since this was asked last."""
+        is_bad, self._error[0] = bool(self._error[0]), 0
+        return is_bad
+
     def places(self, positions: np.ndarray) -> tuple[tuple[int, int], ...]:
         """Return the addresses of words of the argument table, and what they add to the address of their data."""
         start = self._table.ctypes.data
@@ -327,8 +344,7 @@ class _ProgramRunState:
                 start = time.perf_counter_ns()
                 pool.run(self._steps_address + number * 8 * STEP_WORDS, 1, plan._wanted)
                 observe(number, start, plan.sizes)
-        if self._error[0]:
-            self._error[0] = 0
+        if self.take_error():
             raise DataError("an index lies out of bounds")
 
 

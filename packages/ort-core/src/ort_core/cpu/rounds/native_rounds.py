@@ -1,0 +1,166 @@
+"""NativeRounds: a Loop or Scan whose body is one native program, run by one call for many rounds.
+
+    for number in range(limit):  goes_on, h, y = body(number, goes_on, h, x)      h is carried on, y piles up
+
+Carried values must keep their shapes, which the program's plan tells before anything runs. Everything else (no round
+at all, a state that grows, operands that are not as the body declares them, data out of bounds) is left to the kernels
+of ``kernels.reference.control_flow``, which give the result or the precise error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.program.program import DataError, SizesDiffer
+from ort_core.cpu.rounds.body_wiring import BodyWiring, wire_body
+from ort_core.cpu.rounds.bound_rounds import BoundRounds
+from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
+from ort_core.cpu.rounds.rounds_asked import Question, contiguous, question_of
+from ort_core.plugin import AllocationLimitExceeded, Rejection
+from ort_core.plugin.forks import new_lock
+
+if TYPE_CHECKING:
+    from ort_core.cpu.partition.bodies import CompiledBody
+    from ort_core.cpu.partition.partition import CpuPartition
+    from ort_core.plugin.ir import Node, Value
+    from ort_core.plugin.kernels import RunGuard, RuntimeValue
+
+LEAST_ROUNDS = 3  # fewer are run sooner one by one than their addresses are written down
+MAX_SIGNATURES = 8  # whose records are kept: the newest
+MAX_IDLE = 4  # records kept for a signature; more runs at once make some that are dropped again
+FIRST_TURN = 16  # rounds before the guard is asked for the first time
+TURN_NS = 2_000_000  # how long rounds run, as far as can be told, before it is asked again
+
+Signature: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class NativeRounds:
+    """A Loop or Scan as one native call; a ``NativeCall``.
+
+    Args:
+        node: the node.
+        wiring: how the program of its body is wired.
+        question: reads the node's operands.
+        wanted: the outputs of the node that are returned, by number.
+        inputs: the values that it is given: the node's inputs, then those that its body captures.
+    """
+
+    def __init__(
+        self, node: Node, wiring: BodyWiring, question: Question, wanted: Sequence[int], inputs: Sequence[Value | None]
+    ) -> None:
+        self._op_type, self._given, self._wanted = node.op_type, len(node.inputs), tuple(wanted)
+        self._wiring, self._question = wiring, question
+        self._idle: OrderedDict[Signature, deque[BoundRounds]] = OrderedDict()
+        self._lock = new_lock()
+        self.inputs = tuple(inputs)
+
+    def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
+        """Return the outputs that are wanted, ``None`` where the kernels must run.
+
+        Raises:
+            AllocationLimitExceeded: the stacked results would take more memory than the guard allows.
+            RunTerminated, RunTimeout: the guard wants the run to stop.
+        """
+        asked = self._question(arguments[: self._given])
+        others = self._others(arguments[self._given :])
+        if asked is None or others is None or guard.in_place:
+            return None
+        if asked.limit is not None and asked.limit < LEAST_ROUNDS:
+            return None
+        operands = [*asked.formal, *others]
+        reads = [operands[number] for number in self._wiring.reads]
+        if any(array.dtype != dtype for array, dtype in zip(reads, self._wiring.program.input_dtypes, strict=True)):
+            return None
+        signature = tuple([array.shape for array in reads])
+        try:
+            rounds = self._take(signature)
+            layout = lay_out(self._wiring, asked, operands, rounds)
+            if isinstance(layout, Rejection) or not _is_allowed(guard, layout.nbytes):
+                return None
+            done = self._go(rounds, layout, asked.limit, guard)
+        except (SizesDiffer, DataError):
+            return None
+        self._give_back(signature, rounds)
+        results = layout.results(done)
+        return [results[number] for number in self._wanted]
+
+    def _others(self, captured: Sequence[RuntimeValue]) -> list[np.ndarray] | None:
+        """Return what the body reads besides its formal inputs, in order."""
+        found = iter(captured)
+        given = [each if isinstance(each, np.ndarray) else next(found) for each in self._wiring.others]
+        arrays = [contiguous(each) for each in given if isinstance(each, np.ndarray)]
+        return arrays if len(arrays) == len(given) else None
+
+    def _go(self, rounds: BoundRounds, layout: RoundLayout, limit: int | None, guard: RunGuard) -> int:
+        """Run all rounds and return how many there were."""
+        done, turn = 0, FIRST_TURN
+        layout.place(rounds)
+        while True:
+            guard.check()
+            if done == layout.capacity:
+                layout.grow(limit, guard, f"scan outputs of {self._op_type}")
+                layout.place(rounds)
+            end = min(each for each in (done + turn, limit, layout.capacity) if each is not None)
+            begin = time.perf_counter_ns()
+            done = rounds.run(done, end)
+            if done < end or done == limit or not layout.goes_on:
+                return done
+            if time.perf_counter_ns() - begin < TURN_NS:
+                turn *= 2
+
+    def _take(self, signature: Signature) -> BoundRounds:
+        with self._lock:
+            idle = self._idle.get(signature)
+            if idle:
+                return idle.pop()
+        program = self._wiring.program
+        return BoundRounds(program.bound(signature), program.pool)
+
+    def _give_back(self, signature: Signature, rounds: BoundRounds) -> None:
+        with self._lock:
+            idle = self._idle.setdefault(signature, deque(maxlen=MAX_IDLE))
+            idle.append(rounds)
+            self._idle.move_to_end(signature)
+            if len(self._idle) > MAX_SIGNATURES:
+                self._idle.popitem(last=False)
+
+
+def native_rounds(
+    node: Node, bodies: Iterable[CompiledBody[CpuPartition]], outputs: Sequence[Value], originals: Mapping[Value, Value]
+) -> NativeRounds | Rejection:
+    """Return a Loop or Scan as a native call, or why its rounds are run one by one.
+
+    Args:
+        node: any node.
+        bodies: the bodies that were compiled, among them the node's.
+        outputs: the outputs that are wanted.
+        originals: the values of the partition for those that the node is given.
+    """
+    body = next((each for each in bodies if any(each.graph is own for own in node.subgraphs())), None)
+    if body is None:
+        return Rejection(f"{node.op_type} has no compiled body")
+    if guarded_mode() is not GuardedMode.OFF:
+        return Rejection("guarded programs run one by one")
+    question = question_of(node, body.graph)
+    if question is None:
+        return Rejection(f"{node.op_type} runs no rounds")
+    wiring = wire_body(body)
+    if isinstance(wiring, Rejection):
+        return wiring
+    wanted = [list(node.outputs).index(value) for value in outputs]
+    given = [None if value is None else originals[value] for value in (*node.inputs, *wiring.captured)]
+    return NativeRounds(node, wiring, question, wanted, given)
+
+
+def _is_allowed(guard: RunGuard, nbytes: int) -> bool:
+    try:
+        guard.check_allocation(nbytes, "a native program")
+    except AllocationLimitExceeded:
+        return False  # rounds that are run one by one take less
+    return True

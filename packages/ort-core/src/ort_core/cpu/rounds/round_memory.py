@@ -1,0 +1,68 @@
+"""RoundMemory: the arrays that rounds read and write: carried values in two places in turn, results that pile up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ort_core.cpu.rounds.bound_rounds import Place
+
+FIRST_ROUNDS, FIRST_NBYTES = 16, 1 << 20  # what a stack has room for at first: a limit of rounds is seldom reached
+
+
+class Carried:
+    """A value that a round leaves for the next one: written in one place while it is read in the other."""
+
+    def __init__(self, initial: np.ndarray) -> None:
+        self._even, self._odd = initial.copy(order="C"), np.empty(initial.shape, initial.dtype)
+
+    @property
+    def read(self) -> Place:
+        """Where a round finds what the one before has left."""
+        return Place.in_turn(self._even, self._odd)
+
+    @property
+    def written(self) -> Place:
+        """Where a round leaves it."""
+        return Place.in_turn(self._odd, self._even)
+
+    def after(self, rounds: int) -> np.ndarray:
+        """Return the value behind so many rounds."""
+        return self._odd if rounds % 2 else self._even
+
+
+class Stack:
+    """What rounds yield, one behind the other, in memory that grows.
+
+    Args:
+        shape: of one round's result.
+        dtype: of its elements.
+        limit: how many rounds there are at most, ``None`` where nobody knows.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: np.dtype, limit: int | None) -> None:
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        room = max(FIRST_ROUNDS, FIRST_NBYTES // max(self.nbytes, 1))
+        self._array = np.empty((room if limit is None else min(limit, room), *shape), dtype)
+
+    @property
+    def capacity(self) -> int:
+        """Rounds for which there is room."""
+        return len(self._array)
+
+    @property
+    def place(self) -> Place:
+        """Where a round leaves its result."""
+        return Place.at(self._array, self.nbytes)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for so many rounds; what is there stays."""
+        larger = np.empty((capacity, *self._array.shape[1:]), self._array.dtype)
+        larger[: len(self._array)] = self._array
+        self._array = larger
+
+    def after(self, rounds: int) -> np.ndarray:
+        """Return the results of so many rounds, in memory of their own."""
+        return self._array if rounds == len(self._array) else self._array[:rounds].copy()
