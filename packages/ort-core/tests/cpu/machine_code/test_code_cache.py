@@ -207,3 +207,19 @@ def test_a_child_that_is_forked_while_a_thread_compiles_can_compile(
         os.waitpid(child, 0)
     compiler.join()
     assert ended == (child, 0), "the child waits for a thread that it does not have"
+
+
+def test_noting_a_module_asks_no_other_one_however_many_there_are(calls_of):
+    target = host_target()
+    kept = code_cache.compiled("define i64 @kept(i64 %x) { ret i64 %x }", target)
+    with code_cache.recorded() as found:
+        code_cache.noted(kept)
+        few, _ = calls_of(code_cache.noted, kept)
+        others = [
+            code_cache.compiled(f"define i64 @other{i}(i64 %x) {{ ret i64 %x }}", target, is_vectorized=True)
+            for i in range(40)
+        ]
+        many, _ = calls_of(code_cache.noted, kept)
+    assert many == few, "each product of a model notes its tile kernels: 10,000 times the process's modules"
+    assert kept in found.values()
+    assert all(other in found.values() for other in others)

@@ -32,6 +32,8 @@ _for_host: dict[str, CompiledModule] = {}
 _recording: list[dict[bytes, CompiledModule]] = []
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
+_names: weakref.WeakKeyDictionary[CompiledModule, bytes] = weakref.WeakKeyDictionary()
+"""The names in ``_loaded``, by module: nodes ask for theirs, and the process may hold thousands."""
 
 
 @frozen
@@ -97,6 +99,20 @@ def compiled_together(
         target: what the code is for; the host where it is ``None``.
         num_threads: how many are compiled at once.
     """
+    with compiling:
+        found = {source.name: _loaded.get(source.name) for source in sources}
+    if None in found.values():
+        found = _found_or_made(sources, target, num_threads)
+    modules = {name: module for name, module in found.items() if module is not None}
+    with compiling:
+        for each in _recording:
+            each.update(modules)
+    return [modules[source.name] for source in sources]
+
+
+def _found_or_made(
+    sources: Sequence[ModuleSource], target: Target | None, num_threads: int
+) -> dict[bytes, CompiledModule | None]:
     cache = ArtefactCache()
     with compiling:
         found = {source.name: _loaded.get(source.name) or _stored(cache, source.name, target) for source in sources}
@@ -105,11 +121,15 @@ def compiled_together(
             for source, module in _made(missing, target, num_threads):
                 found[source.name] = module
                 cache.put(_key(source.name), module.object_code)
-        modules = {name: module for name, module in found.items() if module is not None}
-        _loaded.update(modules)
-        for each in _recording:
-            each.update(modules)
-        return [modules[source.name] for source in sources]
+        for name, known in found.items():
+            if known is not None:
+                _keep_loaded(name, known)
+    return found
+
+
+def _keep_loaded(name: bytes, module: CompiledModule) -> None:
+    _loaded[name] = module
+    _names[module] = name
 
 
 def modules_for_host() -> dict[str, CompiledModule]:
@@ -148,8 +168,7 @@ def noted(module: CompiledModule) -> CompiledModule:
 def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
     """Return modules by what identifies their text and target; one that did not come from here by its object code."""
     with compiling:
-        names = {id(module): name for name, module in _loaded.items()}
-    return {names.get(id(each)) or digest_of([each.object_code]): each for each in modules}
+        return {_names.get(each) or digest_of([each.object_code]): each for each in modules}
 
 
 def adopt(name: bytes, object_code: bytes) -> CompiledModule:
@@ -157,7 +176,8 @@ def adopt(name: bytes, object_code: bytes) -> CompiledModule:
     with compiling:
         found = _loaded.get(name)
         if found is None:
-            found = _loaded[name] = load_object(object_code)
+            found = load_object(object_code)
+            _keep_loaded(name, found)
         return found
 
 

@@ -8,6 +8,7 @@ strided block to rows that are contiguous and zero from ``columns`` to ``padded`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,7 +58,7 @@ def pack_panels(
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Return uninitialized float32 memory that starts on a cache line."""
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     raw = np.empty(size + ALIGNMENT // 4, np.float32)
     skip = -raw.ctypes.data % ALIGNMENT // 4
     return raw[skip : skip + size].reshape(shape)
