@@ -21,6 +21,7 @@ from ort_core.errors import (
     AllocationLimitExceeded,
     Fail,
     InvalidArgument,
+    InvalidProtobuf,
     InvalidType,
     InvalidValue,
     ModelLoadCanceled,
@@ -80,6 +81,17 @@ def test_a_missing_file_and_a_foreign_object_are_refused():
         InferenceSession("nope.onnx")
     with pytest.raises(InvalidType, match="Unable to load from type"):
         InferenceSession(3)
+
+
+def test_a_folder_in_place_of_a_model_is_refused_with_what_lies_in_it(tmp_path):
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "model.onnx").write_bytes(b"")
+    for path, told in (
+        (tmp_path, "; name a model in it: model.onnx"),
+        (tmp_path / "nothing", " without an .onnx file"),
+    ):
+        with pytest.raises(InvalidProtobuf, match=f"Protobuf parsing failed. It is a folder{told}"):
+            InferenceSession(path)
 
 
 def test_outputs_are_chosen_by_name_in_any_order(session_of):

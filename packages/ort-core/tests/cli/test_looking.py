@@ -1,5 +1,7 @@
 """Commands that show: inspect, explain, providers, doctor, cache."""
 
+import re
+
 import pytest
 
 from ort_core import environment as environments
@@ -105,7 +107,9 @@ def test_cache_lists_sizes_and_clears_its_entries(ort, filled_cache):
     assert ort("cache", "path").out.strip() == str(filled_cache)
     assert ort("cache", "size", "--json").data["entries"] == 3
     assert len(ort("cache", "list", "--json").data) == 3
-    assert "kind" in ort("cache", "list").out
+    shown = ort("cache", "list").out
+    assert "kind" in shown
+    assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d *$", shown, re.MULTILINE), "seconds and zones cut the models' paths"
     assert ort("cache", "clear", "--json").data == {**ort("cache", "size", "--json").data, "removed": 3}
     assert ort("cache", "list").out.strip() == "the cache is empty"
 

@@ -24,11 +24,13 @@ def read_proto(source: ProtoSource) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         try:
+            if path.is_dir():
+                raise InvalidProtobuf(f"Load model from {path} failed:Protobuf parsing failed. {_of_folder(path)}")
             if not path.is_file():
                 raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist")
             content = path.read_bytes()
         except (OSError, ValueError) as error:
-            if isinstance(error, NoSuchFile):
+            if isinstance(error, (NoSuchFile, InvalidProtobuf)):
                 raise
             raise Fail(f"Load model from {str(source)!r} failed: {error}") from error
         return _parse(content, str(path)), path
@@ -40,6 +42,14 @@ def read_proto(source: ProtoSource) -> tuple[onnx.ModelProto, Path | None]:
             raise InvalidType("a model's file object must be opened in binary mode ('rb')")
         return _parse(content, repr(source)), path_of_file
     raise InvalidType(f"Unable to load from type '{type(source)}'")
+
+
+def _of_folder(path: Path) -> str:
+    """Return what to give in place of a folder."""
+    models = sorted(each.name for each in path.iterdir() if each.suffix in (".onnx", ".ort"))
+    if not models:
+        return "It is a folder without an .onnx file."
+    return f"It is a folder; name a model in it: {', '.join(models[:3])}{', …' if len(models) > 3 else ''}."
 
 
 def _parse(content: bytes, origin: str) -> onnx.ModelProto:

@@ -68,7 +68,7 @@ def show_entries(json: JsonFlag = False) -> None:
     for (model, level), entries in sorted(groups.items(), key=lambda each: each[1][-1].used_at):
         kinds = ", ".join(sorted({entry.kind for entry in entries}))
         size = bytes_text(sum(entry.nbytes for entry in entries))
-        table.add_row(model or "(no model)", level, kinds, str(len(entries)), size, _when(entries[-1].used_at))
+        table.add_row(model or "(no model)", level, kinds, str(len(entries)), size, _minute(entries[-1].used_at))
     show_table(output_console(), table)
 
 
@@ -111,3 +111,8 @@ def _is_writable(folder: Path) -> bool:
 
 def _when(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def _minute(seconds: float) -> str:
+    """Return a time for a table: of this machine's clock, and without seconds, so that paths have room."""
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
