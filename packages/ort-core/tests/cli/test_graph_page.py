@@ -229,6 +229,14 @@ def test_browser_outlines_the_partitions_and_shows_types_on_edges(browser, tmp_p
     assert len(set(boxes)) == len(boxes) == len(shown(document)), "two boxes lie on one another"
 
 
+def test_browser_shows_a_type_whole_where_no_other_box_stands_beside(browser, tmp_path):
+    type_text = "float[batch, channels, height, width]"
+    text = f"g ({type_text} x) => ({type_text} y) {{ a = Abs(x) y = Neg(a) }}"
+    document = rendered(browser, graph_page("chain", placed(text, "Tanh")), tmp_path)
+    labels = re.findall(r'<text class="label[^>]*>([^<]*)', document)
+    assert labels == [type_text] * 3
+
+
 MEASURE = """<script>
 const boxes = [...document.querySelectorAll('g.node')].map((box) => {
   const rect = box.querySelector('rect').getBoundingClientRect();

@@ -4,7 +4,7 @@
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
 const COLORS = ['#2f5d8f', '#3f6b3e', '#a83f29', '#74526f', '#855510', '#1d6f66', '#4b5563']; // white text stands out on each
-const HEIGHT = 42, GAP_X = 26, GAP_Y = 54, PAD = 14, FOLD_ABOVE = 60;
+const HEIGHT = 42, GAP_X = 26, GAP_Y = 54, PAD = 14, FOLD_ABOVE = 60, ALONE = 260;
 const READABLE = 0.85, LEAST = 0.6; // of full size: where the page begins, and the smallest that text can still be read at
 const colors = new Map(facts.providers.map((name, index) => [name, COLORS[index % COLORS.length]]));
 const svg = document.getElementById('picture'), view = document.getElementById('view');
@@ -176,7 +176,9 @@ const element = (name, attributes, text) => {
 let drawn = null;
 function draw() {
   const shown = visible(), { nodes } = layout(shown);
-  drawn = { ...shown, nodes, marks: [] };
+  const inRow = new Map();
+  nodes.forEach((node) => inRow.set(node.y, (inRow.get(node.y) || 0) + 1));
+  drawn = { ...shown, nodes, inRow, marks: [] };
   view.replaceChildren();
   drawPartitions(shown, nodes);
   drawGroups(shown.boxes);
@@ -236,7 +238,8 @@ function drawLink(link, nodes) {
   const alone = [drawn.links.filter((l) => l.b === link.b).length === 1, drawn.links.filter((l) => l.a === link.a).length === 1];
   const [x, y] = alone[0] || !alone[1] ? [b.x, b.y - 7] : [a.x, a.y + HEIGHT + 12];
   const crowded = alone[0] || alone[1] ? '' : ' crowded'; // shown when one of its ends is chosen
-  const label = element('text', { class: 'label' + crowded, x, y, 'text-anchor': 'middle' }, cut(type, (alone[0] || !alone[1] ? b : a).width + GAP_X - 6));
+  const near = alone[0] || !alone[1] ? b : a, room = Math.max(near.width + GAP_X - 6, drawn.inRow.get(near.y) === 1 ? ALONE : 0);
+  const label = element('text', { class: 'label' + crowded, x, y, 'text-anchor': 'middle' }, cut(type, room));
   view.append(path, label);
   drawn.marks.push({ link, path, label });
 }
