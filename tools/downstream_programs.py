@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from downstream_builders import BUILDERS
 from downstream_models import MODELS
+from downstream_offline import OFFLINE
 from downstream_tools import TOOLS, TORCH_TOOLS
 
 PICTURE = """
@@ -213,6 +214,7 @@ attempt("quantizer", quantized)
 """,
     **TOOLS,
     **MODELS,
+    **OFFLINE,
     **BUILDERS,
 }
 WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS)  # a session of its own
