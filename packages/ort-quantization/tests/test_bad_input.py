@@ -56,7 +56,9 @@ X = np.ones((1, 3, 11, 11), np.float32)
     ("reader", "message"),
     [
         (None, "no calibration_data_reader was given"),
-        ([X], "has a get_next.*found a list"),
+        (5, "has a get_next.*found a int"),
+        ([X], "gave a ndarray at sample 0; a dictionary"),
+        ([], "gave no sample"),
         (Reader([]), "gave no sample"),
         (Raising({"x": X}), "raised IndexError at sample 1"),
         (Reader([X]), "gave a ndarray at sample 0; a dictionary"),

@@ -51,10 +51,9 @@ def test_the_distribution_has_the_version_of_ort_core() -> None:
     assert importlib.metadata.version("ort-quantization") == importlib.metadata.version("ort-core")
 
 
-FUNCTIONS = "operators are functions here; a class of one's own derives from the bases of operators, into a registry"
 GENERATED = "generated readers and writers of one table; calibration_tables writes it"
 VENDORED = "a copy of Intel's package; SmoothQuant, GPTQ, RTN and k-quant have modules of their own here"
-RECORDS = "records inside the tool; here they are Parameters and QuantizedValue, with other fields"
+RECORDS = "records inside the tool; here they are Parameters, with other fields"
 COLLECTORS = "keep the numbers of all samples; histograms adapt and stream here"
 METHODS = "a method behind a configuration; MatMulNBitsQuantizer runs it"
 PARTS = "a part of the command line"
@@ -72,11 +71,6 @@ ABSENT_MODULES = {
     "fusions.replace_upsample_with_resize": PATTERNS, "neural_compressor": VENDORED,
     "neural_compressor.onnx_model": VENDORED, "neural_compressor.util": VENDORED,
     "neural_compressor.weight_only": VENDORED,
-    **dict.fromkeys([f"operators.{name}" for name in (
-        "activation", "argmax", "attention", "binary_op", "concat", "conv", "direct_q8", "embed_layernorm", "gather",
-        "gavgpool", "gemm", "lstm", "matmul", "maxpool", "norm", "pad", "pooling", "resize", "softmax", "split",
-        "where",
-    )], FUNCTIONS),
 }  # fmt: skip
 """onnxruntime's modules that have none here, and why."""
 
@@ -99,7 +93,7 @@ ABSENT_NAMES = {
         RECORDS,
     ),
     "quant_utils": {
-        "BiasToQuantize": RECORDS, "QuantizedInitializer": RECORDS, "QuantizedValue": RECORDS, "apply_plot": PLOTS,
+        "BiasToQuantize": RECORDS, "QuantizedInitializer": RECORDS, "apply_plot": PLOTS,
         "optimize_model": TOOLS, "smooth_distribution": TOOLS,
     },
 }  # fmt: skip
@@ -138,12 +132,11 @@ def test_each_module_of_onnxruntime_has_its_names_here_or_a_reason_why_not(name)
     assert not {each for each in ABSENT_NAMES.get(name, {}) if hasattr(module, each)}, "it is here now"
 
 
-SHARED_NAMES = {
+SHARED_NAMES: dict[str, set[str]] = {
     "matmul_nbits_quantizer": {"gptq_quantize", "rtn_quantize"},  # functions of the vendored package
-    "registry": None,  # classes of operators: functions here
     "quantize": {"MODEL_SIZE_THRESHOLD"}, "shape_inference": {"ReplaceUpsampleWithResize"},
 }  # fmt: skip
-"""Names that modules of onnxruntime take from others of the package, and that ours do not have; ``None``: any."""
+"""Names that modules of onnxruntime take from others of the package, and that ours do not have."""
 
 
 @pytest.mark.parametrize(
@@ -157,8 +150,7 @@ def test_what_a_module_of_onnxruntime_takes_from_others_can_be_imported_from_our
     known = {each for names in ABSENT_NAMES.values() for each in names}
     expected = {each for each, source in taken.items() if source.startswith(start) and each not in known}
     missing = {each for each in expected if not hasattr(module, each)}
-    allowed = SHARED_NAMES.get(name, set())
-    assert allowed is None or missing <= allowed
+    assert missing <= SHARED_NAMES.get(name, set())
 
 
 def test_the_package_has_onnxruntimes_names_but_for_those_that_need_torch_or_tensorrt():

@@ -203,12 +203,18 @@ class MinMaxCalibrater(CalibraterBase):
                 most = np.maximum(np.abs(least), np.abs(most))
                 least = -most
             found[name] = TensorData(lowest=least, highest=most)
-        before = {} if self.calibrate_tensors_range is None else self.calibrate_tensors_range.data
-        merged = {name: self._merged(before.get(name), found.get(name)) for name in {**before, **found}}
+        merged = self.merge_range(self.calibrate_tensors_range, TensorsData(CalibrationMethod.MinMax, found)).data
         for name, (least, most) in self._masked.items():  # what holds for some samples does for the range
             merged[name] = TensorData(lowest=least, highest=most)
         self.calibrate_tensors_range = TensorsData(CalibrationMethod.MinMax, merged)
         self.clear_collected_data()
+
+    def merge_range(self, old_range: TensorsData | None, new_range: TensorsData) -> TensorsData:
+        """Return ranges of earlier readers and of another one as one."""
+        before = {} if old_range is None else old_range.data
+        names = {**before, **new_range.data}
+        merged = {name: self._merged(before.get(name), new_range.data.get(name)) for name in names}
+        return TensorsData(CalibrationMethod.MinMax, merged)
 
     def _merged(self, old: TensorData | None, new: TensorData | None) -> TensorData:
         if old is None or new is None:
@@ -292,6 +298,10 @@ class HistogramCalibrater(CalibraterBase):
             numbers = self.tapped(values, name)
             if numbers.size:
                 self._count(name, numbers)
+
+    def clear_collected_data(self) -> None:
+        """Forget all samples."""
+        self._histograms, self._has_samples = {}, False
 
     def end(self) -> None:
         """Note that there were samples: a model may have no value to look at."""

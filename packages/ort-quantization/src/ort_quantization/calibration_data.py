@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import cast
 
 import numpy as np
 
@@ -41,21 +42,17 @@ class CalibrationDataReader(abc.ABC):
         raise NotImplementedError
 
 
-def samples_of(reader: CalibrationDataReader) -> Iterator[Sample]:
-    """Yield the samples of a reader; nothing and an empty dictionary are the end.
+def samples_of(reader: CalibrationDataReader | Iterable[Sample]) -> Iterator[Sample]:
+    """Yield the samples of a reader, or of anything that is iterated; nothing and an empty dictionary are the end.
 
     Raises:
         InvalidCalibration: the reader raises, or gives no dictionary; which sample it was.
     """
-    if not callable(getattr(reader, "get_next", None)):
-        raise InvalidCalibration(
-            f"a calibration data reader has a get_next that gives one sample after another, and None behind the last; "
-            f"found a {type(reader).__name__}"
-        )
+    get_next = _get_next_of(reader)
     count = 0
     while True:
         try:
-            sample = reader.get_next()
+            sample = get_next()
         except InvalidCalibration:
             raise
         except Exception as error:
@@ -71,3 +68,17 @@ def samples_of(reader: CalibrationDataReader) -> Iterator[Sample]:
             )
         yield sample
         count += 1
+
+
+def _get_next_of(reader: CalibrationDataReader | Iterable[Sample]) -> Callable[[], Sample | None]:
+    """Return what gives one sample after another, and ``None`` behind the last."""
+    own = getattr(reader, "get_next", None)
+    if callable(own):
+        return cast("Callable[[], Sample | None]", own)
+    if isinstance(reader, Iterable) and not isinstance(reader, (str, bytes, Mapping)):
+        left = iter(reader)
+        return lambda: next(left, None)
+    raise InvalidCalibration(
+        f"a calibration data reader has a get_next that gives one sample after another, and None behind the last; "
+        f"found a {type(reader).__name__}"
+    )

@@ -20,6 +20,7 @@ from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import FIRST_OPSET_OF_CHANNELS, INFERRED, mark, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.operator_calls import OperatorCalls
 from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
 from ort_quantization.quantized_values import QuantizedValue
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 PRODUCER = "ort-quantization"
 
 
-class ONNXQuantizer(BaseQuantizer):
+class ONNXQuantizer(OperatorCalls, BaseQuantizer):
     """Writes a model with quantized operators; see ``BaseQuantizer`` for what it is given.
 
     Args:
@@ -102,15 +103,11 @@ class ONNXQuantizer(BaseQuantizer):
         Raises:
             InvalidQuantization: a node cannot be quantized as asked, or reads what nothing gives.
         """
-        from ort_quantization.registry import find_writer
+        from ort_quantization.registry import CreateOpQuantizer
 
         for node in list(self.model.nodes()):
             whole = self._with_quantized_graphs(node) if self.enable_subgraph_quantization else _copied(node)
-            writer = find_writer(self, whole)
-            if writer is None:
-                self.keep(whole)
-            else:
-                writer(self, whole)
+            CreateOpQuantizer(self, whole).quantize()
         for each in self.model.graph().output:
             self.dequantize(each.name)
         graph = self.model.graph()
@@ -252,7 +249,7 @@ class ONNXQuantizer(BaseQuantizer):
             kind = self.weight_qType if is_weight else self.activation_qType
             if self.per_channel and axis is not None:
                 return self.quantize_channels(name, kind, axis, is_reduced)
-            return self.quantize_initializer(tensor, kind, is_reduced)
+            return self.stored_initializer(tensor, kind, is_reduced)
         if name in self._given or name in self.value_infos or name in self.generated_value_names:
             return self._quantized_activation(name)
         if isinstance(self.parent, ONNXQuantizer):
@@ -280,22 +277,27 @@ class ONNXQuantizer(BaseQuantizer):
         return self.state(name, value)
 
     # ------------------------------------------------------------------ weights
-    def quantize_initializer(self, tensor: TensorProto, kind: int, is_reduced: bool = False) -> QuantizedValue:
-        """Return the quantized form of an initializer, with one scale."""
+    def stored_initializer(
+        self, tensor: TensorProto, kind: int, is_reduced: bool = False, has_values: bool = True
+    ) -> QuantizedValue:
+        """Return the quantized form of an initializer, with one scale; without values only the scale is written."""
         known = self._known(tensor.name, None)
         if known is not None:
             return known
         is_symmetric = self.is_weight_symmetric(kind) if kind == self.weight_qType else self.is_activation_symmetric
         found = self.weight_parameters(tensor.name, kind, self.reduce_range and is_reduced, is_symmetric)
-        return self.store(tensor.name, found)
+        return self.store(tensor.name, found, has_values)
 
-    def quantize_channels(self, name: str, kind: int, axis: int, is_reduced: bool = True) -> QuantizedValue:
+    def quantize_channels(
+        self, name: str, kind: int, axis: int, is_reduced: bool = True, has_values: bool = True
+    ) -> QuantizedValue:
         """Return the quantized form of an initializer, with a scale for each channel."""
         rank = self.rank_of(name)
         known = self._known(name, axis % rank if rank else axis)
         if known is not None:
             return known
-        return self.store(name, self.channel_parameters(name, kind, axis, self.reduce_range and is_reduced))
+        found = self.channel_parameters(name, kind, axis, self.reduce_range and is_reduced)
+        return self.store(name, found, has_values)
 
     def _known(self, name: str, axis: int | None) -> QuantizedValue | None:
         """Return the quantized form that an initializer has for readers with their channels along an axis.
@@ -306,7 +308,7 @@ class ONNXQuantizer(BaseQuantizer):
         first = self.quantized_value_map.get(name)
         return first if first is None or first.axis in (None, axis) else self._copies.get((name, axis))
 
-    def store(self, name: str, found: Parameters) -> QuantizedValue:
+    def store(self, name: str, found: Parameters, has_values: bool = True) -> QuantizedValue:
         """Add an initializer's quantized form to the model; a second one under another name."""
         is_first = name not in self.quantized_value_map
         stem = name if is_first else f"{name}_axis_{'none' if found.axis is None else found.axis}"
@@ -317,12 +319,13 @@ class ONNXQuantizer(BaseQuantizer):
         if tensor is None:
             raise InvalidQuantization(f"{name!r} is no initializer of the graph")
         self.model.initializer_extend(parameter_tensors(found, value.scale_name, value.zp_name))
-        kept = quantized_tensor(read_tensor(tensor, self.model.folder), found, value.q_name)
-        self.model.initializer_extend([kept])
+        if has_values:
+            kept = quantized_tensor(read_tensor(tensor, self.model.folder), found, value.q_name)
+            self.model.initializer_extend([kept])
         self._copies[name, found.axis] = value
         return self.state(name, value) if is_first else value
 
-    def quantize_bias_static(
+    def stored_bias(
         self, bias_name: str, value: QuantizedValue, weight: QuantizedValue, factors: tuple[float, float] = (1.0, 1.0)
     ) -> str:
         """Return the name of a bias in 32 bits, at the product of the scales of input and weights.

@@ -267,7 +267,7 @@ class QDQQuantizer(BaseQuantizer):
                 quantize_bodies(self, node)
             marker = find_marker(node) if self.should_quantize_node(node) and self._has_ranges(node) else None
             if marker is not None:
-                marker(self, node)
+                marker(self, node).quantize()
                 for name in node.input:
                     self._written.receivers.setdefault(name, []).append(node)
             if node.op_type == "DequantizeLinear":
@@ -486,7 +486,7 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
     __name__,
     {
         "ort_quantization.quant_utils": (
-            "DEQUANT_OP_NAME", "ONNX_TYPE_TO_NP_TYPE", "QUANT_OP_NAME", "QuantizedValueType",
+            "DEQUANT_OP_NAME", "ONNX_TYPE_TO_NP_TYPE", "QUANT_OP_NAME", "QuantizedValue", "QuantizedValueType",
             "add_dequant_output_suffix", "add_dequant_suffix", "add_quant_input_suffix", "add_quant_output_suffix",
             "add_quant_suffix", "compute_data_quant_params", "compute_scale_zp", "compute_scale_zp_blocked",
             "compute_scale_zp_float8", "find_by_name", "get_qmin_qmax_for_qType", "ms_domain", "normalize_axis",

@@ -40,6 +40,7 @@ from ort_quantization.quantized_types import (
     QuantType,
     tensor_type_of,
 )
+from ort_quantization.quantized_values import QuantizedValue
 from ort_quantization.scales import (
     Parameters,
     block_parameters_of,
@@ -55,7 +56,7 @@ __all__ = [
     "load_model_with_shape_infer", "model_has_external_data", "model_has_infer_metadata",
     "model_has_pre_process_metadata", "save_and_reload_model_with_shape_infer", "update_opset_version",
     "ONNX_INT_TYPE_RANGE", "ONNX_INT_TYPE_REDUCED_RANGE", "ONNX_INT_TYPE_SYMMETRIC_RANGE", "ONNX_TYPE_TO_NP_TYPE",
-    "QuantFormat", "QuantType", "QuantizationMode", "QuantizedValueType", "add_dequant_input_suffix",
+    "QuantFormat", "QuantType", "QuantizationMode", "QuantizedValue", "QuantizedValueType", "add_dequant_input_suffix",
     "add_dequant_output_suffix", "add_dequant_suffix", "add_quant_input_suffix", "add_quant_output_suffix",
     "add_quant_suffix", "attribute_to_kwarg", "compute_data_quant_params", "compute_scale_zp",
     "compute_scale_zp_blocked", "compute_scale_zp_float8", "find_by_name", "get_elem_index", "get_mul_node",

@@ -82,7 +82,7 @@ def write_conv(quantizer: ONNXQuantizer, node: NodeProto) -> None:
     if has_bias:
         if quantizer.weight_qType == TensorProto.FLOAT8E4M3FN:
             raise InvalidQuantization(f"node {node.name!r} (Conv) has no form for 8 bit floats; exclude Conv")
-        inputs.append(quantizer.quantize_bias_static(node.input[2], *values))
+        inputs.append(quantizer.stored_bias(node.input[2], *values))
     _write(quantizer, node, "QLinearConv", inputs, parameters, domain="")
     return None
 
@@ -110,7 +110,7 @@ def write_gemm(quantizer: ONNXQuantizer, node: NodeProto) -> None:
     bias = ""
     if has_bias:
         given = {each.name: each.f for each in node.attribute}
-        bias = quantizer.quantize_bias_static(node.input[2], *values, (given.get("alpha", 1.0), given.get("beta", 1.0)))
+        bias = quantizer.stored_bias(node.input[2], *values, (given.get("alpha", 1.0), given.get("beta", 1.0)))
     inputs = [*values[0].inputs, *values[1].inputs, bias, *parameters]
     _write(quantizer, node, "QGemm", inputs, parameters, without="beta")
     return None
@@ -125,6 +125,11 @@ def write_binary(quantizer: ONNXQuantizer, node: NodeProto) -> None:
     inputs = [*values[0].inputs, *values[1].inputs, *parameters]
     _write(quantizer, node, f"QLinear{node.op_type}", inputs, parameters)
     return None
+
+
+def write_activation(quantizer: ONNXQuantizer, node: NodeProto) -> None:
+    """Write a Relu or Clip, or another activation of one input."""
+    (write_clip if node.op_type in ("Relu", "Clip") else write_unary)(quantizer, node)
 
 
 def write_clip(quantizer: ONNXQuantizer, node: NodeProto) -> None:

@@ -1,0 +1,12 @@
+"""LSTM: the classes of onnxruntime's module of this name."""
+
+from __future__ import annotations
+
+from ort_quantization.operators import contributed
+from ort_quantization.operators.built_in import WrittenOperator
+
+
+class LSTMQuant(WrittenOperator):
+    """Writes DynamicQuantizeLSTM."""
+
+    writer = contributed.write_lstm
