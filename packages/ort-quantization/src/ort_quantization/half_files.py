@@ -9,14 +9,14 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
 from ort_core.model_graphs import graphs_of
 from ort_quantization.bfloat16 import CAST_OPSET
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16 import DEFAULT_OP_BLOCK_LIST, converted_in_files
 from ort_quantization.float16_tensors import LEAST, MOST
-from ort_quantization.model_files import read_model, write_model
+from ort_quantization.model_files import read_model, refuse_unwritable, write_model
 from ort_quantization.tensor_folder import TensorFolder
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ HALVES = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
 
 def convert_file(
-    model_input: str | Path,
+    model_input: str | Path | ModelProto,
     model_output: str | Path,
     half: str = "float16",
     *,
@@ -38,7 +38,7 @@ def convert_file(
     """Write a model in half floats; tensors that lie in files are converted one at a time.
 
     Args:
-        model_input: the float model's file; external data is looked for beside it.
+        model_input: the float model, or its file, beside which external data is looked for.
         model_output: the file to write.
         half: ``float16`` or ``bfloat16``.
         keep_io_types: as of ``convert_float_to_float16``.
@@ -53,6 +53,7 @@ def convert_file(
     """
     if half not in HALVES:
         raise InvalidQuantization(f"{half!r} is no half type; known: {', '.join(HALVES)}")
+    refuse_unwritable(model_output)
     is_float16 = half == "float16"
     model, found = read_model(model_input)
     folder = TensorFolder(found, Path(model_output).parent)

@@ -20,8 +20,8 @@ _TOP = 80.0  # decibels: more is hardly told from equal
 def layer_page(report: LayerReport, target: TargetReport | None = None) -> str:
     """Return the page of a report, and of the search for a target that led to the model."""
     results = "".join(
-        f"<p>result <b>{escape(each.name)}</b>: {each.decibels:.1f} dB, {each.weight_share:.0%} of the noise by weights"
-        f", {1 - each.weight_share:.0%} by activations</p>"
+        f"<p>result <b>{escape(each.name)}</b>: {each.decibels:.1f} dB, {each.weight_share:.0%} of the noise from "
+        f"weights, {1 - each.weight_share:.0%} from activations</p>"
         for each in report.values
         if each.is_result
     )
@@ -161,11 +161,11 @@ document.getElementById('search').addEventListener('input', (event) => {
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}: what was lost</title><style>{style}</style></head>
 <body><h1>{name} beside {model}</h1>
-<p>Signal to noise over {runs} samples; more is better, and 6 dB are one bit.</p>{results}
+<p>Signal-to-noise ratios over {runs} samples. Higher is better; 6 dB correspond to one bit.</p>{results}
 {schemes}
 <h2>Values</h2>
-<p class="legend"><span><i style="background:{high}"></i>share of weights in the noise</span>
-<span><i style="background:{low}"></i>share of activations</span></p>
+<p class="legend"><span><i style="background:{high}"></i>share of the noise from weights</span>
+<span><i style="background:{low}"></i>share from activations</span></p>
 {chart}
 <input id="search" type="search" placeholder="name or operator" aria-label="search">
 <table><thead><tr><th>value</th><th>operator</th><th>node</th><th class="n">dB</th><th class="n">weights</th>
@@ -174,7 +174,8 @@ _PAGE = """<!DOCTYPE html>
 <table><thead><tr><th>weight</th><th>operator</th><th>node</th><th class="n">dB</th></tr></thead>
 <tbody>{weights}</tbody></table>
 <h2>Numbers and ranges</h2>
-<p>Counts by the root of their height; lines are the ends of the range, what lies outside is cut off.</p>
+<p>The height of a bar is the square root of its count. Vertical lines mark the ends of the range; numbers outside are
+cut off.</p>
 <div class="plots">{plots}</div>
 <script>{script}</script></body></html>
 """

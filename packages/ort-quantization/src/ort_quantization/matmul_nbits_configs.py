@@ -47,8 +47,17 @@ class WeightOnlyQuantConfig:
         self.algorithm = algorithm
         self.quant_format = quant_format
         self.op_types_to_quantize = set(op_types_to_quantize) if op_types_to_quantize else {"MatMul"}
-        self.quant_axes = dict(quant_axes) if quant_axes else dict(DEFAULT_AXES)
+        self.quant_axes = _axes_of(quant_axes) if quant_axes else dict(DEFAULT_AXES)
         self.customized_weight_config = customized_weight_config
+
+
+def _axes_of(given: Iterable[tuple[str, int]]) -> dict[str, int]:
+    try:
+        return {str(op_type): int(axis) for op_type, axis in (given.items() if isinstance(given, Mapping) else given)}
+    except (TypeError, ValueError) as error:
+        raise InvalidQuantization(
+            f"quant_axes is {given!r}; pairs of an operator and an axis are expected, such as (('MatMul', 0),)"
+        ) from error
 
 
 class DefaultWeightOnlyQuantConfig(WeightOnlyQuantConfig):

@@ -10,6 +10,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.matmul_nbits_configs import WeightOnlyQuantConfig, checked_bits
 from ort_quantization.quantized_types import QuantFormat
 
+_HIGHEST_LEVEL = 4  # of accuracy: products in int8
 LEAST_BLOCK = 16  # rows; MatMulNBits has powers of two from here on
 NATIVE_NAMES = ("DEFAULT", "HQQ")  # methods whose tensors onnxruntime names by another pattern than the others'
 
@@ -94,6 +95,8 @@ def settings_of_node(
 
 
 def _checked(settings: Settings) -> Settings:
+    if not 0 <= settings.accuracy_level <= _HIGHEST_LEVEL:
+        raise InvalidQuantization(f"accuracy_level is {settings.accuracy_level}; MatMulNBits has 0 to {_HIGHEST_LEVEL}")
     size = settings.block_size
     if settings.is_linear:
         if size < 1 and size != -1:

@@ -63,8 +63,11 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
         name_apart(copied.graph)
         return copied, ""
     if not isinstance(source, str | os.PathLike):
-        raise InvalidQuantization(f"a model or the path of one is quantized, not a {type(source).__name__}")
+        hint = "; onnx.load_model_from_string makes a model of bytes" if isinstance(source, bytes) else ""
+        raise InvalidQuantization(f"a model or the path of one is quantized, not {type(source).__name__}{hint}")
     path = Path(source)
+    if path.is_dir():
+        raise InvalidQuantization(f"{path} is a folder; the file of a model is expected")
     if not path.is_file():
         raise NoSuchFile(f"{path} cannot be quantized: there is no such file")
     if not path.stat().st_size:
@@ -338,6 +341,25 @@ def _is_large(tensor: TensorProto) -> bool:
     """Return whether the numbers of a tensor outside are so many that no operator's settings can be among them."""
     is_float = tensor.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     return is_float and 4 * math.prod(tensor.dims) >= SET_ASIDE_FROM
+
+
+def refuse_unwritable(path: object) -> None:
+    """Refuse a place for a model that cannot be written, before the work whose result it is to hold.
+
+    Raises:
+        InvalidQuantization: it is no path, or a folder, or its folder cannot be written to.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        what = "an empty text" if isinstance(path, str) else type(path).__name__
+        raise InvalidQuantization(f"the path of the model to write is expected, not {what}")
+    target = Path(path)
+    if target.is_dir():
+        raise InvalidQuantization(f"{target} is a folder; the path of the file to write is expected")
+    folder = next((each for each in target.absolute().parents if each.exists()), Path())
+    if not folder.is_dir():
+        raise InvalidQuantization(f"{target} cannot be written: {folder} is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidQuantization(f"{target} cannot be written: files cannot be made in {folder}")
 
 
 def write_model(model: ModelProto, folder: str, path: str | Path, has_external_data: bool) -> None:

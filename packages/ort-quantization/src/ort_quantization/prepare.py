@@ -27,6 +27,7 @@ from ort_quantization.model_files import (
     mark,
     opset_of,
     read_model,
+    refuse_unwritable,
     with_shapes,
     write_model,
 )
@@ -76,8 +77,9 @@ def quant_pre_process(
         InvalidQuantization: a path is missing, or the model cannot be brought to opset 11.
     """
     source = input_model if input_model is not None else deprecated_kwargs.pop("input_model_path", None)
-    if not isinstance(source, (str, Path, ModelProto)) or output_model_path is None:
+    if source is None or output_model_path is None:
         raise InvalidQuantization("quant_pre_process needs an input model and the path of the model to write")
+    refuse_unwritable(output_model_path)
     model, folder = read_model(source)
     model = _in_quantizable_opset(model)
     if not (skip_optimization and skip_symbolic_shape):

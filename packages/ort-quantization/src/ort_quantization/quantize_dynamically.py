@@ -17,7 +17,7 @@ from ort_quantization.advice import (
 )
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.given_arguments import options_of, refuse_single_names
-from ort_quantization.model_files import read_with_shapes, with_opset_for
+from ort_quantization.model_files import read_with_shapes, refuse_unwritable, with_opset_for
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.quantized_types import QuantizationMode, QuantType, tensor_type_of
@@ -70,6 +70,7 @@ def quantize_dynamic(
             f"quantize_dynamic writes weights of 8 bits, QInt8 or QUInt8; found {weight_type}. MatMulNBitsQuantizer "
             "writes weights of 2, 4 and 8 bits beside activations in float"
         )
+    refuse_unwritable(model_output)
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)
     advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)

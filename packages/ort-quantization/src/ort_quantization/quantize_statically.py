@@ -25,6 +25,7 @@ from ort_quantization.model_files import (
     has_element_type,
     is_external,
     read_with_shapes,
+    refuse_unwritable,
     with_opset_for,
     with_shapes,
     write_model,
@@ -124,6 +125,7 @@ def quantize_static(
     options = options_of(extra_options)
     warn_of_unknown(options)
     check_static_quant_arguments(quant_format, activation_type, weight_type)
+    refuse_unwritable(model_output)
     is_smooth = bool(options.get("SmoothQuant", False))
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)

@@ -30,7 +30,7 @@ from ort_quantization.calibrate import CalibrationMethod, create_calibrator
 from ort_quantization.calibration_data import CalibrationDataReader, Sample, samples_of
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.matmul_nbits_opset import converted_to
-from ort_quantization.model_files import opset_of, read_with_shapes, with_shapes, write_model
+from ort_quantization.model_files import opset_of, read_with_shapes, refuse_unwritable, with_shapes, write_model
 from ort_quantization.prepare import quant_pre_process
 from ort_quantization.sample_files import SampleReader
 from ort_quantization.target_layers import name_nodes
@@ -85,6 +85,7 @@ def quantize_to_target(
     unknown = [each for each in schemes if each not in SCHEMES]
     if unknown:
         raise InvalidQuantization(f"{unknown[0]!r} is no scheme; known: {', '.join(SCHEMES)}")
+    refuse_unwritable(model_output)
     begun = time.monotonic()
     progress = progress or (lambda text, share: None)
     with tempfile.TemporaryDirectory(prefix="ort.target.", ignore_cleanup_errors=True) as scratch:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from ort_core.model_graphs import reads_in_order
 from ort_quantization.activation_capture import Providers
@@ -28,6 +28,7 @@ from ort_quantization.matmul_nbits_configs import (
     WeightOnlyQuantConfig,
 )
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from ort_quantization.model_files import read_model, refuse_unwritable
 from ort_quantization.streamed_model import StreamedModel
 from ort_quantization.tensor_folder import TensorFolder
 
@@ -47,7 +48,7 @@ METHODS = (*_PLAIN, *_BY_DATA)
 
 
 def quantize_weights(
-    model_input: str | Path,
+    model_input: str | Path | ModelProto,
     model_output: str | Path,
     bits: int = 4,
     *,
@@ -65,7 +66,7 @@ def quantize_weights(
     become MatMul and Add.
 
     Args:
-        model_input: the float model's file; large models are read weight by weight.
+        model_input: the float model, or its file; large files are read weight by weight.
         model_output: the file to write.
         bits: 2, 4 or 8.
         method: ``hqq``, ``default``, ``rtn``, ``k_quant``, or, with data, ``gptq`` or ``awq``.
@@ -81,12 +82,14 @@ def quantize_weights(
         InvalidQuantization: a setting is unknown.
         InvalidCalibration: the method needs data and there is none, or nothing follows from it.
     """
+    refuse_unwritable(model_output)
     nodes_to_exclude = list(nodes_to_exclude)
     config = _config(method, bits, block_size, calibration_data_reader)
+    source = read_model(model_input)[0] if isinstance(model_input, ModelProto) else model_input  # theirs is kept
     quantizer = MatMulNBitsQuantizer(
-        model_input, bits, block_size, nodes_to_exclude=nodes_to_exclude, algo_config=config, providers=providers
+        source, bits, block_size, nodes_to_exclude=nodes_to_exclude, algo_config=config, providers=providers
     )
-    assert isinstance(quantizer.model, StreamedModel)  # of a path
+    assert isinstance(quantizer.model, StreamedModel)  # so it is made
     folder = quantizer.model.folder
     if folder and method not in _BY_DATA:  # those run the model, which does not look for weights that were set aside
         folder = TensorFolder(folder, Path(model_output).parent)

@@ -51,7 +51,8 @@ class Target:
     def __post_init__(self) -> None:
         """Refuse a target that is none, or two."""
         if (self.decibels is None) == (self.metric is None):
-            raise InvalidQuantization("a target is either a signal to noise (min_decibels) or a metric")
+            found = "neither" if self.decibels is None else "both"
+            raise InvalidQuantization(f"a target is a signal to noise (min_decibels) or a metric; found {found}")
 
     @property
     def text(self) -> str:
@@ -263,7 +264,10 @@ class Search:
 
     def _metric(self, model: ModelProto) -> float:
         assert self.target.metric is not None  # callers look
-        return float(self.target.metric(self._session(model)))
+        value = self.target.metric(self._session(model))
+        if not isinstance(value, int | float | np.number | np.ndarray) or np.size(value) != 1:
+            raise InvalidQuantization(f"a metric gives a number; found {type(value).__name__}")
+        return float(np.asarray(value).item())
 
     def _judge(self, model: ModelProto) -> tuple[float, bool]:
         """Return a model's metric or signal to noise, and whether that meets the target."""
