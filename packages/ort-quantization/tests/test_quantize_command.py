@@ -54,6 +54,15 @@ def test_without_samples_activations_are_quantized_while_the_model_runs(ort, mod
     assert "ConvInteger" in operators(model.with_name("net.quantized.onnx"))
 
 
+def test_floats_of_8_bits_can_be_asked_for(ort, samples, model, tmp_path):
+    given = ("quantize", model, "-o", tmp_path / "small.onnx", "--data", samples)
+    ort(*given, "--weights", "float8", "--activations", "float8", "--method", "distribution")
+    kinds = {each.data_type for each in onnx.load(tmp_path / "small.onnx").graph.initializer}
+    assert onnx.TensorProto.FLOAT8E4M3FN in kinds
+    refused = ort(*given, "--weights", "float8", "--activations", "float8", code=2).output
+    assert "float8 and --method distribution together" in " ".join(refused.split())
+
+
 @pytest.mark.parametrize(("name", "expected"), [("qdq", "QuantizeLinear"), ("qoperator", "QLinearConv")])
 def test_with_samples_activations_are_quantized_in_the_file(ort, model, samples, tmp_path, name, expected):
     ort("quantize", model, "-o", tmp_path / "small.onnx", "--data", samples, "--format", name, "--per-channel")

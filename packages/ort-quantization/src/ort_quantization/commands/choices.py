@@ -55,6 +55,18 @@ def refuse_unused(context: typer.Context) -> None:
         raise typer.BadParameter("has no effect beside --half", param_hint="--report")
 
 
+def refuse_half_of_float8(*chosen: str) -> None:
+    """Refuse 8-bit floats for weights or activations alone, or by other ranges than those of the distribution.
+
+    Raises:
+        typer.BadParameter: what goes together.
+    """
+    if 0 < sum(each in ("float8", "distribution") for each in chosen) < len(chosen):
+        raise typer.BadParameter(
+            "8-bit floats need --weights float8, --activations float8 and --method distribution together"
+        )
+
+
 def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"  # the enumeration is click's, or typer's copy of it

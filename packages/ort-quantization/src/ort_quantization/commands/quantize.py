@@ -35,6 +35,7 @@ class TypeName(enum.StrEnum):
     UINT8 = "uint8"
     INT16 = "int16"
     UINT16 = "uint16"
+    FLOAT8 = "float8"
 
 
 class HalfName(enum.StrEnum):
@@ -57,6 +58,7 @@ class MethodName(enum.StrEnum):
     MINMAX = "minmax"
     ENTROPY = "entropy"
     PERCENTILE = "percentile"
+    DISTRIBUTION = "distribution"
 
 
 def quantize(
@@ -183,6 +185,7 @@ def quantize(
 
     from ort_quantization.commands.choices import (
         extra_options_of,
+        refuse_half_of_float8,
         refuse_unknown_operators,
         refuse_unused,
         refuse_unwritable,
@@ -237,6 +240,7 @@ def quantize(
         compared = _layers(model, model, target, samples[:_COMPARED], report) if layers or report is not None else None
         show(report_of(model, target, samples, provider), compared if layers else None, as_json=json)
         return
+    refuse_half_of_float8(weights.value, activations.value, method.value)
     if not samples and weights not in (TypeName.INT8, TypeName.UINT8):
         raise typer.BadParameter(
             f"without --data weights get 8 bits; for {weights.value} give samples, or --weight-only BITS",
@@ -301,6 +305,8 @@ def _layers(source: Path, model: Path, target: Path, samples: Sequence[Sample], 
 def _quant_type(name: TypeName) -> object:
     from ort_quantization.quantized_types import QuantType
 
+    if name is TypeName.FLOAT8:
+        return QuantType.QFLOAT8E4M3FN
     return QuantType[
         "QU" + name.value[1:].capitalize() if name.value.startswith("u") else "Q" + name.value.capitalize()
     ]
