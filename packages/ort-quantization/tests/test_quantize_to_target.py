@@ -249,9 +249,25 @@ def test_the_same_measurements_lead_to_the_same_model(tmp_path):
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
+@pytest.mark.parametrize(("decibels", "expected"), [(10, "int8"), (300, "float32")])
+def test_a_model_that_is_faster_as_a_whole_needs_no_time_for_its_layers(tmp_path, decibels, expected):
+    report = quantize_to_target(
+        network(), tmp_path / "small.onnx", samples_of(), min_decibels=decibels, budget_s=0, schemes=["int8"],
+        measure=pretended(FAST_INT8),
+    )  # fmt: skip
+    assert {each.scheme for each in report.layers} == {expected}
+    assert all(not pair.left_out for each in report.layers for pair in each.pairs if pair.scheme == each.scheme)
+    judged = {each.name: each.meets for each in report.candidates}
+    assert judged["all in int8"] is (expected == "int8")
+
+
 def test_when_the_time_is_up_what_is_not_measured_stays_in_floats(tmp_path):
-    report = quantize_to_target(network(), tmp_path / "small.onnx", samples_of(), min_decibels=10, budget_s=0)
+    report = quantize_to_target(
+        network(), tmp_path / "small.onnx", samples_of(), min_decibels=10, budget_s=0, measure=pretended(SLOW_INT8),
+        schemes=["int8", "float16"],
+    )  # fmt: skip
     assert {each.scheme for each in report.layers} == {"float32"}
+    assert "raise budget_s" in report.notes[-1]
     reasons = {pair.left_out for layer in report.layers for pair in layer.pairs if not pair.left_out.startswith("only")}
     assert any("not measured within the time" in each for each in reasons)
     np.testing.assert_allclose(

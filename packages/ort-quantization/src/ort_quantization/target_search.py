@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 Metric = Callable[[ort_core.InferenceSession], float]
 Progress = Callable[[str, float], None]
 COMPARED = 8  # samples by which results are compared
+_TOO_LATE = "not measured within the time"
 _LEAST_GAIN = 0.01  # of the float layer's or model's time: less is no gain that a machine repeats
 
 
@@ -120,7 +121,7 @@ class Search:
         self._layer_times()
         self._share_out(whole)
         self._noises()
-        chosen = self._candidates()
+        chosen = self._candidates(whole)
         return self._fastest(chosen, whole)
 
     @property
@@ -167,7 +168,7 @@ class Search:
             key = f"layer {signature(part, shapes_of(feeds))}"
             pairs = {name: pair for name, pair in self.pairs[layer.name].items() if not pair.left_out}
             if self._is_late and any(f"{key}/{name}" not in self.watch.measurements for name in (FLOAT, *pairs)):
-                self._leave_out(layer, "not measured within the time")
+                self._leave_out(layer, _TOO_LATE)
                 continue
             models = {FLOAT: part}
             for scheme in pairs:
@@ -248,7 +249,7 @@ class Search:
         for pairs in self.pairs.values():
             for pair in pairs.values():
                 if pair.noise is None:
-                    pair.left_out = pair.left_out or "not measured within the time"
+                    pair.left_out = pair.left_out or _TOO_LATE
 
     def _results(self, model: ModelProto) -> list[list[np.ndarray]]:
         session = self._session(model)
@@ -284,8 +285,11 @@ class Search:
 
     # ---------------------------------------------------------------- whole models
 
-    def _candidates(self) -> dict[str, dict[str, str]]:
-        """Return assignments that meet the target: of all schemes, and of each alone."""
+    def _candidates(self, whole: Mapping[str, float]) -> dict[str, dict[str, str]]:
+        """Return assignments that meet the target: of all schemes, of each alone, and all layers in one of them.
+
+        The last are judged if they were faster as a whole, whether the time sufficed for their layers or not.
+        """
         found: dict[str, dict[str, str]] = {}
         groups = {"mixed": self.schemes, **{scheme: (scheme,) for scheme in self.schemes}}
         for place, (name, schemes) in enumerate(groups.items()):
@@ -300,6 +304,12 @@ class Search:
             first = first_that_meets(len(line) - 1, self._asked(name, line))
             if first is not None and line[first] not in found.values():
                 found[name] = line[first]
+        for scheme in self.schemes:
+            if whole.get(scheme, math.inf) > (1 - _LEAST_GAIN) * whole[FLOAT]:
+                continue
+            uniform = self._uniform(scheme)
+            if uniform not in found.values() and self._asked(f"all in {scheme}", [uniform])(0):
+                found[f"all in {scheme}"] = uniform
         return found
 
     def _asked(self, name: str, line: list[dict[str, str]]) -> Callable[[int], bool]:
@@ -310,7 +320,8 @@ class Search:
             except OrtError as error:
                 value, is_met, note = None, False, str(error).splitlines()[0]
             counts = _counts(line[place])
-            self.candidates.append(CandidateFacts(f"{name} {place}", counts, value, is_met, None, note))
+            shown = f"{name} {place}" if len(line) > 1 else name
+            self.candidates.append(CandidateFacts(shown, counts, value, is_met, None, note))
             return is_met
 
         return meets
@@ -346,23 +357,27 @@ class Search:
             return "it has no layer with a constant weight"
         if any(not pair.left_out for pairs in self.pairs.values() for pair in pairs.values()):
             return "no assignment meets the target"
+        if any(pair.left_out == _TOO_LATE for pairs in self.pairs.values() for pair in pairs.values()):
+            return "no layer was measured to be faster within the time; raise budget_s (--budget)"
         return "no scheme of any layer is faster than float32 here"
 
     def _facts(self, assignment: Mapping[str, str]) -> list[LayerFacts]:
         return [
             LayerFacts(
                 layer.name, layer.op_type, assignment.get(layer.name, FLOAT), self.float_times.get(layer.name),
-                tuple(_facts(scheme, pair) for scheme, pair in self.pairs[layer.name].items()),
+                tuple(
+                    _facts(scheme, pair, assignment.get(layer.name)) for scheme, pair in self.pairs[layer.name].items()
+                ),
             )
             for layer in self.layers
         ]  # fmt: skip
 
 
-def _facts(scheme: str, pair: _PairState) -> PairFacts:
+def _facts(scheme: str, pair: _PairState, chosen: str | None) -> PairFacts:
     decibels = None
     if pair.noise is not None:
         decibels = -10 * math.log10(pair.noise) if pair.noise else math.inf
-    return PairFacts(scheme, pair.seconds, pair.gain, decibels, pair.left_out)
+    return PairFacts(scheme, pair.seconds, pair.gain, decibels, "" if scheme == chosen else pair.left_out)
 
 
 def _counts(assignment: Mapping[str, str]) -> dict[str, int]:
