@@ -20,6 +20,7 @@ from ort_quantization.layer_page import layer_page
 from ort_quantization.layer_report import layer_report
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from ort_quantization.sample_files import SampleReader
+from ort_quantization.target_report import CandidateFacts, TargetReport
 
 SAMPLES = [feeds_of(residual_network(), seed) for seed in range(3)]
 
@@ -167,3 +168,20 @@ def test_the_command_shows_layers_and_writes_the_page(tmp_path):
     done = CliRunner().invoke(build_app(), [str(each) for each in arguments])
     assert "Values that lost most" in done.output
     assert "|" in done.output
+
+
+def test_the_page_says_what_did_not_change_and_which_models_were_judged(tmp_path):
+    source = quantized(tmp_path, "qdq")[0]
+    report = layer_report(source, source, SAMPLES[:1])
+    judged = [
+        CandidateFacts("all in int8", {"int8": 3}, 12.5, False, None),
+        CandidateFacts("float32", {}, 90.0, True, 2e-3),
+    ]
+    numbers = 90.0, 90.0, 2e-3, 2e-3
+    target = TargetReport(source, source, ("CPU",), "at least 30 dB", *numbers, [], judged, {}, 1.0, [])
+    page = layer_page(report, target)
+    assert "no difference from the float model" in page
+    assert "inf dB" not in page
+    assert "over 1 sample." in page
+    assert "<td>all in int8</td><td>3 int8</td><td>12.5</td><td>no</td><td></td>" in page
+    assert "<td>all float32</td><td>90</td><td>yes</td><td>2" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -20,18 +21,24 @@ _TOP = 80.0  # decibels: more is hardly told from equal
 def layer_page(report: LayerReport, target: TargetReport | None = None) -> str:
     """Return the page of a report, and of the search for a target that led to the model."""
     results = "".join(
-        f"<p>result <b>{escape(each.name)}</b>: {each.decibels:.1f} dB, {each.weight_share:.0%} of the noise from "
-        f"weights, {1 - each.weight_share:.0%} from activations</p>"
-        for each in report.values
-        if each.is_result
+        f"<p>result <b>{escape(each.name)}</b>: {_loss(each)}</p>" for each in report.values if each.is_result
     )
+    runs = "1 sample" if report.runs == 1 else f"{report.runs} samples"
     plots = "".join(_plot(each) for each in report.ranges)
     return _PAGE.format(
-        name=escape(report.target.name), model=escape(report.model.name), runs=report.runs, results=results,
+        name=escape(report.target.name), model=escape(report.model.name), runs=runs, results=results,
         chart=_chart(report.values), values=_value_rows(report.values), weights=_weight_rows(report.weights),
         plots=plots, schemes="" if target is None else _schemes(target), style=TABLE_STYLE + _STYLE,
         script=CHOICE_SCRIPT + SEARCH_SCRIPT + _SCRIPT, low=ACTIVATIONS, high=WEIGHTS,
     )  # fmt: skip
+
+
+def _loss(value: ValueLoss) -> str:
+    """Say what a result lost, and to what; one that lost nothing has no shares."""
+    if math.isinf(value.decibels):
+        return "no difference from the float model"
+    shares = f"{value.weight_share:.0%} of the noise from weights, {1 - value.weight_share:.0%} from activations"
+    return f"{value.decibels:.1f} dB, {shares}"
 
 
 def _chart(values: Sequence[ValueLoss]) -> str:
@@ -56,9 +63,7 @@ def _chart(values: Sequence[ValueLoss]) -> str:
     for place, each in enumerate(values):
         left, high = MARGIN + place * room, y_of(each.decibels)
         split = high + (tall - high) * each.weight_share
-        title = escape(
-            f"{each.name}\n{each.op_type} {each.node}\n{each.decibels:.1f} dB, {each.weight_share:.0%} weights"
-        )
+        title = escape(f"{each.name}\n{each.op_type} {each.node}\n{_loss(each)}")
         wide = max(room - (1 if room > 3 else 0), 0.5)
         parts.append(
             f'<g data-row="{place}"><title>{title}</title>'
@@ -134,7 +139,21 @@ def _schemes(target: TargetReport) -> str:
             f'<td class="n">{plain}</td><td>{options}</td></tr>'
         )
     head = '<th>layer</th><th>operator</th><th>scheme</th><th class="n">float32</th><th>schemes</th>'
-    return f"<h2>Schemes</h2>{facts}<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    layers = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f"<h2>Schemes</h2>{facts}{_models(target)}{layers}"
+
+
+def _models(target: TargetReport) -> str:
+    """Return the whole models that were judged, with the types of their layers."""
+    rows = []
+    for each in target.candidates:
+        counts = ", ".join(f"{count} {scheme}" for scheme, count in each.counts.items())
+        value = each.note if each.value is None else f"{each.value:.4g}"
+        run = "" if each.seconds is None else time_text(each.seconds * 1e9)
+        cells = (each.name, counts or "all float32", value, "yes" if each.meets else "no", run)
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("model", "layers", "reached", "meets the target", "a run"))
+    return f"<h3>Models</h3><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table><h3>Layers</h3>"
 
 
 def _numbers(pair: PairFacts) -> str:
@@ -161,7 +180,7 @@ document.getElementById('search').addEventListener('input', (event) => {
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}: what was lost</title><style>{style}</style></head>
 <body><h1>{name} beside {model}</h1>
-<p>Signal-to-noise ratios over {runs} samples. Higher is better; 6 dB correspond to one bit.</p>{results}
+<p>Signal-to-noise ratios over {runs}. Higher is better; 6 dB correspond to one bit.</p>{results}
 {schemes}
 <h2>Values</h2>
 <p class="legend"><span><i style="background:{high}"></i>share of the noise from weights</span>

@@ -7,7 +7,7 @@ added where they are made: the lists of new nodes that these methods return are 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from onnx import NodeProto, TensorProto
 
@@ -25,9 +25,11 @@ Quantized = tuple[list[str], list[str], list[str], list[NodeProto]] | tuple[None
 class OperatorCalls:
     """The part of ``ONNXQuantizer`` that is there for operator classes of programs."""
 
-    def quantize_activation(
-        self: ONNXQuantizer, node: NodeProto, indices: Iterable[int], from_subgraph: bool = False
-    ) -> Quantized:
+    @property
+    def _whole(self) -> ONNXQuantizer:
+        return cast("ONNXQuantizer", self)
+
+    def quantize_activation(self, node: NodeProto, indices: Iterable[int], from_subgraph: bool = False) -> Quantized:
         """Quantize inputs of a node.
 
         Args:
@@ -39,10 +41,10 @@ class OperatorCalls:
             Names of the quantized values, of their zero points and of their scales, and no nodes; four times ``None``
             if a value was not calibrated.
         """
-        return _as_lists(self.quantized_inputs(node.input[place] for place in indices))
+        return _as_lists(self._whole.quantized_inputs(node.input[place] for place in indices))
 
     def quantize_weight(
-        self: ONNXQuantizer, node: NodeProto, indices: Iterable[int], reduce_range: bool = False,
+        self, node: NodeProto, indices: Iterable[int], reduce_range: bool = False,
         op_level_per_channel: bool = False, axis: int = -1, from_subgraph: bool = False,
     ) -> Quantized:  # fmt: skip
         """Quantize inputs of a node that take part as weights, whether they are initializers or not.
@@ -60,11 +62,11 @@ class OperatorCalls:
         """
         channels = axis if op_level_per_channel else None
         names = [node.input[place] for place in indices]
-        found = [self.quantized_weight(name, reduce_range, channels) if name else _absent() for name in names]
+        found = [self._whole.quantized_weight(name, reduce_range, channels) if name else _absent() for name in names]
         return _as_lists(None if any(each is None for each in found) else [each for each in found if each is not None])
 
     def quantize_initializer(
-        self: ONNXQuantizer, weight: TensorProto, qType: QuantType | int,  # noqa: N803 - onnxruntime's name
+        self, weight: TensorProto, qType: QuantType | int,  # noqa: N803 - onnxruntime's name
         reduce_range: bool = False, keep_float_weight: bool = False,
     ) -> Names:  # fmt: skip
         """Quantize an initializer with one scale.
@@ -79,23 +81,23 @@ class OperatorCalls:
             The names of the quantized weight, its zero point and its scale.
         """
         return _names(
-            self.stored_initializer(weight, tensor_type_of(qType), reduce_range, has_values=not keep_float_weight)
+            self._whole.stored_initializer(
+                weight, tensor_type_of(qType), reduce_range, has_values=not keep_float_weight
+            )
         )
 
     def quantize_weight_per_channel(
-        self: ONNXQuantizer, weight_name: str, weight_qType: QuantType | int,  # noqa: N803 - onnxruntime's name
+        self, weight_name: str, weight_qType: QuantType | int,  # noqa: N803 - onnxruntime's name
         channel_axis: int, reduce_range: bool = True, keep_float_weight: bool = False,
     ) -> Names:  # fmt: skip
         """Quantize an initializer with a scale for each channel; see ``quantize_initializer``."""
         return _names(
-            self.quantize_channels(
+            self._whole.quantize_channels(
                 weight_name, tensor_type_of(weight_qType), channel_axis, reduce_range, has_values=not keep_float_weight
             )
         )
 
-    def quantize_bias_static(
-        self: ONNXQuantizer, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0
-    ) -> str:
+    def quantize_bias_static(self, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0) -> str:
         """Return the name of a bias in 32 bits, at the product of the scales of input and weights.
 
         Args:
@@ -107,22 +109,22 @@ class OperatorCalls:
         Raises:
             InvalidQuantization: the input was not calibrated, or the weights are not quantized yet.
         """
-        weight = self.quantized_value_map.get(weight_name)
+        weight = self._whole.quantized_value_map.get(weight_name)
         if weight is None:
             raise InvalidQuantization(f"the weight {weight_name!r} is not quantized yet; call quantize_weight first")
-        value = self.quantized_value_map.get(input_name)
+        value = self._whole.quantized_value_map.get(input_name)
         if value is None:
-            parameters = self.output_parameters(input_name)
+            parameters = self._whole.output_parameters(input_name)
             if parameters is None:
                 raise InvalidQuantization(f"the value {input_name!r} was not calibrated: no scale of it is known")
             value = QuantizedValue(input_name, "", *parameters)
-        return self.stored_bias(bias_name, value, weight, (1.0, beta))
+        return self._whole.stored_bias(bias_name, value, weight, (1.0, beta))
 
-    def contains_tensor(self: ONNXQuantizer, tensor_name: str) -> bool:
+    def contains_tensor(self, tensor_name: str) -> bool:
         """Return whether a value, and no initializer, has a name."""
-        return tensor_name in self.value_infos or tensor_name in self.generated_value_names
+        return tensor_name in self._whole.value_infos or tensor_name in self._whole.generated_value_names
 
-    def get_tensor_type(self: ONNXQuantizer, tensor_name: str, mandatory: bool = False) -> int | None:
+    def get_tensor_type(self, tensor_name: str, mandatory: bool = False) -> int | None:
         """Return the element type of a value, ``None`` if nothing tells it.
 
         Args:
@@ -132,10 +134,10 @@ class OperatorCalls:
         Raises:
             InvalidQuantization: that option is needed and is not given.
         """
-        found = self.element_type(tensor_name)
+        found = self._whole.element_type(tensor_name)
         if found is not None or not mandatory:
             return found
-        default = self.extra_options.get("DefaultTensorType")
+        default = self._whole.extra_options.get("DefaultTensorType")
         if default is None:
             raise InvalidQuantization(
                 f"the type of {tensor_name!r} is not known; prepare the model with quant_pre_process, or set "
@@ -143,24 +145,24 @@ class OperatorCalls:
             )
         return int(default)
 
-    def add_new_nodes(self: ONNXQuantizer, nodes: Iterable[NodeProto]) -> None:
+    def add_new_nodes(self, nodes: Iterable[NodeProto]) -> None:
         """Add nodes to the quantized graph."""
-        self.add(*nodes)
+        self._whole.add(*nodes)
 
     def _get_quantization_params(
-        self: ONNXQuantizer, param_name: str, use_scale: float | None = None, use_zeropoint: int | None = None
+        self, param_name: str, use_scale: float | None = None, use_zeropoint: int | None = None
     ) -> tuple[bool, str, str, list[int] | str, list[int] | str]:
         """Write a calibrated value's scale and zero point.
 
         Returns:
             Whether it was calibrated, and the names and shapes of the scale and the zero point.
         """
-        names = self.output_parameters(param_name, use_scale, use_zeropoint)
+        names = self._whole.output_parameters(param_name, use_scale, use_zeropoint)
         return (False, "", "", "", "") if names is None else (True, *names, [], [])
 
-    def _dequantize_value(self: ONNXQuantizer, value_name: str) -> None:
+    def _dequantize_value(self, value_name: str) -> None:
         """Give a value in float; the node is added at once, and ``None`` says so."""
-        self.dequantize(value_name)
+        self._whole.dequantize(value_name)
 
 
 def _absent() -> QuantizedValue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
+from typing import cast
 
 import onnx
 from onnx import ModelProto
@@ -22,6 +23,7 @@ from ort_quantization.model_files import (
     FILE_LIMIT,
     INFERRED,
     PREPARED,
+    Source,
     converted_to,
     is_external,
     mark,
@@ -80,7 +82,7 @@ def quant_pre_process(
     if source is None or output_model_path is None:
         raise InvalidQuantization("quant_pre_process needs an input model and the path of the model to write")
     refuse_unwritable(output_model_path)
-    model, folder = read_model(source)
+    model, folder = read_model(cast("Source", source))  # which refuses what is none
     model = _in_quantizable_opset(model)
     if not (skip_optimization and skip_symbolic_shape):
         model, folder = _as_loaded(model, folder, is_optimized=not skip_optimization)
