@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from float_models import Builder
+from onnx import helper
 from typer.testing import CliRunner
 
 import ort_core
@@ -16,6 +17,7 @@ from ort_core.cli.app import build_app
 from ort_quantization.calibrate import create_calibrator
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.quantize_to_target import quantize_to_target
+from ort_quantization.reports import report_of
 from ort_quantization.sample_files import SampleReader
 from ort_quantization.target_choice import assignments, at_price, first_that_meets
 from ort_quantization.target_layers import layer_model, layers_of, name_nodes, signature
@@ -335,3 +337,32 @@ def test_the_command_needs_data_for_a_target(tmp_path):
     done = CliRunner().invoke(build_app(), ["quantize", str(tmp_path / "net.onnx"), "--to-target", "30"])
     assert done.exit_code != 0
     assert "--data" in done.output
+
+
+def with_maps(scores):
+    """A classifier whose scores leave as maps, and as a tensor if that is asked for."""
+    b = Builder()
+    hidden = b.node("Softmax", [b.node("MatMul", ["x", b.weight("w", 8, 3)], "h")], "scores")
+    model = b.model({"x": (2, 8)}, [hidden])
+    model.graph.node.append(
+        helper.make_node("ZipMap", ["scores"], ["maps"], "zip", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2])
+    )
+    value = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    maps = helper.make_sequence_type_proto(helper.make_map_type_proto(onnx.TensorProto.INT64, value))
+    model.graph.output.append(helper.make_value_info("maps", maps))
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    if not scores:
+        del model.graph.output[0]
+    return model
+
+
+def test_results_that_are_maps_are_not_compared_and_refused_if_there_is_nothing_else(tmp_path):
+    samples = [{"x": np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)}]
+    choices = {"min_decibels": 10, "schemes": ["int8"], "measure": pretended(FAST_INT8)}
+    report = quantize_to_target(with_maps(True), tmp_path / "small.onnx", samples, **choices)
+    assert report.value >= 10
+    assert set(report_of(tmp_path / "small.onnx", tmp_path / "small.onnx", samples, None).signals) == {"scores"}
+    onnx.save(with_maps(False), tmp_path / "maps.onnx")
+    assert report_of(tmp_path / "maps.onnx", tmp_path / "maps.onnx", samples, None).signals == {}
+    with pytest.raises(InvalidQuantization, match=r"maps is seq\(map.*give a metric"):
+        quantize_to_target(with_maps(False), tmp_path / "small.onnx", samples, **choices)

@@ -11,6 +11,7 @@ import numpy as np
 
 import ort_core
 from ort_quantization.calibration_data import Sample
+from ort_quantization.float_results import float_results
 from ort_quantization.layer_report import decibels
 from ort_quantization.model_files import is_external, read_model
 
@@ -83,7 +84,9 @@ def _signals(model: Path, target: Path, samples: Sequence[Sample], providers: Se
         return {}
     chosen = list(providers) if providers else None
     sessions = [ort_core.InferenceSession(str(path), providers=chosen) for path in (model, target)]
-    names = [each.name for each in sessions[0].get_outputs() if "float" in each.type]
+    names = float_results(sessions[0])
+    if not names:  # a run without names gives all results
+        return {}
     power = dict.fromkeys(names, (0.0, 0.0))
     for sample in samples:
         real, found = (session.run(names, dict(sample)) for session in sessions)

@@ -19,6 +19,7 @@ import ort_core
 from ort_quantization.activation_capture import Providers
 from ort_quantization.calibration_data import Sample
 from ort_quantization.dequantized_weights import dequantized_weights
+from ort_quantization.float_results import float_results
 from ort_quantization.layer_ranges import ranges_in
 from ort_quantization.target_layers import Layer
 from ort_quantization.target_schemes import SCHEMES, assigned, suits
@@ -185,7 +186,7 @@ def pair_noises(
     """
     options = ort_core.SessionOptions()
     session = ort_core.InferenceSession(switched.SerializeToString(), options, providers=providers)
-    names = [each.name for each in session.get_outputs() if "float" in each.type]
+    names = float_results(session)
     modes = {f"mode_{place}": np.array(0, np.int64) for place in range(len(layers))}
     exact = [arrays_of(session, names, {**sample, **modes}) for sample in samples]
     for place, layer in enumerate(layers):
@@ -199,8 +200,8 @@ def pair_noises(
 
 
 def arrays_of(session: ort_core.InferenceSession, names: Sequence[str], feeds: Sample) -> list[np.ndarray]:
-    """Return results of a run."""
-    return [np.asarray(each) for each in session.run(names, dict(feeds))]
+    """Return results of a run; without names nothing, where a run gives all results."""
+    return [np.asarray(each) for each in session.run(names, dict(feeds))] if names else []
 
 
 def relative_noise(exact: Sequence[Sequence[np.ndarray]], found: Iterator[Sequence[np.ndarray]]) -> float:

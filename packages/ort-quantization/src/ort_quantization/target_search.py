@@ -17,6 +17,7 @@ from ort_core.errors import OrtError
 from ort_quantization.activation_capture import Providers, captured
 from ort_quantization.calibration_data import Sample
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.float_results import float_results
 from ort_quantization.model_files import write_model
 from ort_quantization.target_choice import assignments, first_that_meets
 from ort_quantization.target_layers import Layer, layer_model, layers_of, signature
@@ -253,7 +254,15 @@ class Search:
 
     def _results(self, model: ModelProto) -> list[list[np.ndarray]]:
         session = self._session(model)
-        names = [each.name for each in session.get_outputs() if "float" in each.type]
+        names = float_results(session)
+        if not names and self.target.metric is None:
+            kinds = ", ".join(f"{each.name} is {each.type}" for each in session.get_outputs())
+            raise InvalidQuantization(
+                f"no result of the model is a tensor of floats ({kinds}), so that no signal to noise can be judged; "
+                "give a metric, or a model without the nodes behind its scores"
+            )
+        if not names:  # a run without names gives all results
+            return []
         return [[np.asarray(each) for each in session.run(names, dict(sample))] for sample in self.samples]
 
     def _session(self, model: ModelProto) -> ort_core.InferenceSession:
