@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from contextlib import contextmanager, suppress
@@ -197,6 +198,44 @@ def test_bodies_of_two_lengths_are_refused(server, headers):
     assert b"/smuggled" not in found
 
 
+def posted(path: str, body: object) -> bytes:
+    text = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+
+
+@pytest.mark.parametrize(
+    ("broken", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (f"POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".encode(), 400),
+        (f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n".encode(), 400),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_what_is_no_http_is_refused_behind_the_answers_to_requests_before_it(server, broken, status, before):
+    size = {"name": "size", "datatype": "INT64", "shape": [1], "data": [40_000]}
+    slow, brief = posted("/v2/models/wide/infer", {"inputs": [size]}), posted(INFER, {"inputs": [X]})
+    asked = b"".join([slow, brief, brief, slow, brief][:before])
+    with connected(server) as connection:
+        with suppress(ConnectionError):
+            connection.sendall(asked + broken)
+        found = everything(connection)
+    answers = re.findall(rb"HTTP/1\.1 (\d+)", found)
+    assert answers == [b"200"] * before + [str(status).encode()]
+    assert len(json.loads(found.rpartition(b"\r\n\r\n")[2])["error"]) > 20
+
+
+def test_a_request_that_has_its_answer_gets_no_second_one(server):
+    with connected(server) as connection:
+        connection.sendall(b"DELETE /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n")
+        found = connection.recv(65536)
+        connection.sendall(b"x\r\nzz\r\n")
+        found += everything(connection)
+    assert found.count(b"HTTP/1.1") == 1
+    assert found.startswith(b"HTTP/1.1 405")
+
+
 def test_requests_on_one_connection_are_answered_in_their_order(server):
     body = json.dumps({"inputs": [X]}).encode()
     with connected(server) as connection:
@@ -284,6 +323,18 @@ def test_shared_memory_is_not_offered_to_other_machines(tmp_path):
         finally:
             memory.close()
             memory.unlink()
+
+
+@pytest.mark.parametrize("change", [{"byte_size": True}, {"offset": False}, {"byte_size": 64.0}, {"offset": "0"}])
+def test_sizes_of_shared_memory_are_integers(client, change):
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        body = {"key": memory.name, "byte_size": 64, **change}
+        answer = client.post("/v2/systemsharedmemory/region/r/register", json=body)
+        assert answer.status_code == 400, answer.text
+    finally:
+        memory.close()
+        memory.unlink()
 
 
 @pytest.mark.parametrize("key", ["../etc/passwd", "/../x", "a/b", ".", "", "/", "a\0b", "x" * 5000, "\ud83d"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections import deque
 from typing import Any
 
 import httptools
+import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from ort_serve.failures import Cancelled
-from ort_serve.rest.answers import Answer
+from ort_serve.rest.answers import Answer, plain_text
 from ort_serve.rest.without_task import WithoutTask
 from ort_serve.scheduling.job import Job
 from ort_serve.server_settings import Limits
@@ -20,10 +22,7 @@ log = logging.getLogger(__name__)
 _HEAD_NBYTES = 1 << 16  # of a request line, headers and trailers
 _MOST_WAITING = 16  # requests that are read behind one that is answered
 _SPARE_S = 5.0  # for the application to answer in words before the connection is cut
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 50\r\n"
-    b'connection: close\r\n\r\n{"error":"the request\'s head is more than 64 KiB"}'
-)
+_LARGE_HEAD = "the request's head is more than 64 KiB"
 
 
 def connections_within(limits: Limits, without_task: WithoutTask | None = None) -> type[LimitedConnection]:
@@ -59,6 +58,9 @@ class LimitedConnection(HttpToolsProtocol):
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request that is not whole yet, and its ASGI
         self._running: RequestResponseCycle | None = None  # what the application answers
         self._job: Job | None = None  # that a request without a task waits for
+        self._answering: RequestResponseCycle | None = None  # whose turn to be answered it is, or was
+        self._reading: RequestResponseCycle | None = None  # a request whose body has no end yet
+        self._farewell: bytes | None = None  # what is told before the connection ends: something was no request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for a request, but not for ever."""
@@ -81,15 +83,15 @@ class LimitedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on, within the limits."""
+        if self._farewell is not None:
+            return  # nothing can be told apart behind what is no request
         was_whole = self._is_whole
         self._unset_keepalive_if_required()
         self._is_reading = True
         try:
             self._feed(data)
-        except httptools.HttpParserError:
-            log.info("a request of %s is no HTTP", self.client)
-            self._held = None
-            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserError as error:
+            self._refuse(error)
             return
         finally:
             self._is_reading = False
@@ -98,14 +100,47 @@ class LimitedConnection(HttpToolsProtocol):
             return
         if self._is_head:
             self._head_nbytes += len(data)
-            if self._head_nbytes > _HEAD_NBYTES and not self.transport.is_closing():
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
+            if self._head_nbytes > _HEAD_NBYTES:
+                self._refuse(_LargeHeadError(_LARGE_HEAD))
                 return
         if was_whole or self._deadline is None:
             self._cancel_deadline()
             spare = min(_SPARE_S, self.limits.read_s)
             self._deadline = self.loop.call_later(self.limits.read_s + spare, self._cut)
+
+    def _refuse(self, error: Exception) -> None:
+        """Tell the client what is wrong with its bytes, behind the answers to the requests before, and hang up.
+
+        A request that has its answer already, while its body still came, gets no second one.
+        """
+        cause = error.__context__ or error  # what a method of this class raised, the parser hides
+        is_large = isinstance(cause, _LargeHeadError)
+        log.info("a request of %s is refused: %s", self.client, cause)
+        broken, self._reading, self._held = self._reading, None, None
+        self._cancel_deadline()
+        if broken is not None and broken.response_started:
+            self._farewell = b""
+        else:
+            status, told = (431, _LARGE_HEAD) if is_large else (400, f"the request is not HTTP: {cause}")
+            self._farewell = _farewell(status, told)
+            if broken is not None:
+                broken.disconnected = broken.response_complete = True  # its application, if it runs, is told
+                broken.message_event.set()
+                self.pipeline = deque([pair for pair in self.pipeline if pair[0] is not broken])
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End a connection that has said something that is no request, once all before it is answered."""
+        is_busy = self._answering is not None and not self._answering.response_complete
+        if self._farewell is None or is_busy or self.pipeline or self.transport.is_closing():
+            return
+        self.transport.write(self._farewell)
+        self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or end."""
+        super().on_response_complete()
+        self._hang_up()
 
     def _feed(self, data: bytes) -> None:
         """Parse what came.
@@ -135,13 +170,14 @@ class LimitedConnection(HttpToolsProtocol):
         """Begin a request."""
         super().on_message_begin()
         self._is_head, self._is_whole = True, False
+        self._reading = None
         self._head_nbytes = self._fields_nbytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header or a trailer."""
         self._fields_nbytes += len(name) + len(value)
         if self._fields_nbytes > _HEAD_NBYTES:
-            raise ValueError("the request's headers are more than 64 KiB")  # the parser answers 400
+            raise _LargeHeadError(_LARGE_HEAD)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -151,6 +187,7 @@ class LimitedConnection(HttpToolsProtocol):
             self._method = self.parser.get_method()
             return
         super().on_headers_complete()
+        self._reading = self.cycle
         if self._job is not None and len(self.pipeline) < _MOST_WAITING:
             self.flow.resume_reading()  # uvicorn reads no more before that is answered: its client could not leave
 
@@ -159,6 +196,7 @@ class LimitedConnection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._is_whole = True
+        self._reading = None
         self._cancel_deadline()
         super().on_message_complete()
         if self._held is not None and not self._is_answered(self._held[0]):
@@ -169,6 +207,7 @@ class LimitedConnection(HttpToolsProtocol):
 
         Uvicorn before 0.45 does not call this: everything goes through the application there.
         """
+        self._answering = cycle
         if self.without_task is None or self._is_whole or not self._is_reading or app is not self.app:
             self._begin(cycle, app)
         else:
@@ -247,3 +286,14 @@ class LimitedConnection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class _LargeHeadError(ValueError):
+    """A request's head or trailers are too large."""
+
+
+def _farewell(status: int, told: str) -> bytes:
+    """Return an answer behind which the connection ends."""
+    body = orjson.dumps({"error": plain_text(told)})
+    head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return STATUS_LINE[status] + head + body

@@ -174,8 +174,8 @@ class Api:
             raise Unsupported("tensors lie in this machine's memory: register a region of system shared memory")
         values = await self._object(request)
         key, offset, nbytes = values.get("key"), values.get("offset", 0), values.get("byte_size")
-        if not isinstance(key, str) or not isinstance(offset, int) or not isinstance(nbytes, int):
-            raise InvalidRequest("a region needs a key (text), a byte_size and may have an offset (numbers)")
+        if not isinstance(key, str) or type(offset) is not int or type(nbytes) is not int:  # true is an int, too
+            raise InvalidRequest("a region needs a key (a string) and a byte_size; byte_size and offset are integers")
         self._state.regions.register(request.path_params["region"], key, offset, nbytes)
         return _json({})
 
