@@ -57,6 +57,15 @@ def test_one_file_is_one_model(tmp_path):
         assert ask(running, "triple") == 3.0
 
 
+def test_threads_of_a_run_sleep_until_the_next_unless_the_model_says_otherwise(folder):
+    key = "session.force_spinning_stop"
+    for text, expected in (("", "1"), (f'session_options = {{"{key}" = "0"}}', "0")):
+        (folder / "scaler" / "model.toml").write_text(text)
+        with running_server(folder) as running:
+            options = running.server.repository.get_version("scaler", "").session.get_session_options()
+            assert options.get_session_config_entry(key) == expected
+
+
 def test_the_newest_version_answers_by_number_not_by_letter(folder):
     with running_server(folder) as running:
         assert [row[1] for row in running.server.repository.index()] == ["10"]

@@ -24,6 +24,10 @@ from ort_serve.scheduling.job_queue import BatchPolicy, JobQueue
 from ort_serve.scheduling.runner import ModelRunner
 from ort_serve.statistics import Metrics, ModelStatistics
 
+# Between two requests the threads of a run sleep. Spinning for the next one, they would take a core from clients, other
+# models and the event loop: a request of an MLP took 190 us of processor time then, 75 without, and 52 us against 41.
+_SESSION_OPTIONS = {"session.force_spinning_stop": "1"}
+
 
 @dataclass(frozen=True)
 class LoadRequest:
@@ -163,7 +167,7 @@ class ModelVersion:
 def _session(request: LoadRequest, threads: int) -> InferenceSession:
     options = SessionOptions()
     options.intra_op_num_threads = threads
-    for key, value in request.settings.session_options.items():
+    for key, value in {**_SESSION_OPTIONS, **request.settings.session_options}.items():
         options.add_session_config_entry(key, value)
     providers = list(request.settings.providers) or None
     return InferenceSession(str(request.path), options, providers=providers)
