@@ -21,7 +21,7 @@ class Certificates:
     """The files of ``tls`` as HTTP and gRPC take them.
 
     Raises:
-        OSError: a file cannot be read, or is no certificate or key (``ssl.SSLError`` is one).
+        OSError: a file cannot be read, or is no certificate or key; the message names it.
     """
 
     def __init__(self, tls: Tls) -> None:
@@ -70,6 +70,18 @@ class Certificates:
 
 
 def _fill(context: ssl.SSLContext, tls: Tls) -> None:
-    context.load_cert_chain(tls.certificate, tls.key)
-    if tls.clients is not None:
+    def refuse_to_ask() -> str:
+        raise OSError(f"the key {tls.key} is encrypted; the server needs one without a passphrase")
+
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, refuse_to_ask)
+    except ssl.SSLError as error:
+        raise OSError(
+            f"{tls.certificate} and {tls.key} are not a certificate and its private key in PEM format: {error}"
+        ) from error
+    if tls.clients is None:
+        return
+    try:
         context.load_verify_locations(tls.clients)
+    except ssl.SSLError as error:
+        raise OSError(f"{tls.clients} has no certificates in PEM format: {error}") from error

@@ -21,17 +21,20 @@ def serve(
     models: Annotated[
         Path,
         typer.Argument(
-            metavar="MODELS", help="One model (its name is the file's), or a folder of NAME/VERSION/model.onnx."
+            metavar="MODELS",
+            help="A model file, served under the name of the file, or a folder with NAME/VERSION/model.onnx.",
         ),
     ],
     host: Annotated[
-        str, typer.Option(rich_help_panel=_LISTENING, help="Address to listen at; 0.0.0.0 for all.")
+        str, typer.Option(rich_help_panel=_LISTENING, help="Address to listen on; 0.0.0.0 for all interfaces.")
     ] = "127.0.0.1",
     http_port: Annotated[
-        int, typer.Option(rich_help_panel=_LISTENING, help="0 for a free one, -1 for no HTTP.")
+        int,
+        typer.Option(min=-1, max=65535, rich_help_panel=_LISTENING, help="0 picks a free port, -1 turns HTTP off."),
     ] = 8000,
     grpc_port: Annotated[
-        int, typer.Option(rich_help_panel=_LISTENING, help="0 for a free one, -1 for no gRPC.")
+        int,
+        typer.Option(min=-1, max=65535, rich_help_panel=_LISTENING, help="0 picks a free port, -1 turns gRPC off."),
     ] = 8001,
     sockets: Annotated[
         Path | None,
@@ -40,7 +43,7 @@ def serve(
             exists=True,
             file_okay=False,
             rich_help_panel=_LISTENING,
-            help="Listen at FOLDER/http.sock and FOLDER/grpc.sock instead of ports (not on Windows).",
+            help="Listen on FOLDER/http.sock and FOLDER/grpc.sock instead of ports (not on Windows).",
         ),
     ] = None,
     workers: Annotated[
@@ -48,32 +51,40 @@ def serve(
         typer.Option(
             min=1,
             rich_help_panel=_LISTENING,
-            help="Processes that share the ports and the weights' files (not on Windows).",
+            help="Number of processes; they share the ports and the memory of mapped weights (not on Windows).",
         ),
     ] = 1,
     watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", rich_help_panel=_MODELS, help="Look for new versions that often.")
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0.1, rich_help_panel=_MODELS, help="Check the folder for new versions that often."
+        ),
     ] = None,
     allow_loading: Annotated[
-        bool, typer.Option("--allow-loading", rich_help_panel=_MODELS, help="Requests may load and unload models.")
+        bool, typer.Option("--allow-loading", rich_help_panel=_MODELS, help="Let requests load and unload models.")
     ] = False,
     memory_limit: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", rich_help_panel=_MODELS, help="Such as 4G: models asked least recently go beyond it."
+            metavar="SIZE",
+            rich_help_panel=_MODELS,
+            help="Such as 4G: when the loaded models exceed it, the least recently used ones are unloaded.",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="Its first line is the bearer token of requests."
+            exists=True,
+            dir_okay=False,
+            rich_help_panel=_SAFETY,
+            help="File whose first line is the bearer token that requests must send.",
         ),
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="PEM file.")
+        Path | None, typer.Option(exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="Certificate chain (PEM).")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="PEM file.")
+        Path | None, typer.Option(exists=True, dir_okay=False, rich_help_panel=_SAFETY, help="Private key (PEM).")
     ] = None,
     tls_clients: Annotated[
         Path | None,
@@ -81,29 +92,29 @@ def serve(
             exists=True,
             dir_okay=False,
             rich_help_panel=_SAFETY,
-            help="Clients must show a certificate signed by these.",
+            help="CA certificates (PEM); clients must present a certificate signed by one of them.",
         ),
     ] = None,
     max_body: Annotated[
-        str, typer.Option(metavar="SIZE", rich_help_panel=_SAFETY, help="Most bytes of a request.")
+        str, typer.Option(metavar="SIZE", rich_help_panel=_SAFETY, help="Largest request, also after decompression.")
     ] = "256M",
     read_timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, rich_help_panel=_SAFETY, help="Most time for a request to arrive."),
+        typer.Option(metavar="SECONDS", min=0.1, rich_help_panel=_SAFETY, help="Time in which a request must arrive."),
     ] = 60.0,
     shared_memory: Annotated[
         bool | None,
         typer.Option(
             "--shared-memory/--no-shared-memory",
             rich_help_panel=_SAFETY,
-            help="Clients may register shared memory; by default where only this machine reaches the server.",
+            help="Let clients register shared memory; by default only if the server listens on loopback.",
         ),
     ] = None,
     otel: Annotated[
-        bool, typer.Option("--otel", help="Send OpenTelemetry's spans of requests, as the OTEL_* variables say.")
+        bool, typer.Option("--otel", help="Export OpenTelemetry spans of requests as the OTEL_* variables say.")
     ] = False,
     access_log: Annotated[
-        bool, typer.Option("--access-log", help="One line of JSON a request on the standard error.")
+        bool, typer.Option("--access-log", help="Write one line of JSON per request to stderr.")
     ] = False,
 ) -> None:
     """Serve models by the Open Inference Protocol (KServe v2) over HTTP and gRPC."""
@@ -114,11 +125,11 @@ def serve(
         raise typer.BadParameter("--tls-certificate and --tls-key go together; --tls-clients needs both")
     if workers > 1 and (allow_loading or shared_memory):
         raise typer.BadParameter(
-            "a request reaches one of the workers alone: --workers goes with --watch, not with --allow-loading or "
-            "--shared-memory"
+            "with several workers a request reaches only one of them: use --watch instead of --allow-loading, "
+            "and leave out --shared-memory"
         )
     if http_port < 0 and grpc_port < 0:
-        raise typer.BadParameter("neither HTTP nor gRPC is left to listen")
+        raise typer.BadParameter("both HTTP and gRPC are turned off")
     if not models.exists():
         raise typer.BadParameter(f"there is no {models}")
     settings = ServerSettings(
@@ -144,15 +155,18 @@ def nbytes_of(text: str) -> int:
     """Return the bytes that a size such as ``256M`` means.
 
     Raises:
-        typer.BadParameter: it is no such size.
+        typer.BadParameter: it is no such size, or less than one byte.
     """
     digits, unit = text.strip().lower().removesuffix("b"), 1
     if digits and digits[-1] in _UNITS:
         digits, unit = digits[:-1], _UNITS[digits[-1]]
     try:
-        return int(float(digits) * unit)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no size; write 500K, 256M or 4G") from error
+        found = int(float(digits) * unit)
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{text!r} is not a size; write 500K, 256M or 4G") from error
+    if found < 1:
+        raise typer.BadParameter(f"{text!r} is less than one byte; write 500K, 256M or 4G")
+    return found
 
 
 def _token(file: Path) -> str:
