@@ -188,3 +188,12 @@ def test_models_rest_while_nothing_changes(monkeypatch):
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_requests_of_the_same_json_have_each_their_own_bytes(server):
+    for start in range(5):
+        raw = np.arange(start, start + 8, dtype=np.float32)
+        _, _, body = parted(answered(server, request("doubler", BINARY, *TOKEN, raw=raw.tobytes())))
+        assert body[-40:-8] == (2 * raw).tobytes(), "y, and the sums of two rows behind it"
+    for raw in (RAW[:-1], RAW + b"x"):  # the JSON is known, the bytes are wrong
+        assert answered(server, request("doubler", BINARY, *TOKEN, raw=raw)).startswith(b"HTTP/1.1 400 ")
