@@ -156,7 +156,8 @@ def serving(session: nox.Session) -> None:
     # these alone: kserve and tritonclient name the same messages, so that one process cannot import both
     tests = [f"{SERVE}/tests/test_{name}.py" for name in ("kserve_client", "openapi_cases", "ray")]
     session.run("pytest", *tests, *session.posargs, env={"ORT_SERVE_CASES": "200"})
-    session.run("pytest", f"{SERVE}/tests/test_malformed.py", "--every-case", *session.posargs)
+    hostile = [f"{SERVE}/tests/test_{name}.py" for name in ("malformed", "wire_fuzz")]
+    session.run("pytest", *hostile, "--every-case", *session.posargs)
 
 
 @nox.session
