@@ -253,12 +253,24 @@ def test_broken_models_do_not_stop_the_others(folder):
         ("instances = 0", "greater than or equal to 1"),
         ("batching = {max_delay_ms = -1}", "max_delay_ms"),
         ('file = "../secret.onnx"', "file"),
+        ("[queue]\ntime_limit_s = inf", "queue.time_limit_s"),
+        ("[batching]\nmax_delay_ms = nan", "batching.max_delay_ms"),
+        ("[batching]\npreferred_sizes = [0]", "batching.preferred_sizes.0"),
+        ("[batching]\nmax_batch_size = 4\npreferred_sizes = [8]", "preferred size 8 is beyond"),
+        ("[[warm_up]]\ninputs = {x = {shape = [-1, 2]}}", "warm_up.0.inputs.x.shape.0"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(tmp_path, text, expected):
     (tmp_path / "model.toml").write_text(text)
     with pytest.raises(InvalidRequest, match=expected):
         read_model_settings(tmp_path)
+
+
+@pytest.mark.parametrize("versions", ["[]", "[4, 5]"])
+def test_settings_that_ask_for_versions_that_are_not_there_are_told(folder, versions):
+    (folder / "scaler" / "model.toml").write_text(f"versions = {versions}")
+    found = scan_models(folder)["scaler"]
+    assert found.problem.endswith(f"ask for versions {versions}; the folder has [1, 2, 10]")
 
 
 def test_the_common_fields_of_triton_s_settings_are_read(folder):

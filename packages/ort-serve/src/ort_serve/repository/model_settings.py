@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -12,7 +12,7 @@ Provider = str | tuple[str, dict[str, str]]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BatchSettings(_Strict):
@@ -27,7 +27,14 @@ class BatchSettings(_Strict):
 
     max_batch_size: int | None = Field(default=None, ge=0, le=65536)
     max_delay_ms: float = Field(default=0.0, ge=0, le=60_000)
-    preferred_sizes: tuple[int, ...] = ()
+    preferred_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+
+    @model_validator(mode="after")
+    def _has_sizes_within_the_largest(self) -> Self:
+        largest = max(self.preferred_sizes, default=0)
+        if self.max_batch_size is not None and largest > max(self.max_batch_size, 1):
+            raise ValueError(f"preferred size {largest} is beyond max_batch_size {self.max_batch_size}")
+        return self
 
 
 class QueueSettings(_Strict):
@@ -55,7 +62,7 @@ class QueueSettings(_Strict):
 class WarmUpInput(_Strict):
     """One tensor of a warm-up run: a shape, and what it holds."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
     fill: Literal["zeros", "ones", "random"] = "zeros"
 
 

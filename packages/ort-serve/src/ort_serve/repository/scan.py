@@ -82,7 +82,12 @@ def scan_model(folder: Path) -> FoundModel:
     if not versions:
         problem = f"{folder} has no VERSION/{settings.file}; a version is a folder whose name is a number"
         return FoundModel(folder.name, settings, {}, problem, remark)
-    return FoundModel(folder.name, settings, versions, remark=remark)
+    found = FoundModel(folder.name, settings, versions, remark=remark)
+    if not found.chosen():
+        asked, there = list(settings.versions), sorted(versions)
+        problem = f"the settings of {folder} ask for versions {asked}; the folder has {there}"
+        return FoundModel(folder.name, settings, {}, problem, remark)
+    return found
 
 
 def _model_file(path: Path) -> Path:
