@@ -6,6 +6,7 @@ FOLDER holds mlp.onnx, resnet50.onnx and bert_base.onnx; what is not there is le
 1, 8 and 64 clients of wrk (Debian has it), ours with and without joined requests; FastAPI, LitServe and MLServer with
 onnxruntime run where an interpreter has them: this one, or one that ``--python`` names. One row of JSON a measurement
 goes to FILE (by default benchmarks/results/DATE-serving.jsonl), a table to the screen. It takes about eight minutes.
+On a busy machine, start it by ``chrt -f 10``: other programs are out of the way of clients and servers then.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class Rows:
 
 
 def measure_overhead(rows: Rows) -> None:
-    """Measure a request of 256 bytes beside the run: gRPC, binary HTTP, and grpcio with an empty method."""
+    """Measure a request of 256 bytes beside the run: gRPC, binary HTTP, and servers of both that do nothing.
+
+    What those take, their slowest hundredth as well, is the client's, the libraries' and the machine's share.
+    """
     import tritonclient.grpc as triton_grpc
     import tritonclient.http as triton_http
 
@@ -80,9 +84,13 @@ def measure_overhead(rows: Rows) -> None:
         x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
         session = ort_core.InferenceSession(str(model))
         calls: dict[str, Callable[[], object]] = {"run": lambda: session.run(None, {"x": x})}
-        with our_server(model, None), empty_method() as nothing:
+        with our_server(model, None), empty_method() as nothing, empty_http() as empty_port:
             clients = []
-            for name, module, port in (("gRPC", triton_grpc, GRPC_PORT), ("binary HTTP", triton_http, HTTP_PORT)):
+            for name, module, port in (
+                ("gRPC", triton_grpc, GRPC_PORT),
+                ("binary HTTP", triton_http, HTTP_PORT),
+                ("binary HTTP, one constant answer", triton_http, empty_port),
+            ):
                 client = module.InferenceServerClient(f"127.0.0.1:{port}")
                 tensor = module.InferInput("x", [1, 64], "FP32")
                 tensor.set_data_from_numpy(x)
@@ -138,6 +146,43 @@ except ImportError:
     loops = asyncio
 loops.run(main())
 """
+
+
+CONSTANT = """
+import asyncio, json, sys
+import httptools
+HEAD = json.dumps({"model_name": "tiny", "model_version": "1", "outputs": [
+    {"name": "y", "datatype": "FP32", "shape": [1, 4], "parameters": {"binary_data_size": 16}}]}).encode()
+FIELDS = ("HTTP/1.1 200 OK", "content-type: application/octet-stream",
+    f"inference-header-content-length: {len(HEAD)}", f"content-length: {len(HEAD) + 16}")
+ANSWER = "\\r\\n".join((*FIELDS, "", "")).encode() + HEAD + bytes(16)
+class Connection(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.parser = transport, httptools.HttpRequestParser(self)
+    def data_received(self, data):
+        self.parser.feed_data(data)
+    def on_message_complete(self):
+        self.transport.write(ANSWER)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+try:
+    import uvloop as loops
+except ImportError:
+    loops = asyncio
+loops.run(main())
+"""
+
+
+@contextmanager
+def empty_http() -> Iterator[int]:
+    """Run an HTTP server that reads a request and gives one constant answer; give its port."""
+    process = subprocess.Popen([sys.executable, "-c", CONSTANT], stdout=subprocess.PIPE, text=True)
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        end(process)
 
 
 @contextmanager
@@ -237,8 +282,8 @@ def drive(
             rows.add({
                 "kind": "rate", "case": case, "server": server, "clients": clients,
                 "per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", found)[1]),
-                "p50_ms": milliseconds(re.search(r"50%\s+(\S+)", found)[1]),
-                "p99_ms": milliseconds(re.search(r"99%\s+(\S+)", found)[1]),
+                "p50_ms": milliseconds(re.search(r"^ +50%\s+(\S+)", found, re.MULTILINE)[1]),
+                "p99_ms": milliseconds(re.search(r"^ +99%\s+(\S+)", found, re.MULTILINE)[1]),
                 "server_us": round(spent / max(count, 1) * 1e6),
             })  # fmt: skip
 
