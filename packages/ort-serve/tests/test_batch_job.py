@@ -133,10 +133,19 @@ def test_parts_of_another_job_are_not_mixed(model, tmp_path):
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     (parts / "job.json").write_text('{"model": "another"}')
+    (parts / "part-00000000.jsonl").write_text("")
     result = run(model, source, output)
     assert result.exit_code == 1
     assert "--restart" in result.output
     assert run(model, source, output, "--restart").exit_code == 0
+
+
+def test_a_job_that_failed_before_its_first_part_is_in_nobody_s_way(model, tmp_path):
+    source, output, broken = tmp_path / "rows.jsonl", tmp_path / "out.jsonl", tmp_path / "broken.onnx"
+    write_rows(source)
+    broken.write_bytes(b"junk")
+    assert run(broken, source, output).exit_code != 0
+    assert run(model, source, output).exit_code == 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="kills a process as POSIX does")

@@ -71,11 +71,12 @@ class Parts:
     def _open(self, job: Mapping[str, object]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         stamp = self.folder / _JOB
-        if stamp.exists() and _job_of(stamp) != dict(job):
+        is_other = stamp.exists() and _job_of(stamp) != dict(job)
+        if is_other and any(self.folder.glob("part-*")):  # without one, the other job has failed before it began
             raise InvalidRequest(
                 f"{self.folder} holds parts of another job (its model, input or options differ); --restart begins anew"
             )
-        if not stamp.exists():
+        if is_other or not stamp.exists():
             _replace(stamp, json.dumps(job, indent=1).encode())
 
     def _path(self, number: int) -> Path:

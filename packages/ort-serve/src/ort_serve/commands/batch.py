@@ -28,21 +28,26 @@ def batch(
         typer.Argument(metavar="INPUT", exists=True, help="Rows: .parquet, .csv, .jsonl, .npz, or a folder of images."),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Results: .parquet or .jsonl.")],
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows of one run, where the model has a batch axis.")] = 32,
-    part_rows: Annotated[int, typer.Option(min=1, help="Rows between two places to be taken up again from.")] = 4096,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows per run, if the model has a batch axis.")] = 32,
+    part_rows: Annotated[
+        int, typer.Option(min=1, help="Rows per part; an interrupted job continues after the last part.")
+    ] = 4096,
     provider: Annotated[
-        list[str] | None, typer.Option("--provider", "-p", help="Execution providers, in order.")
+        list[str] | None, typer.Option("--provider", "-p", help="Execution providers in order of preference.")
     ] = None,
     on: Annotated[
-        Engine, typer.Option(help="Where: this machine, or a Ray cluster that sees the files under the same paths.")
+        Engine, typer.Option(help="This machine, or a Ray cluster whose nodes see the files under the same paths.")
     ] = Engine.here,
     ray_address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of the cluster; by default RAY_ADDRESS, or a local one.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address of the cluster; by default RAY_ADDRESS, else a local cluster."),
     ] = None,
-    actor_cores: Annotated[int, typer.Option(min=1, help="Cores of each of Ray's actors.")] = 1,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, whatever parts an earlier run left.")] = False,
+    actor_cores: Annotated[int, typer.Option(min=1, help="Cores per Ray actor.")] = 1,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start over and delete the parts of an earlier run.")
+    ] = False,
 ) -> None:
-    """Run a model over many rows. A job that was ended goes on where it was when it is given again."""
+    """Run a model over many rows. Repeat the command to continue a job that was interrupted."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
