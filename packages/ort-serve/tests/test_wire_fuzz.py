@@ -1,7 +1,7 @@
 """Bytes on the wire by chance: framing, pipelines, trailers, encodings, clients that leave at any point.
 
 Each answer is a 200 or a 4xx with a sentence, none comes before its turn, and the server keeps the memory it had.
-A few hundred connections; 10,000 with ``--every-case``.
+A few hundred connections; 3,000 with ``--every-case``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serve_fixtures import ECHO_TYPES, echo_text, running_server, write_model
 
 from ort_serve.server_settings import Limits
 
-COUNT, EVERY = 300, 10_000
+COUNT, EVERY = 300, 3_000
 GROWTH = 64 << 20  # bytes: a leak of one body a connection would be far more
 TYPES = ("FP32", "BF16", "BYTES", "INT64", "BOOL")
 LITERALS = (
