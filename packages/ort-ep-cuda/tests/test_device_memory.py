@@ -208,6 +208,16 @@ def test_a_capture_is_aborted_even_where_its_end_is_an_error(library) -> None:
     stream.abort_capture()
 
 
+def test_a_capture_that_became_invalid_is_ended(library) -> None:
+    """Of such a capture CuPy's ``is_capturing`` raises; a stream that it is not ended on takes no work any more."""
+    library(1000)
+    stream = CupyGpu(CudaOptions()).stream()
+    stream._stream = RecordingStream(refuses="is_capturing")
+    stream.begin_capture()
+    stream.abort_capture()
+    assert stream._stream.calls == ["begin_capture", "end_capture"]
+
+
 @pytest.mark.parametrize("is_new", [False, True])
 def test_streams_of_the_callers_are_adopted_in_the_form_of_the_installed_cupy(monkeypatch, is_new) -> None:
     null, made = object(), []
@@ -250,6 +260,7 @@ class RecordingStream:
         return types.SimpleNamespace(launch=launch)
 
     def is_capturing(self) -> bool:
+        self._called("is_capturing")
         return True
 
     def synchronize(self) -> None:

@@ -136,10 +136,13 @@ class CupyStream:
             raise EPFail(f"a CUDA graph cannot be captured: {error}") from error
 
     def abort_capture(self) -> None:
-        """Record no longer. What was recorded may be no graph: ending says so by an error, and ends."""
-        with self._gpu.device, contextlib.suppress(RuntimeError):
-            if self._stream.is_capturing():
-                self._stream.end_capture()
+        """Record no longer.
+
+        The stream is not asked first whether it records: CuPy answers that by an error where the capture is invalid,
+        which is when it must end. Ending gives an error, too, there and where nothing is recorded.
+        """
+        with contextlib.suppress(RuntimeError), self._gpu.device:
+            self._stream.end_capture()
 
     def replay(self, graph: Any) -> None:  # Any: CuPy's Graph
         """Enqueue recorded work."""
