@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import helper, numpy_helper
 
@@ -313,6 +314,59 @@ def test_a_conversion_to_float16_and_back_rounds(moved: str, sizes: str) -> None
             np.testing.assert_allclose(found, x, rtol=1e-3)
         else:
             assert found.tolist() == (x.T if moved.startswith("Transpose") else x).astype(np.float16).tolist()
+
+
+SCALED = (
+    ("a = LayerNormalization(x, c)", "refused"),
+    ("n = LayerNormalization(x, c)  a = Neg(n)", "refused"),
+    ("n = MeanVarianceNormalization<axes = [1]>(x)  a = Mul(n, c)", "refused"),
+    ("n = Softmax(x)  a = Mul(n, c)", "refused"),
+    ("a = Mul(x, c)", "refused"),
+    ("a = Div(x, c)", "refused"),
+    ("n = LayerNormalization(x, c)  m = Mul(n, c)  p = Add(m, c)  a = Relu(p)", "claimed"),
+    ("n = Softmax(x)  a = Add(n, c)", "claimed"),
+    ("a = Mul(x, s)", "claimed"),
+)
+
+
+@pytest.mark.parametrize(("nodes", "wanted"), SCALED)
+@pytest.mark.parametrize("rows", ["3", "n"])
+def test_a_scaled_matrix_is_quantized_rightly(session, nodes: str, wanted: str, rows: str) -> None:
+    """OpenVINO makes one kernel of all of it, which takes the scales of other columns."""
+    scale = ", ".join(str(number) for number in (1.5, -0.5, 0.25, 2.0, -1.0, 0.75, 0.1, 3.0))
+    constants = f"float[8] c = {{{scale}}}, float s = {{0.05}}, int8 z = {{0}}"
+    body = f"g (float[{rows},8] x) => (int8[{rows},8] y) <{constants}> {{ {nodes}  y = QuantizeLinear(a, s, z) }}"
+    own = session(body)
+    assert ("scales of other columns" in str(own.explain())) == (wanted == "refused")
+    feeds = {"x": floats(3, 8)}
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {body}')
+    (right,) = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    assert np.abs(own.run(None, feeds)[0].astype(int) - right).max() <= 1, "a neighbor, where a tie is rounded"
+
+
+@pytest.mark.parametrize(("dtype", "point", "is_claimed"), [
+    ("uint16", 32768, False), ("int16", -32768, False), ("uint16", 200, True), ("int16", 0, True), ("uint8", 255, True),
+])  # fmt: skip
+@pytest.mark.parametrize("size", ["6", "n"])
+def test_a_number_near_its_zero_point_keeps_its_digits(
+    session, dtype: str, point: int, is_claimed: bool, size: str
+) -> None:
+    own = session(
+        f"g ({dtype}[{size}] x) => (float[{size}] y) <float s = {{0.0479}}, {dtype} z = {{{point}}}> "
+        "{ y = DequantizeLinear(x, s, z) }"
+    )
+    assert bool(own.explain().on(NAME)) == is_claimed
+    steps = np.array([0, 1, -1, 4, 17, -30])
+    limits = np.iinfo(dtype)
+    x = np.clip(point + steps, limits.min, limits.max)
+    expected = (x - point) * np.float64(np.float32(0.0479))
+    np.testing.assert_allclose(own.run(None, {"x": x.astype(dtype)})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_nan_is_counted_once(session) -> None:
+    own = session("g (float[3] x) => (float[u] y, int64[u] c) { y, i, j, c = Unique(x) }")
+    x = np.array([np.nan, 1, 1], np.float32)
+    assert [each.tolist() for each in own.run(None, {"x": x})][1] == [2, 1]
 
 
 @pytest.mark.parametrize("node", ["Gelu(x)", "BiasGelu(x, x)"])

@@ -143,7 +143,6 @@ MOVEMENT: Mapping[str, Rule] = {
     ),
     "Range": Rule(FLOATS | INDICES, conditions=(fits_float32,)),
     "TopK": Rule(FLOATS, ports={1: INDICES}, results={1: INT64}, conditions=(_known_k,)),
-    "Unique": Rule(FLOATS, results=dict.fromkeys(range(1, 4), INT64)),
     "ArgMax": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_data,)),
     "ArgMin": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_data,)),
 }

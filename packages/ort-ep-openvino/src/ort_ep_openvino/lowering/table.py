@@ -27,6 +27,7 @@ _WHY_NOT = {
     **PLACED_BODIES,
     "DFT": "OpenVINO's frontend loses the axis of DFT",
     "DynamicQuantizeLinear": "OpenVINO rounds some values to the neighbor",
+    "Unique": "OpenVINO counts no NaN",
 }
 
 
