@@ -32,7 +32,11 @@ from ort_ep_cuda.lowering.program import Kernel
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 ENDS = ("sm_75", "sm_120")  # what is compiled for unless all are asked for
 WIDE = {"sm_100": 96, "sm_120": 96}  # where the compiler unrolls windows of pools further: two blocks of 256
-TILES = ("integer_product_", "many_rows_of_bits_")  # 32 sums a thread, blocks of 128: three share a multiprocessor
+TILES = (
+    "integer_product_",
+    "integer_positions_",
+    "many_rows_of_bits_",
+)  # 32 sums a thread, blocks of 128: three share a multiprocessor
 REGISTERS_OF_TILES = 136
 REGISTERS = 80  # per thread: three blocks of 256 threads share the 65536 of a multiprocessor; 255 is the most
 

@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from ort_core.passes.fusions.attention import AttentionFusion
     from ort_core.passes.fusions.attention_targets import AttentionTarget
     from ort_core.passes.fusions.experts import ExpertFusion
+    from ort_core.passes.fusions.qdq_selector import QDQSelectorActionTransformer
     from ort_core.passes.fusions.rotary import RotaryEmbeddingFusion
     from ort_core.passes.near_misses import NearMiss, counted
     from ort_core.passes.pipelines import pipeline_for
 
 __all__ = [
     "EXTENDED_PASSES", "STANDARD_FUSIONS", "AttentionFusion", "AttentionTarget", "ExpertFusion", "Level", "NearMiss",
-    "Pass", "PassContext", "PassRecordState", "PassReport", "RotaryEmbeddingFusion", "RulePass", "counted",
-    "pipeline_for",
+    "Pass", "PassContext", "PassRecordState", "PassReport", "QDQSelectorActionTransformer", "RotaryEmbeddingFusion",
+    "RulePass", "counted", "pipeline_for",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -30,6 +31,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.passes.fusions.attention": ("AttentionFusion",),
         "ort_core.passes.fusions.attention_targets": ("AttentionTarget",),
         "ort_core.passes.fusions.experts": ("ExpertFusion",),
+        "ort_core.passes.fusions.qdq_selector": ("QDQSelectorActionTransformer",),
         "ort_core.passes.fusions.rotary": ("RotaryEmbeddingFusion",),
         "ort_core.passes.near_misses": ("NearMiss", "counted"),
         "ort_core.passes.pipelines": ("pipeline_for",),

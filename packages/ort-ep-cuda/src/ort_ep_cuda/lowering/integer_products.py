@@ -1,4 +1,4 @@
-"""Products and convolutions of 8-bit integers, summed exactly in int32: generated, since no library takes zero points.
+"""Products of 8-bit integers, summed exactly in int32: generated, since no library takes zero points.
 
 Matrices are multiplied as they are, on tensor cores; what their zero points add is taken off behind, by sums of rows
 and columns. Quantized results (QLinear...) are rounded by the next elementwise kernel.
@@ -13,9 +13,7 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, cast, unary
-from ort_core.plugin.ops import known_sizes, node_windows
 from ort_ep_cuda.lowering.builder import element_type
-from ort_ep_cuda.lowering.convolutions import window_counts
 from ort_ep_cuda.lowering.elementwise import along_axis
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
 from ort_ep_cuda.lowering.preamble import STORAGE
@@ -25,8 +23,6 @@ from ort_ep_cuda.lowering.tensors import LazyTensor, combine
 from ort_ep_cuda.lowering.views import Shape, TensorView
 from ort_ep_cuda.lowering.writer import (
     blocks_for,
-    filled,
-    launch_elements,
     launched,
     numbers,
     pointers,
@@ -34,7 +30,7 @@ from ort_ep_cuda.lowering.writer import (
 )
 
 BYTES = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
-_DEPTH = 64  # bytes of a row of 16 words
+DEPTH = 64  # bytes of a row of 16 words
 _LOAD = """for (int piece = threadIdx.x; piece < 1024; piece += 128) {
       const int r = @R@, w = @W@;
       const long long at = @AT@0 + r;
@@ -87,7 +83,7 @@ _BEHIND_B = """#pragma unroll
   for (int j = 0; j < 4; ++j)
     #pragma unroll
     for (int n = 0; n < 2; ++n) shares[j][n] = __shfl_sync(0xffffffffu, columns_of[j], (place * 2 + n) * 4);"""
-_POINT_A, _POINT_B = "(unsigned int)(int)za[za_step ? row : 0]", "(unsigned int)(int)zb[zb_step ? column : 0]"
+_POINT_B = "(unsigned int)(int)zb[zb_step ? column : 0]"
 
 
 def refuse_integer_product(node: Node) -> str | None:
@@ -123,10 +119,10 @@ def lower_qlinear_matmul(facts: LoweredNode) -> None:
     total = facts.builder.temporary(DataType.INT32, shape)
     _multiply(facts, left, right, (2, 5), total)
     row, column = max(len(shape) - 2, 0), max(len(shape) - 1, 0)
-    _define_rounded(facts, total, (row, column))
+    define_rounded(facts, total, (row, column))
 
 
-def _define_rounded(facts: LoweredNode, total: TensorView, axes: tuple[int, int]) -> None:
+def define_rounded(facts: LoweredNode, total: TensorView, axes: tuple[int, int]) -> None:
     """Define ``saturate(rint(total * a_scale * b_scale / y_scale) + y_zero_point)``, and a bias within the total."""
     scales = [
         along_axis(facts.tensor(1), total.shape, axes[0]), along_axis(facts.tensor(4), total.shape, axes[1]),
@@ -145,7 +141,7 @@ def _define_rounded(facts: LoweredNode, total: TensorView, axes: tuple[int, int]
     facts.builder.define(facts.output, combine([LazyTensor.of(total), *scales, *bias], meaning, dtype))
 
 
-def _point(facts: LoweredNode, index: int, of: TensorView) -> TensorView:
+def point_of(facts: LoweredNode, index: int, of: TensorView) -> TensorView:
     """Return a zero point as memory: of one element, or of one for each row or column."""
     if facts.has(index):
         return facts.builder.dense(facts.value(index))
@@ -162,7 +158,7 @@ def _multiply(
     """Store the product; ``places`` are the inputs that are zero points."""
     if not out.size:
         return
-    points, has = (_point(facts, places[0], a), _point(facts, places[1], b)), [facts.has(place) for place in places]
+    points, has = (point_of(facts, places[0], a), point_of(facts, places[1], b)), [facts.has(place) for place in places]
     batch = broadcast(a.shape[:-2], b.shape[:-2])
     a, b = a.broadcast_to((*batch, *a.shape[-2:])), b.broadcast_to((*batch, *b.shape[-2:]))
     if len(batch) > 1:
@@ -176,14 +172,14 @@ def _multiply(
     parameters = [*names, "int* out", *(f"long long {name}" for name in _NUMBERS)]
     signed = ["true" if view.dtype is DataType.INT8 else "false" for view in (a, b)]
     loads = (
-        _load("a", _A_PLACE, steps[0], a.strides[-2:], inner, a.offset),
-        _load("b", _B_PLACE, steps[1], b.strides[:-3:-1], inner, b.offset),
+        load_tile("a", _A_PLACE, steps[0], a.strides[-2:], inner, a.offset),
+        load_tile("b", _B_PLACE, steps[1], b.strides[:-3:-1], inner, b.offset),
     )
     kernel = tiled_product(
         "integer_product",
         ", ".join(parameters),
-        {"LOAD_A": loads[0], "LOAD_B": loads[1], **_less_points(*has), "SA": signed[0], "SB": signed[1],
-         "KIND": f"ort_bytes<{signed[0]}, {signed[1]}>", "SUM": "int", "DEPTH": str(_DEPTH)},
+        {"LOAD_A": loads[0], "LOAD_B": loads[1], **less_points(*has), "SA": signed[0], "SB": signed[1],
+         "KIND": f"ort_bytes<{signed[0]}, {signed[1]}>", "SUM": "int", "DEPTH": str(DEPTH)},
     )  # fmt: skip
     sizes = numbers(
         tiles, rows, columns, inner, steps[0], *a.strides[-2:], steps[1], *b.strides[-2:],
@@ -193,7 +189,7 @@ def _multiply(
     facts.builder.add(launched(kernel, blocks_for(tiles), (THREADS, 1, 1), arguments, [a, b, *points], [out]))
 
 
-def _load(name: str, place: str, batch: int, strides: Shape, inner: int, offset: int) -> str:
+def load_tile(name: str, place: str, batch: int, strides: Shape, inner: int, offset: int) -> str:
     """Return the lines that store a tile of a factor: 16 bytes at once where they lie so, else each byte.
 
     ``strides`` are those of its rows (columns of the right factor) and of what is summed over.
@@ -209,15 +205,16 @@ def _load(name: str, place: str, batch: int, strides: Shape, inner: int, offset:
     return replaced(_LOAD_CHUNKS if is_whole else _LOAD, texts)
 
 
-def _less_points(has_a: bool, has_b: bool) -> dict[str, str]:
-    """Return the texts of a product whose factors have zero points, or none."""
+def less_points(has_a: bool, has_b: bool, row: str = "row") -> dict[str, str]:
+    """Return the texts of a product whose factors have zero points, or none; ``row`` tells which one a row has."""
+    point_a, point_b = f"(unsigned int)(int)za[za_step ? {row} : 0]", _POINT_B
     total = "(unsigned int)sums[i][j][n]"
     if has_a:
-        total += f" - {_POINT_A} * (unsigned int)shares[j][n % 2]"
+        total += f" - {point_a} * (unsigned int)shares[j][n % 2]"
     if has_b:
-        total += f" - {_POINT_B} * (unsigned int)rows_of[i][n / 2]"
+        total += f" - {point_b} * (unsigned int)rows_of[i][n / 2]"
     if has_a and has_b:
-        total += f" + (unsigned int)inner * {_POINT_A} * {_POINT_B}"
+        total += f" + (unsigned int)inner * {point_a} * {point_b}"
     parts = {
         "BEFORE": (_BEFORE_B, _BEFORE_A), "STEP": (_STEP_B, _STEP_A), "BEHIND": (_BEHIND_B, _BEHIND_A),
     }  # fmt: skip
@@ -225,74 +222,3 @@ def _less_points(has_a: bool, has_b: bool) -> dict[str, str]:
         **{name: "\n".join([of_b] * has_a + [of_a] * has_b) for name, (of_b, of_a) in parts.items()},
         "RESULT": f"(int)({total})",
     }
-
-
-_CONVOLVE = """
-@PLACES@
-const long long filter = rest % filters, image = rest / filters, group = filter / (filters / groups);
-int total = 0;
-for (long long c = 0; c < channels; ++c) {
-@LOOPS@
-  const int v = (int)x[@X@] - (int)zx[0], w = (int)weights[@W@] - (int)zw[zw_step ? filter : 0];
-  total += v * w;
-@ENDS@
-}
-out[i] = total;
-"""
-
-
-def lower_convolution_integer(facts: LoweredNode) -> None:
-    """Convolve bytes, zero points taken off, into int32; a quantized form is scaled and rounded to bytes."""
-    is_quantized = facts.node.op_type == "QLinearConv"
-    x = facts.builder.dense(facts.value(0))
-    weights = facts.builder.dense(facts.value(3 if is_quantized else 1))
-    axes = node_windows(facts.node, x.shape[2:], weights.shape[2:])
-    sizes = window_counts(facts.node, axes)
-    shape = (x.shape[0], weights.shape[0], *sizes)
-    out = facts.builder.temporary(DataType.INT32, shape) if is_quantized else facts.builder.result(facts.output, shape)
-    points = (_point(facts, 2, x), _point(facts, 5 if is_quantized else 3, weights))
-    per_axis = [
-        known_sizes((axis.size, axis.count, axis.taps, axis.stride, axis.dilation, axis.before)) for axis in axes
-    ]
-    if out.size:
-        _convolve(facts, x, weights, points, out, per_axis)
-    if is_quantized:
-        _define_rounded(facts, out, (1, 1))
-
-
-def _convolve(
-    facts: LoweredNode,
-    x: TensorView,
-    weights: TensorView,
-    points: tuple[TensorView, TensorView],
-    out: TensorView,
-    per_axis: Sequence[Shape],
-) -> None:
-    axes = range(len(per_axis))
-    names = [f"{name}{a}" for a in axes for name in ("size", "result", "window", "stride", "dilation", "pad")]
-    places = ["long long rest = i;"]
-    places += [
-        f"const long long start{a} = rest % result{a} * stride{a} - pad{a}; rest /= result{a};" for a in reversed(axes)
-    ]
-    loops = [
-        f"for (long long k{a} = 0; k{a} < window{a}; ++k{a}) {{ const long long at{a} = start{a} + k{a} * dilation{a}; "
-        f"if (at{a} < 0 || at{a} >= size{a}) continue;"
-        for a in axes
-    ]
-    x_place, w_place = "(image * groups + group) * channels + c", "filter * channels + c"
-    for a in axes:
-        x_place, w_place = f"({x_place}) * size{a} + at{a}", f"({w_place}) * window{a} + k{a}"
-    texts = {
-        "PLACES": "\n".join(places), "LOOPS": "\n".join(loops), "ENDS": "}" * len(per_axis), "X": x_place, "W": w_place,
-    }  # fmt: skip
-    reads = [x, weights, *points]
-    names_of_reads = ("x", "weights", "zx", "zw")
-    pointed = [f"const {STORAGE[view.dtype]}* {name}" for view, name in zip(reads, names_of_reads, strict=True)]
-    declared = ", ".join(f"long long {name}" for name in ("channels", "filters", "groups", "zw_step", *names))
-    parameters = f"{', '.join(pointed)}, int* out, {declared}, long long count"
-    kernel = filled("integer_convolution", parameters, _CONVOLVE, texts)
-    groups = facts.node.int_attribute("group", 1)
-    sizes = numbers(
-        weights.shape[1], weights.shape[0], groups, int(points[1].size > 1), *(n for axis in per_axis for n in axis)
-    )
-    facts.builder.add(launch_elements(kernel, out.size, (*pointers(*reads, out), *sizes), reads, [out]))

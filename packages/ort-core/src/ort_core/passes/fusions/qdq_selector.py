@@ -10,7 +10,7 @@ result may differ by one step of the output's grid, as sums are rounded once ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -54,9 +54,16 @@ Selector = Callable[[Node, Quantized, int], "IntegerNode | Rejection"]
 
 
 class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
-    """Replace an operator between dequantized inputs and a quantized output."""
+    """Replace an operator between dequantized inputs and a quantized output.
+
+    Args:
+        operators: the names of those to replace; ``None``: all that have an integer form.
+    """
 
     name = "QDQSelectorActionTransformer"
+
+    def __init__(self, operators: Collection[str] | None = None) -> None:
+        self._operators = frozenset(SELECTORS if operators is None else operators)
 
     def build_pattern(self) -> Pattern:
         """Return any quantization; what it quantizes selects the rule."""
@@ -67,7 +74,7 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
         """Ask the selector of the operator."""
         node = match["y"].producer
         assert node is not None
-        select = SELECTORS.get(node.op_type) if node.domain == "" else None
+        select = SELECTORS.get(node.op_type) if node.domain == "" and node.op_type in self._operators else None
         if select is None:
             return Rejection(f"there is no integer form of {node.op_type}", node)
         made = quantized_by(match.root)
