@@ -34,6 +34,11 @@ def drawn_attentions() -> Iterator[Drawn]:
     for simplified in ("", "Simplified"):
         for dtype in ARRAYS:
             yield _skip(simplified, dtype, rng)
+    yield _tiles("capped", "softcap = 2.0", rng)
+    yield _tiles("causal", "is_causal = 1", rng, rows=70, width=128)
+    yield _tiles("masked", "scale = 0.3", rng, mask="bool")
+    yield _tiles("added", "softcap = 3.0", rng, mask="float", heads=4, size=128)
+    yield _tiles("half", "scale = 0.2", rng, mask="float", dtype="float16", size=24, width=8)
 
 
 def _grouped(number: int, rng: np.random.Generator) -> Drawn:
@@ -116,6 +121,33 @@ def _plain(name: str, keys: int, mask: str, rng: np.random.Generator) -> Drawn:
         f"{{ y = Attention<softcap = 3.0, is_causal = {int(not mask)}>(q, k, v{argument}) }}"
     )
     return Drawn(f"attention_of_few_rows_{name}", body, feeds, 23)
+
+
+def _tiles(
+    name: str,
+    attributes: str,
+    rng: np.random.Generator,
+    *,
+    mask: str = "",
+    dtype: str = "float",
+    rows: int = 40,
+    heads: int = 2,
+    size: int = 40,
+    width: int = 33,
+) -> Drawn:
+    """Draw an attention of more queries than few, over keys that fill no tile."""
+    shapes = {"q": (1, heads, rows, size), "k": (1, 2, 70, size), "v": (1, 2, 70, width)}
+    feeds = {each: rng.standard_normal(shape).astype(ARRAYS[dtype]) for each, shape in shapes.items()}
+    if mask:
+        allowed = rng.random((1, 1, rows, 70)) < 0.5
+        allowed[0, 0, 3] = False
+        feeds["m"] = allowed if mask == "bool" else np.where(allowed, rng.standard_normal(allowed.shape), -np.inf)
+        feeds["m"] = feeds["m"].astype(bool if mask == "bool" else np.float32)
+    inputs = [f"{dtype}[{','.join(map(str, shape))}] {each}" for each, shape in shapes.items()]
+    inputs += [f"{mask}[1,1,{rows},70] m"] if mask else []
+    call = f"Attention<{attributes}>({', '.join(feeds)})"
+    body = f"g ({', '.join(inputs)}) => ({dtype}[1,{heads},{rows},{width}] y) {{ y = {call} }}"
+    return Drawn(f"attention_in_tiles_{name}", body, feeds, 23)
 
 
 def _skip(simplified: str, dtype: str, rng: np.random.Generator) -> Drawn:

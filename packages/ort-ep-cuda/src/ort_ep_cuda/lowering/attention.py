@@ -37,6 +37,7 @@ from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.products import PRODUCT_TYPES, multiply
 from ort_ep_cuda.lowering.row_kernel import launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
+from ort_ep_cuda.lowering.tiled_attention import attend_in_tiles, takes_tiles
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
 
@@ -166,6 +167,9 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
     if _has_few_rows(form):
         attend_few_rows(facts.builder, _few_rows(facts, form), out)
         return
+    if _has_tiles(form):
+        attend_in_tiles(facts.builder, _few_rows(facts, form), out)
+        return
     weights = _weights(facts, form, _scores(facts, form))
     target = facts.builder.temporary(out.dtype, out.shape) if is_merged else out
     shared = form.k.shape[1]
@@ -188,9 +192,20 @@ def _check_sizes(facts: LoweredNode, form: AttentionForm) -> None:
         )
 
 
+def _is_read(form: AttentionForm) -> bool:
+    """Return whether kernels of ours add the mask."""
+    return form.sink is None and (form.mask is None or form.mask.dtype in (*TYPES, DataType.BOOL))
+
+
 def _has_few_rows(form: AttentionForm) -> bool:
-    is_read = form.mask is None or form.mask.dtype in (*TYPES, DataType.BOOL)
-    return is_read and form.sink is None and takes_few_rows(form.q, form.k, form.v, form.q.dtype)
+    return _is_read(form) and takes_few_rows(form.q, form.k, form.v, form.q.dtype)
+
+
+def _has_tiles(form: AttentionForm) -> bool:
+    has_mask = form.mask is not None
+    return _is_read(form) and takes_tiles(
+        form.q, form.k, form.v, is_bounded=bool(form.cap) or form.is_causal or has_mask
+    )
 
 
 def _few_rows(facts: LoweredNode, form: AttentionForm) -> FewRows:

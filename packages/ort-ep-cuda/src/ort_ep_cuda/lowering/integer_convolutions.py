@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers, summed exactly in int32: a product on tensor cores whose right factor is never stored.
+"""Convolutions of 8-bit integers, summed exactly in int32: products on tensor cores whose right factor is not stored.
 
     out[image, filter, position] = sum over k of weights[filter, k] * x[image, what tap k of that position reads]
 
