@@ -2,6 +2,10 @@
 
 It is strict where a device is: work that is enqueued on a stream happens when the stream is waited for or copied
 from, captured work does not happen before it is replayed, and addresses outside its memory are an error.
+
+A guarded device (``guard``, or the variable ``ORT_TEST_GUARD``) is stricter: each buffer, temporaries too, meets a page
+that cannot be touched, at its end or where it begins, and is filled with a pattern, one for each; kernels are checked,
+and run from the first thread on or from the last.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import os
 import tempfile
 import threading
 import weakref
@@ -20,6 +25,8 @@ from library_numbers import array_at, computed
 
 from ort_core.plugin import AllocationLimitExceeded, EPFail
 from ort_core.testing.cuda_emulation import emulate
+from ort_core.testing.guarded_memory_posix import GuardedMemory
+from ort_ep_cuda import compiled
 from ort_ep_cuda.gpu import GpuFacts
 from ort_ep_cuda.idle_memory import IdleMemory
 from ort_ep_cuda.lowering.function_calls import run_call
@@ -27,9 +34,12 @@ from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.preamble import PREAMBLE
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
+from ort_ep_cuda.run_slot import RunSlotState
 
 _FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-_COMPILED: dict[str, Callable] = {}  # by name, which is made of the content: compiled once for all tests
+_COMPILED: dict[tuple[str, bool], Callable] = {}
+"""Kernels by name, which is made of the content, and whether they are checked: compiled once for all tests."""
+PATTERNS = {"end": 0xFF, "begin": 0x5A}  # not a number as a float, and a number
 
 
 class HostMemory:
@@ -44,9 +54,12 @@ class HostMemory:
 _ONE_AT_A_TIME = threading.Lock()  # the emulation keeps its block in variables of the library
 
 
-def _launched(function, grid, block, arguments) -> None:
+def _launched(function, grid, block, arguments, guard: str) -> None:
     with _ONE_AT_A_TIME:
-        function.launch(grid, block, arguments)
+        if guard:
+            function.launch(grid, block, arguments, is_reversed=guard == "begin", pattern=PATTERNS[guard])
+        else:
+            function.launch(grid, block, arguments)
 
 
 class RecordedGraph:
@@ -90,7 +103,7 @@ class EmulatedStream:
         assert 1 <= grid[0] < 2**31
         assert all(1 <= size < 2**16 for size in grid[1:])
         assert 1 <= block[0] * block[1] * block[2] <= 1024
-        self._enqueue(lambda: _launched(function, grid, block, list(arguments)))
+        self._enqueue(lambda: _launched(function, grid, block, list(arguments), self._gpu.guard))
 
     def run_library(self, step: AnyLibraryStep, addresses: Sequence[int], own=None) -> None:
         assert (own is not None) == isinstance(step, Normalization)
@@ -132,6 +145,7 @@ class EmulatedStream:
         queue, self._queue = self._queue, []
         for work in queue:
             work()
+        self._gpu.check_guards()
 
     def settle(self) -> None:
         queue, self._queue = self._queue, []
@@ -164,6 +178,7 @@ class EmulatedGpu:
         fails_within_capture: Exception | None = None,
         collects: bool = False,
         libraries: Libraries = NOTHING_FUSED,
+        guard: str = os.environ.get("ORT_TEST_GUARD", ""),
     ) -> None:
         self.facts = GpuFacts("emulated", "sm_90", (("emulation", "1"),))
         self.refuses_capture = refuses_capture
@@ -176,17 +191,25 @@ class EmulatedGpu:
         self.compiled: list[str] = []
         self.collected: dict[str, Kernel] | None = {} if collects else None
         self.idle = IdleMemory()
+        self.guard = guard
+        self._guarded: weakref.WeakSet[GuardedMemory] = weakref.WeakSet()
         self._limit = limit
         self._held = [0]  # bytes; a list, which outlives the device as long as memory of it does
 
-    def allocate(self, nbytes: int) -> HostMemory:
+    def allocate(self, nbytes: int) -> HostMemory | GuardedMemory:
         self.allocations += 1
         if self._held[0] + nbytes > self._limit:
             raise AllocationLimitExceeded(f"asked for {nbytes} bytes, {self._held[0]} of {self._limit} are held")
-        made = HostMemory(nbytes)
+        made = GuardedMemory(nbytes, self.guard, PATTERNS[self.guard]) if self.guard else HostMemory(nbytes)
+        if self.guard:
+            self._guarded.add(made)
         self._held[0] += nbytes
         weakref.finalize(made, _give_back, self._held, nbytes)
         return made
+
+    def check_guards(self) -> None:
+        """Raise where something was written beside a buffer."""
+        assert all(memory.is_whole() for memory in list(self._guarded)), "a kernel wrote beside a buffer"
 
     def pinned(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, np.uint8)
@@ -197,13 +220,13 @@ class EmulatedGpu:
         return made
 
     def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, object]:
-        missing = [kernel for kernel in kernels if kernel.name not in _COMPILED]
-        self.compiled += [kernel.name for kernel in missing]
+        is_checked = bool(self.guard)
+        self.compiled += [kernel.name for kernel in kernels if (kernel.name, is_checked) not in _COMPILED]
         if self.collected is not None:
             self.collected.update({kernel.name: kernel for kernel in kernels})
             return {kernel.name: _Untaught() for kernel in kernels}
-        compile_together(missing)
-        return {kernel.name: _COMPILED[kernel.name] for kernel in kernels}
+        compile_together(kernels, is_checked=is_checked)
+        return {kernel.name: _COMPILED[kernel.name, is_checked] for kernel in kernels}
 
 
 def _give_back(held: list[int], nbytes: int) -> None:
@@ -217,25 +240,40 @@ class _Untaught:
         """Do nothing."""
 
 
-def compile_together(kernels: Sequence[Kernel]) -> None:
+def compile_together(kernels: Sequence[Kernel], *, is_checked: bool | None = None) -> None:
     """Compile kernels by one call of the compiler, which costs more than most kernels do."""
-    kernels = [kernel for kernel in kernels if kernel.name not in _COMPILED]
-    if not kernels:
+    if is_checked is None:
+        is_checked = bool(os.environ.get("ORT_TEST_GUARD"))
+    missing = [kernel for kernel in kernels if (kernel.name, is_checked) not in _COMPILED]
+    for kernel in [kernel for kernel in missing if kernel.entry]:
+        _COMPILED[kernel.name, is_checked] = _compiled_alone(kernel, is_checked)
+    missing = [kernel for kernel in missing if not kernel.entry]
+    if not missing:
         return
-    for kernel in [kernel for kernel in kernels if kernel.entry]:
-        _COMPILED[kernel.name] = _compiled_alone(kernel)
-    kernels = [kernel for kernel in kernels if not kernel.entry]
-    if not kernels:
-        return
-    digest = hashlib.sha256("".join(kernel.name for kernel in kernels).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("".join(kernel.name for kernel in missing).encode()).hexdigest()[:16]
     folder = Path(_FOLDER.name) / digest
     folder.mkdir(exist_ok=True)
-    source = PREAMBLE + "".join(kernel.source for kernel in kernels)
-    _COMPILED.update(emulate(source, [kernel.name for kernel in kernels], folder))
+    source = PREAMBLE + "".join(kernel.source for kernel in missing)
+    found = emulate(source, [kernel.name for kernel in missing], folder, checked=is_checked)
+    _COMPILED.update({(name, is_checked): kernel for name, kernel in found.items()})
 
 
-def _compiled_alone(kernel: Kernel) -> Callable:
+def _compiled_alone(kernel: Kernel, is_checked: bool) -> Callable:
     """A user's kernel: its source as it is, its names its own."""
     folder = Path(_FOLDER.name) / kernel.name
     folder.mkdir(exist_ok=True)
-    return emulate(kernel.source, [kernel.entry], folder)[kernel.entry]
+    return emulate(kernel.source, [kernel.entry], folder, checked=is_checked)[kernel.entry]
+
+
+class GuardedSlot(RunSlotState):
+    """A slot of a guarded device: each temporary has memory of its own, so that all of them meet a guard."""
+
+    def _placed(self) -> dict[int, int]:
+        if not self._gpu.guard:
+            return super()._placed()
+        found = {n: self._gpu.allocate(max(self._program.buffers[n].nbytes, 1)) for n in self._program.arena.offsets}
+        self._arena = tuple(found.values())
+        return {number: memory.address for number, memory in found.items()}
+
+
+compiled.RunSlotState = GuardedSlot

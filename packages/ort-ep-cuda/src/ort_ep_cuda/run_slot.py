@@ -52,11 +52,11 @@ class RunSlotState:
     ) -> None:
         self._program, self._functions = program, functions
         self.stream = gpu.stream()
-        self._arena = gpu.allocate(max(program.arena.nbytes, 1))
         self._gpu = gpu
+        self._arena: Sequence[Memory] = ()
         self._memory: dict[int, Memory] = {}
         self._staging: dict[int, np.ndarray] = {}
-        self._addresses = {**{n: self._arena.address + at for n, at in program.arena.offsets.items()}, **constants}
+        self._addresses = {**self._placed(), **constants}
         for number, buffer in enumerate(program.buffers):
             if buffer.kind in _OWN and number not in program.starts:
                 self._own(number)
@@ -68,6 +68,11 @@ class RunSlotState:
         self._runs = 0
         self._guard: RunGuard = Unguarded()
         self.is_sound = True
+
+    def _placed(self) -> dict[int, int]:
+        """Return the addresses of temporaries: places of one arena."""
+        self._arena = (self._gpu.allocate(max(self._program.arena.nbytes, 1)),)
+        return {number: self._arena[0].address + at for number, at in self._program.arena.offsets.items()}
 
     def run(
         self,
