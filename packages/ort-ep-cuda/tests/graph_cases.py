@@ -161,6 +161,15 @@ CASES = (
     _case("integer_product_of_signed_rows", "g (int8[1,7,130] x, uint8[130,3] w, int8 a) => (int32[1,7,3] y) { y = MatMulInteger(x, w, a) }", "exact", x=_bytes("i1", 1, 7, 130), w=_bytes("u1", 130, 3), a=np.int8(-128)),
     _case("integer_product_of_nothing", "g (uint8[3,0] x, uint8[0,4] w, uint8 a) => (int32[3,4] y) { y = MatMulInteger(x, w, a) }", "exact", x=np.zeros((3, 0), "u1"), w=np.zeros((0, 4), "u1"), a=np.uint8(3)),
     _case("quantized_product", "g (uint8[20,33] x, float sx, uint8 zx, int8[33,18] w, float[18] sw, int8[18] zw, float sy, uint8 zy) => (uint8[20,18] y) { y = QLinearMatMul(x, sx, zx, w, sw, zw, sy, zy) }", "exact", x=_bytes("u1", 20, 33), sx=np.float32(0.02), zx=np.uint8(120), w=_bytes("i1", 33, 18), sw=np.full(18, 0.01, "f4"), zw=np.zeros(18, "i1"), sy=np.float32(0.9), zy=np.uint8(128)),
+    *(
+        _case(f"not_a_number_in_{name}", f"g (float[4,4] x) => ({outputs}) {{ {node} }}", "exact", x=np.array([[1, np.nan, 3, 2], [np.nan] * 4, [np.nan, -np.inf, np.nan, 5], [-np.inf, -np.inf, np.nan, -np.inf]], "f4"))
+        for name, outputs, node in (
+            ("the_largest", "float[4,3] y, int64[4,3] i", "k = Constant<value_ints = [3]>() y, i = TopK(x, k)"),
+            ("the_least", "float[4,3] y, int64[4,3] i", "k = Constant<value_ints = [3]>() y, i = TopK<largest = 0>(x, k)"),
+            ("the_place_of_the_largest", "int64[4,1] y", "y = ArgMax<axis = 1>(x)"),
+            ("the_place_of_the_least", "int64[4,1] y", "y = ArgMin<axis = 1>(x)"),
+        )
+    ),
     _case("integer_convolution", "g (uint8[2,4,7,5] x, int8[6,2,3,3] w, uint8 a) => (int32[2,6,a,c] y) { y = ConvInteger<group = 2, pads = [1, 1, 1, 1], strides = [2, 1]>(x, w, a) }", "exact", x=_bytes("u1", 2, 4, 7, 5), w=_bytes("i1", 6, 2, 3, 3), a=np.uint8(7)),
     _case("integer_convolution_in_tiles", "g (uint8[2,8,9,7] x, int8[20,4,3,3] w, uint8 a, int8[20] b) => (int32[2,20,c,d] y) { y = ConvInteger<group = 2, pads = [1, 2, 1, 0], strides = [2, 1], dilations = [1, 2]>(x, w, a, b) }", "exact", x=_bytes("u1", 2, 8, 9, 7), w=_bytes("i1", 20, 4, 3, 3), a=np.uint8(7), b=_bytes("i1", 20)),
     _case("integer_convolution_in_tiles_without_points", "g (int8[2,16,130] x, int8[9,16,3] w) => (int32[2,9,c] y) { y = ConvInteger<pads = [1, 1]>(x, w) }", "exact", x=_bytes("i1", 2, 16, 130), w=_bytes("i1", 9, 16, 3)),

@@ -27,6 +27,13 @@ class FakeCublas:
 
     def __init__(self) -> None:
         self.compute = 0
+        self.mode = self.mode_of_call = 2
+
+    def getMathMode(self, handle: int) -> int:  # noqa: N802 - cuBLAS' name
+        return self.mode
+
+    def setMathMode(self, handle: int, mode: int) -> None:  # noqa: N802 - cuBLAS' name
+        self.mode = mode
 
     def setStream(self, handle: int, stream: int) -> None:  # noqa: N802 - cuBLAS' name
         assert (handle, stream) == (1, 2)
@@ -35,7 +42,7 @@ class FakeCublas:
         self, handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, a_step, b, b_type, ldb, b_step, beta, c, c_type, ldc,
         c_step, batch, compute, algorithm,
     ) -> None:  # fmt: skip
-        self.compute = compute
+        self.compute, self.mode_of_call = compute, self.mode
         scalar = ctypes.c_double if compute == 70 else ctypes.c_float
         scale, keep = (scalar.from_address(place).value for place in (alpha, beta))
         assert keep == 0.0
@@ -97,3 +104,13 @@ def test_tf32_is_a_matter_of_float32_alone(monkeypatch, dtype, use_tf32, compute
     places = (a.ctypes.data, b.ctypes.data, out.ctypes.data)
     multiply(1, 2, MatrixProduct(_view(out), _view(a), _view(b)), places, use_tf32)
     assert library.compute == compute
+
+
+def test_parts_of_a_sum_are_kept_in_float32_and_the_handle_is_left_as_it_was(monkeypatch) -> None:
+    """By default cuBLAS may add the parts of a split sum in 16 bits; the handle is that of all of CuPy."""
+    library = FakeCublas()
+    monkeypatch.setattr(_sdk, "cublas", lambda: library)
+    a, b, out = (np.ones((1, 2, 2), "f2") for _ in range(3))
+    places = (a.ctypes.data, b.ctypes.data, out.ctypes.data)
+    multiply(1, 2, MatrixProduct(_view(out), _view(a), _view(b)), places, use_tf32=False)
+    assert (library.mode_of_call, library.mode) == (2 | 16, 2)

@@ -14,6 +14,7 @@ DATA_TYPES = {DataType.FLOAT: 0, DataType.DOUBLE: 1, DataType.FLOAT16: 2, DataTy
 _COMPUTE_FLOAT, _COMPUTE_FLOAT_TF32, _COMPUTE_DOUBLE = 68, 77, 70
 _PLAIN, _TRANSPOSED = 0, 1
 _DEFAULT_ALGORITHM = -1
+_SUMS_IN_FLOAT = 16  # of cublasMath_t: parts of a split sum are not kept in 16 bits
 
 
 def multiply(handle: int, stream: int, product: MatrixProduct, addresses: tuple[int, int, int], use_tf32: bool) -> None:
@@ -33,11 +34,16 @@ def multiply(handle: int, stream: int, product: MatrixProduct, addresses: tuple[
     kind = DATA_TYPES[out.dtype]
     batch, rows, columns = out.shape
     (b_operation, b_step), (a_operation, a_step) = leading(b), leading(a)
-    cublas.gemmStridedBatchedEx(
-        handle, b_operation, a_operation, columns, rows, a.shape[-1], scalars.ctypes.data, addresses[1], kind, b_step,
-        b.strides[0], addresses[0], kind, a_step, a.strides[0], scalars.ctypes.data + scalars.itemsize, addresses[2],
-        kind, max(columns, 1), out.strides[0], batch, compute, _DEFAULT_ALGORITHM,
-    )  # fmt: skip
+    mode = cublas.getMathMode(handle)  # CuPy's own handle of this thread, which others use, too
+    cublas.setMathMode(handle, mode | _SUMS_IN_FLOAT)
+    try:
+        cublas.gemmStridedBatchedEx(
+            handle, b_operation, a_operation, columns, rows, a.shape[-1], scalars.ctypes.data, addresses[1], kind,
+            b_step, b.strides[0], addresses[0], kind, a_step, a.strides[0], scalars.ctypes.data + scalars.itemsize,
+            addresses[2], kind, max(columns, 1), out.strides[0], batch, compute, _DEFAULT_ALGORITHM,
+        )  # fmt: skip
+    finally:
+        cublas.setMathMode(handle, mode)
 
 
 def leading(matrix: TensorView) -> tuple[int, int]:

@@ -178,7 +178,7 @@ def _multiply(
     kernel = tiled_product(
         "integer_product",
         ", ".join(parameters),
-        {"LOAD_A": loads[0], "LOAD_B": loads[1], **less_points(*has), "SA": signed[0], "SB": signed[1],
+        {"LOAD_A": loads[0], "LOAD_B": loads[1], **less_points(has[0], has[1]), "SA": signed[0], "SB": signed[1],
          "KIND": f"ort_bytes<{signed[0]}, {signed[1]}>", "SUM": "int", "DEPTH": str(DEPTH)},
     )  # fmt: skip
     sizes = numbers(

@@ -1,7 +1,8 @@
 """TopK, ArgMax, ArgMin and Hardmax by repeated selection.
 
 Selection: a block takes a row and finds, ``k`` times, the best element behind the one found before. Elements are
-ordered by value, then by place, so that equal ones keep their order. It costs ``k`` walks over the row and no memory.
+ordered by value, then by place, so that equal ones keep their order. NaN is larger than all numbers, as numpy sorts it;
+ArgMin finds it, too, as numpy does. It costs ``k`` walks over the row and no memory.
 """
 
 from __future__ import annotations
@@ -64,10 +65,13 @@ __shared__ long long best_places[@N@];
   }
 }
 """
-_BEFORE = (
-    "template <typename T> __device__ __forceinline__ bool ort_before_@ORDER@(T a, long long i, T b, long long j) "
-    "{ return a @SIGN@ b || (!(b @SIGN@ a) && i @TIE@ j); }\n"
-)
+_BEFORE = """template <typename T>
+__device__ __forceinline__ bool ort_before_@ORDER@(T a, long long i, T b, long long j) {
+  const bool is_nan = a != a, is_other_nan = b != b;
+  if (is_nan != is_other_nan) return @NAN_FIRST@ ? is_nan : is_other_nan;
+  return a @SIGN@ b || (!(b @SIGN@ a) && i @TIE@ j);
+}
+"""
 
 
 def refuse_selection(node: Node) -> str | None:
@@ -96,7 +100,7 @@ def lower_arg(facts: LoweredNode) -> None:
     axis = axis_of(facts.node.int_attribute("axis", 0), len(x.shape))
     kept: Shape = (1,) if facts.node.int_attribute("keepdims", 1) else ()
     out = facts.builder.result(facts.output, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))
-    order = "descending" if facts.node.op_type == "ArgMax" else "ascending"
+    order = "descending" if facts.node.op_type == "ArgMax" else "least"
     is_last = facts.node.int_attribute("select_last_index", 0) == 1
     _select(facts, x, axis, 1, f"{order}_last" if is_last else order, out, None)
 
@@ -122,7 +126,7 @@ def _selection_kernel(dtype: DataType, order: str, parameters: str, *, has_value
         "STORE": store, "ROWS": walk(Worker.BLOCK, "row", "rows"),
         "T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)], "N": str(SELECTION_THREADS),
         "ORDER": order, "SIGN": ">" if order.startswith("descending") else "<",
-        "TIE": ">" if order.endswith("_last") else "<",
+        "TIE": ">" if order.endswith("_last") else "<", "NAN_FIRST": "false" if order == "ascending" else "true",
     }  # fmt: skip
     kernel, before = template("select", parameters, _SELECT, texts), replaced(_BEFORE, texts)
     guard = f"ORT_BEFORE_{order.upper()}"
