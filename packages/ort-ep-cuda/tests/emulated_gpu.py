@@ -19,13 +19,13 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from library_numbers import array_at, computed
 
 from ort_core.plugin import AllocationLimitExceeded, EPFail
 from ort_core.testing.cuda_emulation import emulate
-from ort_core.testing.guarded_memory_posix import GuardedMemory
 from ort_ep_cuda import compiled
 from ort_ep_cuda.gpu import GpuFacts
 from ort_ep_cuda.idle_memory import IdleMemory
@@ -35,6 +35,9 @@ from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.preamble import PREAMBLE
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
 from ort_ep_cuda.run_slot import RunSlotState
+
+if TYPE_CHECKING:
+    from ort_core.testing.guarded_memory_posix import GuardedMemory
 
 _FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 _COMPILED: dict[tuple[str, bool], Callable] = {}
@@ -200,11 +203,16 @@ class EmulatedGpu:
         self.allocations += 1
         if self._held[0] + nbytes > self._limit:
             raise AllocationLimitExceeded(f"asked for {nbytes} bytes, {self._held[0]} of {self._limit} are held")
-        made = GuardedMemory(nbytes, self.guard, PATTERNS[self.guard]) if self.guard else HostMemory(nbytes)
-        if self.guard:
-            self._guarded.add(made)
+        made = self._guarded_memory(nbytes) if self.guard else HostMemory(nbytes)
         self._held[0] += nbytes
         weakref.finalize(made, _give_back, self._held, nbytes)
+        return made
+
+    def _guarded_memory(self, nbytes: int) -> GuardedMemory:
+        from ort_core.testing.guarded_memory_posix import GuardedMemory  # here: not every system has such memory
+
+        made = GuardedMemory(nbytes, self.guard, PATTERNS[self.guard])
+        self._guarded.add(made)
         return made
 
     def check_guards(self) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from ort_core.testing.cuda_checks_posix import HAS_CHECKS
 from ort_core.testing.cuda_emulation import EmulatedKernel, KernelFault, emulate, find_compiler
-from ort_core.testing.guarded_memory_posix import GuardedMemory
 
 pytestmark = [
     pytest.mark.skipif(find_compiler() is None, reason="CUDA is emulated by a C++ compiler; none is here"),
@@ -107,6 +106,8 @@ def test_what_is_undefined_is_told_with_its_line(kernels, name: str, number: int
 
 
 def test_a_write_beside_memory_that_ends_within_a_page_is_seen(kernels) -> None:
+    from ort_core.testing.guarded_memory_posix import GuardedMemory  # here: not every system has such memory
+
     memory = GuardedMemory(20, "begin")
     kernels["writes_behind"].launch((1, 1, 1), (1, 1, 1), (np.uint64(memory.address), np.int32(4)))
     assert memory.is_whole()
