@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from types import ModuleType
 
 import numpy as np
 import onnxruntime
@@ -78,12 +79,16 @@ def cases(rounds: int) -> dict[str, tuple[str, Feeds]]:
     }
 
 
-def engine(module: object, model: bytes) -> Callable[[Feeds], list[np.ndarray]]:
+def engine(module: ModuleType, model: bytes) -> Callable[[Feeds], list[np.ndarray]]:
     """Return the run of a model on one thread of an engine with onnxruntime's API."""
-    options = module.SessionOptions()  # type: ignore[attr-defined]  # either engine
+    options = module.SessionOptions()
     options.intra_op_num_threads = 1
-    session = module.InferenceSession(model, options, providers=["CPUExecutionProvider"])  # type: ignore[attr-defined]
-    return lambda feeds: session.run(None, feeds)  # type: ignore[no-any-return]  # arrays
+    session = module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run(feeds: Feeds) -> list[np.ndarray]:
+        return [np.asarray(each) for each in session.run(None, dict(feeds))]
+
+    return run
 
 
 def main() -> None:
