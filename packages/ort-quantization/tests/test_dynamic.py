@@ -12,6 +12,7 @@ from onnxruntime.quantization import quantize_dynamic as theirs
 
 from ort_quantization import QuantType, quantize_dynamic
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.float16 import convert_float_to_float16
 
 # A rounding of an activation that falls to the other side: one step of 255.
 ONE_STEP = 0.01
@@ -161,3 +162,18 @@ def test_types_that_no_operator_multiplies_at_run_time_are_refused_in_a_sentence
     with pytest.raises(InvalidQuantization, match="QInt8 or QUInt8"):  # the tool's files load nowhere
         quantize_dynamic(DYNAMIC["matmul"](), tmp_path / "a.onnx", weight_type=QuantType[name])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["embedding", "lstm", "attention", "embed layer norm"])
+def test_a_model_of_float16_is_one_that_engines_load(name, tmp_path):
+    """onnxruntime's tool writes bytes of float16 for operators that have no such form, or not in that opset."""
+    model = convert_float_to_float16(DYNAMIC[name](), op_block_list=[])
+    quantize_dynamic(model, tmp_path / "a.onnx")
+    onnx.save(model, tmp_path / "float.onnx")
+    feeds = feeds_of(model)
+    expected = run_onnxruntime(tmp_path / "float.onnx", feeds)
+    for run in (run_onnxruntime, run_ours):
+        assert relative_error(run(tmp_path / "a.onnx", feeds), expected) < 2 * ONE_STEP
+    assert any(node.op_type == "DequantizeLinear" for node in onnx.load(tmp_path / "a.onnx").graph.node) == (
+        name == "embedding"
+    )

@@ -319,6 +319,32 @@ KNOWN: tuple[Explained, ...] = (
         "a row of bytes has one infinite scale for a block: several infinities are one sum of bytes times that",
         lambda case: has_special_values(case) and _attribute(case, "accuracy_level", 0) >= 3,
     ),
+    Explained(
+        "onnxruntime", "MatMulNBits", r"expected np\.float64\(-?nan\)",
+        "rounded to bytes, a row that holds no number gives zeros",
+        lambda case: has_special_values(case) and _attribute(case, "accuracy_level", 0) >= 4,
+    ),
+    Explained(
+        "onnxruntime", "Attention", "Incompatible dimensions for matrix multiplication",
+        "the inference that it calls takes the size of values that is not known for 0",
+    ),
+    Explained(
+        "onnxruntime", "MelWeightMatrix", r"output arg \(InsertedPrecisionFreeCast_.*does not match expected type",
+        "it casts its weights to float32 and forgets the attribute that names the type",
+    ),
+    Explained(
+        "onnxruntime", "If", r"\(optional\(tensor\(float16\)\)\) of output arg .* expected type \(optional\(tensor\(float\)\)",
+        "it casts what an optional of a branch holds to float32, but not the optional",
+    ),
+    Explained(
+        "onnxruntime", "ReduceMean", "op_kernel_context.h.*Missing Input: .*_ones",
+        "its fused normalization of halves fails for empty rows",
+    ),
+    Explained(
+        "onnxruntime", "ArgMin ArgMax", r"^values .*int64, ",
+        "of parts that cancel in a transform, what rounding leaves decides which is the least",
+        lambda case: bool(operators_of(case.model.graph) & {"DFT", "STFT"}),
+    ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from random_graphs.element_types import of_array
+from random_graphs.into_functions import has_functions
 from random_graphs.truth import NoTruth, array_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ SHARE = 0.25  # of all graphs
 DEFAULTS_SHARE = 0.06
 Message = TypeVar("Message", NodeProto, TensorProto)
 _CONTROL_FLOW = frozenset(["If", "Loop", "Scan"])  # searches know values of their bodies by name
+_SPARSE_SINCE, _LISTS_SINCE = 11, 12  # opsets of Constant with sparse_value, and with value_ints and its like
 _LONGEST = 2_000  # elements that are written as fields, or as coordinates
 _FIELDS: Mapping[int, tuple[str, type]] = {
     TensorProto.FLOAT: ("float_data", np.float32), TensorProto.DOUBLE: ("double_data", np.float64),
@@ -50,7 +52,8 @@ def written_otherwise(model: ModelProto, seed: int) -> ModelProto:
     """Return an equal model that is written otherwise."""
     found = ModelProto()
     found.CopyFrom(model)
-    _write_tensors(found.graph, seed)
+    opset = next(each.version for each in model.opset_import if each.domain == "")
+    _write_tensors(found.graph, seed, opset if has_functions(seed) else None, opset)
     chooser = random.Random(seed ^ 0xABC)
     if chooser.random() < 0.5:
         _share_names(found.graph)
@@ -101,14 +104,15 @@ def _changed(array: np.ndarray, chooser: random.Random) -> np.ndarray:
     )
 
 
-def _write_tensors(graph: GraphProto, seed: int) -> None:
+def _write_tensors(graph: GraphProto, seed: int, opset: int | None, opset_within: int) -> None:
+    """Write the tensors of a graph and of its bodies; ``opset`` limits the forms of ``Constant`` where it is given."""
     fixed = {each.name for each in (*graph.input, *graph.output)}
     kept, sparse, constants = [], [], []
     for tensor in graph.initializer:
         chooser = random.Random(f"{seed} {tensor.name}")
         form = chooser.choice(("as it is", "fields", "node", "sparse"))
         if form == "node" and tensor.name not in fixed:
-            constants.append(_constant(tensor, chooser))
+            constants.append(_constant(tensor, chooser, opset))
         elif form == "sparse" and tensor.name not in fixed and _can_be_sparse(tensor):
             sparse.append(_sparse(tensor, chooser))
         else:
@@ -116,7 +120,7 @@ def _write_tensors(graph: GraphProto, seed: int) -> None:
     nodes = [*constants, *graph.node]
     for node in nodes:
         for body in _bodies(node):
-            _write_tensors(body, seed)
+            _write_tensors(body, seed, opset_within, opset_within)
     copies = [_copied(each) for each in nodes]
     del graph.node[:]
     graph.node.extend(copies)
@@ -143,19 +147,20 @@ def _with_fields(tensor: TensorProto) -> TensorProto:
     return found
 
 
-def _constant(tensor: TensorProto, chooser: random.Random) -> NodeProto:
+def _constant(tensor: TensorProto, chooser: random.Random, opset: int | None) -> NodeProto:
     """Return a ``Constant`` with a tensor, or one of the forms for numbers, lists and text.
 
-    Engines take each form in every opset, whichever version has brought it.
+    Engines take each form in every opset in a graph itself; in bodies and functions onnxruntime wants the opset's.
     """
     array = array_of(tensor)
     letters = {TensorProto.FLOAT: "float", TensorProto.INT64: "int", TensorProto.STRING: "string"}
     node = helper.make_node("Constant", [], [tensor.name])
-    if array.ndim < 2 and 0 < array.size < _LONGEST and tensor.data_type in letters:
+    is_new = opset is None or opset >= _LISTS_SINCE
+    if is_new and array.ndim < 2 and 0 < array.size < _LONGEST and tensor.data_type in letters:
         name = f"value_{letters[tensor.data_type]}" + ("s" if array.ndim else "")
         node.attribute.append(helper.make_attribute(name, array.tolist()))
         return node
-    if chooser.random() < 0.3 and _can_be_sparse(tensor):
+    if (opset is None or opset >= _SPARSE_SINCE) and chooser.random() < 0.3 and _can_be_sparse(tensor):
         node.attribute.add(name="sparse_value", type=AttributeProto.SPARSE_TENSOR).sparse_tensor.CopyFrom(
             _sparse(tensor, chooser)
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
+from ort_core.model_graphs import graphs_of
 from ort_quantization.advice import (
     advise_on_choices,
     advise_on_convolutions,
@@ -76,7 +77,10 @@ def quantize_dynamic(
     advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
     before, chosen = count_operators(model), list(op_types_to_quantize or IntegerOpsRegistry)
     advise_on_convolutions(before, chosen)
-    model = with_opset_for(model, folder, {tensor_type_of(weight_type)})
+    types = {tensor_type_of(weight_type)}
+    if "Gather" in chosen and _gathers_halves(model):
+        types.add(TensorProto.FLOAT16)
+    model = with_opset_for(model, folder, types)
     held = TensorFolder(folder, Path(model_output).parent) if folder else ""
     quantizer = ONNXQuantizer(
         ONNXModel(model, held), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
@@ -85,3 +89,10 @@ def quantize_dynamic(
     )  # fmt: skip
     advise_without_change(before, quantizer.quantize_model(), chosen)
     quantizer.model.save_model_to_file(model_output, use_external_data_format)
+
+
+def _gathers_halves(model: ModelProto) -> bool:
+    """Return whether some Gather reads a table of float16, whose numbers DequantizeLinear gives from opset 19 on."""
+    graphs = list(graphs_of(model.graph))
+    halves = {each.name for graph in graphs for each in graph.initializer if each.data_type == TensorProto.FLOAT16}
+    return any(node.op_type == "Gather" and node.input[0] in halves for graph in graphs for node in graph.node)

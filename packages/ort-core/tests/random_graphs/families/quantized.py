@@ -149,6 +149,8 @@ def quantized_elementwise(g: GraphWriter) -> Value:
         operand = g.node("Abs", [operand]) if op_type == "Sqrt" else operand
         if op_type == "HardSwish" and g.opset < 14:
             raise Refused("a newer operator")
+        if op_type == "Softmax" and g.opset < 13 and value.rank < 2:
+            raise Refused("its axis is 1 by default")
         return finished(g, g.node(op_type, [operand]))
     if kind == "binary":
         other = g.pick(et.F32, where=lambda v: v.shapes == value.shapes)

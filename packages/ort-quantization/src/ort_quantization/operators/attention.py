@@ -9,5 +9,5 @@ from ort_quantization.operators.built_in import WrittenOperator
 class AttentionQuant(WrittenOperator):
     """Writes QAttention."""
 
-    choice = contributed.is_chosen
+    choice = contributed.is_chosen_at_run_time
     writer = contributed.write_attention

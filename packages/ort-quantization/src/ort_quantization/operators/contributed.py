@@ -8,6 +8,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.operators.integer_products import has_run_time_parameters
 from ort_quantization.quantized_tensors import parameter_tensors, quantized
 from ort_quantization.quantized_types import MICROSOFT, QuantizedValueType
 from ort_quantization.quantized_values import QuantizedValue
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 def is_chosen(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
     """Return whether a node was chosen, whatever its first input is."""
     return quantizer.should_quantize_node(node)
+
+
+def is_chosen_at_run_time(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
+    """Return whether a node was chosen, and what it reads can be quantized while the model runs."""
+    return is_chosen(quantizer, node) and has_run_time_parameters(quantizer, node)
+
+
+def is_chosen_embedding(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
+    """Return whether a node was chosen, and its tables are of float32: the quantized operator has no other form."""
+    tables = [name for name in node.input[2:7] if name]
+    return is_chosen(quantizer, node) and all(quantizer.element_type(name) != TensorProto.FLOAT16 for name in tables)
 
 
 def _name(node: NodeProto) -> str:

@@ -9,7 +9,7 @@ from ort_quantization.operators.built_in import MarkedOperator, WrittenOperator
 class ConvInteger(WrittenOperator):
     """Writes ConvInteger."""
 
-    choice = integer_products.is_chosen_run_time_conv
+    choice = integer_products.is_chosen_at_run_time
     writer = integer_products.write_conv
 
 

@@ -9,5 +9,5 @@ from ort_quantization.operators.built_in import WrittenOperator
 class EmbedLayerNormalizationQuant(WrittenOperator):
     """Writes QEmbedLayerNormalization."""
 
-    choice = contributed.is_chosen
+    choice = contributed.is_chosen_embedding
     writer = contributed.write_embedding

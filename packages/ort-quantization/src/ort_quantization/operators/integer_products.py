@@ -36,16 +36,18 @@ def is_chosen_run_time_product(quantizer: ONNXQuantizer, node: NodeProto) -> boo
     return is_chosen_product(quantizer, node) and has_run_time_parameters(quantizer, node)
 
 
-def is_chosen_run_time_conv(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
+def is_chosen_at_run_time(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
     """Return whether a Conv is quantized while the model runs."""
     is_chosen = quantizer.should_quantize_node(node) and quantizer.is_float_tensor(node.input[0])
     return is_chosen and has_run_time_parameters(quantizer, node)
 
 
 def has_run_time_parameters(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
-    """Return whether what a node reads can be quantized while the model runs: that is done in float32 only."""
-    names = [name for name in node.input[:2] if not quantizer.find_initializer_in_path(name)]
-    return all(quantizer.element_type(name) != TensorProto.FLOAT16 for name in names)
+    """Return whether what a node reads can be quantized while the model runs: that is done in float32 only.
+
+    Weights tell the type of a value that nothing else tells it of.
+    """
+    return all(quantizer.element_type(name) != TensorProto.FLOAT16 for name in node.input[:2])
 
 
 def write_matmul(quantizer: ONNXQuantizer, node: NodeProto) -> None:
