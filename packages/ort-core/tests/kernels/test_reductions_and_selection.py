@@ -112,6 +112,17 @@ def test_top_k_refuses_more_elements_than_there_are():
         selection.top_k(np.zeros(3, np.float32), np.array([4]))
 
 
+@pytest.mark.parametrize("select_last_index", [0, 1])
+@pytest.mark.parametrize("function", [selection.arg_max, selection.arg_min], ids=lambda f: f.__name__)
+def test_an_extreme_of_nothing_is_missed_only_where_the_result_has_elements(function, select_last_index):
+    found = function(np.zeros((0, 3, 0), np.float32), axis=0, select_last_index=select_last_index)
+    assert (found.shape, found.dtype) == ((1, 3, 0), np.int64)
+    found = function(np.zeros((2, 0, 0), np.int32), axis=-1, keepdims=0, select_last_index=select_last_index)
+    assert (found.shape, found.dtype) == ((2, 0), np.int64)
+    with pytest.raises(InvalidArgument, match="has no extreme"):
+        function(np.zeros((0, 3), np.float32), axis=0, select_last_index=select_last_index)
+
+
 def test_top_k_of_nothing_is_empty():
     values, index = selection.top_k(np.zeros((2, 3), np.float32), np.array([0]))
     assert values.shape == index.shape == (2, 0)

@@ -111,6 +111,19 @@ def test_the_last_elements_of_an_axis_are_all_of_it_where_there_are_as_many(infe
     assert find(model, "y").shape == (SymbolicDim.named("b"), n)
 
 
+def test_a_backward_slice_of_sizes_that_starts_before_them_keeps_the_first(infer):
+    model, _ = infer("""g (float[n, 3] x, float z) => (float[?] y) {
+        s = Shape(x)
+        start = Constant<value = int64[1] {-9}>()
+        end = Constant<value = int64[1] {-9223372036854775808}>()
+        axis = Constant<value = int64[1] {0}>()
+        back = Constant<value = int64[1] {-1}>()
+        target = Slice(s, start, end, axis, back)
+        y = Expand(z, target)
+    }""")
+    assert find(model, "y").shape == (n,)
+
+
 def test_declared_number_wins_over_an_inferred_unknown(infer):
     model, report = infer("g (float[n] x) => (int64[1, 7] y) { y = NonZero(x) }")
     assert find(model, "y").shape == (1, 7)

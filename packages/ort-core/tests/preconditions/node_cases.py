@@ -56,7 +56,7 @@ class NodeCase:
 
         Args:
             shapes: ``stated``: every size; ``named``: each size a name of its own; ``fixed``: as ``named``, and all
-                inputs but the first are initializers.
+                inputs but the first are initializers; ``known``: as ``stated``, and such initializers.
         """
         names, infos, constants, feeds = [], [], [], {}
         for index, array in enumerate(self.inputs):
@@ -64,10 +64,10 @@ class NodeCase:
             if array is None:
                 continue
             dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
-            if not is_plain(array) or (shapes == "fixed" and index > 0):
+            if not is_plain(array) or (shapes in ("fixed", "known") and index > 0):
                 constants.append(numpy_helper.from_array(array, names[-1]))
                 continue
-            sizes = array.shape if shapes == "stated" else [f"n{index}_{axis}" for axis in range(array.ndim)]
+            sizes = array.shape if shapes in ("stated", "known") else [f"n{index}_{axis}" for axis in range(array.ndim)]
             infos.append(helper.make_tensor_value_info(names[-1], dtype, sizes))
             feeds[names[-1]] = array
         while names and not names[-1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from asking import ask
 from breaks import breaks
+from count_refusals import SHAPES
 from node_cases import chosen, onnx_cases
 
 OPERATORS = ("Attention", "ConvTranspose", "GRU", "LSTM", "RNN", "RotaryEmbedding")
@@ -18,4 +19,5 @@ def test_what_onnxruntime_refuses_of_shapes_is_refused(op_type: str) -> None:
     assert broken
     for what, case in broken:
         if ask("onnxruntime", "named", case)[0] == "refused":
-            assert ask("cpu", "named", case)[0] == "refused", f"{case.name}: {what}"
+            for shapes in SHAPES:
+                assert ask("cpu", shapes, case)[0] == "refused", f"{case.name}: {what}, sizes {shapes}"

@@ -333,7 +333,7 @@ KNOWN: tuple[Explained, ...] = (
         "it casts its weights to float32 and forgets the attribute that names the type",
     ),
     Explained(
-        "onnxruntime", "If", r"\(optional\(tensor\(float16\)\)\) of output arg .* expected type \(optional\(tensor\(float\)\)",
+        "onnxruntime", "If", r"\(optional\(tensor\(float16\)\)\) of output arg .* expected type \(optional\(tensor\(float\)",
         "it casts what an optional of a branch holds to float32, but not the optional",
     ),
     Explained(

@@ -120,6 +120,7 @@ KEEPS_STEPS = frozenset([
     "Concat", "Split", "MaxPool",
 ])  # fmt: skip
 """Operators whose integers may hang on a last bit by one: dequantized, they lie within one scale of the truth."""
+RANKINGS = ("ArgMax", "ArgMin", "Hardmax", "TopK")
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 ROUNDS_INSIDE = frozenset(
     [
@@ -229,6 +230,8 @@ class Interpreter:
         truths = self._plain(node, [None if v is None else v.truth for v in inputs])
         if not rounds and all(v is None or v.is_exact for v in inputs):
             return [_finished(node, inputs, t, t, t, types(t)) for t in truths]
+        if node.op_type in RANKINGS:
+            self._check_equals(node, inputs, truths)
         twins = []
         for side in (1, -1):
             given = [None if v is None else _side(v, side, rounds) for v in inputs]
@@ -243,6 +246,17 @@ class Interpreter:
         else:
             self._check_last_scale(node, inputs, truths)
         return [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
+
+    def _check_equals(self, node: NodeProto, inputs: Sequence[Triple | None], truths: Sequence[Any]) -> None:
+        """Rank what the element type holds: numbers apart may be equal there.
+
+        Raises:
+            NoTruth: another one is first then.
+        """
+        rounded = self._plain(node, [None if v is None else exact(v.native()).truth for v in inputs])
+        pairs = zip(truths, rounded, strict=True)
+        if not all(np.array_equal(a, b) for a, b in pairs if a.dtype.kind in "iu" or node.op_type == "Hardmax"):
+            raise NoTruth(DISCRETE)
 
     def _check_last_scale(self, node: NodeProto, inputs: Sequence[Triple | None], truths: Sequence[Any]) -> None:
         """Disturb the last float alone: beside it the same disturbance of a dividend leaves quotients as they are.

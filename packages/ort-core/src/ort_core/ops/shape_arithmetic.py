@@ -149,6 +149,11 @@ def slice_range(size: int, start: int, end: int, step: int) -> range:
     return range(first, last, step)
 
 
+def as_slice(kept: range) -> slice:
+    """Return the slice of Python that keeps some places: a stop before the first is none at all."""
+    return slice(kept.start, None if kept.stop < 0 else kept.stop, kept.step) if kept else slice(0, 0)
+
+
 def _slice_of_unknown(start: Dim, end: Dim, step: int) -> Dim:
     return 0 if step > 0 and start == end else None
 

@@ -136,6 +136,14 @@ def causal_convolution(c: Conditions) -> None:
     c.sized(2, "bias", channels)
 
 
+def causal_convolution_with_state(c: Conditions) -> None:
+    """As ``causal_convolution``, with a state of kernel - 1 columns."""
+    causal_convolution(c)
+    x, w = c.shape(0), c.shape(1)
+    if x is not None and w is not None and len(x) == len(w) == 3:
+        c.sized(3, "past_state", x[0], x[1], w[2] - 1)
+
+
 def causal_convolution_of_com_microsoft(c: Conditions) -> None:
     """As ``causal_convolution``, with a state of (kernel - 1) * dilation columns."""
     causal_convolution(c)

@@ -7,7 +7,7 @@ from ort_core.kernels.preconditions.conditions import Precondition
 
 _STANDARD: dict[str, Precondition] = {
     "AffineGrid": tensors.target_size, "Attention": attention.attention, "AveragePool": windows.pooling,
-    "CausalConvWithState": layers.causal_convolution, "CenterCropPad": tensors.vector(1, "shape"),
+    "CausalConvWithState": layers.causal_convolution_with_state, "CenterCropPad": tensors.vector(1, "shape"),
     "Col2Im": windows.columns_to_image, "Compress": tensors.ranked("input", 1), "Conv": windows.convolution,
     "ConvInteger": windows.integer_convolution, "ConvTranspose": windows.transposed_convolution,
     "DeformConv": windows.deformable_convolution, "Expand": tensors.vector(1, "shape"), "GRU": layers.recurrent,

@@ -102,6 +102,10 @@ def transposed_convolution(c: Conditions) -> None:
     if x is None or w is None:
         return
     c.require(len(x) == len(w), f"X has {len(x)} dimensions and W {len(w)}: they must have as many")
+    c.equal(
+        x[1], w[0],
+        f"filter number not equal to input channel number. filter_number: {w[0]} num_input_channels: {x[1]}",
+    )  # fmt: skip
     _kernel_shape(c, w[2:])
     for size in w[2:]:
         c.positive(size, f"kernel size must be positive, got {list(map(str, w[2:]))}")

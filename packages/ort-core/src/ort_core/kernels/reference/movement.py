@@ -18,7 +18,7 @@ from ort_core.kernels.reference.axes import (
     single_integer,
     zero_of,
 )
-from ort_core.ops.shape_arithmetic import slice_range
+from ort_core.ops.shape_arithmetic import as_slice, slice_range
 
 MAX_TILE_ELEMENTS = 2**32 - 1  # onnxruntime refuses larger outputs of Tile
 
@@ -252,8 +252,7 @@ def _cut(start: int, end: int, step: int, length: int) -> slice:
     """Return the slice with start and end clamped as the specification says (numpy reads -1 differently)."""
     if step == 0:
         raise InvalidArgument("Slice: 'step' value cannot be 0")
-    kept = slice_range(length, start, end, step)
-    return slice(kept.start, None if kept.stop < 0 else kept.stop, step) if kept else slice(0, 0)
+    return as_slice(slice_range(length, start, end, step))
 
 
 @kernel("Trilu", since=14)

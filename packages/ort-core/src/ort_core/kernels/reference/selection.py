@@ -18,9 +18,12 @@ def _extreme_index(op_type: str, function: Callable[..., np.ndarray]) -> KernelF
     def run(x: np.ndarray, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> np.ndarray:
         chosen = _checked_axis(op_type, axis, x.ndim)
         wide = np.atleast_1d(widen(x))
-        if wide.shape[chosen] == 0:
+        result = (*wide.shape[:chosen], 1, *wide.shape[chosen + 1 :])
+        if wide.shape[chosen] == 0 and 0 not in result:
             raise InvalidArgument(f"{op_type}: axis {axis} of an input of shape {x.shape} is empty; it has no extreme")
-        if select_last_index:
+        if wide.shape[chosen] == 0:  # no element of the result asks for one
+            index = np.zeros(result)
+        elif select_last_index:
             index = wide.shape[chosen] - 1 - function(np.flip(wide, chosen), axis=chosen, keepdims=True)
         else:
             index = function(wide, axis=chosen, keepdims=True)

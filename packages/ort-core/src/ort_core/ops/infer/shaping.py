@@ -13,6 +13,7 @@ from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.shape_arithmetic import (
     MAX_RANK,
     add_dims,
+    as_slice,
     broadcast,
     divide_dim,
     fixed_sizes,
@@ -20,6 +21,7 @@ from ort_core.ops.shape_arithmetic import (
     same_dim,
     scale_dim,
     slice_dim,
+    slice_range,
 )
 from ort_core.ops.symbolic_values import COUNTABLE, MAX_ELEMENTS, SymbolicValue, counted
 
@@ -394,11 +396,10 @@ def _slice_value(ctx: InferenceContext, places: list[int], starts: Shape, ends: 
         return
     index: list[slice] = [slice(None)] * value.ndim
     for place, start, end, step in zip(places, starts, ends, steps, strict=True):
+        assert isinstance(start, int)
         assert isinstance(end, int)
         assert isinstance(step, int)
-        # Python would read the end -(size + 1) as a place; ONNX clamps it to "before the first".
-        stop = None if step < 0 and end < -value.shape[place] else end
-        index[place] = slice(start, stop, step)
+        index[place] = as_slice(slice_range(value.shape[place], start, end, step))
     ctx.set_value(0, value[tuple(index)])
 
 
