@@ -124,6 +124,20 @@ def test_a_backward_slice_of_sizes_that_starts_before_them_keeps_the_first(infer
     assert find(model, "y").shape == (n,)
 
 
+def test_a_condition_of_compress_counts_as_far_as_the_axis_goes(infer):
+    model, _ = infer("""g (float[2, n] x) => (float[?, ?] y) {
+        c = Constant<value = bool[3] {1, 0, 1}>()
+        none = Constant<value = bool[2] {0, 0}>()
+        y = Compress<axis = 0>(x, c)
+        open = Compress<axis = 1>(x, c)
+        nothing = Compress<axis = -1>(x, none)
+    }""")
+    assert find(model, "y").shape == (1, n)
+    assert find(model, "open").shape[0] == 2
+    assert is_unknown(find(model, "open").shape[1])
+    assert find(model, "nothing").shape == (2, 0)
+
+
 def test_declared_number_wins_over_an_inferred_unknown(infer):
     model, report = infer("g (float[n] x) => (int64[1, 7] y) { y = NonZero(x) }")
     assert find(model, "y").shape == (1, 7)

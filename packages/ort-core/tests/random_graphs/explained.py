@@ -333,7 +333,7 @@ KNOWN: tuple[Explained, ...] = (
         "it casts its weights to float32 and forgets the attribute that names the type",
     ),
     Explained(
-        "onnxruntime", "If", r"\(optional\(tensor\(float16\)\)\) of output arg .* expected type \(optional\(tensor\(float\)",
+        "onnxruntime", "If", r"optional\(tensor\(float16\)\)\) of output arg .* expected type \(optional\(",
         "it casts what an optional of a branch holds to float32, but not the optional",
     ),
     Explained(
@@ -344,6 +344,24 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "ArgMin ArgMax", r"^values .*int64, ",
         "of parts that cancel in a transform, what rounding leaves decides which is the least",
         lambda case: bool(operators_of(case.model.graph) & {"DFT", "STFT"}),
+    ),
+    Explained(
+        "onnxruntime", "MatMulNBits", r"\(nan\), expected np\.float64\(-?inf\)",
+        "an infinite row times weights of which some are zero is no number, if its zero points are taken away last",
+        has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "LogSoftmax", r"float64, .*expected np\.float64\(-?nan\)",
+        "of doubles that are infinite it computes with the largest finite ones", has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "If", r"Mismatched tensor element type: inferred=float16 declared=float",
+        "it casts one branch to float32, and not the type that the other has",
+    ),
+    Explained(
+        OURS, "ConvTranspose", r"\((nan|-?inf)\), expected np\.float64\(-?[0-9.]+(e-?[0-9]+)?\)",
+        "phases of its columns are computed side by side: what is infinite meets weights of zero one column further",
+        has_special_values,
     ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip

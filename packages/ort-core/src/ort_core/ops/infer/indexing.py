@@ -76,15 +76,18 @@ def infer_non_zero(ctx: InferenceContext) -> None:
 
 @infer_rule("Compress")
 def infer_compress(ctx: InferenceContext) -> None:
-    """As many entries of the axis as the condition has true elements."""
+    """As many entries of the axis as the condition has true elements, of which those beyond the axis do not count."""
     shape = ctx.shape(0)
     axis = ctx.optional_int_of("axis")
+    place = None if axis is None or shape is None else ctx.axis(axis, len(shape))
+    size = None if shape is None else product(shape) if place is None else shape[place]
     condition = ctx.constant(1)
-    count: Dim = None if condition is None else int(np.count_nonzero(condition))
+    count: Dim = None
+    if condition is not None and (isinstance(size, int) or not condition.any()):
+        count = int(np.count_nonzero(condition[:size] if isinstance(size, int) else condition))
     if axis is None:
         ctx.set_shape(0, (count,))
-    elif shape is not None:
-        place = ctx.axis(axis, len(shape))
+    elif shape is not None and place is not None:
         ctx.set_shape(0, (*shape[:place], count, *shape[place + 1 :]))
 
 
