@@ -347,12 +347,12 @@ KNOWN: tuple[Explained, ...] = (
     ),
     Explained(
         "onnxruntime", "MatMulNBits", r"\(nan\), expected np\.float64\(-?inf\)",
-        "an infinite row times weights of which some are zero is no number, if its zero points are taken away last",
+        "whether the products of an infinity add up to a number hangs on how a row is split into sums",
         has_special_values,
     ),
     Explained(
         "onnxruntime", "LogSoftmax", r"float64, .*expected np\.float64\(-?nan\)",
-        "of doubles that are infinite it computes with the largest finite ones", has_special_values,
+        "it takes the logarithm of 1e-20 at least, where a sum of doubles is no number", has_special_values,
     ),
     Explained(
         "onnxruntime", "If", r"Mismatched tensor element type: inferred=float16 declared=float",
@@ -362,6 +362,10 @@ KNOWN: tuple[Explained, ...] = (
         OURS, "ConvTranspose", r"\((nan|-?inf)\), expected np\.float64\(-?[0-9.]+(e-?[0-9]+)?\)",
         "phases of its columns are computed side by side: what is infinite meets weights of zero one column further",
         has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "MaxpoolWithMask", "^values ",
+        "it ends a row of a window at the first 0 of the mask, and begins masks of several images at other places",
     ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip

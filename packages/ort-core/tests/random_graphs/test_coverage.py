@@ -21,18 +21,18 @@ _REASONS: Mapping[str, str] = {
     "it refuses each graph": "ai.onnx.preview.training:Gradient",
     "a whole search over subgraphs; other searches are drawn": "com.microsoft:WhisperBeamSearch",
     NOT_YET: "Affine Crop DynamicSlice ImageScaler ParametricSoftplus Scale ScaledTanh "
-    "com.microsoft:AttnLSTM com.microsoft:BifurcationDetector com.microsoft:BitmaskBiasDropout "
-    "com.microsoft:BitmaskDropout com.microsoft:ConvStateReplay com.microsoft:DecoderMaskedSelfAttention "
-    "com.microsoft:DequantizeWithOrder com.microsoft:DynamicQuantizeLSTM com.microsoft:DynamicTimeWarping "
-    "com.microsoft:EngramGate com.microsoft:GatedDeltaNet com.microsoft:GatedDeltaNetStateReplay "
+    "com.microsoft:AttnLSTM "
+    "com.microsoft:ConvStateReplay com.microsoft:DecoderMaskedSelfAttention "
+    "com.microsoft:DequantizeWithOrder com.microsoft:DynamicTimeWarping "
+    "com.microsoft:GatedDeltaNet com.microsoft:GatedDeltaNetStateReplay "
     "com.microsoft:GatedRelativePositionBias com.microsoft:GatherPacked com.microsoft:GemmFloat8 "
-    "com.microsoft:GemmaRotaryEmbedding com.microsoft:HyperConnectionLowRankMix com.microsoft:LinearAttentionGate "
+    "com.microsoft:GemmaRotaryEmbedding com.microsoft:HyperConnectionLowRankMix "
     "com.microsoft:Mamba2Verify com.microsoft:MatMulBlockQuantizedFp4Weight "
     "com.microsoft:MatMulBlockQuantizedFp8Weight com.microsoft:MatMulFpQ4 com.microsoft:MatMulNBitsQLoRA "
-    "com.microsoft:MatMulPacked com.microsoft:MaxpoolWithMask com.microsoft:MoEGroupRouter com.microsoft:MoEPacked "
-    "com.microsoft:NGramHashMapping com.microsoft:PackedSparseAttentionIndexerMerge com.microsoft:QLinearReduceMean "
+    "com.microsoft:MatMulPacked com.microsoft:MoEGroupRouter com.microsoft:MoEPacked "
+    "com.microsoft:PackedSparseAttentionIndexerMerge "
     "com.microsoft:QOrderedGelu com.microsoft:QOrderedLayerNormalization com.microsoft:QuantizeWithOrder "
-    "com.microsoft:RouterGateUpProj com.microsoft:SampleOp com.microsoft:SparseToDenseMatMul "
+    "com.microsoft:SparseToDenseMatMul "
     "com.microsoft:VarlenCausalConvWithState com.microsoft:VarlenNGramHashMapping",
 }
 """By reason, operators that no family draws."""

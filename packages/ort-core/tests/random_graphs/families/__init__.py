@@ -43,6 +43,7 @@ _MODULES = (
     "searches",
     "optimizer_steps",
     "fused_projections",
+    "microsoft_rest",
 )
 
 
