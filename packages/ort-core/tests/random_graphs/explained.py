@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from onnx import GraphProto, helper
+import numpy as np
+from onnx import GraphProto, TensorProto, helper
 
 from random_graphs.cases import Case
 from random_graphs.judging import Difference
+from random_graphs.truth import array_of
 
 OURS = "every way of ours"
 
@@ -83,6 +85,13 @@ def _steps_over(case: Case) -> bool:
     """Whether windows of some axis leave elements out between them."""
     strides, kernel = _attribute(case, "strides", None) or (), _attribute(case, "kernel_shape", None) or ()
     return any(stride > size for stride, size in zip(strides, kernel, strict=False))
+
+
+def _holds(graph: GraphProto, *numbers: int) -> bool:
+    """Whether a constant of integers, in bodies too, holds one of some numbers."""
+    arrays = [array_of(tensor) for tensor in graph.initializer if tensor.data_type == TensorProto.INT64]
+    bodies = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+    return any(np.isin(array, numbers).any() for array in arrays) or any(_holds(body, *numbers) for body in bodies)
 
 
 def _is_scaled(case: Case) -> bool:
@@ -366,6 +375,11 @@ KNOWN: tuple[Explained, ...] = (
     Explained(
         "onnxruntime", "MaxpoolWithMask", "^values ",
         "it ends a row of a window at the first 0 of the mask, and begins masks of several images at other places",
+    ),
+    Explained(
+        "onnxruntime", "Slice", "^(values|shape|error) ",
+        "the largest integer as an end of a slice backwards stands for its beginning; the specification clamps it",
+        lambda case: _holds(case.model.graph, 2**63 - 1, 2**31 - 1),
     ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip

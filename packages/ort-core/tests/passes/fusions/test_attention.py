@@ -68,6 +68,22 @@ def test_mask_of_any_shape_becomes_attention_bias(shape: str) -> None:
     assert ("Expand" in ops_of(model)) == (shape not in ("full", "by_head"))
 
 
+@pytest.mark.parametrize(
+    ("inputs", "mask"),
+    [
+        (INPUTS, "float[5,1,1,3] mask"),
+        (INPUTS.replace("B,", "1,"), "float[4,1,3,3] mask"),
+        (INPUTS.replace("B,3,8] q", "B,1,8] q"), "float[1,1,5,3] mask"),
+        (INPUTS.replace("B,3,8] k1", "B,1,8] k1").replace("B,3,8] v", "B,1,8] v"), "float[3,7] mask"),
+    ],
+    ids=["named batch", "batch", "queries", "keys"],
+)
+def test_a_mask_that_makes_scores_larger_stays(inputs: str, mask: str) -> None:
+    body = f"{BERT} a = Add(c, mask) p = Softmax(a) o = MatMul(p, vh) y = Transpose <perm = [0,2,1,3]> (o)"
+    text = _model(body, f"{inputs}, {mask}", "float[?,?,?,?] y")
+    stays("AttentionFusion", text, because="sizes that the scores do not have")
+
+
 def test_two_masks_are_added_up() -> None:
     body = f"{BERT} a = Add(c, mask) a2 = Add(bias, a) p = Softmax(a2) {BACK}"
     inputs = f"{INPUTS}, float[B,1,3,3] mask, float[1,2,3,3] bias"

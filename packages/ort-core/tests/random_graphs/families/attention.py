@@ -36,7 +36,8 @@ def written_out(g: GraphWriter) -> Value:
     scores = g.node("MatMul", [head([0, 2, 1, 3]), head([0, 2, 3, 1])])
     scores = g.node(g.choice(("Mul", "Div")), [scores, g.constant(g.choice((0.5, 2.0)), value.dtype)])
     if g.chance(0.3):
-        scores = g.node("Add", [scores, g.constant(g.numbers_of(value.dtype, (1, 1, 1, 1)))])
+        sizes = g.choice(((1, 1, 1, 1), (1, heads, 1, 1), (2, 1, 1, 1)))  # of one sequence the last makes two
+        scores = g.node("Add", [scores, g.constant(g.numbers_of(value.dtype, sizes))])
     weights = g.node("Softmax", [scores], axis=-1)
     result = g.node("Transpose", [g.node("MatMul", [weights, head([0, 2, 1, 3])])], perm=[0, 2, 1, 3])
     return g.node("Reshape", [result, g.constant(fixed([0, 0, heads * size]))])

@@ -112,13 +112,16 @@ def _even(g: GraphWriter, value: Value, axis: int, size: int) -> list[Value]:
     return g.node("Split", [value], [True] * count, axis=axis, num_outputs=count)
 
 
+LIMITS = (2**63 - 1, -(2**63), 2**31 - 1)  # which models write for "to the end"
+
+
 @family(4)
 def slice_(g: GraphWriter) -> Value:
     value = g.pick(least=1)
     count = g.random.randint(1, min(2, value.rank))
     axes = g.random.sample(range(value.rank), count)
     starts = [g.choice((0, 0, 1, -1, -2, 2, -100)) for _ in axes]
-    ends = [g.choice((1, 2, 3, -1, 100, 2**62, -(2**62))) for _ in axes]
+    ends = [g.choice((1, 2, 3, -1, 100, 2**62, -(2**62), *LIMITS)) for _ in axes]
     steps = [g.choice((1, 1, 1, 2, 3, -1, -2)) for _ in axes]
     operands = [value, g.constant(fixed(starts)), g.constant(fixed(ends)), g.constant(fixed(axes))]
     return g.node("Slice", operands if g.chance(0.3) else [*operands, g.constant(fixed(steps))])

@@ -32,7 +32,8 @@ def broadcast_shape(g: GraphWriter, value: Value) -> list[int]:
     shape = []
     for axis in range(value.rank):
         sizes = {each[axis] for each in value.shapes}
-        shape.append(sizes.pop() if len(sizes) == 1 and g.chance(0.6) else 1)
+        larger = sizes == {1} and g.chance(0.1)  # the result has the constant's size then
+        shape.append(g.choice((2, 3)) if larger else sizes.pop() if len(sizes) == 1 and g.chance(0.6) else 1)
     cut = g.random.randrange(value.rank + 1) if value.rank and g.chance(0.4) else 0
     return shape[cut:]
 

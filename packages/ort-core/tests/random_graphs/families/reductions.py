@@ -48,7 +48,7 @@ def reduction(g: GraphWriter) -> Value:
 
 @family(2)
 def place_of_extreme(g: GraphWriter) -> Value:
-    value = g.pick(et.F32, et.F16, et.F64, et.I32, et.I64, et.U8, et.I8, least=1, filled=True)
+    value = g.pick(et.F32, et.F16, et.F64, et.I32, et.I64, et.U8, et.I8, least=1)
     return g.node(
         g.choice(("ArgMax", "ArgMin")), [value], axis=g.axis(value), keepdims=g.choice((0, 1)),
         select_last_index=g.choice((0, 1)),

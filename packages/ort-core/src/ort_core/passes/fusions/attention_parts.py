@@ -28,6 +28,8 @@ from ort_core.passes.fusions.attention_targets import STANDARD_OPSET, AttentionT
 from ort_core.passes.fusions.operands import dim, dtype_of, fixed_dim, same_dim
 from ort_core.rewrite.matcher import Match
 
+_BATCH = -4  # the axis of scores that the sequences of a batch have
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionParts:
@@ -191,12 +193,28 @@ def _refuse_masks(match: Match, scores: Scores, facts: AttentionFacts) -> Reject
             return Rejection(
                 f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
             )
+        if mask.windowed is None and _expands(mask, scores):
+            return Rejection(f"the mask {mask.value.name!r} has sizes that the scores do not have", match.root)
     for four in scores.fours:
         if fixed_dim(four, 1) != facts.num_heads:
             return Rejection(
                 f"{four.name!r} does not have the batch and the heads that the projections have", match.root
             )
     return None
+
+
+def _expands(mask: Mask, scores: Scores) -> bool:
+    """Return whether a mask is known to make scores larger: the sum would have its sizes, the fused operator has not.
+
+    A number for the batch counts where the batch is a name, too: a run may have one sequence.
+    """
+    added = mask.value if mask.allowed is None else mask.allowed
+    whole = scores.product.output if mask.is_stacked or not scores.fours else scores.fours[0]
+    for axis in range(-1, -1 - (added.rank or 0), -1):
+        size, own = fixed_dim(added, axis), dim(whole, axis)
+        if size not in (None, 1, own) and (isinstance(own, int) or axis == _BATCH):
+            return True
+    return False
 
 
 def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...]) -> tuple[Heads, Heads]:
