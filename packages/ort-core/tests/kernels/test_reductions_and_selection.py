@@ -112,6 +112,16 @@ def test_top_k_refuses_more_elements_than_there_are():
         selection.top_k(np.zeros(3, np.float32), np.array([4]))
 
 
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_number_is_reduced_along_its_first_or_last_axis_as_in_onnxruntime(axis):
+    number = np.array(-2, np.float32)
+    for name, want in (("ReduceSum", -2), ("ReduceMean", -2), ("ReduceL2", 2), ("ReduceMax", -2)):
+        found = REDUCTIONS[name][0](number, np.array([axis]))
+        assert (found.shape, float(found)) == ((), want)
+    with pytest.raises(InvalidArgument, match="valid range"):
+        reductions.reduce_sum(number, np.array([1]))
+
+
 @pytest.mark.parametrize("select_last_index", [0, 1])
 @pytest.mark.parametrize("function", [selection.arg_max, selection.arg_min], ids=lambda f: f.__name__)
 def test_an_extreme_of_nothing_is_missed_only_where_the_result_has_elements(function, select_last_index):

@@ -42,7 +42,8 @@ def normalize_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
 
 
 def _reduced(op_type: str, function: Reduction, x: np.ndarray, axes: Sequence[int], keepdims: int) -> np.ndarray:
-    chosen = normalize_axes(op_type, axes, x.ndim)
+    is_number = x.ndim == 0 and all(axis in (-1, 0) for axis in axes)  # as onnxruntime: PyTorch writes its sums so
+    chosen = () if is_number else normalize_axes(op_type, axes, x.ndim)
     return narrow(function(widen(x), chosen, bool(keepdims)), x.dtype)
 
 
