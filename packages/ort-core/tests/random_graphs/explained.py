@@ -15,6 +15,7 @@ import numpy as np
 from onnx import GraphProto, TensorProto, helper
 
 from random_graphs.cases import Case
+from random_graphs.element_types import of_array
 from random_graphs.judging import Difference
 from random_graphs.truth import array_of
 
@@ -54,7 +55,12 @@ def operators_of(graph: GraphProto) -> set[str]:
 
 def has_special_values(case: Case) -> bool:
     """Whether an assignment feeds what is not a number, or infinite."""
-    return "special values" in case.flags
+    return "special values" in case.flags or any(
+        not np.isfinite(array.astype(np.float64)).all()
+        for feeds in case.feeds
+        for array in feeds.values()
+        if (dtype := of_array(array)) is not None and dtype.is_float
+    )
 
 
 def _reads_of(case: Case, *operators: str) -> set[str]:
