@@ -45,6 +45,16 @@ CASES = {
         'y = com.microsoft.FusedConv<activation = "Relu", pads = [1, 1, 1, 1], strides = [2, 2]>(x, w)',
         {"y": ("n", 6, 4, 4)},
     ),
+    "HyperConnectionPreMix of as many rows as branches": (
+        "float[n, 2, 64] x, float[n, 2, 2] m",
+        "y = com.microsoft.HyperConnectionPreMix<num_branches = 2>(x, m)",
+        {"y": ("n", 2, 32)},
+    ),
+    "HyperConnectionPreMix of branches apart": (
+        "float[n, 2, 64] x, float[n, 2] m",
+        "y = com.microsoft.HyperConnectionPreMix(x, m)",
+        {"y": ("n", 64)},
+    ),
     "QLinearAdd": (
         "uint8[n, 3] a, float s, uint8 z, uint8[3] b",
         "y = com.microsoft.QLinearAdd(a, s, z, b, s, z, s, z)",

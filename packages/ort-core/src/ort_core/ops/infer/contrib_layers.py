@@ -99,13 +99,13 @@ def infer_bias_split_gelu(ctx: InferenceContext) -> None:
 
 @infer_rule("HyperConnectionPreMix", domain=MS)
 def infer_hyper_connection_pre_mix(ctx: InferenceContext) -> None:
-    """The branches, an axis of their own or part of the last one, are summed up."""
+    """The branches, parts of the last axis where their number is given, else an axis of their own, are summed up."""
     shape, branches = ctx.shape_min_rank(0, 2), ctx.int_of("num_branches")
     if shape is None:
         return
-    if branches > 0 and shape[-2] != branches:
+    if branches > 0:
         ctx.set_shape(0, (*shape[:-1], divide_dim(shape[-1], branches)))
-    elif branches == 0 or isinstance(shape[-2], int):
+    else:
         ctx.set_shape(0, (*shape[:-2], shape[-1]))
 
 
