@@ -16,6 +16,8 @@ from ort_core.errors import OrtError
 from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.float16 import convert_float_to_float16
+from ort_quantization.model_files import converted_to
+from ort_quantization.unseen_types import inferred_seen
 
 FORMATS = pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 
@@ -288,6 +290,40 @@ def test_trees_behind_a_value_of_unknown_type_do_not_end_the_process(tmp_path):
     assert [node.op_type for node in onnx.load(tmp_path / "quantized.onnx").graph.node] == ["Unknown", "TreeEnsemble"]
     half = convert_float_to_float16(onnx.load(tmp_path / "trees.onnx"))
     assert "TreeEnsemble" in {node.op_type for node in half.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("domain", "op_type", "attributes"),
+    [
+        ("ai.onnx.ml", "LabelEncoder", {"keys_strings": ["a"], "values_floats": [1.0]}),
+        ("ai.onnx.ml", "DictVectorizer", {"string_vocabulary": ["a"]}),
+        ("", "RegexFullMatch", {"pattern": "a"}),
+    ],
+)
+def test_an_operator_behind_a_value_of_unknown_type_does_not_end_the_process(domain, op_type, attributes, tmp_path):
+    """ONNX's own inference of these reads a type that nothing has said, and its converter infers, too."""
+    reader = helper.make_node(op_type, ["h"], ["y"], domain=domain, **attributes)
+    nodes = [helper.make_node("Unknown", ["x"], ["h"], domain="com.acme"), reader]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 1]) for name in "xy")
+    opsets = [helper.make_opsetid(*each) for each in (("", 20), ("ai.onnx.ml", 4), ("com.acme", 1))]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets)
+    for convert in (convert_float_to_float16, lambda given: converted_to(given, 21)):
+        assert [node.op_type for node in convert(model).graph.node if node.op_type != "Cast"] == ["Unknown", op_type]
+
+
+def test_labels_of_text_have_their_type_where_the_text_has_one():
+    text = helper.make_node("StringNormalizer", ["x"], ["t"])
+    labels = helper.make_node(
+        "LabelEncoder", ["t"], ["y"], domain="ai.onnx.ml", keys_strings=["a"], values_floats=[1.0]
+    )
+    more = helper.make_node("Neg", ["y"], ["z"])
+    x = helper.make_tensor_value_info("x", TensorProto.STRING, [2])
+    z = helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])
+    opsets = [helper.make_opsetid(*each) for each in (("", 20), ("ai.onnx.ml", 4))]
+    model = helper.make_model(helper.make_graph([text, labels, more], "g", [x], [z]), opset_imports=opsets)
+    types = {each.name: each.type.tensor_type.elem_type for each in inferred_seen(model).graph.value_info}
+    assert types == {"t": TensorProto.STRING, "y": TensorProto.FLOAT}
+    assert [node.op_type for node in model.graph.node] == ["StringNormalizer", "LabelEncoder", "Neg"]
 
 
 STATIC_FAULTS = [

@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
+from ort_core.model_graphs import graphs_of
 from random_graphs.into_functions import has_functions
 from random_graphs.truth import NoTruth
 from random_graphs.writer import CUSTOM_DOMAIN
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.2  # of all graphs
 _QUANTIZED = frozenset(["MatMul", "Gemm", "Conv", "LSTM", "Attention", "EmbedLayerNormalization"])
+QUANTIZED_FORMS = frozenset([
+    "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DequantizeLinear", "QAttention", "QEmbedLayerNormalization",
+])  # fmt: skip
 FUSED = "fused"
 
 
@@ -82,7 +86,9 @@ def _dynamically(model: ModelProto, chooser: random.Random) -> ModelProto | None
             model, path, per_channel=chooser.random() < 0.5, reduce_range=chooser.random() < 0.5,
             weight_type=chooser.choice((QuantType.QInt8, QuantType.QUInt8)),
         )  # fmt: skip
-        return onnx.load(path)
+        found = onnx.load(path)
+    is_quantized = QUANTIZED_FORMS & {node.op_type for graph in graphs_of(found.graph) for node in graph.node}
+    return found if is_quantized else None
 
 
 def _in_halves(model: ModelProto, chooser: random.Random) -> ModelProto | None:

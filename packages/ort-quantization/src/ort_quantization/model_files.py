@@ -10,8 +10,6 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -25,13 +23,13 @@ from ort_quantization.node_order import name_apart, put_in_order
 from ort_quantization.quantized_types import type_name
 from ort_quantization.retired_operators import replace_retired
 from ort_quantization.tensor_folder import SET_ASIDE_FROM, TensorFolder
+from ort_quantization.unseen_types import inferred_seen, show, unseen
 
 log = logging.getLogger(__name__)
 
 PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 """The mark of a model that was prepared before: key and value of its metadata."""
 
-_UNSEEN_TREE = ("TreeEnsembleUnseen", "TreeEnsemble")
 INFERRED = ("onnx.infer", "onnxruntime.quant")
 """The mark of a model whose shapes were inferred here: key and value of its metadata."""
 
@@ -99,38 +97,18 @@ def with_shapes(model: ModelProto, folder: str = "") -> ModelProto:
 
 def inferred(model: ModelProto) -> ModelProto:
     """Return a model of less than 2 GB with the shapes that ONNX infers."""
-    with _trees_unseen(model):
-        found = onnx.shape_inference.infer_shapes(model)
-    _rename(found, *_UNSEEN_TREE)
-    return found
-
-
-@contextmanager
-def _trees_unseen(model: ModelProto) -> Iterator[None]:
-    """Let ONNX not know TreeEnsemble: its rule reads a type that may be missing, which ends the process."""
-    _rename(model, *_UNSEEN_TREE[::-1])
-    try:
-        yield
-    finally:
-        _rename(model, *_UNSEEN_TREE)
-
-
-def _rename(model: ModelProto, before: str, after: str) -> None:
-    bodies = [node for function in model.functions for node in function.node]
-    for node in (*bodies, *(node for graph in graphs_of(model.graph) for node in graph.node)):
-        if node.domain == "ai.onnx.ml" and node.op_type == before:
-            node.op_type = after
+    return inferred_seen(model)
 
 
 def _shapes_by_file(model: ModelProto) -> ModelProto:
     """Infer shapes of a model that no single message holds: its weights lie beside it meanwhile."""
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as folder:
         path = Path(folder) / "model.onnx"
-        with _trees_unseen(model):
+        with unseen(model):
             onnx.save_model(model, path, save_as_external_data=True, location="weights")
         onnx.shape_inference.infer_shapes_path(path, path.with_name("inferred.onnx"))
         found = onnx.load(path.with_name("inferred.onnx"))
-    _rename(found, *_UNSEEN_TREE)
+    show(found)
     return found
 
 
@@ -227,9 +205,11 @@ def converted_to(model: ModelProto, target: int) -> ModelProto:
         known = {*inputs, *(each.name for each in hidden)}
         hidden += [each for each in shown.graph.initializer if each.name not in known]
     shown.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in hidden)
-    has_set_aside = _set_aside(shown, opset)
     try:
-        found = onnx.version_converter.convert_version(shown, target)
+        with unseen(shown):
+            has_set_aside = _set_aside(shown, opset)
+            found = onnx.version_converter.convert_version(shown, target)
+        show(found)
     except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as error:
         raise InvalidQuantization(f"ONNX cannot convert the model from opset {opset} to {target}: {error}") from error
     if has_set_aside:
