@@ -7,6 +7,7 @@ from ort_core.kernels.preconditions.conditions import Precondition
 
 _STANDARD: dict[str, Precondition] = {
     "AffineGrid": tensors.target_size, "Attention": attention.attention, "AveragePool": windows.pooling,
+    "BatchNormalization": tensors.batch_normalization,
     "CausalConvWithState": layers.causal_convolution_with_state, "CenterCropPad": tensors.vector(1, "shape"),
     "Col2Im": windows.columns_to_image, "Compress": tensors.ranked("input", 1), "Conv": windows.convolution,
     "ConvInteger": windows.integer_convolution, "ConvTranspose": windows.transposed_convolution,
@@ -27,6 +28,11 @@ _STANDARD: dict[str, Precondition] = {
     "STFT": tensors.singles(frame_step=1, frame_length=3),
     "RNN": layers.recurrent, "Reshape": tensors.vector(1, "shape"), "RotaryEmbedding": attention.rotary,
     "Softmax": tensors.ranked("input", 1), "Split": tensors.split, "Squeeze": tensors.vector(1, "axes"),
+    "SwiGLU": tensors.gated,
+    **dict.fromkeys((
+        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+        "ReduceSum", "ReduceSumSquare",
+    ), tensors.vector(1, "axes")),
     "TensorScatter": attention.scatter, "TfIdfVectorizer": tensors.ngrams, "TopK": tensors.top_k,
     "Upsample": tensors.upsampling,
 }  # fmt: skip

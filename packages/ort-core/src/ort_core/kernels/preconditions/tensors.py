@@ -34,6 +34,21 @@ def singles(**names: int) -> Precondition:
     return check
 
 
+def gated(c: Conditions) -> None:
+    """A and B of one shape."""
+    c.same_shape(0, 1, "A and B")
+
+
+def batch_normalization(c: Conditions) -> None:
+    """X [N, C, ...], scale, B, mean and var [C]; of opsets before 9 [C, ...] where they are not ``spatial``."""
+    x = c.shape(0)
+    if x is None:
+        return
+    sizes = (x[1] if len(x) > 1 else 1,) if c.node.int_attribute("spatial", 1) else x[1:]
+    for index, name in enumerate(("scale", "B", "mean", "var"), 1):
+        c.sized(index, name, *sizes)
+
+
 def instance_normalization(c: Conditions) -> None:
     """X [N, C, ...], scale and B [C]."""
     x = c.at_least(0, "input", 2)
