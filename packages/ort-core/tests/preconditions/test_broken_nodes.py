@@ -27,7 +27,7 @@ def test_what_onnxruntime_refuses_of_shapes_is_refused(op_type: str) -> None:
                 assert ask("cpu", shapes, case)[0] == "refused", f"{case.name}: {what}, sizes {shapes}"
 
 
-@pytest.mark.parametrize("op_type", ["BatchNormalization", "PRelu", "ReduceMean", "SwiGLU"])
+@pytest.mark.parametrize("op_type", ["BatchNormalization", "EyeLike", "PRelu", "ReduceMean", "SwiGLU"])
 def test_a_node_that_is_compiled_with_others_refuses_what_its_kernel_refuses(op_type: str) -> None:
     """A cheap node is no program of its own: alone it always runs by its kernel."""
     cases = [case for case in chosen(onnx_cases(), 2) if case.operator == ("", op_type)]

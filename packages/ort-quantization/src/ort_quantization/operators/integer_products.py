@@ -37,7 +37,7 @@ def is_chosen_run_time_product(quantizer: ONNXQuantizer, node: NodeProto) -> boo
 
 
 def is_chosen_at_run_time(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
-    """Return whether a Conv is quantized while the model runs."""
+    """Return whether a node is quantized while the model runs: chosen, and of float32."""
     is_chosen = quantizer.should_quantize_node(node) and quantizer.is_float_tensor(node.input[0])
     return is_chosen and has_run_time_parameters(quantizer, node)
 

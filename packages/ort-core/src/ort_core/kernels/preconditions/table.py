@@ -28,7 +28,7 @@ _STANDARD: dict[str, Precondition] = {
     "STFT": tensors.singles(frame_step=1, frame_length=3),
     "RNN": layers.recurrent, "Reshape": tensors.vector(1, "shape"), "RotaryEmbedding": attention.rotary,
     "Softmax": tensors.ranked("input", 1), "Split": tensors.split, "Squeeze": tensors.vector(1, "axes"),
-    "SwiGLU": tensors.gated,
+    "EyeLike": tensors.matrix, "SwiGLU": tensors.gated,
     **dict.fromkeys((
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
         "ReduceSum", "ReduceSumSquare",

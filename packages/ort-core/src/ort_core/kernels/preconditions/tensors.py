@@ -34,6 +34,11 @@ def singles(**names: int) -> Precondition:
     return check
 
 
+def matrix(c: Conditions) -> None:
+    """The input is a matrix."""
+    c.rank(0, "input", 2)
+
+
 def gated(c: Conditions) -> None:
     """A and B of one shape."""
     c.same_shape(0, 1, "A and B")
