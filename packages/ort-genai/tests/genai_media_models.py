@@ -147,6 +147,12 @@ def write_llava_checkpoint(folder: Path) -> Path:
     random = np.random.default_rng(13)
     weights = {name: filled(random, name, shape) for name, shape in llava_shapes()}
     save_file(weights, folder / "model.safetensors")
+    write_image_tokenizer(folder)
+    return folder
+
+
+def write_image_tokenizer(folder: Path) -> None:
+    """Write a tokenizer with a token for images."""
     write_tokenizer(folder)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
     name = library.id_to_token(IMAGE_TOKEN)
@@ -155,7 +161,6 @@ def write_llava_checkpoint(folder: Path) -> Path:
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
     library.add_special_tokens([AddedToken("<image>", special=True, normalized=False)])
     library.save(str(folder / "tokenizer.json"))
-    return folder
 
 
 def llava_shapes() -> list[tuple[str, tuple[int, ...]]]:

@@ -101,3 +101,18 @@ def test_what_cannot_be_changed_is_refused(tmp_path, folders):
     with pytest.raises(InvalidModelFolder, match="no folder"):
         write_with_caches(tmp_path / "none", tmp_path / "out", CacheType.FP16)
     assert sorted(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", list(PARTS))
+def test_a_prompt_gives_the_same_logits_however_it_is_cut(folders, kind):
+    """Keys and values of a step are rounded before they are attended, as later steps find them."""
+    model, prompt = og.Model(folders / kind), np.array(PROMPTS[2], np.int64)
+    found = []
+    for cuts in ((), (1,), (5, 11), tuple(range(1, len(prompt)))):
+        state = model.decoder.new_state()
+        state.add_row()
+        for part in np.split(prompt, cuts):
+            last = state.read(0, part)
+        found.append(last)
+    for each in found[1:]:
+        np.testing.assert_allclose(each, found[0], atol=1e-4)

@@ -315,3 +315,29 @@ def test_a_grammar_ends_a_single_row_where_the_text_is_whole(model):
     generator.rewind_to(6)
     assert not generator.is_done()
     generator.generate_next_token()
+
+
+def test_inputs_and_outputs_are_told_as_onnxruntime_genai_tells_them(model):
+    generator = begun(model)
+    first = [generator.get_input(name) for name in ("input_ids", "attention_mask")]
+    logits = generator.get_output("logits")
+    kept = [each.copy() for each in (*first, logits)]
+    assert [each.shape for each in first] == [(1, len(A)), (1, len(A))]
+    for _ in range(3):
+        generator.generate_next_token()
+    assert [generator.get_input(name).shape for name in ("input_ids", "attention_mask")] == [(1, 1), (1, len(A) + 2)]
+    for each, before in zip((*first, logits), kept, strict=True):
+        np.testing.assert_array_equal(each, before, err_msg="what was told is a copy, which later steps leave alone")
+
+
+def test_numbers_of_enumerations_are_written_as_onnxruntime_genai_writes_them():
+    assert str(og.FinishReason.MAX_GENERATED_TOKENS) == "FinishReason.MAX_GENERATED_TOKENS"
+    assert f"{og.EngineErrorCode.NONE}" == "EngineErrorCode.NONE"
+    assert f"{og.EngineEventFlags.TOKEN:>24}" == "  EngineEventFlags.TOKEN"
+    assert og.EngineEventFlags.TOKEN | og.EngineEventFlags.FAILED == 9
+
+
+def test_tokens_that_end_a_text_are_an_array(model):
+    found = og.Tokenizer(model).eos_token_ids
+    assert found.dtype == np.int32
+    assert found.tolist() == [END]

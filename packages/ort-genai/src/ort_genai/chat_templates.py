@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 
 import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ort_genai.errors import InvalidGeneration
+from ort_genai.template_budget import SIZE, BoundedEnvironment, Budget
 
-_LONGEST = 1 << 24  # characters of what a template writes
+_WIDEST = 64  # characters that JSON is indented by
 _FAULTS = (
     TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError, MemoryError, IndexError,
 )  # fmt: skip
@@ -27,8 +27,8 @@ def written(template: str, values: Mapping[str, object]) -> str:
         pieces, size = [], 0
         for piece in _environment().from_string(template).generate(**values):
             size += len(piece)
-            if size > _LONGEST:
-                raise InvalidGeneration(f"the chat template writes more than {_LONGEST} characters")
+            if size > SIZE:
+                raise InvalidGeneration(f"the chat template writes more than {SIZE} characters")
             pieces.append(piece)
     except jinja2.TemplateError as error:
         raise InvalidGeneration(f"the chat template refuses: {error}") from error
@@ -39,16 +39,19 @@ def written(template: str, values: Mapping[str, object]) -> str:
     return "".join(pieces)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _environment() -> BoundedEnvironment:
     """Return a sandbox with what templates of Hugging Face's models call."""
 
     def refuse(message: str) -> str:
         raise jinja2.TemplateError(message)
 
     def as_json(value: object, indent: int | None = None, ensure_ascii: bool = False, **_: object) -> str:
+        if isinstance(indent, int) and indent > _WIDEST:
+            refuse(f"JSON is indented by {indent} characters, more than {_WIDEST}")
         return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
 
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    made.filters["tojson"] = as_json
+    options = {"trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.loopcontrols"]}
+    made = BoundedEnvironment(Budget(), **options)
+    made.filters["tojson"] = made.counted("tojson", as_json)
     made.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.datetime.now().strftime(form))
     return made

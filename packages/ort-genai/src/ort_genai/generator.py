@@ -311,7 +311,7 @@ class Generator:
         self._logits = given.reshape(self._logits.shape).copy()
 
     def get_input(self, name: str) -> Array:
-        """Return what the last run was fed, or a cache.
+        """Return a copy of what the last run was fed, or of a cache.
 
         Raises:
             InvalidGeneration: there is no such input.
@@ -320,10 +320,12 @@ class Generator:
         found = self._state.cache(name) if found is None else found
         if found is None:
             raise InvalidGeneration(f"Generator input '{name}' was not found.")
-        return found
+        if name == self._decoder.mask:  # it may be as long as the caches
+            found = found[:, : max(self._state.lengths)]
+        return found.copy()
 
     def get_output(self, name: str) -> Array:
-        """Return what the last run gave.
+        """Return a copy of what the last run gave.
 
         Raises:
             InvalidGeneration: there is no such output.
@@ -332,7 +334,7 @@ class Generator:
         found = self._state.last_outputs.get(name) if found is None else found
         if found is None:
             raise InvalidGeneration(f"Generator output '{name}' was not found.")
-        return found
+        return found.copy()
 
     # ------------------------------------------------------------ changing
 

@@ -296,9 +296,9 @@ class Tokenizer:
         return self._config.number("bos_token_id")
 
     @property
-    def eos_token_ids(self) -> list[int]:
-        """The tokens that end a text."""
-        return list(self._config.end_tokens)
+    def eos_token_ids(self) -> np.ndarray:
+        """The tokens that end a text, int32."""
+        return np.array(self._config.end_tokens, np.int32)
 
     @property
     def bor_token_id(self) -> int:

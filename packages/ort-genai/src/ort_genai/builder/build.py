@@ -20,9 +20,12 @@ from ort_genai.builder.families import architecture_of
 from ort_genai.builder.graph_writer import GraphWriter
 from ort_genai.builder.layer_weights import LayerWeights
 from ort_genai.builder.llava import NAME as LLAVA
-from ort_genai.builder.llava import LlavaArchitecture, llava_of, with_images, write_llava
+from ort_genai.builder.llava import LlavaArchitecture, llava_of, write_llava
 from ort_genai.builder.precision_names import CacheType, Method, Precision
+from ort_genai.builder.smolvlm import NAMES as SMOLVLM
+from ort_genai.builder.smolvlm import SmolVlmArchitecture, smolvlm_of, write_smolvlm
 from ort_genai.builder.sources import WeightSource, open_source
+from ort_genai.builder.vision_parts import with_images
 from ort_genai.builder.weight_precision import WeightFormat
 from ort_genai.builder.whisper import NAME as WHISPER
 from ort_genai.builder.whisper import (
@@ -34,7 +37,8 @@ from ort_genai.builder.whisper import (
 )
 from ort_genai.errors import InvalidModelFolder
 
-Made = Architecture | LlavaArchitecture | PairArchitecture | WhisperArchitecture
+Seeing = LlavaArchitecture | SmolVlmArchitecture
+Made = Architecture | Seeing | PairArchitecture | WhisperArchitecture
 _BLOCKS = (16, 32, 64, 128, 256)
 # what onnxruntime-genai 0.18 runs as any decoder; it refuses names that it does not know, and reads gpt2's caches in
 # another way: all others are called decoder, its name for them
@@ -111,7 +115,7 @@ def build(
     options.formats()  # refused before anything is read
     opened = open_source(source)
     made = _architecture(opened, options)
-    if options.caches is not None and not isinstance(made, Architecture | LlavaArchitecture):
+    if options.caches is not None and not isinstance(made, Architecture | Seeing):
         raise InvalidModelFolder(f"caches of {options.caches} are for decoders; {str(source)!r} is none")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidModelFolder(f"{str(folder)!r} is there already; name a new folder")
@@ -139,8 +143,11 @@ def _architecture(opened: WeightSource, options: BuildOptions) -> Made:
     if isinstance(named, list) and len(named) == 1 and named[0] in PAIRS:
         return pairs_of(opened.config)
     if named == [LLAVA]:
-        found = llava_of(opened.config)
-        return replace(found, text=_with_context(found.text, options.context_length))
+        seeing = llava_of(opened.config)
+        return replace(seeing, text=_with_context(seeing.text, options.context_length))
+    if isinstance(named, list) and len(named) == 1 and named[0] in SMOLVLM:
+        tiled = smolvlm_of(opened.config)
+        return replace(tiled, text=_with_context(tiled.text, options.context_length))
     return _with_context(architecture_of(opened.config), options.context_length)
 
 
@@ -158,9 +165,12 @@ def _write_parts(
         (folder / "audio_processor_config.json").write_text(audio_processor_config(made), encoding="utf-8")
         _write_config(folder, whisper_config(source.config, made))
         return
-    if isinstance(made, LlavaArchitecture):
+    if isinstance(made, Seeing):
         whole = made.num_layers
-        write_llava(folder, source, made, options.formats()[0], lambda done: progress(done, whole))
+        if isinstance(made, LlavaArchitecture):
+            write_llava(folder, source, made, options.formats()[0], lambda done: progress(done, whole))
+        else:
+            write_smolvlm(folder, source, made, options.formats()[0], lambda done: progress(done, whole))
         source.write_others(folder, ("preprocessor_config.json", "processor_config.json"))
         _write_graph(folder, source, made.text, options, lambda done, _: progress(made.layers + done, whole), True)
         _write_config(folder, with_images(genai_config(source.config, made.text), made))

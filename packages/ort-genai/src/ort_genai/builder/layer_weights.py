@@ -12,7 +12,7 @@ Linear = tuple[np.ndarray, np.ndarray | None]
 Joined = tuple[np.ndarray, np.ndarray]
 _NO_BIAS = None
 _HEADS = ("lm_head.weight", "language_model.lm_head.weight")
-_STARTS = ("model.", "model.language_model.", "language_model.model.", "transformer.", "")
+_STARTS = ("model.", "model.language_model.", "model.text_model.", "language_model.model.", "transformer.", "")
 
 
 class LayerWeights:

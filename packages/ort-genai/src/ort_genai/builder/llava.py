@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from onnx import ValueInfoProto
 
 from ort_genai.builder.architecture import Architecture
 from ort_genai.builder.families import architecture_of, count, number
 from ort_genai.builder.graph_writer import GraphWriter
-from ort_genai.builder.layer_blocks import INT64, LayerBlocks, activation_of
-from ort_genai.builder.layer_weights import LayerWeights
+from ort_genai.builder.layer_blocks import LayerBlocks, activation_of
 from ort_genai.builder.sources import WeightSource
+from ort_genai.builder.vision_parts import vision_layer, write_embedding
 from ort_genai.builder.weight_precision import WeightFormat
 from ort_genai.errors import InvalidModelFolder
 
@@ -125,7 +124,7 @@ def write_llava(
         graph.save(*vision.write(), {"model_type": made.type})
     with GraphWriter(folder / "embedding.onnx") as graph:
         blocks = LayerBlocks(graph, source, form, made.epsilon)
-        graph.save(*_write_embedding(blocks, made, source), {"model_type": made.type})
+        graph.save(*write_embedding(blocks, made, source), {"model_type": made.type})
 
 
 class _Vision:
@@ -141,7 +140,8 @@ class _Vision:
         blocks, made = self._blocks, self._made
         value = blocks.norm(self._patches(), f"{self._start}pre_layrnorm", "/vision/pre_norm")
         for place in range(made.layers):
-            value = self._layer(value, place)
+            start = f"{self._start}encoder.layers.{place}"
+            value = vision_layer(blocks, made, value, start, f"/vision/layers.{place}")
             self._progress(place + 1)
         if not made.keeps_first:
             bounds = [blocks.integers([each]) for each in (1, made.patches + 1, 1)]
@@ -176,62 +176,3 @@ class _Vision:
         joined = blocks.node("Concat", [firsts, rows], "/vision/Concat", axis=1)
         places = blocks.weight(f"{self._start}embeddings.position_embedding.weight", (made.patches + 1, hidden))
         return blocks.node("Add", [joined, places], "/vision/positions/Add")
-
-    def _layer(self, value: str, place: int) -> str:
-        blocks, made = self._blocks, self._made
-        start, name = f"{self._start}encoder.layers.{place}", f"/vision/layers.{place}"
-        shape = (made.hidden_size, made.hidden_size)
-        normed = blocks.norm(value, f"{start}.layer_norm1", f"{name}/norm_1")
-        parts = [
-            blocks.product(normed, f"{start}.self_attn.{part}_proj", f"{name}/{part}_proj", shape) for part in "qkv"
-        ]
-        seen = blocks.attention(parts, made.heads, name)
-        added = blocks.product(seen, f"{start}.self_attn.out_proj", f"{name}/o_proj", shape)
-        value = blocks.node("Add", [value, added], f"{name}/Add_1")
-        normed = blocks.norm(value, f"{start}.layer_norm2", f"{name}/norm_2")
-        weights, sizes = (f"{start}.mlp.fc1", f"{start}.mlp.fc2"), (made.hidden_size, made.inner_size)
-        return blocks.node(
-            "Add", [value, blocks.inner(normed, f"{name}/mlp", weights, sizes, made.activation)], f"{name}/Add_2"
-        )
-
-
-def _write_embedding(
-    blocks: LayerBlocks, made: LlavaArchitecture, source: WeightSource
-) -> tuple[list[ValueInfoProto], list[ValueInfoProto]]:
-    """Add the table of tokens, with vectors of images in the place of their tokens."""
-    table = LayerWeights(source, made.text).table()
-    tensor = blocks.graph.tensor("model.embed_tokens.weight", table.astype(blocks.form.dtype))
-    rows = blocks.node("Gather", [tensor, "input_ids"], "/embed_tokens/Gather")
-    token = blocks.constant("image_token", np.array(made.image_token, np.int64))
-    stands = blocks.node("Equal", ["input_ids", token], "/images/Equal")
-    places = blocks.node("NonZero", [stands], "/images/NonZero")
-    turned = blocks.node("Transpose", [places], "/images/Transpose", perm=[1, 0])
-    blocks.graph.node("ScatterND", [rows, turned, "image_features"], "inputs_embeds", "/images/ScatterND")
-    hidden = made.text.hidden_size
-    tokens: list[str | int] = ["batch_size", "sequence_length"]
-    return (
-        [blocks.info("input_ids", tokens, INT64), blocks.info("image_features", ["num_image_tokens", hidden])],
-        [blocks.info("inputs_embeds", [*tokens, hidden])],
-    )
-
-
-def with_images(config: dict[str, object], made: LlavaArchitecture) -> dict[str, object]:
-    """Return ``genai_config.json`` of a decoder with what sees for it."""
-    model = config["model"]
-    if not isinstance(model, dict):
-        raise InvalidModelFolder("the configuration of the decoder has no section model")
-    inputs = {name: value for name, value in model["decoder"]["inputs"].items() if name != "input_ids"}
-    model["decoder"]["inputs"] = {"inputs_embeds": "inputs_embeds", **inputs}
-    model.update(
-        type=made.type, image_token_id=made.image_token,
-        vision={
-            "filename": "vision.onnx", "tokens_per_image": made.tokens_per_image,
-            "inputs": {"pixel_values": "pixel_values"}, "outputs": {"image_features": "image_features"},
-        },
-        embedding={
-            "filename": "embedding.onnx",
-            "inputs": {"input_ids": "input_ids", "image_features": "image_features"},
-            "outputs": {"inputs_embeds": "inputs_embeds"},
-        },
-    )  # fmt: skip
-    return config

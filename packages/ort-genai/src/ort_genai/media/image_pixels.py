@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_genai.errors import InvalidModelFolder
 from ort_genai.media.images import resized
+from ort_genai.media.seen_images import PixelNumbers, SeenImage
 
 Array = np.ndarray
 
@@ -22,18 +23,14 @@ class PixelRecipe:
         size: (height, width) that an image is resized to, whatever its sides were; ``None``: by ``shortest``.
         filter_number: Pillow's, of the resizing.
         crop: (height, width) of the middle that is kept; ``None``: all.
-        factor: of each number; 0: none.
-        mean: that is taken off each channel.
-        deviation: that each channel is divided by.
+        numbers: how pixels become numbers.
     """
 
     shortest: int
     size: tuple[int, int] | None
     filter_number: int
     crop: tuple[int, int] | None
-    factor: float
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
+    numbers: PixelNumbers
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> PixelRecipe:
@@ -47,19 +44,15 @@ class PixelRecipe:
             stated = config.get("size")
             shortest = _side(stated, "shortest_edge")
             size = None if shortest else _sides(stated, "size")
-        is_normalized = config.get("do_normalize", True)
-        means = config.get("image_mean") if is_normalized else None
-        deviations = config.get("image_std") if is_normalized else None
-        factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 0.0
         number = config.get("resample", 3)
         return cls(
             shortest, size, number if isinstance(number, int) else 3,
             _sides(config.get("crop_size"), "crop_size") if config.get("do_center_crop", False) else None,
-            float(factor) if isinstance(factor, int | float) else 0.0, _floats(means, 0.0), _floats(deviations, 1.0),
+            PixelNumbers.of(config),
         )  # fmt: skip
 
-    def pixels(self, image: Array) -> Array:
-        """Return float32 (3, height, width) of an image, uint8 (height, width, 3)."""
+    def seen(self, image: Array) -> SeenImage:
+        """Return what is seen of an image, uint8 (height, width, 3): one tile."""
         found = image
         if self.shortest:
             found = resized(found, *_with_shortest(found.shape[0], found.shape[1], self.shortest), self.filter_number)
@@ -67,11 +60,7 @@ class PixelRecipe:
             found = resized(found, *self.size, self.filter_number)
         if self.crop is not None:
             found = _middle(found, *self.crop)
-        factor = np.float32(self.factor or 1)
-        numbers = (found.astype(np.float32) * factor - np.array(self.mean, np.float32)) / np.array(
-            self.deviation, np.float32
-        )
-        return np.ascontiguousarray(numbers.transpose(2, 0, 1))
+        return SeenImage(self.numbers.of_pixels(found)[None])
 
 
 def _with_shortest(height: int, width: int, shortest: int) -> tuple[int, int]:
@@ -109,8 +98,3 @@ def _sides(stated: object, name: str) -> tuple[int, int]:
             f"preprocessor_config.json has {name} = {stated!r}, expected height and width, or shortest_edge"
         )
     return height, width
-
-
-def _floats(stated: object, default: float) -> tuple[float, ...]:
-    listed = stated if isinstance(stated, list) else [default] * 3
-    return tuple(float(each) for each in listed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +13,10 @@ from ort_genai.errors import InvalidGeneration
 from ort_genai.json_files import read_json
 from ort_genai.media.audios import Audios
 from ort_genai.media.image_pixels import PixelRecipe
+from ort_genai.media.image_tiles import TileRecipe
 from ort_genai.media.images import Images
 from ort_genai.media.log_mel import LogMel
+from ort_genai.media.seen_images import ImageRecipe, SeenImage
 from ort_genai.tensors import NamedTensors
 from ort_genai.text import Tokenizer, TokenizerStream
 
@@ -37,13 +41,8 @@ class MultiModalProcessor:
                 f"MultiModalProcessor cannot be created. {model.type} is not a registered multi-modal model type."
             )
         self._model, self._tokenizer = model, Tokenizer(model)
-        stated = read_json(model.config.folder / "preprocessor_config.json") if self._has_recipe else {}
-        self._recipe = PixelRecipe.of(stated) if model.vision is not None else None
+        self._recipe = _recipe_of(model.config.folder) if model.vision is not None else None
         self._mel = LogMel(_bands(model)) if model.encoder is not None else None
-
-    @property
-    def _has_recipe(self) -> bool:
-        return self._model.vision is not None
 
     def __call__(
         self, prompt: str | Sequence[str] | None = None, *, images: Images | None = None, audios: Audios | None = None
@@ -66,14 +65,26 @@ class MultiModalProcessor:
         return self._seen(prompts, images)
 
     def pixels_of(self, images: Images) -> np.ndarray:
-        """Return pixels (images, channels, height, width) as the part that sees reads them.
+        """Return pixels (tiles, channels, height, width) as the part that sees reads them.
+
+        Raises:
+            InvalidGeneration: the model does not see.
+        """
+        return np.concatenate([each.pixels for each in self.seen_of(images)])
+
+    def seen_of(self, images: Images) -> list[SeenImage]:
+        """Return what is seen of each image.
 
         Raises:
             InvalidGeneration: the model does not see.
         """
         if self._recipe is None:
             raise InvalidGeneration(f"a model of type {self._model.type} does not see")
-        return np.stack([self._recipe.pixels(each) for each in images.pixels])
+        return [self._recipe.seen(each) for each in images.pixels]
+
+    def written(self, seen: SeenImage) -> str:
+        """Return what stands in a prompt for an image."""
+        return seen.written(self._image_name, self._tokens_of_a_tile)
 
     def decode(self, tokens: object) -> str:
         """Return the text of tokens."""
@@ -97,19 +108,28 @@ class MultiModalProcessor:
         table, vision = self._model.decoder.table, self._model.vision
         if table is None or vision is None:
             raise InvalidGeneration("the folder has a vision part and no embedding part, which it needs")
-        name = self._model.text.library.id_to_token(table.image_token) or ""
+        name = self._image_name
         count = sum(text.count(name) for text in prompts) if name else 0
         given = 0 if images is None else len(images)
         if count != given:
             raise InvalidGeneration(f"{given} images for {count} times {name!r} in the prompt")
-        written = [text.replace(name, name * self._tokens_of_an_image) if name else text for text in prompts]
+        if images is None:
+            return NamedTensors({"input_ids": self._rows(prompts)})
+        seen = self.seen_of(images)
+        texts = iter(self.written(each) for each in seen)
+        written = [re.sub(re.escape(name), lambda _: next(texts), text) for text in prompts]
         found = NamedTensors({"input_ids": self._rows(written)})
-        if images is not None:
-            found[vision.pixels] = self.pixels_of(images)
+        found[vision.pixels] = np.concatenate([each.pixels for each in seen])
         return found
 
     @property
-    def _tokens_of_an_image(self) -> int:
+    def _image_name(self) -> str:
+        """The name of the token that stands for an image."""
+        table = self._model.decoder.table
+        return "" if table is None else self._model.text.library.id_to_token(table.image_token) or ""
+
+    @property
+    def _tokens_of_a_tile(self) -> int:
         found = self._model.config.part("vision").get("tokens_per_image")
         if not isinstance(found, int) or found < 1:
             raise InvalidGeneration(f"genai_config.json has model.vision.tokens_per_image = {found!r}")
@@ -123,6 +143,20 @@ class MultiModalProcessor:
         for place, row in enumerate(rows):
             found[place, : len(row)] = row
         return found
+
+
+def _recipe_of(folder: Path) -> ImageRecipe:
+    """Return how images are seen: of ``preprocessor_config.json``, or of ``processor_config.json``, its newer place.
+
+    Raises:
+        InvalidModelFolder: neither is there, or what it states is none.
+    """
+    file, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
+    stated = read_json(newer).get("image_processor") if newer.is_file() and not file.is_file() else None
+    found = stated if isinstance(stated, dict) else read_json(file)
+    kind = str(found.get("image_processor_type", ""))
+    has_tiles = kind.startswith(("SmolVLM", "Idefics3")) or "max_image_size" in found
+    return TileRecipe.of(found) if has_tiles else PixelRecipe.of(found)
 
 
 def _bands(model: Model) -> int:

@@ -66,10 +66,10 @@ def seen_prompt(
     if images is None or count == 0:
         return SeenPrompt(tokens, None)
     processor = model.create_multimodal_processor()
-    features = vision.features_of(processor.pixels_of(images))
-    share = len(features) // count
-    spread = [each for token in tokens for each in ([token] * share if token == table.image_token else [token])]
-    return SeenPrompt(spread, features)
+    seen = processor.seen_of(images)
+    texts = iter([model.text.encode(processor.written(each), has_special=False) for each in seen])
+    spread = [each for token in tokens for each in (next(texts) if token == table.image_token else [token])]
+    return SeenPrompt(spread, vision.features_of(np.concatenate([each.pixels for each in seen])))
 
 
 def _takes_parts(model: Model) -> bool:

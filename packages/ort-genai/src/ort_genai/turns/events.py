@@ -11,7 +11,19 @@ if TYPE_CHECKING:
     from ort_genai.turns.request import Request
 
 
-class FinishReason(enum.IntEnum):
+class _Named:
+    """Written with its class and its name, as onnxruntime-genai writes its numbers: ``FinishReason.EOS``."""
+
+    name: str | None
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
+
+class FinishReason(_Named, enum.IntEnum):
     """Why a turn ended."""
 
     NONE = 0
@@ -23,7 +35,7 @@ class FinishReason(enum.IntEnum):
     FAILED = 6
 
 
-class EngineErrorCode(enum.IntEnum):
+class EngineErrorCode(_Named, enum.IntEnum):
     """What went wrong with a turn."""
 
     NONE = 0
@@ -35,7 +47,7 @@ class EngineErrorCode(enum.IntEnum):
     ENGINE_EXECUTION_FAILURE = 6
 
 
-class EngineEventFlags(enum.IntFlag):
+class EngineEventFlags(_Named, enum.IntFlag):
     """What an event says; several at once."""
 
     NONE = 0
