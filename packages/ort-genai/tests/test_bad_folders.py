@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from genai_built import built
 from genai_tiny_models import configuration, write_checkpoint
 from safetensors.numpy import load_file, save_file
 
+import ort_genai as og
 from ort_genai.builder.build import BuildOptions, build
 from ort_genai.builder.precision_names import Precision
-from ort_genai.errors import InvalidModelFolder
+from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 
 
 def refused(tmp_path, words, **changes):
@@ -111,3 +114,30 @@ def test_broken_safetensors_are_refused_in_a_sentence(tmp_path):
     assert len(texts) >= 20
     assert min(len(text) for text in texts) > 20
     assert len(list(tmp_path.glob("out*"))) == 40 - len(texts)
+
+
+def test_what_a_library_panics_at_is_refused_in_a_sentence(tmp_path):
+    """A panic of tokenizers is no ``Exception``: it passed by whoever waited for errors."""
+    folder = tmp_path / "folder"
+    shutil.copytree(built("llama"), folder)
+    file = folder / "tokenizer.json"
+    stated = json.loads(file.read_text(encoding="utf-8"))
+    stated["model"]["continuing_subword_prefix"] = "longer than all that is merged"
+    file.write_text(json.dumps(stated), encoding="utf-8")
+    with pytest.raises(InvalidModelFolder, match="fault of the library"):
+        og.Tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("name", ["encode", "decode"])
+def test_a_panic_later_on_is_an_error_of_its_call(monkeypatch, name):
+    panic = type("PanicException", (BaseException,), {})
+    text = og.Tokenizer(str(built("llama"))).text
+
+    class Panicking:
+        def __getattr__(self, asked):
+            assert asked == name
+            raise panic("index out of bounds")
+
+    monkeypatch.setattr(text, "library", Panicking())
+    with pytest.raises(InvalidGeneration, match="index out of bounds"):
+        getattr(text, name)("a" if name == "encode" else [5])

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_genai.errors import InvalidGeneration
+from ort_genai.library_panics import LibraryPanics
 from ort_genai.text import Text
 
 if TYPE_CHECKING:  # imported by the first grammar: a start without one does not wait for it
     from llguidance import LLMatcher, LLTokenizer
+
+_GUIDING = LibraryPanics(InvalidGeneration, "following a grammar")
 
 
 class GrammarKind(enum.StrEnum):
@@ -89,10 +92,16 @@ class GuidanceTokens:
         """
         from llguidance import LLMatcher, LLTokenizer
 
-        with self._lock:
+        with self._lock, _GUIDING:
             if self._made is None:
-                self._made = LLTokenizer(self._text.library.to_str(), n_vocab=self._size, eos_token=self._ends or None)
-        matcher = LLMatcher(self._made, grammar.compiled(), log_level=0)
+                try:
+                    self._made = LLTokenizer(
+                        self._text.library.to_str(), n_vocab=self._size, eos_token=self._ends or None
+                    )
+                except (ValueError, RuntimeError, OverflowError) as error:
+                    raise InvalidGeneration(f"grammars cannot be followed with this tokenizer: {error}") from error
+        with _GUIDING:
+            matcher = LLMatcher(self._made, grammar.compiled(), log_level=0)
         if matcher.is_error():
             raise InvalidGeneration(f"the {grammar.kind} cannot be followed: {matcher.get_error()}")
         return Guide(matcher, self._size)
@@ -110,7 +119,8 @@ class Guide:
         Raises:
             InvalidGeneration: the grammar has no further token.
         """
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        with _GUIDING:
+            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
             raise InvalidGeneration(f"the grammar cannot go on: {self._matcher.get_error()}")
         allows = np.unpackbits(bits, bitorder="little")[: self._size].astype(bool)
@@ -122,7 +132,9 @@ class Guide:
         Raises:
             InvalidGeneration: the grammar forbids it.
         """
-        if not self._matcher.is_stopped() and not self._matcher.consume_token(token):
+        with _GUIDING:
+            is_taken = self._matcher.is_stopped() or self._matcher.consume_token(token)
+        if not is_taken:
             raise InvalidGeneration(f"token {token} does not follow the grammar: {self._matcher.get_error()}")
 
     def back(self, tokens: int) -> None:

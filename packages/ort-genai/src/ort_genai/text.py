@@ -16,11 +16,15 @@ import tokenizers
 from ort_genai.configuration import Config
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.json_files import read_json
+from ort_genai.library_panics import LibraryPanics
 from ort_genai.token_bytes import TokenBytes
 
 Message = Mapping[str, Any]  # Any: what a template reads of a message is up to the template
 IMAGE_MARK = "\U0010fffd"  # where an image stands in a message: a private character
 _OPTIONS = ("add_special_tokens", "skip_special_tokens")
+_READING = LibraryPanics(InvalidModelFolder, "reading tokenizer.json")
+_ENCODING = LibraryPanics(InvalidGeneration, "making tokens of a text")
+_DECODING = LibraryPanics(InvalidGeneration, "making a text of tokens")
 
 
 class Text:
@@ -38,7 +42,10 @@ class Text:
         if not file.is_file():
             raise InvalidModelFolder(f"{str(folder)!r} has no tokenizer.json")
         try:
-            self.library = tokenizers.Tokenizer.from_file(str(file))
+            with _READING:
+                self.library = tokenizers.Tokenizer.from_file(str(file))
+        except InvalidModelFolder:
+            raise
         except Exception as error:
             raise InvalidModelFolder(f"{str(file)!r} cannot be read by tokenizers: {error}") from error
         self._config = _tokenizer_config(folder)
@@ -54,7 +61,8 @@ class Text:
 
     def _encoded(self, library: tokenizers.Tokenizer, text: str, has_special: bool) -> list[int]:
         try:
-            return library.encode(text, add_special_tokens=has_special).ids
+            with _ENCODING:
+                return library.encode(text, add_special_tokens=has_special).ids
         except TypeError as error:
             raise InvalidGeneration("the text has half a pair of surrogates, which is no character") from error
 
@@ -121,7 +129,8 @@ class Text:
             InvalidGeneration: one is negative, or no number that a token can have.
         """
         try:
-            return self.library.decode(list(tokens), skip_special_tokens=skips_special)
+            with _DECODING:
+                return self.library.decode(list(tokens), skip_special_tokens=skips_special)
         except (OverflowError, TypeError) as error:
             raise InvalidGeneration(f"what is to be decoded is no list of tokens: {error}") from error
 
