@@ -118,7 +118,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Return the tree of a template, with steps counted in loops and macros, and ``~`` as a filter."""
         tree = super()._parse(source, name, filename)
-        for block in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
+        blocks: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
+            *tree.find_all(nodes.For), *tree.find_all(nodes.Macro), *tree.find_all(nodes.CallBlock),
+        ]  # fmt: skip
+        for block in blocks:
             step = nodes.Filter(nodes.Const(0), _STEP, [], [], None, None, lineno=block.lineno)
             block.body.insert(0, nodes.ExprStmt(step, lineno=block.lineno))
         _replace_concatenations(tree)

@@ -52,10 +52,10 @@ class TileRecipe:
         """Return the tiles of an image, uint8 (height, width, 3)."""
         found, side, layout = image, self.side, (0, 0)
         if self.longest:
-            found = resized(found, *_with_longest(*found.shape[:2], self.longest), self.filter_number)
+            found = resized(found, *_with_longest(found.shape[0], found.shape[1], self.longest), self.filter_number)
         tiles: list[Array] = []
         if self.is_split:
-            found = resized(found, *_whole_tiles(*found.shape[:2], side), self.filter_number)
+            found = resized(found, *_whole_tiles(found.shape[0], found.shape[1], side), self.filter_number)
             rows, columns = found.shape[0] // side, found.shape[1] // side
             if rows * columns > 1:
                 layout = (rows, columns)

@@ -11,10 +11,8 @@ if TYPE_CHECKING:
     from ort_genai.turns.request import Request
 
 
-class _Named:
+class _Named(enum.Enum):
     """Written with its class and its name, as onnxruntime-genai writes its numbers: ``FinishReason.EOS``."""
-
-    name: str | None
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -23,7 +21,7 @@ class _Named:
         return format(str(self), form)
 
 
-class FinishReason(_Named, enum.IntEnum):
+class FinishReason(int, _Named):
     """Why a turn ended."""
 
     NONE = 0
@@ -35,7 +33,7 @@ class FinishReason(_Named, enum.IntEnum):
     FAILED = 6
 
 
-class EngineErrorCode(_Named, enum.IntEnum):
+class EngineErrorCode(int, _Named):
     """What went wrong with a turn."""
 
     NONE = 0
