@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 STEPS = 1 << 20  # of loops and macros together
 SIZE = 1 << 24  # characters and elements that are made, each time they are made
-_STEP, _CONCAT = "__step", "__concat"  # names that no template can write as filters
+_STEP, _CONCAT = "__step", "__concat"  # filters of this module's own; a template that names them only counts more
 _WIDTH = re.compile(r"\d{8,}")  # of a padding or a precision
 _GIVEN_WIDTH = re.compile(r"%[^a-zA-Z%]*\*|\{[^{}]*:[^{}]*\{")  # that an argument states: '%*d', '{:{}}'
 _Filter = Callable[..., Any]  # Any: what templates compute
