@@ -141,3 +141,11 @@ def test_a_panic_later_on_is_an_error_of_its_call(monkeypatch, name):
     monkeypatch.setattr(text, "library", Panicking())
     with pytest.raises(InvalidGeneration, match="index out of bounds"):
         getattr(text, name)("a" if name == "encode" else [5])
+
+
+@pytest.mark.parametrize("stated", [10**12, [285, -(10**12)]])
+def test_tokens_beyond_any_vocabulary_are_refused(stated):
+    config = og.Config(str(built("llama")))
+    config.overlay(json.dumps({"model": {"eos_token_id": stated}}))
+    with pytest.raises(InvalidModelFolder, match="eos_token_id"):
+        og.Model(config)

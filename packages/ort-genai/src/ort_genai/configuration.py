@@ -20,6 +20,7 @@ _PROVIDERS = {
     "qnn": "QNNExecutionProvider",
 }  # fmt: skip
 
+_GREATEST_TOKEN = (1 << 31) - 1
 _GPUS = ("CUDAExecutionProvider", "DmlExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
 
 
@@ -128,10 +129,17 @@ class Config:
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """Tokens that end a text."""
+        """Tokens that end a text.
+
+        Raises:
+            InvalidModelFolder: one is beyond any vocabulary.
+        """
         found = self.model.get("eos_token_id")
         listed = found if isinstance(found, list) else [] if found is None else [found]
-        return tuple(int(each) for each in listed if isinstance(each, int))
+        tokens = tuple(int(each) for each in listed if isinstance(each, int))
+        if any(abs(each) > _GREATEST_TOKEN for each in tokens):
+            raise InvalidModelFolder(f"genai_config.json has model.eos_token_id = {found!r}, expected tokens")
+        return tokens
 
     def part(self, name: str) -> Mapping[str, object]:
         """Return a section of ``model``; empty where there is none."""
