@@ -306,3 +306,17 @@ def test_graphs_within_nodes_that_are_moved_are_sorted_too():
     inner = model.model.graph.node[0].attribute[0].g
     assert [node.op_type for node in inner.node] == ["Abs", "Exp"]
     onnx.checker.check_model(model.model)
+
+
+def test_a_prefix_leaves_the_names_of_inputs_and_outputs_as_onnxruntime_does():
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
+      a = Add(x, w)
+      y = Clip(a, , w)
+    }"""
+    ours = OnnxModel(parser.parse_model(text))
+    with importable():
+        other = theirs("onnx_model").OnnxModel(parser.parse_model(text))
+        other.add_prefix_to_names("d_")
+    ours.add_prefix_to_names("d_")
+    assert ours.model == other.model
+    assert [list(node.input) for node in ours.model.graph.node] == [["x", "d_w"], ["d_a", "", "d_w"]]

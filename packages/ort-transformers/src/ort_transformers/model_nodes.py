@@ -188,15 +188,18 @@ class ModelNodes:
         found.name = new_name
 
     def add_prefix_to_names(self, prefix: str) -> None:
-        """Put a prefix in front of the names of nodes, values and tensors, inputs and outputs among them."""
+        """Put a prefix in front of the names of nodes, values and tensors; those of the model's interface stay."""
+        main = self.model.graph
+        kept = {"", *(each.name for each in (*main.input, *main.output))}
         for graph in self.graphs():
             for node in graph.node:
-                node.name = prefix + node.name
+                if node.name:
+                    node.name = prefix + node.name
                 for names in (node.input, node.output):
-                    names[:] = [prefix + name if name else name for name in names]
+                    names[:] = [name if name in kept else prefix + name for name in names]
             for values in (graph.input, graph.output, graph.value_info, graph.initializer):
                 for each in values:
-                    each.name = prefix + each.name
+                    each.name = each.name if each.name in kept else prefix + each.name
 
     # ------------------------------------------------------------------ the model
     def get_opset_version(self) -> int:
