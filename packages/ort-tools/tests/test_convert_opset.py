@@ -151,3 +151,24 @@ def test_a_model_of_other_domains_alone_stays_as_it_is():
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 3)])
     assert convert_opset(model, 9) == model
+
+
+def test_a_split_of_an_axis_that_is_not_there_is_refused_where_its_branch_is_never_taken_too():
+    graph = """g (bool c, float[2, 6] x) => (float[2, 3] y) {
+      y = If(c) <
+        then_branch = t () => (float[2, 3] a) { a, b = Split<axis = 1, num_outputs = 2>(x) },
+        else_branch = e () => (float[2, 3] d) {
+          row = ReduceSum<keepdims = 0>(x)
+          d, f = Split<axis = 1, num_outputs = 2>(row)
+        }>
+    }"""
+    with pytest.raises(OpsetRefusal, match=r"Split making 'd'.*axis 1 is none of a tensor of rank 0"):
+        convert_opset(model_of(graph, 18), 17)
+
+
+def test_an_axis_that_a_tensor_does_not_have_is_refused_by_the_node():
+    graph = """g (float[3] x) => (float[n] y) <int64[2] pads = {1, 1}, int64[1] axes = {2}> {
+      y = Pad(x, pads, , axes)
+    }"""
+    with pytest.raises(OpsetRefusal, match=r"Pad making 'y'.*axis 2 is none of a tensor of rank 1"):
+        convert_opset(model_of(graph, 18), 17)

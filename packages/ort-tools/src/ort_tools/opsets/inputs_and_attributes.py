@@ -74,7 +74,7 @@ def lower_split_count(view: NodeView) -> list[NodeProto]:
     view.drop("num_outputs")
     if count:
         sizes = view.sizes(view.input(0))
-        size = None if sizes is None else sizes[view.integer("axis", 0)]
+        size = None if sizes is None else sizes[view.need_place(view.integer("axis", 0), len(sizes))]
         if size is None:
             raise view.refuse("attribute 'num_outputs' lets the last part be smaller, and the size is not fixed")
         part = -(-size // count)
@@ -104,7 +104,7 @@ def lower_slice(view: NodeView) -> list[NodeProto]:
         raise view.refuse(f"input 'steps' ({steps}) has no other form")
     if any(axis < 0 for axis in axes):
         rank = view.need_rank(view.input(0), "axes count from the end")
-        axes = [axis % rank for axis in axes]
+        axes = [view.need_place(axis, rank) for axis in axes]
     view.set_inputs([view.input(0)])
     for key, values in (("starts", starts), ("ends", ends), ("axes", axes)):
         view.put(key, values)
@@ -193,7 +193,7 @@ def lower_pad_axes(view: NodeView) -> list[NodeProto]:
     """Pad of some axes pads all, the others by nothing."""
     if view.input(3):
         rank = view.need_rank(view.input(0), "pads are of some axes")
-        axes = [axis % rank for axis in view.need_integers(3, "axes")]
+        axes = [view.need_place(axis, rank) for axis in view.need_integers(3, "axes")]
         pads = view.need_integers(1, "pads")
         every = [0] * (2 * rank)
         for place, axis in enumerate(axes):

@@ -152,6 +152,12 @@ class NodeView:
         found = self.type_of(name)
         return None if found is None or not found.tensor_type.HasField("shape") else len(found.tensor_type.shape.dim)
 
+    def need_place(self, axis: int, rank: int) -> int:
+        """Return an axis counted from the front. Raises ``OpsetRefusal``: a tensor of this rank has none such."""
+        if not -rank <= axis < rank:
+            raise self.refuse(f"axis {axis} is none of a tensor of rank {rank}")
+        return axis % rank
+
     def need_rank(self, name: str, why: str) -> int:
         """Return the rank of a tensor. Raises ``OpsetRefusal``: it is not known."""
         found = self.rank(name)

@@ -210,7 +210,8 @@ def lower_quantized_axis(view: NodeView) -> list[NodeProto]:
         view.set_inputs([view.input(0), *(_scalar(view, place) for place in (1, 2) if view.input(place))])
         return [view.node]
     rank = view.need_rank(view.input(0), "attribute 'axis' becomes shapes of scales")
-    column = view.put_integers([-1 if each == axis % rank else 1 for each in range(rank)], "column")
+    place = view.need_place(axis, rank)
+    column = view.put_integers([-1 if each == place else 1 for each in range(rank)], "column")
     build = _quantized if view.node.op_type == "QuantizeLinear" else _dequantized
     return build(view, lambda name: view.add("Reshape", [name, column]))
 
@@ -284,7 +285,7 @@ def lower_axes_of(view: NodeView) -> list[NodeProto]:
     if axes and min(axes) < 0:
         added = len(axes) if view.node.op_type == "Unsqueeze" else 0
         rank = view.need_rank(view.input(0), "attribute 'axes' counts from the end") + added
-        view.put("axes", [axis % rank for axis in axes])
+        view.put("axes", [view.need_place(axis, rank) for axis in axes])
     return [view.node]
 
 

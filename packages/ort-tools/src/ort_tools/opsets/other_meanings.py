@@ -32,7 +32,7 @@ def lower_softmax(view: NodeView) -> list[NodeProto]:
         view.put("axis", -1)
         return [view.node]
     rank = view.need_rank(view.input(0), f"the softmax is over axis {axis}")
-    axis %= rank
+    axis = view.need_place(axis, rank)
     if axis == rank - 1:
         view.put("axis", axis)
         return [view.node]
@@ -142,7 +142,7 @@ def lower_resize_18(view: NodeView) -> list[NodeProto]:
         if given is None:
             raise view.refuse("attribute 'axes' has no other form where the rank is not known")
         rank = len(given)
-        chosen = [axis % rank for axis in (range(rank) if axes is None else axes)]
+        chosen = [view.need_place(axis, rank) for axis in (range(rank) if axes is None else axes)]
         if names[1] and (roi := view.need_constant(1, "roi")).size:
             every = np.concatenate([np.zeros(rank), np.ones(rank)]).astype(roi.dtype)
             every[chosen], every[[each + rank for each in chosen]] = roi[: len(chosen)], roi[len(chosen) :]
