@@ -34,6 +34,7 @@ from ort_transformers import (
 )
 from ort_transformers.fusion_base import Fusion
 from ort_transformers.fusion_utils import FusionUtils, NumpyHelper
+from ort_transformers.io_binding_helper import TypeHelper
 from ort_transformers.onnx_model import OnnxModel
 from ort_transformers.optimizer import optimize_model
 from ort_transformers.shape_infer_helper import SymbolicShapeInferenceHelper
@@ -374,3 +375,13 @@ def test_fused_models_are_tested_like_others(bert):
     assert [each.name for each in bert_test_data.find_bert_inputs(fused) if each is not None] == [
         "input_ids", "token_type_ids", "attention_mask",
     ]  # fmt: skip
+
+
+def test_types_of_inputs_and_outputs_are_told_as_numpys():
+    text = """<ir_version: 10, opset_import: ["": 18]>
+      g (float16[2] x, bool[2] c) => (float16[2] y) { y = Where(c, x, x) }"""
+    session = ort_core.InferenceSession(parser.parse_model(text).SerializeToString())
+    assert TypeHelper.get_io_numpy_type_map(session) == {"x": np.float16, "c": bool, "y": np.float16}
+    assert TypeHelper.torch_type_to_numpy_type("torch.uint8") is np.uint8
+    with pytest.raises(ort_core.OrtError, match=r"numpy has no type for torch\.qint8"):
+        TypeHelper.torch_type_to_numpy_type("torch.qint8")

@@ -6,8 +6,10 @@ torch is imported for torch's types only.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ort_core.errors import InvalidValue
 from ort_core.ir.types import DataType
@@ -57,8 +59,42 @@ class TypeHelper:
     @staticmethod
     def get_io_onnx_type_map(ort_session: InferenceSession) -> Mapping[str, int]:
         """Return ONNX's number of the type of every input and output, by name."""
-        values = (*ort_session.get_inputs(), *ort_session.get_outputs())
-        return {value.name: TypeHelper.ort_type_to_onnx_type(value.type) for value in values}
+        return {name: TypeHelper.ort_type_to_onnx_type(text) for name, text in _types_of(ort_session)}
+
+    @staticmethod
+    def get_io_numpy_type_map(ort_session: InferenceSession) -> Mapping[str, type]:
+        """Return numpy's type of every input and output, by name."""
+        return {name: TypeHelper.ort_type_to_numpy_type(text) for name, text in _types_of(ort_session)}
+
+    @staticmethod
+    def get_io_torch_type_map(ort_session: InferenceSession) -> Mapping[str, object]:
+        """Return torch's type of every input and output, by name."""
+        return {name: TypeHelper.ort_type_to_torch_type(text) for name, text in _types_of(ort_session)}
+
+    @staticmethod
+    def numpy_type_to_torch_type(numpy_type: type) -> object:
+        """Return torch's type for numpy's. Raises ``InvalidValue``: torch has none for it."""
+        name = np.dtype(numpy_type).name
+        found = getattr(importlib.import_module("torch"), name, None)
+        if found is None:
+            raise InvalidValue(f"torch has no type for numpy's {name}")
+        return found
+
+    @staticmethod
+    def torch_type_to_numpy_type(torch_type: object) -> type:
+        """Return numpy's type for torch's; bool is Python's. Raises ``InvalidValue``: numpy has none for it."""
+        name = str(torch_type).removeprefix("torch.")
+        if name == "bool":
+            return bool
+        try:
+            return np.dtype(name).type
+        except TypeError as error:
+            raise InvalidValue(f"numpy has no type for {torch_type}") from error
+
+
+def _types_of(ort_session: InferenceSession) -> Iterator[tuple[str, str]]:
+    for value in (*ort_session.get_inputs(), *ort_session.get_outputs()):
+        yield value.name, value.type
 
 
 def _text_of(values: Sequence[NodeArg], name: str, kind: str) -> str:

@@ -15,6 +15,10 @@ _REASONS = {
     "check_onnx_model_mobile_usability": _MOBILE,
     "mobile_helpers": _MOBILE,
     "qnn": _QNN,
+    "ort_format_model": (
+        "it is made of onnxruntime's flatbuffers classes; ort_core loads files in ORT format, and "
+        "ort_format_model.write_ort_format and create_config_from_models write them and the list of operators"
+    ),
     "fpa_intb_tune": "it tunes CUDA kernels of onnxruntime; ort-ep-cuda tunes its own when a model is loaded",
     "pytorch_export_helpers": "it flattens arguments for torch.onnx.export, which takes nested ones by itself",
 }

@@ -12,7 +12,7 @@ from typing import Any
 import ort_core
 from ort_core.type_names import TypeHelper
 
-__all__ = ["IOBindingHelper", "TypeHelper"]
+__all__ = ["CudaSession", "IOBindingHelper", "TypeHelper"]
 
 Tensor = Any  # torch's, which need not be installed
 
@@ -86,6 +86,109 @@ class IOBindingHelper:
             copied = output_buffers[each.name][:size].reshape(tuple(shape)).clone().detach()
             found.append(copied.cpu().numpy() if return_numpy else copied)
         return found
+
+
+class CudaSession:
+    """A session whose inputs and outputs stay in tensors of torch between runs, on a CPU or a GPU.
+
+    Args:
+        ort_session: the session.
+        device: where torch's tensors lie.
+        enable_cuda_graph: not available.
+
+    Raises:
+        ValueError: CUDA graphs are asked for.
+    """
+
+    def __init__(self, ort_session: ort_core.InferenceSession, device: Any, enable_cuda_graph: bool = False) -> None:
+        if enable_cuda_graph:
+            raise ValueError("enable_cuda_graph is for onnxruntime's CUDA provider: leave it out")
+        torch = importlib.import_module("torch")
+        self.ort_session, self.device = ort_session, torch.device(device)
+        self.enable_cuda_graph = enable_cuda_graph
+        self.input_names = [each.name for each in ort_session.get_inputs()]
+        self.output_names = [each.name for each in ort_session.get_outputs()]
+        self.io_name_to_onnx_type = TypeHelper.get_io_onnx_type_map(ort_session)
+        self.io_name_to_torch_type = TypeHelper.get_io_torch_type_map(ort_session)
+        self.io_binding = ort_session.io_binding()
+        self.input_tensors: dict[str, Tensor] = {}
+        self.output_tensors: dict[str, Tensor] = {}
+        self.buffer_sharing: dict[str, str] = {}
+
+    def set_buffer_sharing(self, input_name: str, output_name: str) -> None:
+        """Let an input and an output have one tensor, which a run overwrites.
+
+        Raises:
+            ValueError: there is no such input or output.
+        """
+        if input_name not in self.input_names or output_name not in self.output_names:
+            raise ValueError(f"there is no input {input_name!r} or no output {output_name!r}")
+        self.buffer_sharing |= {input_name: output_name, output_name: input_name}
+
+    def bind_input_and_buffer_sharing(self, name: str, tensor: Tensor) -> None:
+        """Bind an input's tensor, to the output that shares it, too."""
+        shape = list(tensor.size())
+        self.io_binding.bind_input(name, *_place(self.ort_session, name, tensor), shape, _address(tensor))
+        if name in self.buffer_sharing:
+            self._bind_output(self.buffer_sharing[name], tensor)
+
+    def _bind_output(self, name: str, tensor: Tensor) -> None:
+        dtype = TypeHelper.ort_type_to_numpy_type(TypeHelper.get_output_type(self.ort_session, name))
+        place = (tensor.device.type, tensor.device.index or 0)
+        self.io_binding.bind_output(name, *place, dtype, list(tensor.size()), _address(tensor))
+        self.output_tensors[name] = tensor
+
+    def allocate_buffers(self, shape_dict: Mapping[str, Sequence[int]]) -> None:
+        """Make tensors for inputs and outputs of these shapes; those that have theirs stay.
+
+        Raises:
+            ValueError: a name is neither an input nor an output.
+        """
+        torch = importlib.import_module("torch")
+        for name, shape in shape_dict.items():
+            known = self.input_tensors if name in self.input_names else self.output_tensors
+            if name not in self.input_names and name not in self.output_names:
+                raise ValueError(f"{name!r} is neither an input nor an output")
+            if name in known and tuple(known[name].shape) == tuple(shape):
+                continue
+            if name in self.output_names and name in self.buffer_sharing:
+                continue  # its input's tensor is bound to it
+            tensor = torch.empty(tuple(shape), dtype=self.io_name_to_torch_type[name], device=self.device)
+            if name in self.input_names:
+                self.input_tensors[name] = tensor
+                self.bind_input_and_buffer_sharing(name, tensor)
+            else:
+                self._bind_output(name, tensor)
+
+    def infer(
+        self, feed_dict: Mapping[str, Tensor], run_options: Any = None, synchronize: bool = True
+    ) -> dict[str, Tensor]:
+        """Run on these inputs; return the tensors of the outputs, which the next run overwrites.
+
+        Raises:
+            ValueError: an input is not contiguous, or lies on another device.
+        """
+        for name, tensor in feed_dict.items():
+            if not tensor.is_contiguous() or tensor.device.type != self.device.type:
+                raise ValueError(f"input {name!r} must be contiguous, on {self.device}")
+            if name in self.input_names:
+                self.bind_input_and_buffer_sharing(name, tensor)
+        if synchronize:
+            self.io_binding.synchronize_inputs()
+        self.ort_session.run_with_iobinding(self.io_binding, run_options)
+        if synchronize:
+            self.io_binding.synchronize_outputs()
+        return self.output_tensors
+
+    @staticmethod
+    def get_cuda_provider_options(device_id: int, enable_cuda_graph: bool, stream: int = 0) -> dict[str, object]:
+        """Return options of the CUDA provider."""
+        found: dict[str, object] = {
+            "device_id": device_id,
+            "arena_extend_strategy": "kSameAsRequested",
+            "enable_cuda_graph": enable_cuda_graph,
+        }
+        return found | ({"user_compute_stream": str(stream)} if stream else {})
 
 
 def _place(session: ort_core.InferenceSession, name: str, tensor: Tensor) -> tuple[str, int, type]:
