@@ -378,7 +378,7 @@ def downstream_torch(session: nox.Session) -> None:
 
 @nox.session
 def exports(session: nox.Session) -> None:
-    """Export small models of 33 architectures in four styles, and fuse them by onnxruntime's optimizer and ours."""
+    """Export small models in four styles, fuse them by onnxruntime's optimizer and ours, and test the conversions."""
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("torch", "torchvision", "transformers>=5.23,<6", "onnxscript", "pandas", "sympy")
@@ -387,6 +387,8 @@ def exports(session: nox.Session) -> None:
     session.run("python", "benchmarks/exported_architectures.py", str(folder), *only)
     output = () if only else ("--output", "benchmarks/results/export-fusions.json")
     session.run("python", "benchmarks/export_fusions.py", str(folder), *only, *output)
+    if not only:
+        session.run("pytest", "-n", "0", f"{TRANSFORMERS}/tests/test_conversions.py")
 
 
 @nox.session

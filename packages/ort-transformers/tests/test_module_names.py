@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_scripts_that_the_package_does_not_have_come_from_an_installed_onnxrunti
 def test_a_script_of_an_installed_onnxruntime_that_python_runs_by_m_finds_others_by_bare_names() -> None:
     program = (
         "import importlib.util; from ort_core.dropin.finder import find_tool; "
-        "name = 'onnxruntime.transformers.convert_generation'; "
+        "name = 'onnxruntime.transformers.onnx_exporter'; "
         "print(importlib.util.find_spec('benchmark_helper')); "
         "find_tool(name).loader.get_code(name); "  # as runpy does; torch may be absent
         "print(importlib.util.find_spec('benchmark_helper').origin)"
@@ -78,8 +79,8 @@ def test_a_script_of_an_installed_onnxruntime_that_python_runs_by_m_finds_others
 @pytest.mark.parametrize("prefix", ["onnxruntime", "ort_core"])
 @pytest.mark.parametrize(
     ("name", "what"),
-    [("convert_generation", "ort genai build"), ("fusion_attention_unet", "optimize_model"),
-     ("models.whisper.convert_to_onnx", "optimum-onnx"), ("models.stable_diffusion.benchmark", "diffusers"),
+    [("fusion_attention_unet", "optimize_model"), ("models.longformer.convert_to_onnx", "optimum-onnx"),
+     ("models.stable_diffusion.benchmark", "diffusers"), ("models.gpt2.gpt2_parity", "convert_to_onnx"),
      ("large_model_exporter", "genai")],
 )  # fmt: skip
 def test_a_module_that_is_left_out_says_why_and_what_to_use(prefix, name, what) -> None:
@@ -108,8 +109,35 @@ def test_each_module_of_onnxruntime_is_here_or_left_out_for_a_reason() -> None:
     (folder,) = importlib.import_module("onnxruntime.transformers").__path__
     for path in Path(folder).rglob("*.py"):
         name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix("__init__").strip(".")
-        if name and importlib.util.find_spec(f"ort_transformers.{name.split('.')[0]}") is None:
+        if name and not is_ours(name):
             assert reason_of(name), name
+
+
+def is_ours(name: str) -> bool:
+    """Return whether the package has a module, without importing it: some need torch."""
+    return Path(str(files("ort_transformers")), *name.split(".")).with_suffix(".py").is_file()
+
+
+def test_a_part_of_a_conversion_that_is_left_out_finds_its_neighbors_by_bare_names() -> None:
+    program = (
+        "import importlib.util; from ort_core.dropin.finder import find_tool; "
+        "name = 'onnxruntime.transformers.models.gpt2.gpt2_parity'; find_tool(name).loader.get_code(name); "
+        "print(importlib.util.find_spec('gpt2_tester').origin)"
+    )
+    assert Path(run(program).strip()).name == "gpt2_tester.py"
+
+
+def test_conversions_say_what_they_need_where_there_is_no_torch() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from ort_core.dropin import install; install()\n"
+        "from onnxruntime.transformers.models.t5 import convert_to_onnx\n"
+        "try:\n    convert_to_onnx.export_onnx_models('folder', None, 'out')\n"
+        "except ModuleNotFoundError as error:\n    print(convert_to_onnx.__name__, error)"
+    )
+    text = run(program)
+    assert "ort_transformers.models.t5.convert_to_onnx" in text
+    assert "torch" in text
 
 
 def test_the_distribution_has_the_version_of_ort_core() -> None:

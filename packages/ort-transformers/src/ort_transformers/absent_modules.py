@@ -10,14 +10,16 @@ _PATTERNS = (
     "the fusions of ort-core are passes, not classes over one exporter's nodes: call optimizer.optimize_model, or "
     "derive from fusion_base.Fusion for one of your own"
 )
-_REASONS = {
+_MEASURES = "it downloads models of the hub and times them, most on GPUs; use bert_perf_test, profiler or `ort bench`"
+_INSIDE = "it is a part of onnxruntime's own conversion, which has other parts here; use convert_to_onnx beside it"
+_EXPORTS = (
+    "it exports one architecture by TorchScript. Export by optimum-onnx or torch.onnx.export, then call "
+    "optimizer.optimize_model with the model's type"
+)
+_REASONS = {  # the longest name that fits counts
     "benchmark": (
         "it downloads models of the hub and times them by torch, TorchScript and TensorFlow, too; export a model, then "
         "use bert_perf_test, profiler or `ort bench`"
-    ),
-    "convert_generation": (
-        "it wraps decoders into BeamSearch and Sampling nodes; ort-genai generates with the decoder as it is: "
-        "`ort genai build`, then ort_genai.Generator with num_beams or sampling options"
     ),
     "convert_tf_models_to_pytorch": "it downloads checkpoints of the hub, to write them as torch's",
     "huggingface_models": "it is the list of names on the hub that `benchmark` times",
@@ -25,17 +27,38 @@ _REASONS = {
         "it exports a decoder of the hub that is spread over GPUs; `ort genai build` writes decoders without torch, "
         "one weight at a time"
     ),
-    "models": (
-        "its scripts export models of the hub by torch and TorchScript, for one kind of GPU. Export by optimum-onnx or "
-        "torch.onnx.export, then call optimizer.optimize_model: text models with the model's type, the parts of "
-        "diffusers' pipelines with unet, vae, clip or mmdit; `ort genai build` writes folders for text generation"
+    "models": _EXPORTS,
+    "models.bert": "it scores a model on a data set of the hub; run the model, and score its answers with `evaluate`",
+    "models.gpt2": _INSIDE,
+    "models.gpt2.benchmark_gpt2": _MEASURES,
+    "models.llama": _INSIDE,
+    "models.llama.benchmark": _MEASURES,
+    "models.llama.benchmark_all": _MEASURES,
+    "models.llama.benchmark_e2e": _MEASURES,
+    "models.longformer": (
+        "it writes LongformerAttention, of which CUDA alone has a kernel. Export by optimum-onnx or torch.onnx.export, "
+        "then call optimizer.optimize_model"
     ),
+    "models.phi2": "it is for CUDA's kernels; `ort genai build` writes Phi's decoders, and runs them",
+    "models.sam2": (
+        "it exports SAM2 from the package of its authors, which is not transformers'. Export Sam2Model by "
+        "torch.onnx.export, then call optimizer.optimize_model with the type sam2"
+    ),
+    "models.stable_diffusion": (
+        "its scripts are for CUDA and TensorRT. Export a pipeline of diffusers by optimum-onnx, then call "
+        "optimizer.optimize_model on each part: unet, vae, clip or mmdit"
+    ),
+    "models.whisper": _INSIDE,
+    "models.whisper.benchmark": _MEASURES,
+    "models.whisper.benchmark_all": _MEASURES,
     "onnx_exporter": "it exports models of the hub for `benchmark`; export by optimum-onnx or torch.onnx.export",
-    "past_helper": "it names the caches of the exports in models/t5 and models/whisper, which are left out, too",
 }
 
 
 def reason_of(name: str) -> str | None:
     """Return why a module below ``onnxruntime.transformers`` is left out, ``None`` where no such module is known."""
-    first = name.partition(".")[0]
-    return _PATTERNS if first.startswith("fusion_") else _REASONS.get(first)
+    if name.startswith("fusion_"):
+        return _PATTERNS
+    parts = name.split(".")
+    beginnings = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((_REASONS[each] for each in beginnings if each in _REASONS), None)

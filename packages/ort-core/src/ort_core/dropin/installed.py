@@ -23,11 +23,13 @@ class _ScriptLoader(SourceFileLoader):
     """Runs a script of the installed transformers, which import one another by bare names."""
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Let those names be found, as importing the installed package would, whether it is imported or run by -m."""
+        """Let those names be found, as importing the installed package would, whether it is imported or run by -m.
+
+        The names are those of the main scripts, and of the scripts in the same folder.
+        """
         folder = installed_folder()
-        scripts = str(folder / "transformers") if folder is not None else ""
-        if scripts and scripts not in sys.path:
-            sys.path.append(scripts)
+        places = [] if folder is None else [str(folder / "transformers"), str(Path(self.path).parent)]
+        sys.path += [each for each in dict.fromkeys(places) if each not in sys.path]
         return super().get_code(fullname)
 
 

@@ -1,0 +1,1 @@
+"""Whisper: an encoder of sound, a decoder of one token at a time, and both in one WhisperBeamSearch."""
