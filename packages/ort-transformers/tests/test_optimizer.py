@@ -244,3 +244,17 @@ def test_flags_that_a_programs_namespace_lacks_are_not_set() -> None:
     assert options.enable_attention
     assert options.enable_experts
     assert not options.use_standard_operators
+
+
+def test_a_fused_model_has_no_tensor_that_nothing_reads():
+    text = """<ir_version: 10, opset_import: ["": 18]> g (float[2, 8] x, float[1] s) => (float[2, 8] y)
+      <float[1] root = {1.4142135}, float[1] one = {1}, float[1] half = {0.5}, float[1] s = {3}> {
+      a = Div(x, root)
+      b = Erf(a)
+      c = Add(b, one)
+      d = Mul(x, c)
+      y = Mul(d, half)
+    }"""
+    fused = fuse_model(parser.parse_model(text))[0].graph
+    assert [node.op_type for node in fused.node] == ["Gelu"]
+    assert [each.name for each in fused.initializer] == ["s"], "the default of an input stays"

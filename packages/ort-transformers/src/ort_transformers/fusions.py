@@ -13,6 +13,7 @@ import onnx
 import onnx.version_converter
 
 from ort_core.errors import Fail
+from ort_core.model_graphs import graphs_of, reads_of
 from ort_core.model_optimization import optimize_proto
 from ort_core.plugin.passes import (
     EXTENDED_PASSES,
@@ -89,7 +90,18 @@ def fuse_model(
     basic = basic_passes(options)
     pipelines = [basic, form_passes(basic), fusion_passes(options)]
     done = optimize_proto(source, pipelines, explains=True, checks=checks, feeds=feeds)
+    for graph in graphs_of(done.model.graph):
+        drop_unread_tensors(graph)
     return done.model, report_of(done)
+
+
+def drop_unread_tensors(graph: onnx.GraphProto) -> None:
+    """Remove tensors that nothing reads, in place: onnxruntime warns of each. Defaults of inputs stay."""
+    read = {name for node in graph.node for name in reads_of(node)}
+    read |= {each.name for values in (graph.input, graph.output) for each in values}
+    for place in reversed(range(len(graph.initializer))):
+        if graph.initializer[place].name not in read:
+            del graph.initializer[place]
 
 
 def at_standard_opset(source: str | os.PathLike | onnx.ModelProto) -> onnx.ModelProto:
