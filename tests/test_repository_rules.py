@@ -196,6 +196,12 @@ def test_only_the_standard_library_is_imported_by_the_bootstrap() -> None:
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
+def test_the_architecture_lists_every_layer_in_order() -> None:
+    table = text_of(ROOT / "docs/architecture.md").split("## The stages")[0]
+    described = [set(re.findall(r"`(\w+)`", row)) for row in re.findall(r"^\| (`[\w`, ]+`) \|", table, re.MULTILINE)]
+    assert described == [set(re.findall(r"\w+", layer)) for layer in contract("layers")["layers"]]
+
+
 def test_every_development_task_is_described_to_contributors() -> None:
     sessions = {
         node.name
