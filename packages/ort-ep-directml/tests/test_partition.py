@@ -10,7 +10,7 @@ import pytest
 from rig_provider import RigDmlProvider
 
 from ort_core import stages
-from ort_core.kernels.reference.grid_sample import grid_sample
+from ort_core.kernels.reference.images.grid_sample import grid_sample
 from ort_core.options import SessionOptions
 from ort_core.plugin import EPFail, OrtError
 from ort_core.testing.fake_providers import environment_of, plugin_of

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.reference.attention import attention, flex_attention, join_heads, split_heads
-from ort_core.kernels.reference.position_and_cache import linear_attention, rotary_embedding
+from ort_core.kernels.reference.attention.attention import attention, flex_attention, join_heads, split_heads
+from ort_core.kernels.reference.attention.position_and_cache import linear_attention, rotary_embedding
 
 
 def by_definition(q, k, v, allowed, added=0.0, scale=None, softcap=0.0):

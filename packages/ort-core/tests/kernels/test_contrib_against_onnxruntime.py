@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
 
 import numpy as np
 import onnx
@@ -15,7 +13,8 @@ from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.registry import KernelRegistry, wants_context
+from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.kernels.registry import wants_context
 
 MS = "com.microsoft"
 Values = list[np.ndarray | None]
@@ -45,10 +44,10 @@ def run_onnxruntime(
 
 
 def run_kernel(
-    module: ModuleType, op_type: str, inputs: Values, outputs: int, domain: str, **attributes: object
+    op_type: str, inputs: Values, outputs: int, domain: str, **attributes: object
 ) -> list[np.ndarray | None]:
-    """Return the outputs of the kernel that ``module`` has for the operator, each of ``outputs`` asked for."""
-    spec = KernelRegistry.of([module]).find(domain, op_type, 1)
+    """Return the outputs of the numpy kernel of the operator, each of ``outputs`` asked for."""
+    spec = reference_kernels().find(domain, op_type, 1)
     assert spec, str(spec)
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
     if wants_context(spec.function):
@@ -59,9 +58,8 @@ def run_kernel(
 
 @dataclass
 class Case:
-    """A kernel module, an operator, inputs and attributes; ``exact`` outputs are compared for equality."""
+    """An operator, inputs and attributes; ``exact`` outputs are compared for equality."""
 
-    module: str
     op_type: str
     inputs: list[np.ndarray | None]
     attributes: dict[str, object] = field(default_factory=dict)
@@ -94,7 +92,7 @@ def scalar(value: float, dtype: type = np.float32) -> np.ndarray:
 
 
 def grouped_query_cases() -> Iterator[Case]:
-    module, rotary = "contrib_group_query_attention", [np.cos(floats(16, 8)), np.sin(floats(16, 8))]
+    rotary = [np.cos(floats(16, 8)), np.sin(floats(16, 8))]
     heads = {"num_heads": 4, "kv_num_heads": 2}
 
     def case(
@@ -105,7 +103,7 @@ def grouped_query_cases() -> Iterator[Case]:
         total = scalar(max(lengths) + 1, np.int32)
         inputs = [floats(batch, steps, 64), floats(batch, steps, 32), floats(batch, steps, 32), *cache]
         inputs += [np.array(lengths, np.int32), total, *extra]
-        return Case(module, "GroupQueryAttention", inputs, {**heads, **more}, 3, note)
+        return Case("GroupQueryAttention", inputs, {**heads, **more}, 3, note)
 
     yield case("prompt", 5, 0, [4, 4], [])
     yield case("prompt with rotary", 5, 0, [4, 4], rotary, do_rotary=1)
@@ -129,53 +127,52 @@ def grouped_query_cases() -> Iterator[Case]:
             inputs += [bytes_of(1, 2, 4, width, dtype=dtype), bytes_of(1, 2, 4, width, dtype=dtype)]
             inputs += [np.array([6], np.int32), scalar(7, np.int32), None, None, None, None, None, *steps]
             more = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
-            yield Case(module, "GroupQueryAttention", inputs, {**heads, **more}, 3, f"{bits}-bit cache {kind}")
+            yield Case("GroupQueryAttention", inputs, {**heads, **more}, 3, f"{bits}-bit cache {kind}")
     packed = [floats(2, 4, 128), None, None, None, None, np.array([3, 3], np.int32), scalar(4, np.int32), *rotary]
-    yield Case(module, "GroupQueryAttention", packed, {**heads, "do_rotary": 1}, 3, "packed")
+    yield Case("GroupQueryAttention", packed, {**heads, "do_rotary": 1}, 3, "packed")
 
 
 def attention_cases() -> Iterator[Case]:
-    module, base = "contrib_attention", [floats(2, 4, 8), floats(8, 24), floats(24)]
-    yield Case(module, "Attention", base, {"num_heads": 2}, 2, "plain")
-    yield Case(module, "Attention", base, {"num_heads": 2, "unidirectional": 1}, 2, "causal")
+    base = [floats(2, 4, 8), floats(8, 24), floats(24)]
+    yield Case("Attention", base, {"num_heads": 2}, 2, "plain")
+    yield Case("Attention", base, {"num_heads": 2, "unidirectional": 1}, 2, "causal")
     raw = np.array([[1, 1, 1, 0], [0, 0, 0, 0]], np.int32)
     for causal in (0, 1):
         more = {"num_heads": 2, "unidirectional": causal}
-        yield Case(module, "Attention", [*base, raw], more, 1, f"raw mask causal={causal}")
-        yield Case(module, "Attention", [*base, np.array([3, 1], np.int32)], more, 1, f"lengths causal={causal}")
-        yield Case(module, "Attention", [*base, raw[:, None].repeat(4, 1)], more, 1, f"3-d mask causal={causal}")
+        yield Case("Attention", [*base, raw], more, 1, f"raw mask causal={causal}")
+        yield Case("Attention", [*base, np.array([3, 1], np.int32)], more, 1, f"lengths causal={causal}")
+        yield Case("Attention", [*base, raw[:, None].repeat(4, 1)], more, 1, f"3-d mask causal={causal}")
     past = floats(2, 2, 2, 3, 4)
-    yield Case(module, "Attention", [*base, None, past], {"num_heads": 2, "unidirectional": 1}, 2, "past")
+    yield Case("Attention", [*base, None, past], {"num_heads": 2, "unidirectional": 1}, 2, "past")
     sizes = [floats(2, 4, 8), floats(8, 28), floats(28)]
-    yield Case(module, "Attention", sizes, {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12]}, 1, "wide values")
+    yield Case("Attention", sizes, {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12]}, 1, "wide values")
     three = [floats(2, 3, 8), floats(2, 5, 8), floats(2, 5, 12)]
-    yield Case(module, "MultiHeadAttention", three, {"num_heads": 2}, 1, "cross")
+    yield Case("MultiHeadAttention", three, {"num_heads": 2}, 1, "cross")
     biased = [floats(2, 3, 8), floats(2, 3, 8), floats(2, 3, 8), floats(24)]
-    yield Case(module, "MultiHeadAttention", biased, {"num_heads": 2, "unidirectional": 1}, 3, "biased and causal")
+    yield Case("MultiHeadAttention", biased, {"num_heads": 2, "unidirectional": 1}, 3, "biased and causal")
     padded = [*biased, np.array([[1, 1, 0], [1, 1, 1]], np.int32), floats(1, 2, 3, 3)]
-    yield Case(module, "MultiHeadAttention", padded, {"num_heads": 2, "scale": 0.2}, 1, "mask and bias")
+    yield Case("MultiHeadAttention", padded, {"num_heads": 2, "scale": 0.2}, 1, "mask and bias")
     grown = [*biased, None, None, floats(2, 2, 4, 4), floats(2, 2, 4, 4)]
-    yield Case(module, "MultiHeadAttention", grown, {"num_heads": 2}, 3, "past")
+    yield Case("MultiHeadAttention", grown, {"num_heads": 2}, 3, "past")
     crossed = [floats(2, 1, 8), floats(2, 2, 5, 4), floats(2, 2, 5, 4)]
-    yield Case(module, "DecoderMaskedMultiHeadAttention", crossed, {"num_heads": 2}, 1, "cross")
+    yield Case("DecoderMaskedMultiHeadAttention", crossed, {"num_heads": 2}, 1, "cross")
 
 
 def normalization_cases() -> Iterator[Case]:
-    module = "contrib_normalization"
     for dtype in (np.float32, np.float16):
         inputs = [floats(2, 3, 8).astype(dtype) for _ in range(2)] + [floats(8).astype(dtype) for _ in range(3)]
-        yield Case(module, "SkipLayerNormalization", inputs, {"epsilon": 1e-5}, 1, np.dtype(dtype).name)
+        yield Case("SkipLayerNormalization", inputs, {"epsilon": 1e-5}, 1, np.dtype(dtype).name)
         simple = [*inputs[:3], inputs[4]]
-        yield Case(module, "SkipSimplifiedLayerNormalization", simple, {"epsilon": 1e-5}, 1, np.dtype(dtype).name)
-    yield Case(module, "GatedRMSNorm", [floats(2, 3, 8), floats(4), floats(2, 3, 8)])
-    yield Case(module, "BranchwiseRMSNorm", [floats(2, 3, 8), floats(8)], {"num_branches": 2})
+        yield Case("SkipSimplifiedLayerNormalization", simple, {"epsilon": 1e-5}, 1, np.dtype(dtype).name)
+    yield Case("GatedRMSNorm", [floats(2, 3, 8), floats(4), floats(2, 3, 8)])
+    yield Case("BranchwiseRMSNorm", [floats(2, 3, 8), floats(8)], {"num_branches": 2})
     gate = [floats(1, 2, 3, 8), floats(1, 2, 3, 8), floats(1, 2, 8), floats(3, 8), floats(3, 8), floats(3, 8)]
-    yield Case(module, "EngramGate", gate, {}, 2)
-    yield Case("contrib_hyper_connections", "HyperConnectionPreMix", [floats(2, 3, 8), floats(2, 3)])
+    yield Case("EngramGate", gate, {}, 2)
+    yield Case("HyperConnectionPreMix", [floats(2, 3, 8), floats(2, 3)])
     post = [floats(2, 12), floats(2, 4), floats(2, 3), floats(2, 3, 3)]
-    yield Case("contrib_hyper_connections", "HyperConnectionPostMix", post, {"num_branches": 3})
-    yield Case("contrib_activation", "ScaledSiLU", [floats(4, 5).astype(np.float16)], {"alpha": 0.7})
-    yield Case("contrib_activation", "QuickGelu", [floats(4, 5)], {"alpha": 1.3})
+    yield Case("HyperConnectionPostMix", post, {"num_branches": 3})
+    yield Case("ScaledSiLU", [floats(4, 5).astype(np.float16)], {"alpha": 0.7})
+    yield Case("QuickGelu", [floats(4, 5)], {"alpha": 1.3})
 
 
 def product_cases() -> Iterator[Case]:
@@ -186,23 +183,21 @@ def product_cases() -> Iterator[Case]:
             attributes |= {"activation_alpha": 0.3}
         if activation == "HardSigmoid":
             attributes |= {"activation_beta": 0.4}
-        yield Case("contrib_matmul", "FusedGemm", inputs, attributes, 1, activation)
+        yield Case("FusedGemm", inputs, attributes, 1, activation)
     rotated = [floats(3, 4, 2, 5), floats(4, 2, 6, 5)]
-    yield Case("contrib_matmul", "FusedMatMul", rotated, {"transBatchA": 1, "transB": 1, "transA": 0})
-    quantized = "contrib_quantized_product"
+    yield Case("FusedMatMul", rotated, {"transBatchA": 1, "transB": 1, "transA": 0})
     params = [scalar(0.1), floats(4) ** 2, scalar(9, np.uint8), bytes_of(4), floats(4)]
-    yield Case(quantized, "MatMulIntegerToFloat", [bytes_of(3, 5), bytes_of(5, 4), *params])
+    yield Case("MatMulIntegerToFloat", [bytes_of(3, 5), bytes_of(5, 4), *params])
     dynamic = [floats(3, 5), weights_of(5, 4), scalar(0.1), scalar(3, np.int8), floats(4)]
-    yield Case(quantized, "DynamicQuantizeMatMul", dynamic)
+    yield Case("DynamicQuantizeMatMul", dynamic)
     gemm = [bytes_of(3, 5), scalar(0.1), scalar(9, np.uint8), bytes_of(5, 4), scalar(0.2), scalar(7, np.uint8)]
     c = RNG.integers(-99, 99, 4).astype(np.int32)
-    yield Case(quantized, "QGemm", [*gemm, c], {"alpha": 0.5}, 1, "float")
-    yield Case(quantized, "QGemm", [*gemm, c, scalar(9.0), scalar(100, np.uint8)], {}, 1, "uint8")
+    yield Case("QGemm", [*gemm, c], {"alpha": 0.5}, 1, "float")
+    yield Case("QGemm", [*gemm, c, scalar(9.0), scalar(100, np.uint8)], {}, 1, "uint8")
     nbits = {"K": 40, "N": 6, "block_size": 16}
     for bits in (2, 4, 8):
         b, zeros = bytes_of(6, 3, 2 * bits), bytes_of(6, -(-3 * bits // 8))
         yield Case(
-            "contrib_block_quantized",
             "MatMulNBits",
             [floats(2, 3, 40), b, floats(6, 3), zeros, None, floats(6)],
             {**nbits, "bits": bits},
@@ -212,38 +207,36 @@ def product_cases() -> Iterator[Case]:
     for kind in (0, 1):
         inputs = [floats(2, 32), bytes_of(6 * 16), np.abs(floats(6 * 2))]
         attributes = {"K": 32, "N": 6, "block_size": 16, "quant_type": kind}
-        yield Case("contrib_block_quantized", "MatMulBnb4", inputs, attributes, 1, "NF4" if kind else "FP4")
+        yield Case("MatMulBnb4", inputs, attributes, 1, "NF4" if kind else "FP4")
     for zero_bytes in (0, 1):
         blob = bytes_of(3, 2, 20 + zero_bytes)
         blob[..., :4] = floats(3, 2, 1).view(np.uint8)
         blob[..., 4 : 4 + zero_bytes] &= 15
         inputs = [floats(2, 64), blob.reshape(-1), np.array([64, 3], np.int64)]
         note = "zero point" if zero_bytes else "symmetric"
-        yield Case("contrib_block_quantized", "MatMulFpQ4", inputs, {"blk_quant_type": zero_bytes}, 1, note)
+        yield Case("MatMulFpQ4", inputs, {"blk_quant_type": zero_bytes}, 1, note)
     attention = [bytes_of(2, 3, 8), weights_of(8, 24), floats(24), scalar(0.02), scalar(0.02)]
     attention += [None, scalar(128, np.uint8), scalar(1, np.int8)]
-    yield Case("contrib_quantized_attention", "QAttention", attention, {"num_heads": 2, "unidirectional": 1})
+    yield Case("QAttention", attention, {"num_heads": 2, "unidirectional": 1})
 
 
 def convolution_cases() -> Iterator[Case]:
-    module = "contrib_convolution"
     fused = [floats(2, 4, 7, 7), floats(6, 2, 3, 3), floats(6), floats(2, 6, 4, 4)]
     attributes = {"activation": "Relu", "group": 2, "strides": [2, 2], "pads": [1, 1, 1, 1]}
-    yield Case(module, "FusedConv", fused, attributes)
+    yield Case("FusedConv", fused, attributes)
     clipped = {**attributes, "activation": "Clip", "activation_params": [-0.5, 0.7]}
-    yield Case(module, "FusedConv", fused, clipped, 1, "clip")
+    yield Case("FusedConv", fused, clipped, 1, "clip")
     same = [floats(1, 3, 6, 5), floats(4, 3, 3, 2)]
-    yield Case(module, "FusedConv", same, {"auto_pad": "SAME_UPPER", "activation": "Tanh"}, 1, "same upper")
+    yield Case("FusedConv", same, {"auto_pad": "SAME_UPPER", "activation": "Tanh"}, 1, "same upper")
     params = [scalar(0.1), scalar(9, np.uint8), weights_of(4, 3, 3, 3), np.abs(floats(4)) + 0.1]
     params += [np.zeros(4, np.int8), scalar(40.0), scalar(120, np.uint8), RNG.integers(-999, 999, 4).astype(np.int32)]
-    yield Case(module, "QLinearConv", [bytes_of(1, 6, 6, 3), *params], {"channels_last": 1, "pads": [1, 1, 1, 1]})
+    yield Case("QLinearConv", [bytes_of(1, 6, 6, 3), *params], {"channels_last": 1, "pads": [1, 1, 1, 1]})
     moved = [floats(1, 4, 5, 5), floats(4, 3, 3, 3), np.array([1, 0, 1, 1], np.int64), floats(3)]
-    yield Case(module, "ConvTransposeWithDynamicPads", moved, {"strides": [2, 2], "output_padding": [1, 1]})
+    yield Case("ConvTransposeWithDynamicPads", moved, {"strides": [2, 2], "output_padding": [1, 1]})
 
 
 def other_cases() -> Iterator[Case]:
     yield Case(
-        "contrib_image",
         "CropAndResize",
         [
             floats(2, 3, 6, 5),
@@ -256,42 +249,39 @@ def other_cases() -> Iterator[Case]:
         for padding in ("zeros", "border", "reflection"):
             for corners in (0, 1):
                 yield Case(
-                    "contrib_image",
                     "GridSample",
                     [floats(1, 2, 5, 4), floats(1, 6, 7, 2)],
                     {"mode": mode, "padding_mode": padding, "align_corners": corners},
                     1,
                     f"{mode} {padding} {corners}",
                 )
-    yield Case("contrib_tensor", "CDist", [floats(5, 3), floats(4, 3)], {"metric": "euclidean"})
-    yield Case("contrib_tensor", "Inverse", [floats(2, 4, 4)])
-    yield Case("contrib_tensor", "UnfoldTensor", [floats(3, 9, 2)], {"dim": 1, "size": 4, "step": 2})
-    yield Case("contrib_tensor", "DynamicTimeWarping", [np.abs(floats(7, 9))])
-    yield Case("contrib_tensor", "Unique", [RNG.integers(0, 4, 20).astype(np.float32)], {}, 3)
+    yield Case("CDist", [floats(5, 3), floats(4, 3)], {"metric": "euclidean"})
+    yield Case("Inverse", [floats(2, 4, 4)])
+    yield Case("UnfoldTensor", [floats(3, 9, 2)], {"dim": 1, "size": 4, "step": 2})
+    yield Case("DynamicTimeWarping", [np.abs(floats(7, 9))])
+    yield Case("Unique", [RNG.integers(0, 4, 20).astype(np.float32)], {}, 3)
     for dtype in (np.int32, np.int64, np.float32, np.float64, np.uint32):
-        yield Case(
-            "contrib_hashing", "MurmurHash3", [(floats(9) * 100).astype(dtype)], {"seed": 3}, 1, np.dtype(dtype).name
-        )
+        yield Case("MurmurHash3", [(floats(9) * 100).astype(dtype)], {"seed": 3}, 1, np.dtype(dtype).name)
     tokens = RNG.integers(0, 6, (2, 9)).astype(np.int64)
     hashing = [tokens, np.array([3, 5, 7], np.int64), np.array([11, 13, 17, 19], np.int64)]
     sizes = {"max_ngram_size": 3, "n_head_per_ngram": 2, "pad_id": 1}
-    yield Case("contrib_hashing", "NGramHashMapping", hashing, sizes, 2, "plain")
+    yield Case("NGramHashMapping", hashing, sizes, 2, "plain")
     history = RNG.integers(0, 6, (2, 2)).astype(np.int64)
     offsets = np.array([0, 11, 24, 41], np.int64)
     ended = [*hashing, history, offsets, scalar(2, np.int64)]
-    yield Case("contrib_hashing", "NGramHashMapping", ended, {**sizes, "reset_on_eos": 1}, 2, "end tokens")
+    yield Case("NGramHashMapping", ended, {**sizes, "reset_on_eos": 1}, 2, "end tokens")
     segments = np.sort(RNG.integers(0, 3, (2, 9)), axis=1).astype(np.int32)
-    yield Case("contrib_hashing", "NGramHashMapping", [*ended, segments], sizes, 2, "segments")
+    yield Case("NGramHashMapping", [*ended, segments], sizes, 2, "segments")
     packed = [tokens.reshape(-1), *hashing[1:], np.array([0, 4, 5, 18], np.int32)]
-    yield Case("contrib_hashing", "VarlenNGramHashMapping", packed, sizes, 2, "packed")
+    yield Case("VarlenNGramHashMapping", packed, sizes, 2, "packed")
     lstm = {"hidden_size": 4, "direction": "bidirectional"}
     weights = [weights_of(2, 3, 16), weights_of(2, 4, 16), floats(2, 32)]
     scales = [np.array([0.01, 0.02], np.float32), np.zeros(2, np.int8)]
     # One sequence: with more, onnxruntime's threads quantize their shares of the batch each over its own range.
     inputs = [floats(5, 1, 3), *weights, np.array([4], np.int32), None, None, floats(2, 12), *scales, *scales]
-    yield Case("contrib_recurrent", "DynamicQuantizeLSTM", inputs, lstm, 3)
+    yield Case("DynamicQuantizeLSTM", inputs, lstm, 3)
     conv = [floats(2, 3, 6), floats(3, 1, 3), floats(3), floats(2, 3, 4)]
-    yield Case("contrib_linear_attention", "CausalConvWithState", conv, {"dilation": 2, "activation": "silu"}, 2)
+    yield Case("CausalConvWithState", conv, {"dilation": 2, "activation": "silu"}, 2)
     for rule in ("linear", "gated", "delta", "gated_delta"):
         gates = [
             None,
@@ -302,18 +292,17 @@ def other_cases() -> Iterator[Case]:
             gates.pop()
         rows = [floats(1, 5, 16) / 4, floats(1, 5, 8) / 4, floats(1, 5, 12)]
         heads = {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": rule}
-        yield Case("contrib_linear_attention", "LinearAttention", rows + gates, heads, 2, rule)
+        yield Case("LinearAttention", rows + gates, heads, 2, rule)
     experts = [floats(5, 8), floats(5, 3), floats(3, 6, 8), floats(3, 6), floats(3, 8, 6), floats(3, 8)]
     for kind in ("relu", "gelu", "silu", "identity"):
-        yield Case("contrib_mixture_of_experts", "MoE", experts, {"k": 2, "activation_type": kind}, 1, kind)
+        yield Case("MoE", experts, {"k": 2, "activation_type": kind}, 1, kind)
     gated = [floats(5, 8), floats(5, 3), floats(3, 12, 8), floats(3, 12), floats(3, 8, 6), floats(3, 8)]
     swiglu = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "normalize_routing_weights": 1}
     swiglu |= {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.8}
-    yield Case("contrib_mixture_of_experts", "MoE", gated, swiglu, 1, "swiglu")
+    yield Case("MoE", gated, swiglu, 1, "swiglu")
     rotary = [floats(2, 3, 24), np.array([[0, 3, 2], [5, 1, 1]]), floats(8, 3), floats(8, 3)]
-    yield Case("contrib_rotary", "RotaryEmbedding", rotary, {"num_heads": 3, "rotary_embedding_dim": 6})
+    yield Case("RotaryEmbedding", rotary, {"num_heads": 3, "rotary_embedding_dim": 6})
     yield Case(
-        "contrib_rotary",
         "RotaryEmbedding",
         [floats(2, 3, 5, 8), np.array([2]), floats(9, 4), floats(9, 4)],
         {"interleaved": 1},
@@ -324,7 +313,7 @@ def other_cases() -> Iterator[Case]:
     for layout in (0, 1):
         inputs = [floats(2, 4, 36), positions, floats(9, 6), floats(9, 6)]
         attributes = {"num_heads": 3, "mrope_section": [2, 2, 2], "mrope_layout": layout}
-        yield Case("contrib_rotary", "MRotaryEmbedding", inputs, attributes, 1, f"layout {layout}")
+        yield Case("MRotaryEmbedding", inputs, attributes, 1, f"layout {layout}")
 
 
 CASES = [
@@ -339,14 +328,13 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernel_gives_the_numbers_of_onnxruntime_on_random_inputs(case: Case) -> None:
-    module = importlib.import_module(f"ort_core.kernels.reference.{case.module}")
     try:
         expected = run_onnxruntime(case.op_type, case.inputs, case.outputs, MS, **case.attributes)
     except Fail as refusal:
         if "not yet supported on this hardware platform" not in str(refusal):
             raise
         pytest.skip(f"onnxruntime has no {case.op_type} for this processor")
-    found = run_kernel(module, case.op_type, case.inputs, case.outputs, MS, **case.attributes)
+    found = run_kernel(case.op_type, case.inputs, case.outputs, MS, **case.attributes)
     for index, (want, got) in enumerate(zip(expected, found, strict=True)):
         assert got is not None, f"output {index} is absent"
         assert got.dtype == want.dtype, f"output {index}"

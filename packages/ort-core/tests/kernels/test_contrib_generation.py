@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ort_core as ort
 from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import contrib_generation
+from ort_core.kernels.reference.generation import contrib_generation
 
 VOCABULARY, WIDTH, END, PAD = 12, 4, 11, 10
 PROMPT = np.array([[PAD, 3, 4], [1, 2, 5]], np.int32)

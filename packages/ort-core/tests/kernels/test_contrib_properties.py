@@ -9,23 +9,22 @@ import pytest
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import (
-    contrib_activation,
+from ort_core.kernels.reference.arrays.error_function import erf
+from ort_core.kernels.reference.attention import (
     contrib_attention,
-    contrib_block_quantized,
-    contrib_dropout,
-    contrib_fused_projections,
     contrib_group_query_attention,
     contrib_linear_attention,
-    contrib_normalization,
-    contrib_ordered,
     contrib_packed_sequences,
     contrib_relative_position,
     contrib_sparse_attention,
-    contrib_spectrum,
-    contrib_text,
 )
-from ort_core.kernels.reference.error_function import erf
+from ort_core.kernels.reference.elementwise import contrib_activation
+from ort_core.kernels.reference.generators import contrib_dropout
+from ort_core.kernels.reference.normalization import contrib_normalization
+from ort_core.kernels.reference.products import contrib_block_quantized, contrib_fused_projections
+from ort_core.kernels.reference.quantization import contrib_ordered
+from ort_core.kernels.reference.signals import contrib_spectrum
+from ort_core.kernels.reference.texts import contrib_text
 
 RNG = np.random.default_rng(11)
 

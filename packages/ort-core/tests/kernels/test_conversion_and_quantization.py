@@ -8,14 +8,11 @@ from onnx.reference import ReferenceEvaluator
 
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
-from ort_core.kernels.reference import (
-    cast,
-    generators,
-    quantization,
-    quantized_convolution,
-    quantized_matmul,
-    window_functions,
-)
+from ort_core.kernels.reference.elementwise import cast
+from ort_core.kernels.reference.generators import generators, window_functions
+from ort_core.kernels.reference.images import quantized_convolution
+from ort_core.kernels.reference.products import quantized_matmul
+from ort_core.kernels.reference.quantization import quantization
 
 FLOAT8 = (DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ)
 NUMERIC = [t for t in DataType if t.is_float or t.is_integer or t is DataType.BOOL]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.reference.convolution import causal_conv_with_state, col2im_kernel, conv, conv_transpose
-from ort_core.kernels.reference.deformable import deform_conv
-from ort_core.kernels.reference.windows import im2col, slide
+from ort_core.kernels.reference.arrays.windows import im2col, slide
+from ort_core.kernels.reference.images.convolution import causal_conv_with_state, col2im_kernel, conv, conv_transpose
+from ort_core.kernels.reference.images.deformable import deform_conv
 
 
 def by_definition(x, w, b, group, strides, dilations, pads):
@@ -65,7 +65,7 @@ def test_conv_reads_non_contiguous_inputs():
 
 
 def test_conv_works_in_parts_when_the_columns_are_large(monkeypatch):
-    monkeypatch.setattr("ort_core.kernels.reference.convolution._COLUMN_BYTES", 100)
+    monkeypatch.setattr("ort_core.kernels.reference.images.convolution._COLUMN_BYTES", 100)
     generator = np.random.default_rng(2)
     x, w = generator.standard_normal((3, 2, 6)), generator.standard_normal((2, 2, 3))
     np.testing.assert_allclose(conv(x, w), by_definition(x, w, None, 1, (1,), (1,), (0, 0)), rtol=1e-12)

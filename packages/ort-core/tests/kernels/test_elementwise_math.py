@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.reference import activations, arithmetic, logic, unary_math
-from ort_core.kernels.reference.error_function import erf
+from ort_core.kernels.reference.arrays.error_function import erf
+from ort_core.kernels.reference.elementwise import activations, arithmetic, logic, unary_math
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 math_erf = np.vectorize(math.erf, otypes=[np.float64])

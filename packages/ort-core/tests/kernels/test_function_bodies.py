@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 
@@ -28,191 +27,179 @@ HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
 
 
 def activation_cases() -> Iterator[Case]:
-    module = "contrib_activation"
     for dtype in (HALF, SINGLE, DOUBLE):
         name, x, row = np.dtype(dtype).name, floats(3, 8).astype(dtype), floats(8).astype(dtype)
-        yield Case(module, "Gelu", [x], note=name)
-        yield Case(module, "BiasGelu", [x, row], note=name)
-        yield Case(module, "FastGelu", [x, row], note=f"bias {name}")
-        yield Case(module, "FastGelu", [x], note=name)
-        yield Case(module, "QuickGelu", [x], note=name)
+        yield Case("Gelu", [x], note=name)
+        yield Case("BiasGelu", [x, row], note=name)
+        yield Case("FastGelu", [x, row], note=f"bias {name}")
+        yield Case("FastGelu", [x], note=name)
+        yield Case("QuickGelu", [x], note=name)
         if dtype is not DOUBLE:
-            yield Case(module, "ScaledSiLU", [x, row[:1].reshape(())], note=name)
+            yield Case("ScaledSiLU", [x, row[:1].reshape(())], note=name)
             image = floats(2, 3, 8).astype(dtype)
-            yield Case(module, "BiasSplitGelu", [image, row], note=name)
-            yield Case(module, "BiasAdd", [image, row, image * 2], note=name)
+            yield Case("BiasSplitGelu", [image, row], note=name)
+            yield Case("BiasAdd", [image, row, image * 2], note=name)
         for inner, shape in ((1, (2, 1, 1, 3, 4)), (0, (1, 2, 3, 3, 4))):
             data, bias = floats(2, 2, 3, 3, 4).astype(dtype), floats(*shape).astype(dtype)
             more = {"axis": 3, "is_inner_broadcast": inner}
-            yield Case(module, "BiasSoftmax", [data, bias], more, note=f"{name} inner={inner}")
+            yield Case("BiasSoftmax", [data, bias], more, note=f"{name} inner={inner}")
 
 
 def product_cases() -> Iterator[Case]:
-    module = "contrib_matmul"
     for dtype in (HALF, SINGLE, DOUBLE):
         name, a, b = np.dtype(dtype).name, floats(2, 5, 3).astype(dtype), floats(2, 5, 4).astype(dtype)
-        yield Case(module, "FusedMatMul", [a, b], {"transA": 1, "alpha": 0.5}, note=name)
-        yield Case(module, "TransposeMatMul", [a, b], {"transA": 1}, note=name)
+        yield Case("FusedMatMul", [a, b], {"transA": 1, "alpha": 0.5}, note=name)
+        yield Case("TransposeMatMul", [a, b], {"transA": 1}, note=name)
         for kind in ("Relu", "Softmax", "Gelu", "HardSwish", "Elu"):
             more = {"transA": 1, "activation": kind}
-            yield Case(module, "FusedMatMulActivation", [a, b], more, note=f"{name} {kind}")
+            yield Case("FusedMatMulActivation", [a, b], more, note=f"{name} {kind}")
         if dtype is not DOUBLE:
             gelu = [floats(3, 4).astype(dtype), floats(4, 5).astype(dtype), floats(5).astype(dtype)]
-            yield Case(module, "GemmFastGelu", gelu, note=name)
+            yield Case("GemmFastGelu", gelu, note=name)
     whole = [RNG.integers(-9, 9, shape).astype(np.int32) for shape in ((3, 4), (4, 5), (5,))]
-    yield Case(module, "FusedGemm", whole, {"activation": ""}, note="int32")
+    yield Case("FusedGemm", whole, {"activation": ""}, note="int32")
     shorts = [RNG.integers(-99, 99, shape).astype(np.int16) for shape in ((3, 4), (4, 5))]
-    yield Case(module, "MatMulInteger16", shorts)
+    yield Case("MatMulInteger16", shorts)
 
 
 def normalization_cases() -> Iterator[Case]:
-    module = "contrib_normalization"
     for dtype in (HALF, SINGLE):
         name = np.dtype(dtype).name
         x, skip = floats(2, 3, 8).astype(dtype), floats(3, 8).astype(dtype)
         vectors = [floats(8).astype(dtype) for _ in range(3)]
-        yield Case(module, "SkipLayerNormalization", [x, skip, *vectors], {"epsilon": 1e-5}, 4, f"all outputs {name}")
-        yield Case(module, "SkipLayerNormalization", [x, skip, vectors[0]], {}, 1, f"no beta {name}")
+        yield Case("SkipLayerNormalization", [x, skip, *vectors], {"epsilon": 1e-5}, 4, f"all outputs {name}")
+        yield Case("SkipLayerNormalization", [x, skip, vectors[0]], {}, 1, f"no beta {name}")
         simple = [x, skip, vectors[0], vectors[1]]
-        yield Case(module, "SkipSimplifiedLayerNormalization", simple, {"epsilon": 1e-5}, 4, f"all outputs {name}")
+        yield Case("SkipSimplifiedLayerNormalization", simple, {"epsilon": 1e-5}, 4, f"all outputs {name}")
         for last in (0, 1):
             image = floats(2, 4, 4, 8).astype(dtype)
             channels = 8 if last else 4
             shift = [floats(channels), floats(channels)]
             more = {"activation": 1, "groups": 2, "channels_last": last}
-            yield Case(module, "GroupNorm", [image, *shift], more, note=f"{name} {last}")
+            yield Case("GroupNorm", [image, *shift], more, note=f"{name} {last}")
             skip, bias = floats(2, channels).astype(dtype), floats(channels).astype(dtype)
-            yield Case(module, "SkipGroupNorm", [image, *shift, skip, bias], more, 2, f"{name} {last}")
-    yield Case(module, "GatedRMSNorm", [floats(2, 8), floats(8), floats(2, 8)], {"activation": "sigmoid"})
-    yield Case(module, "BranchwiseRMSNorm", [floats(2, 3, 8), floats(4)], {"num_branches": 2}, note="shared scale")
+            yield Case("SkipGroupNorm", [image, *shift, skip, bias], more, 2, f"{name} {last}")
+    yield Case("GatedRMSNorm", [floats(2, 8), floats(8), floats(2, 8)], {"activation": "sigmoid"})
+    yield Case("BranchwiseRMSNorm", [floats(2, 3, 8), floats(4)], {"num_branches": 2}, note="shared scale")
     ids = RNG.integers(0, 5, (2, 3)).astype(np.int32)
     tables = [floats(5, 8), floats(7, 8), floats(2, 8), floats(8), floats(8)]
     mask = np.array([[1, 1, 0], [1, 0, 0]], np.int32)
-    embed = "contrib_embedding"
-    yield Case(embed, "EmbedLayerNormalization", [ids, ids % 2, *tables, mask], {}, 3, "mask")
+    yield Case("EmbedLayerNormalization", [ids, ids % 2, *tables, mask], {}, 3, "mask")
     bare = [ids, None, *tables[:2], None, *tables[3:]]
-    yield Case(embed, "EmbedLayerNormalization", bare, {}, 2, "no segments")
-    yield Case(embed, "EmbedLayerNormalization", [ids, ids % 2, *tables, None, ids], {}, 2, "positions")
+    yield Case("EmbedLayerNormalization", bare, {}, 2, "no segments")
+    yield Case("EmbedLayerNormalization", [ids, ids % 2, *tables, None, ids], {}, 2, "positions")
 
 
 def quantization_cases() -> Iterator[Case]:
-    module = "contrib_qlinear"
     for dtype in (np.uint8, np.int8):
         name, zero = np.dtype(dtype).name, scalar(3, dtype)
         x = [bytes_of(2, 3, 4, 5, dtype=dtype), scalar(0.05), zero]
         out = [scalar(0.03), scalar(7, dtype)]
-        yield Case(module, "QLinearLeakyRelu", [*x, *out], {"alpha": 0.2}, note=name)
-        yield Case(module, "QLinearSigmoid", [*x, scalar(1 / 256), zero], note=name)
-        yield Case(module, "QLinearReduceMean", [*x, *out], {"axes": [2, 3], "keepdims": 0}, note=name)
-        yield Case(module, "QLinearGlobalAveragePool", [*x, *out], note=name)
-        yield Case(module, "QLinearGlobalAveragePool", [*x, *out], {"channels_last": 1}, note=f"channels last {name}")
-        yield Case(module, "QLinearAdd", [*x, bytes_of(4, 5, dtype=dtype), scalar(0.1), zero, *out], note=name)
-        yield Case(module, "QLinearMul", [*x, bytes_of(4, 5, dtype=dtype), scalar(0.1), zero, *out], note=name)
-        yield Case(module, "QLinearSoftmax", [*x, scalar(1 / 256), zero], {"opset": 12, "axis": 2}, note=name)
-        yield Case(module, "QLinearSoftmax", [*x, scalar(1 / 256), zero], {"opset": 13, "axis": 2}, note=f"13 {name}")
-        products = "contrib_quantized_product"
-        yield Case(products, "MulInteger", [bytes_of(3, 4, dtype=dtype), zero, bytes_of(4, dtype=dtype)], note=name)
-        yield Case(products, "ReduceSumInteger", [x[0]], {"axes": [1, 3], "keepdims": 1}, note=name)
+        yield Case("QLinearLeakyRelu", [*x, *out], {"alpha": 0.2}, note=name)
+        yield Case("QLinearSigmoid", [*x, scalar(1 / 256), zero], note=name)
+        yield Case("QLinearReduceMean", [*x, *out], {"axes": [2, 3], "keepdims": 0}, note=name)
+        yield Case("QLinearGlobalAveragePool", [*x, *out], note=name)
+        yield Case("QLinearGlobalAveragePool", [*x, *out], {"channels_last": 1}, note=f"channels last {name}")
+        yield Case("QLinearAdd", [*x, bytes_of(4, 5, dtype=dtype), scalar(0.1), zero, *out], note=name)
+        yield Case("QLinearMul", [*x, bytes_of(4, 5, dtype=dtype), scalar(0.1), zero, *out], note=name)
+        yield Case("QLinearSoftmax", [*x, scalar(1 / 256), zero], {"opset": 12, "axis": 2}, note=name)
+        yield Case("QLinearSoftmax", [*x, scalar(1 / 256), zero], {"opset": 13, "axis": 2}, note=f"13 {name}")
+        yield Case("MulInteger", [bytes_of(3, 4, dtype=dtype), zero, bytes_of(4, dtype=dtype)], note=name)
+        yield Case("ReduceSumInteger", [x[0]], {"axes": [1, 3], "keepdims": 1}, note=name)
         scales = [np.abs(floats(3)) + 0.1, bytes_of(3, dtype=dtype)]
-        yield Case(products, "QuantizeLinear", [floats(2, 3, 4) * 9, *scales], {"axis": 1}, note=f"axis {name}")
-        yield Case(products, "DequantizeLinear", [x[0], *scales], {"axis": 1}, note=f"axis {name}")
+        yield Case("QuantizeLinear", [floats(2, 3, 4) * 9, *scales], {"axis": 1}, note=f"axis {name}")
+        yield Case("DequantizeLinear", [x[0], *scales], {"axis": 1}, note=f"axis {name}")
     dynamic = [floats(2, 3, 5), bytes_of(5, 4), np.abs(floats(4)) + 0.1, bytes_of(4)]
-    yield Case("contrib_quantized_product", "DynamicQuantizeMatMul", dynamic, note="columns")
+    yield Case("DynamicQuantizeMatMul", dynamic, note="columns")
     weights = {"K": 40, "N": 6, "block_size": 16, "bits": 4}
     packed = [floats(2, 3, 40), bytes_of(6, 3, 8), floats(6, 3)]
-    yield Case("contrib_block_quantized", "MatMulNBits", packed, weights, note="middle code")
-    yield Case("contrib_block_quantized", "MatMulNBits", [*packed, floats(6, 3)], weights, note="float zero points")
+    yield Case("MatMulNBits", packed, weights, note="middle code")
+    yield Case("MatMulNBits", [*packed, floats(6, 3)], weights, note="float zero points")
     order = np.repeat(np.arange(3), 16)[RNG.permutation(48)].astype(np.int32)
     whole = [floats(2, 3, 48), *packed[1:], None, order]  # with zero points, onnxruntime takes 8 for all of them
-    yield Case("contrib_block_quantized", "MatMulNBits", whole, {**weights, "K": 48}, note="groups")
+    yield Case("MatMulNBits", whole, {**weights, "K": 48}, note="groups")
     ids = np.array([[0, 4, -1], [2, 1, 3]], np.int64)
     table = [bytes_of(5, 16), ids, floats(5, 2), bytes_of(5, 1)]
-    yield Case("contrib_block_quantized", "GatherBlockQuantized", table, {"block_size": 16}, note="zero points")
-    yield Case("contrib_block_quantized", "GatherBlockQuantized", table[:3], {"block_size": 16}, note="middle code")
+    yield Case("GatherBlockQuantized", table, {"block_size": 16}, note="zero points")
+    yield Case("GatherBlockQuantized", table[:3], {"block_size": 16}, note="middle code")
 
 
 def other_cases() -> Iterator[Case]:
     image = [floats(1, 6, 5, 4), floats(8, 3, 2, 4), floats(8)]
-    yield Case("contrib_convolution", "NhwcConv", image, {"pads": [1, 0, 1, 1], "strides": [2, 1]})
+    yield Case("NhwcConv", image, {"pads": [1, 0, 1, 1], "strides": [2, 1]})
     fused = [floats(1, 6, 5, 4), floats(8, 4, 3, 2), None, floats(1, 4, 4, 8)]
-    yield Case(
-        "contrib_convolution", "NhwcFusedConv", fused, {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]}
-    )
-    tensor = "contrib_tensor"
+    yield Case("NhwcFusedConv", fused, {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]})
     for dtype in (SINGLE, DOUBLE):
         a, b = floats(5, 3).astype(dtype), floats(4, 3).astype(dtype)
-        yield Case(tensor, "CDist", [a, b], note=np.dtype(dtype).name)
+        yield Case("CDist", [a, b], note=np.dtype(dtype).name)
     for dtype in (np.int16, np.int32, np.int64, SINGLE, DOUBLE):
         ends = [scalar(each, dtype) for each in (1, 9, 3)]
-        yield Case(tensor, "Range", ends, note=np.dtype(dtype).name)
-    yield Case(tensor, "Range", [scalar(1, np.int64), scalar(4, np.int64)], note="no delta")
-    yield Case(tensor, "Pad", [floats(2, 3), np.array([0, 1, 1, -1]), scalar(0.5)])
-    yield Case(tensor, "Trilu", [floats(2, 3, 4), np.array(-1)], {"upper": 0})
-    yield Case("contrib_embedding", "TorchEmbedding", [floats(5, 3), np.array([[1, 4]])])
+        yield Case("Range", ends, note=np.dtype(dtype).name)
+    yield Case("Range", [scalar(1, np.int64), scalar(4, np.int64)], note="no delta")
+    yield Case("Pad", [floats(2, 3), np.array([0, 1, 1, -1]), scalar(0.5)])
+    yield Case("Trilu", [floats(2, 3, 4), np.array(-1)], {"upper": 0})
+    yield Case("TorchEmbedding", [floats(5, 3), np.array([[1, 4]])])
     for op_type in ("ComplexMul", "ComplexMulConj"):
-        yield Case("contrib_spectrum", op_type, [floats(3, 4, 2), floats(4, 2)])
-    yield Case("contrib_dropout", "BiasDropout", [floats(3, 4), floats(4), floats(3, 4)], {}, 2)
+        yield Case(op_type, [floats(3, 4, 2), floats(4, 2)])
+    yield Case("BiasDropout", [floats(3, 4), floats(4), floats(3, 4)], {}, 2)
 
 
 def attention_cases() -> Iterator[Case]:
-    module = "contrib_attention"
     base, heads = [floats(2, 4, 8), floats(8, 24), floats(24)], {"num_heads": 2}
     ends = np.array([3, 4, 1, 0], np.int32)
-    yield Case(module, "Attention", [*base, ends], heads, 1, "ends and starts")
+    yield Case("Attention", [*base, ends], heads, 1, "ends and starts")
     half = [each.astype(HALF) for each in base]
-    yield Case(module, "Attention", half, {**heads, "unidirectional": 1, "scale": 0.2}, 2, "half")
+    yield Case("Attention", half, {**heads, "unidirectional": 1, "scale": 0.2}, 2, "half")
     square = np.tril(np.ones((2, 1, 6, 6), np.int32))
-    yield Case(module, "Attention", [*base, square], heads, 1, "4-d mask")
+    yield Case("Attention", [*base, square], heads, 1, "4-d mask")
     for dtype in (np.int8, np.uint8):
         projected = [bytes_of(2, 4, 8, dtype=dtype), bytes_of(8, 24, dtype=np.int8) // 2, floats(24), scalar(0.02)]
         zeros = [scalar(5, dtype), bytes_of(24, dtype=np.int8) // 4]
         columns = np.abs(floats(24)) * np.float32(0.01)
-        quantized, name = "contrib_quantized_attention", np.dtype(dtype).name
+        name = np.dtype(dtype).name
         masked = [*projected, scalar(0.01), np.array([3, 4], np.int32), zeros[0], scalar(2, np.int8)]
-        yield Case(quantized, "QAttention", masked, heads, 1, f"lengths {name}")
-        yield Case(quantized, "QAttention", [*projected, columns, None, *zeros], heads, 1, f"columns {name}")
+        yield Case("QAttention", masked, heads, 1, f"lengths {name}")
+        yield Case("QAttention", [*projected, columns, None, *zeros], heads, 1, f"columns {name}")
         behind = [*masked[:5], None, *masked[6:], floats(2, 2, 2, 3, 4)]
-        yield Case(quantized, "QAttention", behind, {**heads, "unidirectional": 1}, 2, f"past {name}")
+        yield Case("QAttention", behind, {**heads, "unidirectional": 1}, 2, f"past {name}")
     packed = [floats(2, 3, 2, 3, 4)]
-    yield Case(module, "MultiHeadAttention", packed, heads, 1, "packed")
+    yield Case("MultiHeadAttention", packed, heads, 1, "packed")
     pairs = [floats(2, 3, 8), floats(2, 5, 2, 2, 4)]
-    yield Case(module, "MultiHeadAttention", pairs, heads, 1, "packed keys and values")
+    yield Case("MultiHeadAttention", pairs, heads, 1, "packed keys and values")
     given = [floats(2, 3, 8), floats(2, 2, 5, 4), floats(2, 2, 5, 4)]
-    yield Case(module, "MultiHeadAttention", given, heads, 1, "cross over a cache")
-    grouped = "contrib_group_query_attention"
+    yield Case("MultiHeadAttention", given, heads, 1, "cross over a cache")
     for length, note in ((9, "ragged"), (6, "shared buffer")):
         cache = [floats(2, 2, length - 1, 16), floats(2, 2, length - 1, 16)]
         step = [floats(2, 1, 64), floats(2, 1, 32), floats(2, 1, 32), *cache]
         ends = [np.array([length - 1 if note == "ragged" else 4, 2], np.int32)]
         total = scalar(int(ends[0].max()) + 1, np.int32)
         more = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3}
-        yield Case(grouped, "GroupQueryAttention", [*step, *ends, total], more, 3, note)
+        yield Case("GroupQueryAttention", [*step, *ends, total], more, 3, note)
 
 
 def expert_cases() -> Iterator[Case]:
-    module = "contrib_mixture_of_experts"
     scores, first, second = floats(5, 3), floats(3, 6, 8), floats(3, 8, 6)
     for dtype in (HALF, SINGLE):
         given = [each.astype(dtype) for each in (floats(5, 8), scores, first)]
         rest = [None, second.astype(dtype), None, floats(3, 6, 8).astype(dtype), floats(3, 6).astype(dtype)]
         name = np.dtype(dtype).name
-        yield Case(module, "MoE", [*given, *rest], {"k": 2, "activation_type": "silu"}, 1, f"gate {name}")
+        yield Case("MoE", [*given, *rest], {"k": 2, "activation_type": "silu"}, 1, f"gate {name}")
     image = [floats(2, 3, 8), floats(6, 3), floats(3, 12, 8), floats(3, 12), second, floats(3, 8)]
     late = {"k": 1, "activation_type": "swiglu", "swiglu_limit": 0.5, "swiglu_limit_after_activation": 1}
-    yield Case(module, "MoE", image, {**late, "swiglu_fusion": 2}, 1, "swiglu in halves, limited late")
+    yield Case("MoE", image, {**late, "swiglu_fusion": 2}, 1, "swiglu in halves, limited late")
     for bits in (2, 4, 8):
         fc1, fc2 = bytes_of(3, 6, 16 * bits // 8), bytes_of(3, 16, 8 * bits // 8)
         rows = [floats(5, 16), scores, fc1, np.abs(floats(3, 6)) / 9, floats(3, 6), fc2[:, :, : 6 * bits // 8]]
         # onnxruntime's CPU scales the chosen shares to a sum of one whatever normalize_routing_weights says.
         more = {"k": 2, "expert_weight_bits": bits, "normalize_routing_weights": 1}
         if bits != 2:  # six columns are no whole bytes of four codes
-            yield Case(module, "QMoE", [*rows, np.abs(floats(3, 16)) / 9], more, 1, f"rows of {bits} bits")
+            yield Case("QMoE", [*rows, np.abs(floats(3, 16)) / 9], more, 1, f"rows of {bits} bits")
         behind = [bytes_of(3, 32, 2 * bits), np.abs(floats(3, 32, 1)) / 9, None]
         blocks = [floats(5, 32), scores, bytes_of(3, 16, 4 * bits), np.abs(floats(3, 16, 2)) / 9, None, *behind]
-        yield Case(module, "QMoE", blocks, {**more, "block_size": 16}, 1, f"blocks of {bits} bits")
+        yield Case("QMoE", blocks, {**more, "block_size": 16}, 1, f"blocks of {bits} bits")
         zeros = [*[None] * 3, bytes_of(3, 16, 1 if bits < 8 else 2), None, None, np.abs(floats(5, 3))]
         shares = {**more, "block_size": 16, "normalize_routing_weights": 0}
-        yield Case(module, "QMoE", [*blocks, *zeros], shares, 1, f"zero points of {bits} bits")
+        yield Case("QMoE", [*blocks, *zeros], shares, 1, f"zero points of {bits} bits")
 
 
 OWN = [    case
@@ -303,8 +290,7 @@ def test_the_body_computes_what_the_kernel_does(case: Case, opset: int) -> None:
         assert expected, found.reason
         return
     assert str(case) not in WITHOUT, "this has a body now: take it off the list"
-    module = importlib.import_module(f"ort_core.kernels.reference.{case.module}")
-    check(found, run_kernel(module, case.op_type, case.inputs, case.outputs, MS, **case.attributes), "kernel")
+    check(found, run_kernel(case.op_type, case.inputs, case.outputs, MS, **case.attributes), "kernel")
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
@@ -336,14 +322,14 @@ COMPARED_ELSEWHERE = frozenset(
 
 def test_experts_of_which_few_are_chosen_have_no_body() -> None:
     given = [floats(5, 8), floats(5, 9), floats(9, 6, 8), None, floats(9, 8, 6)]
-    refused = run_body(Case("contrib_mixture_of_experts", "MoE", given, {"k": 1}), 21)
+    refused = run_body(Case("MoE", given, {"k": 1}), 21)
     assert isinstance(refused, Rejection)
     assert "all 9 experts for each token, a kernel 1" in refused.reason
-    assert not isinstance(run_body(Case("contrib_mixture_of_experts", "MoE", given, {"k": 2}), 21), Rejection)
+    assert not isinstance(run_body(Case("MoE", given, {"k": 2}), 21), Rejection)
 
 
 def test_an_expert_that_is_not_chosen_may_give_no_number() -> None:
     x, scores = np.ones((1, 2), SINGLE), np.array([[5, 1]], SINGLE)
     first = np.stack([np.eye(2, dtype=SINGLE), np.full((2, 2), np.nan, SINGLE)])
-    (found,) = run_body(Case("", "MoE", [x, scores, first, None, first], {"k": 1, "normalize_routing_weights": 1}), 21)
+    (found,) = run_body(Case("MoE", [x, scores, first, None, first], {"k": 1, "normalize_routing_weights": 1}), 21)
     np.testing.assert_array_equal(found, x)

@@ -9,7 +9,7 @@ import pytest
 
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
-from ort_core.kernels.reference import gather, scatter
+from ort_core.kernels.reference.movement import gather, scatter
 
 TYPES = [t for t in DataType if t is not DataType.UNDEFINED]
 REDUCE: dict[str, Callable[[float, float], float]] = {

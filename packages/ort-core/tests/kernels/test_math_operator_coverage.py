@@ -34,8 +34,8 @@ SCHEMAS = [
 
 @pytest.fixture(scope="module")
 def registry():
-    names = [module.name for module in pkgutil.iter_modules(reference.__path__)]
-    return KernelRegistry.of(importlib.import_module(f"ort_core.kernels.reference.{name}") for name in names)
+    names = [module.name for module in pkgutil.walk_packages(reference.__path__, f"{reference.__name__}.")]
+    return KernelRegistry.of(importlib.import_module(name) for name in names)
 
 
 def test_the_table_names_only_operators_that_onnx_has():

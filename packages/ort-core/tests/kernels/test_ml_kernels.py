@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType, TensorType
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import ml_features, ml_linear, ml_maps, ml_svm
+from ort_core.kernels.reference.machine_learning import ml_features, ml_linear, ml_maps, ml_svm
 
 TRANSFORMS = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"]
 

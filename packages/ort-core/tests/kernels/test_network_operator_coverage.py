@@ -9,21 +9,21 @@ from onnx import helper
 from ort_core.kernels.registry import KernelRegistry, attribute_names, signature
 
 FAMILIES = [
-    "attention",
-    "convolution",
-    "deformable",
-    "detection",
-    "dropout",
-    "grid_sample",
-    "image_decoder",
-    "normalization",
-    "pooling",
-    "position_and_cache",
-    "rearrangement",
-    "recurrent",
-    "regions",
-    "resize",
-    "signal",
+    "attention.attention",
+    "images.convolution",
+    "images.deformable",
+    "images.detection",
+    "generators.dropout",
+    "images.grid_sample",
+    "images.image_decoder",
+    "normalization.normalization",
+    "images.pooling",
+    "attention.position_and_cache",
+    "movement.rearrangement",
+    "recurrent.recurrent",
+    "images.regions",
+    "images.resize",
+    "signals.signal",
 ]
 REGISTRY = KernelRegistry.of(importlib.import_module(f"ort_core.kernels.reference.{name}") for name in FAMILIES)
 OPERATORS = {(domain, op_type) for domain, op_type, _ in REGISTRY.operators()}

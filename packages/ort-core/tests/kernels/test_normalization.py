@@ -6,8 +6,8 @@ import pytest
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import normalization as n
-from ort_core.kernels.reference.dropout import dropout, dropout_1, dropout_7
+from ort_core.kernels.reference.generators.dropout import dropout, dropout_1, dropout_7
+from ort_core.kernels.reference.normalization import normalization as n
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 

@@ -9,7 +9,7 @@ from onnx import parser
 import ort_core as ort
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference.pooling import (
+from ort_core.kernels.reference.images.pooling import (
     average_pool,
     global_average_pool,
     global_lp_pool,
@@ -18,7 +18,7 @@ from ort_core.kernels.reference.pooling import (
     max_pool,
     max_unpool,
 )
-from ort_core.kernels.reference.regions import max_roi_pool, roi_align
+from ort_core.kernels.reference.images.regions import max_roi_pool, roi_align
 
 GEOMETRIES = [
     ((2, 3, 9), {"kernel_shape": (3,), "strides": (2,), "pads": (1, 0)}),

@@ -6,8 +6,9 @@ import pytest
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import losses, random_numbers, training
-from ort_core.kernels.reference.minimal_standard import MinimalStandard
+from ort_core.kernels.reference.elementwise import losses, training
+from ort_core.kernels.reference.generators import random_numbers
+from ort_core.kernels.reference.generators.minimal_standard import MinimalStandard
 
 COUNT = 20_000
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.reference.position_and_cache import tensor_scatter
-from ort_core.kernels.reference.rearrangement import center_crop_pad, depth_to_space, space_to_depth
+from ort_core.kernels.reference.attention.position_and_cache import tensor_scatter
+from ort_core.kernels.reference.movement.rearrangement import center_crop_pad, depth_to_space, space_to_depth
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])

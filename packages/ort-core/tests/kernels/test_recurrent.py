@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.reference.recurrent import gru, lstm, rnn
+from ort_core.kernels.reference.recurrent.recurrent import gru, lstm, rnn
 
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 4, 2
 LENGTHS = np.array([5, 1, 3], np.int32)

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.reference import cumulative, matrix_products, reductions, selection, softmax
+from ort_core.kernels.reference.elementwise import cumulative
+from ort_core.kernels.reference.movement import selection
+from ort_core.kernels.reference.normalization import reductions, softmax
+from ort_core.kernels.reference.products import matrix_products
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 REDUCTIONS = {

@@ -8,8 +8,8 @@ import pytest
 
 from ort_core.errors import AllocationLimitExceeded, InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference.grid_sample import affine_grid, grid_sample
-from ort_core.kernels.reference.resize import resize, resize_10, upsample_1, upsample_7
+from ort_core.kernels.reference.images.grid_sample import affine_grid, grid_sample
+from ort_core.kernels.reference.images.resize import resize, resize_10, upsample_1, upsample_7
 from ort_core.ops.resized_axes import scaled_size
 
 TRANSFORMATIONS = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]

@@ -11,7 +11,7 @@ import pytest
 from ort_core.errors import InvalidArgument, RunTerminated
 from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import control_flow, sequences
+from ort_core.kernels.reference.sequences import control_flow, sequences
 
 
 class Body:

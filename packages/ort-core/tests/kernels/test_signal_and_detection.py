@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ort_core.errors import Fail, InvalidArgument
-from ort_core.kernels.reference.detection import non_max_suppression
-from ort_core.kernels.reference.image_decoder import image_decoder
-from ort_core.kernels.reference.signal import dft, dft_17, mel_weight_matrix, stft
+from ort_core.kernels.reference.images.detection import non_max_suppression
+from ort_core.kernels.reference.images.image_decoder import image_decoder
+from ort_core.kernels.reference.signals.signal import dft, dft_17, mel_weight_matrix, stft
 
 
 def transform_matrix(length, sign=-1):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ort_core.errors import AllocationLimitExceeded, InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import movement, pad, shapes
+from ort_core.kernels.reference.movement import movement, pad, shapes
 
 TYPES = [t for t in DataType if t is not DataType.UNDEFINED]
 

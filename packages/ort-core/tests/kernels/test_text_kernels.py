@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import text, tfidf
+from ort_core.kernels.reference.texts import text, tfidf
 
 
 def strings(*values: str) -> np.ndarray:

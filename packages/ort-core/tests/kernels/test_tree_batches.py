@@ -9,9 +9,9 @@ import pytest
 
 from ort_core.cpu.lowering.tree_tables import tables_of, tree_tables
 from ort_core.ir.attributes import Attribute
-from ort_core.kernels.reference.tree_batches import tree_models
-from ort_core.kernels.reference.tree_ensemble import TreeShares
-from ort_core.kernels.reference.tree_nodes import tree_model
+from ort_core.kernels.reference.machine_learning.tree_batches import tree_models
+from ort_core.kernels.reference.machine_learning.tree_ensemble import TreeShares
+from ort_core.kernels.reference.machine_learning.tree_nodes import tree_model
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 

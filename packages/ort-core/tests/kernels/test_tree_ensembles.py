@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.kernels.reference import ml_trees
+from ort_core.kernels.reference.machine_learning import ml_trees
 
 MODES: dict[str, Callable[[float, float], bool]] = {
     "BRANCH_LEQ": lambda x, y: x <= y,

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ort_core.kernels.reference.resize import resize
+from ort_core.kernels.reference.images.resize import resize
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.ops.infer.all_rules import build_rules
 from ort_core.ops.inference_report import NoteKind

@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     from ort_core.kernels.observer import Observer
     from ort_core.kernels.preconditions.conditions import Conditions
     from ort_core.kernels.preconditions.table import find_precondition
-    from ort_core.kernels.reference.tree_batches import TreeBatch, tree_models
-    from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble, TreeShares, starts_of
-    from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
+    from ort_core.kernels.reference.machine_learning.tree_batches import TreeBatch, tree_models
+    from ort_core.kernels.reference.machine_learning.tree_ensemble import (
+        BranchMode,
+        TreeEnsemble,
+        TreeShares,
+        starts_of,
+    )
+    from ort_core.kernels.reference.machine_learning.tree_nodes import TreeModel, tree_model
     from ort_core.kernels.reference_registry import reference_kernels
     from ort_core.kernels.region_work import RegionWork
     from ort_core.kernels.registry import KernelRegistry
@@ -52,9 +57,11 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.kernels.observer": ("Observer",),
         "ort_core.kernels.preconditions.conditions": ("Conditions",),
         "ort_core.kernels.preconditions.table": ("find_precondition",),
-        "ort_core.kernels.reference.tree_batches": ("TreeBatch", "tree_models"),
-        "ort_core.kernels.reference.tree_ensemble": ("BranchMode", "TreeEnsemble", "TreeShares", "starts_of"),
-        "ort_core.kernels.reference.tree_nodes": ("TreeModel", "tree_model"),
+        "ort_core.kernels.reference.machine_learning.tree_batches": ("TreeBatch", "tree_models"),
+        "ort_core.kernels.reference.machine_learning.tree_ensemble": (
+            "BranchMode", "TreeEnsemble", "TreeShares", "starts_of",
+        ),
+        "ort_core.kernels.reference.machine_learning.tree_nodes": ("TreeModel", "tree_model"),
         "ort_core.kernels.reference_registry": ("reference_kernels",),
         "ort_core.kernels.region_work": ("RegionWork",),
         "ort_core.kernels.registry": ("KernelRegistry",),

@@ -1,1 +1,1 @@
-"""The numpy reference kernels, one file per operator family: the oracle, and the fallback for every provider."""
+"""The numpy reference kernels, a folder for each room and a file for each family of operators: the oracle, and the fallback for every provider."""

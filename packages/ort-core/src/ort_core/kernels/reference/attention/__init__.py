@@ -1,0 +1,1 @@
+"""Attention in its many forms, with its masks, caches and positions, and recurrences in its place."""

@@ -1,0 +1,1 @@
+"""Searches for sequences of tokens: beam search, greedy search and sampling."""

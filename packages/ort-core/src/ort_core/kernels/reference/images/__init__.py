@@ -1,0 +1,1 @@
+"""Convolutions, poolings, resizing and regions of images."""

@@ -1,0 +1,1 @@
+"""Elements gathered, scattered, selected and rearranged, and shapes."""

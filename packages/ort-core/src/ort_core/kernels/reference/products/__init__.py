@@ -1,0 +1,1 @@
+"""Matrix products in all types, and mixtures of experts."""

@@ -1,0 +1,1 @@
+"""Strings, n-grams and hashes."""
