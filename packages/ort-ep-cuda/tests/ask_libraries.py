@@ -19,8 +19,7 @@ from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cudnn_plans import CudnnPlans
 from ort_ep_cuda.engines.lt_products import LtProducts
 from ort_ep_cuda.engines.tuning import Tuner
-from ort_ep_cuda.lowering.convolutions import channels_last
-from ort_ep_cuda.lowering.library_steps import (
+from ort_ep_cuda.lowering.libraries.library_steps import (
     NO_EPILOGUE,
     Activation,
     Convolution,
@@ -30,7 +29,8 @@ from ort_ep_cuda.lowering.library_steps import (
     ScaledAttention,
     Window,
 )
-from ort_ep_cuda.lowering.views import Shape, TensorView
+from ort_ep_cuda.lowering.products.convolutions import channels_last
+from ort_ep_cuda.lowering.values.views import Shape, TensorView
 from ort_ep_cuda.options import CudaOptions
 
 H200 = {

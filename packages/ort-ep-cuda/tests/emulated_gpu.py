@@ -29,11 +29,11 @@ from ort_core.testing.cuda_emulation import emulate
 from ort_ep_cuda import compiled
 from ort_ep_cuda.gpu import GpuFacts
 from ort_ep_cuda.idle_memory import IdleMemory
-from ort_ep_cuda.lowering.function_calls import run_call
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
-from ort_ep_cuda.lowering.preamble import PREAMBLE
+from ort_ep_cuda.lowering.custom.function_calls import run_call
+from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED, Libraries
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
+from ort_ep_cuda.lowering.writing.preamble import PREAMBLE
 from ort_ep_cuda.run_slot import RunSlotState
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.plugin.ir import DataType
-from ort_ep_cuda.lowering.libraries import Libraries
-from ort_ep_cuda.lowering.library_steps import (
+from ort_ep_cuda.lowering.libraries.libraries import Libraries
+from ort_ep_cuda.lowering.libraries.library_steps import (
     Activation,
     AnyLibraryStep,
     Convolution,
@@ -19,7 +19,7 @@ from ort_ep_cuda.lowering.library_steps import (
     Normalization,
     ScaledAttention,
 )
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.values.views import TensorView
 
 
 class FuseEverything(Libraries):

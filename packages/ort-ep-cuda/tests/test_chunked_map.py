@@ -10,8 +10,8 @@ from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 
 from ort_core.plugin.ir import DataType
-from ort_ep_cuda.lowering.chunked_map import LEAST_ELEMENTS, elements_at_once
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.values.views import TensorView
+from ort_ep_cuda.lowering.writing.chunked_map import LEAST_ELEMENTS, elements_at_once
 
 BODY = """g ({t}[n] a, {t}[n] b, {t} s) => ({t}[n] y, bool[n] z, {t}[n] w)
     {{ m = Mul(a, b)  y = Add(m, s)  z = Greater(a, b)  w = Mish(a) }}"""

@@ -25,9 +25,9 @@ from test_own_kernels import SOURCE
 
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import module_source
-from ort_ep_cuda.lowering.chunked_map import LEAST_ELEMENTS
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
+from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED
 from ort_ep_cuda.lowering.program import Kernel
+from ort_ep_cuda.lowering.writing.chunked_map import LEAST_ELEMENTS
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 ENDS = ("sm_75", "sm_120")  # what is compiled for unless all are asked for

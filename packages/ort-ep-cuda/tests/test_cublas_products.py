@@ -10,8 +10,8 @@ import pytest
 from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cublas_products import multiply
-from ort_ep_cuda.lowering.library_steps import MatrixProduct
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.libraries.library_steps import MatrixProduct
+from ort_ep_cuda.lowering.values.views import TensorView
 
 NUMPY = {0: np.float32, 1: np.float64, 2: np.float16}
 RANDOM = np.random.default_rng(3)

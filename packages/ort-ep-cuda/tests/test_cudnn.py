@@ -17,7 +17,7 @@ from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cudnn_plans import CudnnPlans, tuning_key
 from ort_ep_cuda.engines.tuning import Tuner
-from ort_ep_cuda.lowering.library_steps import (
+from ort_ep_cuda.lowering.libraries.library_steps import (
     NO_EPILOGUE,
     Activation,
     Convolution,
@@ -27,7 +27,7 @@ from ort_ep_cuda.lowering.library_steps import (
     ScaledAttention,
     Window,
 )
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.values.views import TensorView
 from ort_ep_cuda.options import CudaOptions
 
 

@@ -18,7 +18,7 @@ from ort_ep_cuda import _sdk
 from ort_ep_cuda.cupy_gpu import CupyStream
 from ort_ep_cuda.engines import device_libraries
 from ort_ep_cuda.engines.device_libraries import DeviceLibraries
-from ort_ep_cuda.lowering.library_steps import Activation, Epilogue, MatrixProduct
+from ort_ep_cuda.lowering.libraries.library_steps import Activation, Epilogue, MatrixProduct
 from ort_ep_cuda.options import CudaOptions
 
 

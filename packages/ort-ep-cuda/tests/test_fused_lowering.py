@@ -17,7 +17,13 @@ from ort_core.plugin import Claim
 from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_cuda.capability import find_capability
-from ort_ep_cuda.lowering.library_steps import Activation, AnyLibraryStep, Convolution, MatrixProduct, ScaledAttention
+from ort_ep_cuda.lowering.libraries.library_steps import (
+    Activation,
+    AnyLibraryStep,
+    Convolution,
+    MatrixProduct,
+    ScaledAttention,
+)
 from ort_ep_cuda.lowering.lower_partition import lower_partition
 from ort_ep_cuda.lowering.program import Launch, Program
 

@@ -11,7 +11,7 @@ from emulated_provider import EmulatedCudaProvider, session_of
 import ort_core as ort
 from ort_core.plugin import InvalidArgument
 from ort_core.testing.cuda_emulation import find_compiler
-from ort_ep_cuda.lowering.grouped_attention import TOO_LONG
+from ort_ep_cuda.lowering.attention.grouped_attention import TOO_LONG
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler to emulate kernels with")
 

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from ort_ep_cuda.lowering.growing import Trace, evaluated, grows, key_of, larger, largest, smaller, today
+from ort_ep_cuda.lowering.values.growing import Trace, evaluated, grows, key_of, larger, largest, smaller, today
 
 
 def _calculate(numbers, rng):

@@ -15,7 +15,7 @@ import ort_core as ort
 from ort_core.plugin import InvalidArgument
 from ort_core.testing.cuda_emulation import find_compiler
 from ort_ep_cuda import compiled, growing_plans
-from ort_ep_cuda.lowering.growing import grows
+from ort_ep_cuda.lowering.values.growing import grows
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler to emulate kernels with")
 

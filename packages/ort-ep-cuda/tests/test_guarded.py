@@ -15,7 +15,7 @@ from library_numbers import FuseEverything
 
 from ort_core.testing.cuda_checks_posix import HAS_CHECKS
 from ort_core.testing.cuda_emulation import find_compiler
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
+from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED
 
 pytestmark = [
     pytest.mark.skipif(find_compiler() is None, reason="CUDA is emulated by a C++ compiler; none is here"),

@@ -16,9 +16,9 @@ from ort_core.plugin import Claim, InvalidArgument
 from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_cuda.capability import find_capability
-from ort_ep_cuda.lowering.library_steps import Convolution, MatrixProduct
+from ort_ep_cuda.lowering.libraries.library_steps import Convolution, MatrixProduct
 from ort_ep_cuda.lowering.lower_partition import lower_partition
-from ort_ep_cuda.lowering.movement import reshape_target
+from ort_ep_cuda.lowering.movement.movement import reshape_target
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Launch
 

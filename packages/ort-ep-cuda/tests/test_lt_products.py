@@ -18,8 +18,8 @@ from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines import lt_products
 from ort_ep_cuda.engines.lt_products import LtProducts, tuning_key
 from ort_ep_cuda.engines.tuning import Tuner
-from ort_ep_cuda.lowering.library_steps import NO_EPILOGUE, Activation, Epilogue, MatrixProduct
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.libraries.library_steps import NO_EPILOGUE, Activation, Epilogue, MatrixProduct
+from ort_ep_cuda.lowering.values.views import TensorView
 
 RANDOM = np.random.default_rng(5)
 ERRORS = (RuntimeError, FakeLtError)

@@ -13,7 +13,7 @@ import ort_core as ort
 from ort_core import tolerances
 from ort_core.testing.cuda_emulation import find_compiler
 from ort_core.testing.models import model_of
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
+from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="CUDA is emulated by a C++ compiler; none is here")
 

@@ -13,9 +13,9 @@ from ort_core.plugin import EPFail
 from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.cupy_gpu import CupyGpu
-from ort_ep_cuda.lowering.preamble import PREAMBLE
 from ort_ep_cuda.lowering.program import Kernel
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.values.views import TensorView
+from ort_ep_cuda.lowering.writing.preamble import PREAMBLE
 from ort_ep_cuda.options import CudaOptions
 
 OWN = Kernel("scaled_1", "first source", "scaled", "com.acme::First")

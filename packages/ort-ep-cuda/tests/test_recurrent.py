@@ -9,10 +9,10 @@ from emulated_provider import session_of
 import ort_core as ort
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.models import model_of
-from ort_ep_cuda.lowering.library_steps import MatrixProduct
+from ort_ep_cuda.lowering.libraries.library_steps import MatrixProduct
 from ort_ep_cuda.lowering.lower_partition import lower_partition
 from ort_ep_cuda.lowering.program import Launch, Program
-from ort_ep_cuda.lowering.recurrent_cells import _KNOWN
+from ort_ep_cuda.lowering.recurrent.recurrent_cells import _KNOWN
 
 SMALL, LARGE = 16, 210  # units: the weights of the second are too many for one kernel
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import ort_ep_cuda
-from ort_ep_cuda.lowering.writer import THREADS, Worker, blocks_for, coordinates, filled, named, template, walk
+from ort_ep_cuda.lowering.writing.writer import THREADS, Worker, blocks_for, coordinates, filled, named, template, walk
 
 
 def test_kernels_of_equal_text_have_one_name_and_others_have_another():

@@ -11,7 +11,7 @@ from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import KernelCache
 from ort_ep_cuda.lowering.decomposition import in_parts
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
-from ort_ep_cuda.lowering.views import Shape
+from ort_ep_cuda.lowering.values.views import Shape
 
 ARCHITECTURE = "sm_90"  # for which kernels are compiled where no device says another
 OPEN_SIZE = 2  # of dimensions that are not known

@@ -9,10 +9,10 @@ from ort_core.plugin import Capability, GraphView, Rejection
 from ort_core.plugin.claims import claims_of, form_groups
 from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext
-from ort_ep_cuda.lowering.custom_operators import operators_of
+from ort_ep_cuda.lowering.custom.custom_operators import operators_of
 from ort_ep_cuda.lowering.decomposition import has_parts, refusal_in_parts, refusal_whole
 from ort_ep_cuda.lowering.lower_partition import host_values
-from ort_ep_cuda.lowering.sizes import SIZE_OPERATORS
+from ort_ep_cuda.lowering.values.sizes import SIZE_OPERATORS
 
 _OWN_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"})
 _ON_HOST = "computes a shape, which the host must know"

@@ -27,12 +27,12 @@ from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
 from ort_ep_cuda.growing_plans import MAXIMUM_PROGRAMS, GrowingPlans
 from ort_ep_cuda.lowering.decomposition import in_parts
-from ort_ep_cuda.lowering.growing import grows
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
+from ort_ep_cuda.lowering.movement.random_numbers import draw_words
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, Program
-from ort_ep_cuda.lowering.random_numbers import draw_words
-from ort_ep_cuda.lowering.shared_constants import SharedConstants
-from ort_ep_cuda.lowering.views import Shape
+from ort_ep_cuda.lowering.values.growing import grows
+from ort_ep_cuda.lowering.values.shared_constants import SharedConstants
+from ort_ep_cuda.lowering.values.views import Shape
 from ort_ep_cuda.options import CudaOptions
 from ort_ep_cuda.run_slot import RunSlotState
 

@@ -17,10 +17,10 @@ from ort_ep_cuda.engines.device_libraries import DeviceLibraries
 from ort_ep_cuda.gpu import Function, GpuFacts, GpuStream, Graph, Memory
 from ort_ep_cuda.idle_memory import IdleMemory
 from ort_ep_cuda.kernel_cache import KernelCache
-from ort_ep_cuda.lowering.function_calls import run_call
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.custom.function_calls import run_call
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.values.views import TensorView
 from ort_ep_cuda.options import CudaOptions
 
 _TO_DEVICE, _TO_HOST, _WITHIN = 1, 2, 3  # cudaMemcpyKind

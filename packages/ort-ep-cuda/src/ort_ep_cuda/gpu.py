@@ -10,8 +10,8 @@ import numpy as np
 
 from ort_core.plugin.kernels import RunGuard
 from ort_ep_cuda.idle_memory import IdleMemory
-from ort_ep_cuda.lowering.libraries import Libraries
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.libraries.libraries import Libraries
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
 
 

@@ -1,7 +1,7 @@
 """One program for sizes that grow from run to run, such as a decoder's cache: lowered once, bound to each step's sizes.
 
 The second signature whose sizes differ from the last one's by growth is lowered with sizes that remember their formula
-(``lowering.growing``). Whoever comes next with sizes that meet its conditions gets the same program: the same buffers,
+(``lowering.values.growing``). Whoever comes next with sizes that meet its conditions gets the same program: the same buffers,
 made for more than today's sizes, and the same captured launches, which read their sizes on the device.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ort_core.plugin import OrtError
-from ort_ep_cuda.lowering.growing import CannotGrow, SizeKey, Trace, evaluated, grows, key_of
-from ort_ep_cuda.lowering.growing_values import growing_array
 from ort_ep_cuda.lowering.program import Program
-from ort_ep_cuda.lowering.views import Shape
+from ort_ep_cuda.lowering.values.growing import CannotGrow, SizeKey, Trace, evaluated, grows, key_of
+from ort_ep_cuda.lowering.values.growing_values import growing_array
+from ort_ep_cuda.lowering.values.views import Shape
 
 LEAST_ROOM = 64  # sizes that a program has room for beyond today's: as many steps of a decoder
 MAXIMUM_PROGRAMS = 8  # of one partition; each holds buffers

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from ort_core.plugin.cache import ArtefactCache, CacheKey
-from ort_ep_cuda.lowering.preamble import PREAMBLE
 from ort_ep_cuda.lowering.program import MAXIMUM_THREADS, Kernel
+from ort_ep_cuda.lowering.writing.preamble import PREAMBLE
 
 KIND = "cuda-kernels"
 GENERATED = (f"--maxrregcount={(1 << 16) // MAXIMUM_THREADS}",)  # more, and the largest blocks could not be launched

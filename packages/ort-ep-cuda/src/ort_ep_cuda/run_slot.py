@@ -15,7 +15,7 @@ from ort_core.plugin import EPFail, InvalidArgument
 from ort_core.plugin.devices import DeviceArray
 from ort_core.plugin.kernels import RunGuard, Unguarded
 from ort_ep_cuda.gpu import Function, Gpu, Graph, Memory
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.program import (
     BufferKind,
     FunctionCall,
@@ -24,7 +24,7 @@ from ort_ep_cuda.lowering.program import (
     Program,
     Step,
 )
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.values.views import TensorView
 
 Tensor = np.ndarray | DeviceArray
 log = logging.getLogger(__name__)

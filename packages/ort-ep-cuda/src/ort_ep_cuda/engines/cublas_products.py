@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
-from ort_ep_cuda.lowering.library_steps import MatrixProduct
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.libraries.library_steps import MatrixProduct
+from ort_ep_cuda.lowering.values.views import TensorView
 
 # Numbers of cudaDataType, cublasComputeType_t, cublasOperation_t and cublasGemmAlgo_t.
 DATA_TYPES = {DataType.FLOAT: 0, DataType.DOUBLE: 1, DataType.FLOAT16: 2, DataType.BFLOAT16: 14}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ort_core.plugin.ir import DataType
-from ort_ep_cuda.lowering.library_steps import (
+from ort_ep_cuda.lowering.libraries.library_steps import (
     Activation,
     AnyLibraryStep,
     Convolution,
@@ -14,7 +14,7 @@ from ort_ep_cuda.lowering.library_steps import (
     Normalization,
     ScaledAttention,
 )
-from ort_ep_cuda.lowering.views import Shape, TensorView
+from ort_ep_cuda.lowering.values.views import Shape, TensorView
 
 _KINDS = {DataType.FLOAT: "FLOAT", DataType.FLOAT16: "HALF", DataType.BFLOAT16: "BFLOAT16"}
 _ACTIVATIONS = {

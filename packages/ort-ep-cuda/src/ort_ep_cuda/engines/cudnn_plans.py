@@ -15,7 +15,7 @@ from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cudnn_operations import Tensors, describe, new_graph, refuse_form
 from ort_ep_cuda.engines.tuning import Candidate, LibraryStream, Tuner, bucket
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Convolution
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep, Convolution
 from ort_ep_cuda.options import CudaOptions
 
 SMALL_SCRATCH_NBYTES = 32 << 20  # onnxruntime's bound where cudnn_conv_use_max_workspace is 0

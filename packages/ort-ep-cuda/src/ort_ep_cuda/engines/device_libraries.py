@@ -15,7 +15,7 @@ from ort_ep_cuda.engines.cublas_products import multiply
 from ort_ep_cuda.engines.cudnn_plans import CudnnPlans, CudnnStream
 from ort_ep_cuda.engines.lt_products import LT_ACTIVATIONS, LT_TYPES, LtProducts
 from ort_ep_cuda.engines.tuning import Tuner
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, MatrixProduct
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep, MatrixProduct
 from ort_ep_cuda.options import CudaOptions
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cublas_products import DATA_TYPES, leading, multiply
 from ort_ep_cuda.engines.tuning import Candidate, LibraryStream, Tuner, bucket
-from ort_ep_cuda.lowering.library_steps import ALIGNMENT_NBYTES, MatrixProduct
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.libraries.library_steps import ALIGNMENT_NBYTES, MatrixProduct
+from ort_ep_cuda.lowering.values.views import TensorView
 
 LT_TYPES = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
 CANDIDATES = 4  # of the heuristics: the first is mostly within some per cent of the best, which is rarely behind these

@@ -12,16 +12,16 @@ import numpy as np
 from ort_core.plugin import NotImplemented
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
 from ort_core.plugin.loops import cast, lift
-from ort_ep_cuda.lowering.growing import CannotGrow, SizeKey, grows, key_of, largest, plain
-from ort_ep_cuda.lowering.growing_products import growing_product
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, FixedSizesOnly, Libraries, has_open_sizes
-from ort_ep_cuda.lowering.library_steps import MatrixProduct
-from ort_ep_cuda.lowering.map_kernel import PrintedKernels, launch_map
-from ort_ep_cuda.lowering.preamble import compute_type
+from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED, FixedSizesOnly, Libraries, has_open_sizes
+from ort_ep_cuda.lowering.libraries.library_steps import MatrixProduct
+from ort_ep_cuda.lowering.products.growing_products import growing_product
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, Launch, OutputFacts, Pointer, Program, Step, plan_arena
-from ort_ep_cuda.lowering.sized_launches import sized
-from ort_ep_cuda.lowering.tensors import LazyTensor, combine
-from ort_ep_cuda.lowering.views import Shape, TensorView, dense_strides
+from ort_ep_cuda.lowering.values.growing import CannotGrow, SizeKey, grows, key_of, largest, plain
+from ort_ep_cuda.lowering.values.tensors import LazyTensor, combine
+from ort_ep_cuda.lowering.values.views import Shape, TensorView, dense_strides
+from ort_ep_cuda.lowering.writing.map_kernel import PrintedKernels, launch_map
+from ort_ep_cuda.lowering.writing.preamble import compute_type
+from ort_ep_cuda.lowering.writing.sized_launches import sized
 
 FUSED_OPERATIONS = 400  # of one kernel: registers last to about twice that; beyond, compiling takes seconds
 FUSED_OPERANDS = 16  # pointers with strides of one kernel: parameters may take 4 KiB

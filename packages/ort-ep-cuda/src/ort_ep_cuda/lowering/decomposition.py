@@ -13,7 +13,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Graph, Node, clone_graph, extract
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.rewrite import decompose
-from ort_ep_cuda.lowering.custom_operators import operators_of, refusal_of
+from ort_ep_cuda.lowering.custom.custom_operators import operators_of, refusal_of
 from ort_ep_cuda.lowering.requirements import Whole
 
 MAXIMUM_DEPTH = 8  # bodies within bodies: those of the specification are at most three deep

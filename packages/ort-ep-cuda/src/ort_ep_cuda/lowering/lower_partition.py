@@ -10,15 +10,15 @@ from ort_core.plugin import EPFail, OrtError
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_ep_cuda.lowering.builder import ProgramBuilder
-from ort_ep_cuda.lowering.custom_operators import get_operator
-from ort_ep_cuda.lowering.epilogues import find_chains, lower_chain
-from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
+from ort_ep_cuda.lowering.custom.custom_operators import get_operator
+from ort_ep_cuda.lowering.libraries.epilogues import find_chains, lower_chain
+from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Program
 from ort_ep_cuda.lowering.requirements import Whole, require
-from ort_ep_cuda.lowering.sizes import computes_sizes, define_sizes, inputs_of_sizes
-from ort_ep_cuda.lowering.views import Shape
+from ort_ep_cuda.lowering.values.sizes import computes_sizes, define_sizes, inputs_of_sizes
+from ort_ep_cuda.lowering.values.views import Shape
 
 
 def lower_partition(

@@ -10,9 +10,9 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import Node, Value
 from ort_ep_cuda.lowering.builder import ProgramBuilder
-from ort_ep_cuda.lowering.growing import grows, plain
-from ort_ep_cuda.lowering.tensors import LazyTensor
-from ort_ep_cuda.lowering.views import Shape
+from ort_ep_cuda.lowering.values.growing import grows, plain
+from ort_ep_cuda.lowering.values.tensors import LazyTensor
+from ort_ep_cuda.lowering.values.views import Shape
 
 
 @dataclass(frozen=True, slots=True)

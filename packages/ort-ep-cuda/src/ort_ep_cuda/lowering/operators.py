@@ -7,32 +7,29 @@ from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import REDUCTIONS
-from ort_ep_cuda.lowering import (
-    attention,
-    block_quantized,
-    convolutions,
-    cumulative,
-    einsum,
-    elementwise,
-    grouped_attention,
+from ort_ep_cuda.lowering.attention import attention, grouped_attention
+from ort_ep_cuda.lowering.elements import cumulative, elementwise, integers, rows, windows
+from ort_ep_cuda.lowering.movement import (
     indexing,
-    integer_convolutions,
-    integer_products,
-    integers,
     movement,
     ordering,
-    products,
     random_numbers,
     rearrangement,
-    recurrent,
     resizing,
-    rows,
     sampling,
     scattering,
-    windows,
 )
 from ort_ep_cuda.lowering.node_facts import LoweredNode
-from ort_ep_cuda.lowering.preamble import COMPUTED, NARROW
+from ort_ep_cuda.lowering.products import (
+    block_quantized,
+    convolutions,
+    einsum,
+    integer_convolutions,
+    integer_products,
+    products,
+)
+from ort_ep_cuda.lowering.recurrent import recurrent
+from ort_ep_cuda.lowering.writing.preamble import COMPUTED, NARROW
 
 Lower = Callable[[LoweredNode], None]
 Refuse = Callable[[Node], str | None]

@@ -12,8 +12,8 @@ import numpy as np
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.kernels import KernelContext
 from ort_core.plugin.memory import ArenaLayout, StepUse, assign_offsets, live_intervals
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization, shown
-from ort_ep_cuda.lowering.views import Shape, TensorView
+from ort_ep_cuda.lowering.libraries.library_steps import AnyLibraryStep, Normalization, shown
+from ort_ep_cuda.lowering.values.views import Shape, TensorView
 
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, results are arrays of the device
 MAXIMUM_THREADS = 512  # of a block of any generated kernel

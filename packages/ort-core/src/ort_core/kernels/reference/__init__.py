@@ -1,1 +1,4 @@
-"""The numpy reference kernels, a folder for each room and a file for each family of operators: the oracle, and the fallback for every provider."""
+"""The numpy reference kernels: the oracle, and the fallback for every provider.
+
+There is a folder for each room of operators, and a file for each family.
+"""

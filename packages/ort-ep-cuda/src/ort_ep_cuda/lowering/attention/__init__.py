@@ -1,0 +1,1 @@
+"""Attention: one call of the library, or kernels of its own."""

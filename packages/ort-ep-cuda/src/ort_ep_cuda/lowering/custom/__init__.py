@@ -1,0 +1,1 @@
+"""Users' operators: kernels in CUDA C++, formulas, and functions over CuPy's arrays."""

@@ -1,0 +1,1 @@
+"""Operators over elements, rows and windows."""

@@ -1,0 +1,1 @@
+"""Elements that are moved: gathered, scattered, sorted, resized, sampled; and random ones."""

@@ -1,0 +1,1 @@
+"""Matrix products and convolutions, by the library or by generated kernels."""

@@ -1,0 +1,1 @@
+"""What a value is while a program is lowered: views, lazy tensors, sizes and constants."""
