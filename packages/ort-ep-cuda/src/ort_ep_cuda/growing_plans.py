@@ -1,8 +1,8 @@
 """One program for sizes that grow from run to run, such as a decoder's cache: lowered once, bound to each step's sizes.
 
-The second signature whose sizes differ from the last one's by growth is lowered with sizes that remember their formula
-(``lowering.values.growing``). Whoever comes next with sizes that meet its conditions gets the same program: the same buffers,
-made for more than today's sizes, and the same captured launches, which read their sizes on the device.
+The second signature whose sizes have grown from those of the last one is lowered with sizes that remember their formula
+(``lowering.values.growing``). Later sizes that meet its conditions get the same program: the same buffers, made for
+more than today's sizes, and the same captured launches, which read their sizes on the device.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def parse_providers(texts: Sequence[str] | None, hint: str = "--provider") -> li
     return request
 
 
-def full_provider_name(name: str, hint: str = "--provider") -> str:
+def full_provider_name(name: str, hint: str) -> str:
     """Return the full name of a provider named in short (``cpu``), or refuse with near names."""
     from ort_core.environment import PACKAGES, default_environment
     from ort_core.errors import did_you_mean
@@ -218,16 +218,16 @@ def full_provider_name(name: str, hint: str = "--provider") -> str:
     return found
 
 
-def installed_provider_name(name: str, hint: str = "--provider") -> str:
+def installed_provider_name(name: str) -> str:
     """Return the full name of a provider that a plugin brings, or refuse with what to install or why it is unusable."""
     from ort_core.environment import PACKAGES, default_environment
 
-    found, environment = full_provider_name(name, hint), default_environment()
+    found, environment = full_provider_name(name, "--provider"), default_environment()
     if found not in environment.provider_classes():
         broken = environment.plugins.unusable.get(found)
         remedy = PACKAGES.get(found, "no known package brings it")
         reason = f"the plugin cannot be used: {broken}" if broken else f"it is not installed: {remedy}"
-        raise typer.BadParameter(f"{found}: {reason}", param_hint=hint)
+        raise typer.BadParameter(f"{found}: {reason}", param_hint="--provider")
     return found
 
 

@@ -53,8 +53,8 @@ class SparseConstant:
         return self.values.dtype
 
 
-AttributeScalar = "float | int | str | Constant | Graph | SparseConstant | ValueType"
-AttributeValue = object  # one of AttributeScalar, or a tuple of them; narrowed by Attribute.kind
+AttributeValue = object
+"""A float, int, str, Constant, Graph, SparseConstant or ValueType, or a tuple of them, as ``Attribute.kind`` says."""
 
 
 @frozen

@@ -65,10 +65,10 @@ def estimate_regions(request: MeasureRequest, regions: Sequence[Region], feeds: 
     return Estimate(tuple(alone), _crossings(request.model.graph, regions, values), copy, failures)
 
 
-def exclusions_for(regions: Sequence[Region], choice: Assignment, reason: str = "being measured") -> Exclusions:
+def exclusions_for(regions: Sequence[Region], choice: Assignment) -> Exclusions:
     """Return, for each region, the providers before the chosen one as not to be offered its nodes."""
     return {
-        (name, node): reason
+        (name, node): "being measured"
         for region, chosen in zip(regions, choice, strict=True)
         for name in region.providers[: region.providers.index(chosen)]
         for node in region.nodes

@@ -180,10 +180,10 @@ def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None, *, with_t
     return proto
 
 
-def node_to_proto(node: Node, writer: ConstantWriter | None = None) -> onnx.NodeProto:
+def node_to_proto(node: Node) -> onnx.NodeProto:
     """Return the NodeProto of a node."""
     proto = onnx.NodeProto()
-    _save_node(proto, node, writer, True)
+    _save_node(proto, node, None, True)
     return proto
 
 

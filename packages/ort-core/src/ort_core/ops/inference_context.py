@@ -249,13 +249,11 @@ class InferenceContext(TypedAttributes):
         """Whether the model has taken so long that bodies should be inferred in one round."""
         return self._engine.is_expensive
 
-    def infer_body(
-        self, graph: Graph, types: Sequence[ValueType | None], values: Sequence[SymbolicValue | None] = ()
-    ) -> list[ValueType | None]:
-        """Infer a nested graph for given types (and elements) of its inputs; return the types of its outputs."""
+    def infer_body(self, graph: Graph, types: Sequence[ValueType | None]) -> list[ValueType | None]:
+        """Infer a nested graph for given types of its inputs; return the types of its outputs."""
         if len(types) != len(graph.inputs):
             self.refuse(f"graph '{graph.name}' has {len(graph.inputs)} inputs but is given {len(types)}")
-        return self._engine.infer_nested(graph, types, values, self._scope)
+        return self._engine.infer_nested(graph, types, self._scope)
 
     def body_values(self, graph: Graph) -> list[SymbolicValue | None]:
         """Return what is known of the elements of the outputs of a nested graph that was inferred just before."""

@@ -170,19 +170,13 @@ class Inference:
         for node in graph:
             self._infer_node(node, scope)
 
-    def infer_nested(
-        self,
-        graph: Graph,
-        types: Sequence[ValueType | None],
-        values: Sequence[SymbolicValue | None],
-        scope: Scope,
-    ) -> list[ValueType | None]:
+    def infer_nested(self, graph: Graph, types: Sequence[ValueType | None], scope: Scope) -> list[ValueType | None]:
         """Infer the body of a control-flow node for given input types; return the types of its outputs."""
-        for index, (value, value_type) in enumerate(zip(graph.inputs, types, strict=True)):
+        for value, value_type in zip(graph.inputs, types, strict=True):
             self._types.pop(value, None)
             if value_type is not None:
                 self._types[value] = value_type
-            self._values[value] = values[index] if index < len(values) else None
+            self._values[value] = None
         self.infer_graph(graph, Scope(scope.attributes, scope.opset_imports, scope.prefix, scope.depth + 1))
         return [self.type_of(value) for value in graph.outputs]
 

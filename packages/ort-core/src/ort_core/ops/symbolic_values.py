@@ -36,11 +36,11 @@ def counted(sizes: Sequence[int]) -> int:
     return math.prod(max(size, 1) for size in sizes)
 
 
-def make_value(elements: list[Element] | tuple[Element, ...], shape: tuple[int, ...] | None = None) -> SymbolicValue:
-    """Return elements as an array, a vector unless ``shape`` says otherwise."""
+def make_value(elements: list[Element] | tuple[Element, ...]) -> SymbolicValue:
+    """Return elements as a vector."""
     found = np.empty(len(elements), object)
     found[:] = elements
-    return found if shape is None else found.reshape(shape)
+    return found
 
 
 def map_elements(function: Callable[..., Element], *arrays: SymbolicValue) -> SymbolicValue | None:

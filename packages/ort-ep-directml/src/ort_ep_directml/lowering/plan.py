@@ -7,7 +7,6 @@ with other sizes, strides, or another element type of the same width.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -211,11 +210,6 @@ class GraphPlan:
         lines += [f"%{place}: {node.text()}" for place, node in enumerate(self.nodes)]
         lines += [f"output {port.name}: {port.source.text()} as {port.tensor.text()}" for port in self.outputs]
         return "\n".join(lines) + "\n"
-
-
-def element_count(sizes: Sizes) -> int:
-    """Return how many elements there are."""
-    return math.prod(sizes)
 
 
 def _values(array: np.ndarray) -> str:

@@ -9,12 +9,12 @@ from ort_core.ops.bodies.writer import BodyWriter
 _WINDOW = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "ceil_mode")
 
 
-def window_attributes(w: BodyWriter, *, without: tuple[str, ...] = ()) -> dict[str, object]:
+def window_attributes(w: BodyWriter) -> dict[str, object]:
     """Return the attributes of windows that a node states."""
     return {
         name: w.node.attributes[name].value
         for name in _WINDOW
-        if name in w.node.attributes and name not in without and w.node.attributes[name].value != ()
+        if name in w.node.attributes and w.node.attributes[name].value != ()
     }
 
 

@@ -12,7 +12,7 @@ from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of, broadcast
 from ort_ep_cuda.lowering.values.tensors import LazyTensor, combine
 from ort_ep_cuda.lowering.values.views import TensorView
 from ort_ep_cuda.lowering.writing.double_math import DOUBLE_MEANINGS
-from ort_ep_cuda.lowering.writing.preamble import COMPUTED, NARROW, compute_type
+from ort_ep_cuda.lowering.writing.preamble import NARROW, compute_type
 
 HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 _RANGES = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
@@ -184,5 +184,3 @@ def lower_batch_norm(facts: LoweredNode) -> None:
 
 ELEMENTWISE = frozenset(MEANINGS) | {("", "Cast"), ("", "CastLike")}
 """Operators that ``lower_elementwise`` takes, where their types have a form."""
-
-DTYPES = COMPUTED

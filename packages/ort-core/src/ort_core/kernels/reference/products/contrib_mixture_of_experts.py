@@ -83,7 +83,10 @@ def route(
     return chosen, weights
 
 
-def _sparse_mixer(logits: np.ndarray, k: int, jitter: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
+_JITTER = 0.01  # onnxruntime's
+
+
+def _sparse_mixer(logits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Pick experts one after the other; each one's weight is its softmax among the logits close to it."""
     if k != 2:
         raise errors.InvalidArgument(f"use_sparse_mixer is defined for k = 2, found {k}")
@@ -91,7 +94,7 @@ def _sparse_mixer(logits: np.ndarray, k: int, jitter: float = 0.01) -> tuple[np.
     for _ in range(k):
         best = rest.argmax(axis=1)[:, None]
         top = np.take_along_axis(rest, best, axis=1)
-        near = (top - logits) / np.maximum(np.abs(logits), top) <= 2 * jitter
+        near = (top - logits) / np.maximum(np.abs(logits), top) <= 2 * _JITTER
         close = np.where(near & ~np.isneginf(rest), rest, -np.inf)
         exponents = np.exp(close - top)
         chosen.append(best)
