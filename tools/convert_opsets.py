@@ -75,7 +75,7 @@ def outcome_of(case: Case, target: int, runs_there: bool, *, fixes: bool = False
     try:
         converted = convert_opset(model, target)
     except OpsetRefusal as refusal:
-        if "is no constant" in refusal.what and not fixes and len(model.graph.input) > 1:
+        if "is not a constant" in refusal.what and not fixes and len(model.graph.input) > 1:
             outcome, text = outcome_of(case, target, runs_there, fixes=True)
             return ("equal, inputs fixed" if outcome == "equal" else outcome), text
         return "refused", f"{refusal.op_type}: {refusal.what}"

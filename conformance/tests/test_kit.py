@@ -102,7 +102,7 @@ def test_a_provider_may_be_named_in_short_and_the_reports_are_named(capsys, tmp_
     assert all(name in printed.out for name in FILES)
 
 
-@pytest.mark.parametrize(("name", "why"), [("absent.py", "there is no file"), ("notes.txt", "is no Python file")])
+@pytest.mark.parametrize(("name", "why"), [("absent.py", "there is no file"), ("notes.txt", "is not a Python file")])
 def test_a_profile_that_cannot_be_read_is_refused_with_what_is_wrong(tmp_path, name, why):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ProfileError, match=why):

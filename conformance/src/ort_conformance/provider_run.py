@@ -77,7 +77,7 @@ def find_profile(provider: str, module: Path | None) -> EpProfile:
         raise ProfileError(f"there is no file {module}; a provider's profile stands in its tests/test_conformance.py")
     spec = importlib.util.spec_from_file_location("ort_conformance_profile", module)
     if spec is None or spec.loader is None:
-        raise ProfileError(f"{module} is no Python file")
+        raise ProfileError(f"{module} is not a Python file")
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = loaded
     skipped = ""

@@ -47,7 +47,7 @@ def test_a_chain_is_one_claim(view):
         ("Equal", "g (int64[4] x) => (bool[4] y) <int64 c = {4294967296}> { y = Equal(x, c) }", "beyond int32"),
         ("Cast", "g (float[4] x) => (int64[4] y) { y = Cast<to=7>(x) }", "int32"),
         ("Gather", "g (float[n,4] x, int64[3] i) => (float[3,4] y) { y = Gather(x, i) }", "not known beforehand"),
-        ("ReduceSum", "g (float[4] x, int64[1] a) => (float[1] y) { y = ReduceSum(x, a) }", "no constant"),
+        ("ReduceSum", "g (float[4] x, int64[1] a) => (float[1] y) { y = ReduceSum(x, a) }", "not a constant"),
         ("GRU", GRU_OF_OPEN_LENGTH, "written out"),
         ("Identity", "g (float[4] x) => (float[4] y) { y = Identity(x) }", "nothing to compute"),
         ("Reshape", "g (float[n,m] x, int64[3] s) => (float[a,b,c] y) { y = Reshape(x, s) }", "more than one size"),

@@ -31,7 +31,7 @@ def context(text: str, level: int = LEVEL, opset: int = 21, lacking: frozenset[s
         ("g (int64[4] a, int64[4] b) => (int64[4] y) { y = Pow(a, b) }", "does not compute int64"),
         ("g (float[0,4] x) => (float[0,4] y) { y = Neg(x) }", "no empty tensors"),
         ("g (float[1,1,1,1,1,1,1,1,2] x) => (float[1,1,1,1,1,1,1,1,2] y) { y = Neg(x) }", "at most 8"),
-        ("g (float[4] x, int64[1] b, int64[1] e) => (float[n] y) { y = Slice(x, b, e) }", "is no constant"),
+        ("g (float[4] x, int64[1] b, int64[1] e) => (float[n] y) { y = Slice(x, b, e) }", "is not a constant"),
         ("g (float[4] x) => (float[2,2] y) <int64[2] s = {2,2}> { y = Reshape(x, s) }", "nothing to compute"),
         ("g (float[4] x) => (int64[1] y) { y = Shape(x) }", "it follows from shapes alone"),
         ("g (float[3,3] x, int64[1,2] i, float[1,2] u) => (float[3,3] y) { y = ScatterElements(x, i, u) }", "a part"),

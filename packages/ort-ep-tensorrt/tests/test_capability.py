@@ -63,7 +63,7 @@ def test_a_node_that_the_parser_does_not_take_splits_the_graph(view, sdk):
         (
             "g (float[n,4] x, float s, int4 z) => (int4[n,4] y) { y = QuantizeLinear(x, s, z) }",
             "QuantizeLinear",
-            "is no constant",
+            "is not a constant",
         ),
     ],
 )

@@ -60,7 +60,7 @@ SAME = [  # a graph, its opset, the opset that it goes to, its operators there
 ]  # fmt: skip
 LAYOUT = "g (float[2,3,5] x, float[1,16,5] w, float[1,16,4] r, float[2,1,4] h0) => (float[2,3,1,4] y, float[2,1,4] h) { y, h = LSTM<hidden_size = 4, layout = 1>(x, w, r, , , h0) }"
 REFUSED = [  # a graph, its opset, the opset that it cannot go to, words of the reason
-    ("g (float[2,3] x, int64[1] a) => (float[2,1] y) { y = ReduceSum(x, a) }", 13, 12, "'axes' is no constant"),
+    ("g (float[2,3] x, int64[1] a) => (float[2,1] y) { y = ReduceSum(x, a) }", 13, 12, "'axes' is not a constant"),
     ("g (int32[2,3] x) => (int32[2,3] y) { y = Relu(x) }", 14, 13, "tensor(int32)"),
     ("g (float[5] x) => (int64 y) { y = ArgMax<select_last_index = 1, keepdims = 0>(x) }", 13, 11, "select_last_index"),
     ("g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y = MaxPool<kernel_shape = [2, 2], dilations = [2, 1]>(x) }", 11, 9, "dilations"),

@@ -394,7 +394,7 @@ def _claims(subject: Subject) -> Iterator[tuple[SampleGraph, GraphView, Claim]]:
 
 
 def _inputs(view: GraphView, claim: Claim, sample: SampleGraph) -> list[np.ndarray] | None:
-    """Return the values at a claim's border, as the oracle computes them; ``None`` where one is no tensor."""
+    """Return the values at a claim's border, as the oracle computes them; ``None`` where one is not a tensor."""
     graph = request_for(view, claim).graph
     feeds = sample.feeds()
     wanted = [value.name for value in graph.inputs]

@@ -43,7 +43,7 @@ class PackageNames:
         """
         words = [word for word in re.split(r"[-_ ]+", vendor.strip().lower()) if word]
         if not words or not all(re.fullmatch(r"[a-z][a-z0-9]*", word) for word in words):
-            raise ValueError(f"{vendor!r} is no name for a package: letters, digits and dashes, such as acme-npu")
+            raise ValueError(f"{vendor!r} is not a name for a package: letters, digits and dashes, such as acme-npu")
         title = "".join(word.capitalize() for word in words)
         return cls(f"ort-ep-{'-'.join(words)}", f"ort_ep_{'_'.join(words)}", f"{title}ExecutionProvider")
 

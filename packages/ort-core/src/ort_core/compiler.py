@@ -150,7 +150,7 @@ class ModelCompiler:
         if folder is None or not model_name:
             raise InvalidArgument("the output directory and the model's name must not be empty")
         if not folder.is_dir():
-            raise InvalidArgument(f"the output directory {str(folder)!r} is not there, or is no directory")
+            raise InvalidArgument(f"the output directory {str(folder)!r} does not exist or is not a directory")
         self._binaries = (folder, Path(model_name).stem)
 
     def _compiled(self, beside: BesideState | None, stem: str) -> CompiledModel:

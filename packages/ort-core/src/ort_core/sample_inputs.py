@@ -14,7 +14,7 @@ from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 
 _SEED = 20
-MAX_NBYTES = 1 << 30  # of one input: a declared size above is no sample
+MAX_NBYTES = 1 << 30  # of one input: a declared size above is not a sample
 
 
 def sample_inputs(inputs: Sequence[Value], given: Mapping[str, object]) -> dict[str, object] | Rejection:

@@ -150,7 +150,7 @@ BAD = {
     "size": {"x": X, "z": Z[:, :3].copy()},
     "scalar": {"x": X, "z": np.float32(1)},
     "no rank": {"x": X, "z": np.array(1, np.float32)},
-    "key is no name": {1: X, "z": Z},
+    "key is not a name": {1: X, "z": Z},
 }
 
 

@@ -91,7 +91,7 @@ def test_a_number_outside_an_integer_type_and_a_fraction_are_refused(session_of)
 
 
 def test_ragged_lists_are_refused(session_of):
-    with pytest.raises(InvalidArgument, match="'x' is a list that is no tensor"):
+    with pytest.raises(InvalidArgument, match="'x' is a list that is not a tensor"):
         session_of("two_inputs").run(None, {"x": [[1.0], [1.0, 2.0]], "z": X})
 
 
@@ -292,7 +292,7 @@ def test_what_is_no_tensor_raises_what_onnxruntime_raises(feed):
 
 @pytest.mark.parametrize("feed", [[[1.0], [1.0, 2.0]], _Refusing()], ids=["ragged", "refusing"])
 def test_binding_what_is_no_array_raises_a_runtime_error(session_of, feed):
-    with pytest.raises(RuntimeError, match="the input 'x' is no array"):
+    with pytest.raises(RuntimeError, match="the input 'x' is not an array"):
         session_of("two_inputs").io_binding().bind_cpu_input("x", feed)
 
 

@@ -354,7 +354,7 @@ def test_options_are_read_from_the_model_where_asked(model):
     assert InferenceSession(proto).get_session_options().intra_op_num_threads == 0
     assert InferenceSession(proto, read_config_from_model=1).get_session_options().intra_op_num_threads == 3
     proto.metadata_props[-1].value = "[]"
-    with pytest.raises(InvalidArgument, match="no JSON object"):
+    with pytest.raises(InvalidArgument, match="not a JSON object"):
         InferenceSession(proto, read_config_from_model=1)
 
 

@@ -102,7 +102,7 @@ def test_a_thing_in_place_of_a_file_is_removed_and_made_anew(
     else:
         os.symlink(elsewhere if thing == "link" else tmp_path / "nothing", path)
     assert _within_seconds(lambda: cache.get(KEY)) is None
-    assert "is no plain file" in caplog.text
+    assert "is not a plain file" in caplog.text
     assert cache.put(KEY, b"new")
     assert cache.get(KEY) == b"new"
     assert elsewhere.read_bytes().startswith(b"ort-core-artefact-"), "what a link leads to is left alone"

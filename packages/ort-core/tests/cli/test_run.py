@@ -113,7 +113,7 @@ def test_a_failing_run_says_what_to_give_and_exits_with_1(ort, model_path):
     ("arguments", "expected"),
     [
         (["--dim", "M=3"], "no dimension 'M'"),
-        (["--dim", "N=three"], "is no size"),
+        (["--dim", "N=three"], "is not a size"),
         (["--shape", "X=1x4"], "Did you mean 'x'?"),
         (["--shape", "x=1x5"], "does not fit"),
         (["-i", "missing.npy"], "there is no file 'missing.npy'"),

@@ -149,7 +149,7 @@ def test_what_stands_where_a_model_was_named_is_told(ort, tmp_path, content, exp
 def test_a_link_to_nothing_and_a_pipe_are_told_from_files_that_are_missing(ort, tmp_path):
     (tmp_path / "link.onnx").symlink_to("gone.onnx")
     os.mkfifo(tmp_path / "pipe.onnx")
-    expected = {"link.onnx": "is a link to 'gone.onnx', where there is no file", "pipe.onnx": "is no regular file"}
+    expected = {"link.onnx": "is a link to 'gone.onnx', which does not exist", "pipe.onnx": "not a regular file"}
     for name, text in expected.items():
         result = ort("inspect", tmp_path / name)
         assert result.code == 2

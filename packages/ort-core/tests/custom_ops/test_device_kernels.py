@@ -141,7 +141,7 @@ def test_a_launch_that_fits_is_given_back_and_one_without_blocks_is_none() -> No
     [
         (lambda r: Launch.over(5, 5, 2.0), [F32, F32], r"'float factor' .* 2\.0, which is passed as double"),
         (lambda r: Launch.over(5, np.int32(5), np.float32(2)), [F32, F32], "'long long count' .* passed as int32"),
-        (lambda r: Launch.over(5, "5", np.float32(2)), [F32, F32], "which is no number"),
+        (lambda r: Launch.over(5, "5", np.float32(2)), [F32, F32], "which is not a number"),
         (lambda r: Launch.over(5, 5), [F32, F32], "has 4 parameters and is given 3"),
         (lambda r: Launch.over(5, 5, np.float32(2)), [F64, F32], "'const float.* x' .* a pointer to double"),
         (lambda r: Launch.over(5, 5, np.float32(2)), [DataType.INT32, F32], "given a pointer to int32"),

@@ -93,7 +93,7 @@ def test_what_cannot_be_a_library_is_refused_at_once_or_when_it_is_loaded(tmp_pa
         ort.SessionOptions().register_custom_ops_library("some/folder")
     with pytest.raises(Fail, match=r"Failed to load library no_such_module: ModuleNotFoundError"):
         session_of(softcap_model(), "no_such_module")
-    with pytest.raises(InvalidType, match="given a ndarray, which is no operator"):
+    with pytest.raises(InvalidType, match="given a ndarray, which is not an operator"):
         session_of(softcap_model(), np.ones(1))
 
 

@@ -160,7 +160,7 @@ def test_a_numpy_kernel_may_have_row_formulas_and_runs_where_they_refuse() -> No
 
     @center.rows
     def _(x: Scalar, *, robust: bool) -> Scalar | Rejection:
-        return Rejection("a median is no reduction") if robust else x - row_mean(x)
+        return Rejection("a median is not a reduction") if robust else x - row_mean(x)
 
     x = floats(3, 5)
     for robust, middle in ((0, np.mean), (1, np.median)):

@@ -134,7 +134,7 @@ def test_an_annotation_that_is_no_type_of_onnx_is_refused() -> None:
     for function, reason in (
         (takes_text, "input 'x' of .*takes_text is annotated with <class 'str'>"),
         (returns_nothing, "at least one output"),
-        (no_element, "no element type"),
+        (no_element, "not an element type"),
         (no_text, "names no ONNX type"),
     ):
         with pytest.raises(InvalidArgument, match=reason):

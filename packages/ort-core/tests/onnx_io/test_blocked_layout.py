@@ -94,7 +94,7 @@ def resized(mode, coordinates):
 
 
 def pruned(net):
-    """The last channels of an image are there and nobody reads them: they are no padding."""
+    """The last channels of an image are there and nobody reads them: they are not padding."""
     image = net("Relu", net.conv("x", 24, 3))
     filters = numpy_helper.to_array(net.weights[0]).copy()
     filters[13:] = 0

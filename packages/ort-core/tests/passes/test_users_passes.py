@@ -53,9 +53,9 @@ def test_a_pass_of_any_level_runs(level: Level) -> None:
 
 
 def test_a_class_in_place_of_a_pass_is_told_to_lack_its_parentheses() -> None:
-    with pytest.raises(InvalidType, match=r"no Pass \(an instance is needed"):
+    with pytest.raises(InvalidType, match=r"not a Pass \(an instance is needed"):
         session_of(Renaming)
-    with pytest.raises(InvalidType, match="holds 3, which is no Pass"):
+    with pytest.raises(InvalidType, match="holds 3, which is not a Pass"):
         session_of(3)
 
 

@@ -102,4 +102,4 @@ def test_sizes_in_reasons_are_written_as_in_models() -> None:
     )
     told = {each.name: str(each.execution) for each in session.explain().nodes}
     assert "whether [N, 8] broadcasts to [broadcast(M, N), 8] is only known at run time" in told["added"]
-    assert "how many columns the weights have is not known: W is no number" in told["heads"]
+    assert "how many columns the weights have is not known: W is not a number" in told["heads"]

@@ -75,7 +75,7 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
         return mistaken_words(node)
     zero_point = node.input(2) if node.op_type in _CONVERTING else None
     if dtype_of(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
-        return f"the zero point of {node.op_type} is no constant; TensorRT needs its values when it builds"
+        return f"the zero point of {node.op_type} is not a constant; TensorRT needs its values when it builds"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if node.op_type == "MatMulNBits" and view.constant(value) is not None:
             continue  # its packed weights become int4
@@ -113,7 +113,7 @@ def _body_reason(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx
 
 def _type_reason(value: Value, allowed: frozenset[DataType]) -> str | None:
     if not isinstance(value.type, TensorType):
-        return f"{value.name!r} is no dense tensor"
+        return f"{value.name!r} is not a dense tensor"
     if value.shape is None:
         return f"the rank of {value.name!r} is not known; TensorRT needs it when it builds"
     dtype = value.type.dtype

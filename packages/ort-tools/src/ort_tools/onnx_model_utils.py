@@ -145,7 +145,7 @@ def make_input_shape_fixed(graph: GraphProto, input_name: str, fixed_shape: Sequ
         fixed_shape: its sizes.
 
     Raises:
-        ValueError: there is no such input, it is no tensor, it has another rank, or a size is fixed otherwise.
+        ValueError: there is no such input, it is not a tensor, it has another rank, or a size is fixed otherwise.
     """
     remove_invalid_dim_values(graph)
     found = next((each for each in graph.input if each.name == input_name), None)

@@ -22,7 +22,7 @@ log = logging.getLogger("ort_core.cache")
 
 
 class NotPlain(OSError):
-    """What lies in place of an entry is no plain file: a pipe, a device, a link, a folder."""
+    """What lies in place of an entry is not a plain file: a pipe, a device, a link, a folder."""
 
 
 class Untrusted(OSError):

@@ -116,7 +116,7 @@ class ArtefactCache:
             warn_of_untrusted(self.folder, error)
             return None
         except NotPlain:
-            log.warning("%s is no plain file, and is made anew", path)
+            log.warning("%s is not a plain file, and is made anew", path)
             _unlink(path)
             return None
         except OSError:
@@ -169,7 +169,7 @@ class ArtefactCache:
             _unlink(self._path(key))
 
     def entries(self) -> Iterator[CacheEntry]:
-        """Yield all entries, in no order; what vanishes meanwhile, and what is no plain file, is passed over."""
+        """Yield all entries, in no order; what vanishes meanwhile, and what is not a plain file, is passed over."""
         if self.folder is None:
             return
         from pathlib import Path  # as above

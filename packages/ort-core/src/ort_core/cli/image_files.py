@@ -53,7 +53,9 @@ def _layout(target: Value) -> tuple[int, bool, int | None, int | None, int, Data
     declared = target.type
     shape = declared.shape if isinstance(declared, TensorType) else None
     if not isinstance(declared, TensorType) or shape is None or len(shape) not in (3, 4):
-        raise InvalidArgument(f"input {target.name!r} ({declared}) is no tensor of rank 3 or 4, so it takes no image")
+        raise InvalidArgument(
+            f"input {target.name!r} ({declared}) is not a tensor of rank 3 or 4, so it takes no image"
+        )
     if not (declared.dtype.is_float or declared.dtype is DataType.UINT8):
         raise InvalidArgument(f"input {target.name!r} is {declared}; an image becomes float or uint8")
     first, second, third = shape[-3:]

@@ -179,7 +179,7 @@ def _load_json(path: Path) -> object:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InvalidArgument(f"{str(path)!r} is no JSON: {error}") from error
+        raise InvalidArgument(f"{str(path)!r} is not JSON: {error}") from error
 
 
 def _fitted(array: np.ndarray, declared: ValueType | None) -> object:

@@ -78,12 +78,12 @@ def load_passes(names: Iterable[str]) -> list[Pass]:
 def _load_pass(name: str) -> Pass:
     module_name, found, attribute = name.partition(":")
     if not found:
-        raise typer.BadParameter(f"{name!r} names no pass; write PACKAGE.MODULE:CLASS", param_hint="--pass")
+        raise typer.BadParameter(f"{name!r} does not name a pass; write PACKAGE.MODULE:CLASS", param_hint="--pass")
     try:
         made = getattr(importlib.import_module(module_name), attribute)
         instance = made() if isinstance(made, type) else made
     except (ImportError, AttributeError, TypeError) as error:
-        raise typer.BadParameter(f"pass {name!r} cannot be had: {error}", param_hint="--pass") from error
+        raise typer.BadParameter(f"pass {name!r} cannot be loaded: {error}", param_hint="--pass") from error
     if not isinstance(instance, Pass):
         raise typer.BadParameter(f"{name!r} is a {type(instance).__name__}, not an ort_core Pass", param_hint="--pass")
     return instance

@@ -38,9 +38,9 @@ def existing_model(path: Path | None) -> Path | None:
     if path.is_file():
         return path
     if path.is_symlink() and not path.exists():
-        raise typer.BadParameter(f"{str(path)!r} is a link to {str(path.readlink())!r}, where there is no file")
+        raise typer.BadParameter(f"{str(path)!r} is a link to {str(path.readlink())!r}, which does not exist")
     if path.exists():
-        raise typer.BadParameter(f"{str(path)!r} is no regular file, but a pipe or a device")
+        raise typer.BadParameter(f"{str(path)!r} is a pipe or a device, not a regular file")
     from ort_core.errors import did_you_mean
 
     near = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".onnx"] if path.parent.is_dir() else []
@@ -152,7 +152,7 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
         name, found, sizes = text.rpartition("=")
         parts = [] if sizes in ("", "scalar") else sizes.lower().replace(",", "x").split("x")
         if not found or not name or not all(part.isdigit() for part in parts):
-            raise typer.BadParameter(f"{text!r} is no shape; write NAME=1x3x224x224", param_hint="--shape")
+            raise typer.BadParameter(f"{text!r} is not a shape; write NAME=1x3x224x224", param_hint="--shape")
         shapes[name] = tuple(int(part) for part in parts)
     return shapes
 
@@ -163,7 +163,7 @@ def parse_sizes(texts: Sequence[str] | None) -> dict[str, int]:
     for text in texts or ():
         name, found, size = text.rpartition("=")
         if not found or not name or not size.isdigit():
-            raise typer.BadParameter(f"{text!r} is no size; write NAME=SIZE, such as batch=2", param_hint="--dim")
+            raise typer.BadParameter(f"{text!r} is not a size; write NAME=SIZE, such as batch=2", param_hint="--dim")
         sizes[name] = int(size)
     return sizes
 
@@ -174,7 +174,7 @@ def parse_config(texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         key, found, value = text.partition("=")
         if not found or not key:
-            raise typer.BadParameter(f"{text!r} is no entry; write KEY=VALUE", param_hint="--config")
+            raise typer.BadParameter(f"{text!r} is not an entry; write KEY=VALUE", param_hint="--config")
         entries[key] = value
     return entries
 
@@ -190,7 +190,7 @@ def parse_providers(texts: Sequence[str] | None, hint: str = "--provider") -> li
         for entry in filter(None, rest.split(",")):
             key, found, value = entry.partition("=")
             if not found:
-                raise typer.BadParameter(f"{entry!r} in {text!r} is no option; write KEY=VALUE", param_hint=hint)
+                raise typer.BadParameter(f"{entry!r} in {text!r} is not an option; write KEY=VALUE", param_hint=hint)
             options[key] = value
         request.append((full_provider_name(name, hint), options))
     return request

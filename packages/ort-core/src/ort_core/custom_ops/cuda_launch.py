@@ -171,8 +171,8 @@ def _check_parameters(
         if found is None or parameter.is_pointer or not _takes(parameter.dtype, found):
             raise RuntimeException(
                 f"the parameter '{parameter.text}' of {where} is given {value!r}, "
-                f"{'which is no number' if found is None else f'which is passed as {found.text}'}; numpy scalars pass "
-                "as their own type, a Python int as int64, a float as float64"
+                f"{'which is not a number' if found is None else f'which is passed as {found.text}'}; "
+                "numpy scalars pass as their own type, a Python int as int64, a float as float64"
             )
 
 

@@ -15,7 +15,7 @@ def function_definition(source: object, since_version: int = 1) -> OpDefinition:
     """Return the operator that an ONNX function defines, from ``since_version`` of its domain on.
 
     Raises:
-        InvalidGraph: it is no valid function.
+        InvalidGraph: it is not a valid function.
     """
     function = load_function(source)
     origin = f"ONNX function {function.domain}::{function.name}"

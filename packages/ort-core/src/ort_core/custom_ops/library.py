@@ -23,7 +23,7 @@ class OpLibrary:
 
     Raises:
         InvalidArgument: two operators have the same name and version.
-        InvalidType: something is no operator.
+        InvalidType: something is not an operator.
     """
 
     def __init__(
@@ -109,6 +109,6 @@ def _definition(operator: object, library: str) -> OpDefinition:
     if is_function(operator):
         return function_definition(operator)
     raise InvalidType(
-        f"library {library!r} is given a {type(operator).__name__}, which is no operator: decorate a function with "
+        f"library {library!r} is given a {type(operator).__name__}, which is not an operator: decorate a function with "
         "custom_op or elementwise_op, or give an ONNX function or a subclass of onnx.reference.OpRun"
     )

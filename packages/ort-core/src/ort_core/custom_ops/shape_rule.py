@@ -174,7 +174,7 @@ def _dim(dim: object) -> Dim:
     if dim is None:
         return None
     try:
-        size = operator.index(dim)  # type: ignore[arg-type]  # raises TypeError for what is no integer
+        size = operator.index(dim)  # type: ignore[arg-type]  # raises TypeError for what is not an integer
     except TypeError:
         raise InvalidArgument(f"a size is an integer, a symbolic size or None, found {dim!r}") from None
     if size < 0:

@@ -30,7 +30,7 @@ def offered_libraries(name: str, offered: object) -> list[OpLibrary]:
     """Return the libraries that a plugin's hook ``ort_custom_ops`` offers: libraries as they are, operators as one.
 
     Raises:
-        OrtError: something in the list is no operator.
+        OrtError: something in the list is not an operator.
     """
     items = [offered] if isinstance(offered, OpLibrary) else list(offered)  # type: ignore[call-overload]  # checked by use
     libraries = [item for item in items if isinstance(item, OpLibrary)]
@@ -69,7 +69,7 @@ def _module_of_file(path: Path) -> ModuleType:
     name = f"ort_custom_ops_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     specification = importlib.util.spec_from_file_location(name, path)
     if specification is None or specification.loader is None:
-        raise Fail(f"Failed to load library {path}: it is no Python file")
+        raise Fail(f"Failed to load library {path}: it is not a Python file")
     module = importlib.util.module_from_spec(specification)
     before = sys.modules.get(name)
     sys.modules[name] = module  # before it runs: dataclasses and type hints look their module up

@@ -60,7 +60,7 @@ def read_type(annotation: object, where: str) -> AnnotatedType:
         parts = [read_type(part, where) for part in arguments]
         return AnnotatedType(frozenset().union(*(part.texts for part in parts)))
     raise InvalidArgument(
-        f"{where} is annotated with {annotation!r}, which is no type of ONNX. Write numpy.typing.NDArray[np.float32], "
+        f"{where} is annotated with {annotation!r}, not a type of ONNX. Write numpy.typing.NDArray[np.float32], "
         "NDArray[T] with a TypeVar of element types, np.ndarray for any tensor, list[NDArray[...]] for a sequence, or "
         "Annotated[object, 'seq(tensor(string))']; attributes are keyword-only parameters (behind a *)."
     )
@@ -121,7 +121,7 @@ def _element_texts(element: object, where: str) -> frozenset[str]:
         found = frozenset(f"tensor({t.text})" for t in _data_types_of(element))
         if found:
             return found
-    raise InvalidArgument(f"{where} has elements of {element!r}, which is no element type of ONNX")
+    raise InvalidArgument(f"{where} has elements of {element!r}, which is not an element type of ONNX")
 
 
 def _data_types_of(element: type) -> list[DataType]:

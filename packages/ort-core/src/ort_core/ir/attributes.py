@@ -122,4 +122,4 @@ def _kind_of(name: str, value: object) -> AttributeKind:
         return AttributeKind.GRAPH
     if isinstance(value, ValueType):
         return AttributeKind.TYPE_PROTO
-    raise TypeError(f"attribute {name!r}: a {type(value).__name__} is no attribute value")
+    raise TypeError(f"attribute {name!r}: a {type(value).__name__} is not an attribute value")

@@ -45,7 +45,7 @@ class Symbol:
 
 @frozen
 class Call:
-    """A function of dimensions that is no polynomial: ``floordiv``, ``mod``, ``max``, ``min`` or ``broadcast``."""
+    """A function of dimensions that is not a polynomial: ``floordiv``, ``mod``, ``max``, ``min`` or ``broadcast``."""
 
     function: str
     arguments: tuple[int | SymbolicDim, ...]

@@ -67,7 +67,7 @@ class Value:
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of a tensor, ``None`` when the rank is unknown or the value is no dense tensor."""
+        """The shape of a tensor, ``None`` when the rank is unknown or the value is not a dense tensor."""
         return self.type.shape if isinstance(self.type, TensorType) else None
 
     @property

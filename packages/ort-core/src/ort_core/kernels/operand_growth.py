@@ -31,7 +31,7 @@ def check_growth(rule: Rule, node: Node, inputs: Sequence[object], guard: RunGua
     Args:
         rule: what ``find_growth`` gave for the operator.
         node: for its attributes, and for the type of its first output.
-        inputs: the operands; what is no array counts as absent.
+        inputs: the operands; what is not an array counts as absent.
         guard: of the run.
 
     Raises:

@@ -267,7 +267,7 @@ class _SchedulingState:
         return Scalar(node.operation, node.dtype, arguments, node.index, node.value)
 
     def _row_value(self, node: Scalar) -> int:
-        """Return the row value of an expression of the row, which is derived if it is no reduction itself."""
+        """Return the row value of an expression of the row, which is derived if it is not a reduction itself."""
         if id(node) not in self._values:
             index = self._values[id(node)] = self._new_index()
             derived = self._rewritten(node, 0, False)

@@ -28,7 +28,7 @@ def directory_uri(source: str | os.PathLike) -> str:
 
     Raises:
         InvalidPackage: there is a link in it.
-        NoSuchFile: it is no folder.
+        NoSuchFile: it is not a folder.
     """
     root = Path(source)
     if not root.is_dir():

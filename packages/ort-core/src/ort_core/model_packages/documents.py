@@ -25,7 +25,7 @@ def parsed(text: str | bytes, about: str) -> Any:
     """Return what a JSON text says.
 
     Raises:
-        InvalidPackage: it is no JSON.
+        InvalidPackage: it is not JSON.
     """
     try:
         return json.loads(text)

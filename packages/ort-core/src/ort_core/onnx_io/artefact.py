@@ -83,7 +83,7 @@ def decode_optimized(content: memoryview, model: Model, originals: Sequence[Cons
     try:
         proto = onnx.GraphProto.FromString(bytes(content[graph_at : graph_at + graph_nbytes]))
     except DecodeError as error:
-        raise ValueError("the graph is no protobuf") from error
+        raise ValueError("the graph is not a protobuf message") from error
     locations = {place.value for tensor in _tensors(proto) for place in tensor.external_data[:1]}
     files = {location: memoryview(b"") for location in locations} | {_DERIVED: content[derived_at:]}
     graph = load_graph(proto, ExternalFiles(None, files))

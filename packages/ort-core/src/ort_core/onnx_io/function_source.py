@@ -20,7 +20,7 @@ def load_function(source: object) -> Function:
     """Return the function that a FunctionProto, its serialized bytes or its text (``onnx.parser``) describes.
 
     Raises:
-        InvalidGraph: it is no valid function.
+        InvalidGraph: it is not a valid function.
     """
     return GraphLoader(None).function(_proto(source))
 
@@ -37,7 +37,7 @@ def _proto(source: object) -> onnx.FunctionProto:
         try:
             return onnx.parser.parse_function(source)
         except onnx.parser.ParseError as error:
-            raise InvalidGraph(f"the text is no ONNX function: {error}") from error
+            raise InvalidGraph(f"the text is not an ONNX function: {error}") from error
     made = source.to_function_proto()  # type: ignore[attr-defined]  # is_function_source has looked for it
     if not isinstance(made, onnx.FunctionProto):
         raise InvalidGraph(f"to_function_proto of {source!r} returned a {type(made).__name__}, no FunctionProto")

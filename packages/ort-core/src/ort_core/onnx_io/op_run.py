@@ -26,7 +26,7 @@ class OpRunAdapter:
 
     def __init__(self, candidate: object) -> None:
         if not (isinstance(candidate, type) and issubclass(candidate, OpRun)):
-            raise InvalidType(f"{candidate!r} is no subclass of onnx.reference.op_run.OpRun")
+            raise InvalidType(f"{candidate!r} is not a subclass of onnx.reference.op_run.OpRun")
         self._class: type[OpRun] = candidate
         self.domain = "" if candidate.op_domain == "ai.onnx" else candidate.op_domain
         self.op_type = candidate.__name__

@@ -37,7 +37,7 @@ def restore_plain_layout(graph: Graph, imports: Mapping[str, int]) -> str:
     """Replace the operators of com.microsoft.nchwc in a graph and those nested in it; return what was done, in words.
 
     Raises:
-        InvalidGraph: the filters fit no size of blocks, or are no constants.
+        InvalidGraph: the filters fit no size of blocks, or are not constants.
         NotImplemented: a blocked image is read by an operator that onnxruntime never puts there.
     """
     parts = [_BlockedGraph(each, imports.get("", 1)) for each in graphs_of(graph)]

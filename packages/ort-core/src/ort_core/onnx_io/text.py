@@ -18,5 +18,5 @@ def parse_model(text: str) -> Model:
     try:
         proto = onnx.parser.parse_model(text)
     except onnx.parser.ParseError as error:
-        raise InvalidGraph(f"the text is no ONNX model: {error}") from error
+        raise InvalidGraph(f"the text is not an ONNX model: {error}") from error
     return model_from_proto(proto)

@@ -125,7 +125,7 @@ def _standard(g: Given) -> AttentionRecord:
 
 
 def _flexible(g: Given) -> AttentionRecord:
-    """FlexAttention: inputs Q, K, V of four axes; its subgraphs are no part of the record."""
+    """FlexAttention: inputs Q, K, V of four axes; its subgraphs are not part of the record."""
     query, key, value = (_of_three_or_four_axes(g, index, 0) for index in range(3))
     precision = g.int_of("softmax_precision") == DataType.DOUBLE.value
     return AttentionRecord(query, key, value, None, g.optional_float_of("scale"), is_double=precision)
@@ -253,7 +253,7 @@ def _grouped_query(g: Given) -> AttentionRecord:
 
 
 def _sparse(g: Given) -> AttentionRecord:
-    """SparseAttention: as GroupQueryAttention; which blocks each head sees is no part of the record."""
+    """SparseAttention: as GroupQueryAttention; which blocks each head sees is not part of the record."""
     query, key, value, width = _grouped_heads(g)
     lengths = g.input(8)
     return AttentionRecord(
@@ -264,7 +264,7 @@ def _sparse(g: Given) -> AttentionRecord:
 
 
 def _dynamic_sparse(g: Given) -> AttentionRecord:
-    """DynamicSparseAttention, as far as shapes go; what it selects is no part of the record."""
+    """DynamicSparseAttention, as far as shapes go; what it selects is not part of the record."""
     query, key, value, width = _grouped_heads(g)
     lengths = g.input(9)
     return AttentionRecord(

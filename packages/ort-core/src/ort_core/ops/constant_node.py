@@ -12,7 +12,7 @@ _DTYPES = {"value_float": np.float32, "value_int": np.int64, "value_string": obj
 
 
 def constant_from_attribute(name: str, value: object) -> Constant | None:
-    """Return the tensor that attribute ``name`` of a Constant node stands for, ``None`` if it is no dense tensor."""
+    """Return the tensor that attribute ``name`` of a Constant node stands for, ``None`` if it is not a dense tensor."""
     if isinstance(value, Constant):
         return value
     dtype = _DTYPES.get(name.removesuffix("s"))

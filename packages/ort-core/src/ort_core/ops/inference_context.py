@@ -175,7 +175,7 @@ class InferenceContext(TypedAttributes):
         try:
             return DataType(found)
         except ValueError:
-            where = f"{self.node.domain}. It is {found}, which is no element type."
+            where = f"{self.node.domain}. It is {found}, which is not an element type."
             raise InferenceRefusal(
                 f"Attribute {name} does not specify a valid type in {where}", "TypeInferenceError"
             ) from None

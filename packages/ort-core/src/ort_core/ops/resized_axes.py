@@ -44,7 +44,7 @@ def scaled_size(size: int, scale: float) -> int:
     """Return how many outputs a scale makes of an axis: the product in float32, cut to an integer, as in onnxruntime.
 
     Raises:
-        InvalidArgument: the product is no number.
+        InvalidArgument: the product is not a number.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         product = float(np.float32(scale) * np.float32(size))

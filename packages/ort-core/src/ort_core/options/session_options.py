@@ -184,7 +184,7 @@ class SessionOptions(StrictOptions):
 
     @property
     def holds_objects(self) -> bool:
-        """Whether anything was handed over that is no plain value: its ``repr`` does not tell what it is."""
+        """Whether anything was handed over that is not a plain value: its ``repr`` does not tell what it is."""
         objects = (
             self._custom_ops, self._ep_context_reader, self._initializers, self._external_files, self._policy,
             self._policy_delegate, self._dimensions_by_name, self._dimensions_by_denotation, self.custom_passes,

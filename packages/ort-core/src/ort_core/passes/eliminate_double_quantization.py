@@ -17,7 +17,7 @@ from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, op, optional, var
 from ort_core.rewrite.rule import RewriteRule
 
-_LAYOUT = ("axis", "block_size")  # attributes that must agree when a scale is no scalar
+_LAYOUT = ("axis", "block_size")  # attributes that must agree when a scale is not a scalar
 
 
 class DoubleQDQPairsRemover(RewriteRule[Match]):

@@ -77,7 +77,7 @@ def _bags_of(context: PassContext, node: Node) -> _Bags | Rejection:
         return Rejection("it carries values, collects more than one result, or may end early", node)
     reduction = body.outputs[1].producer
     if reduction is None or reduction.op_type not in _REDUCTIONS or not _reduces_rows(reduction):
-        return Rejection("its result is no sum, mean or maximum of rows", node)
+        return Rejection("its result is not a sum, mean or maximum of rows", node)
     gathered = _made_by(reduction.input(0), body, "Gather")
     chosen = None if gathered is None else _made_by(gathered.input(1), body, "Slice")
     if gathered is None or chosen is None or gathered.int_attribute("axis", 0) or _belongs_to(gathered.input(0), body):

@@ -84,7 +84,7 @@ def _fold(context: PassContext, node: Node) -> Rejection | None:
         if output is None:
             continue
         if not isinstance(result, np.ndarray):
-            return Rejection(f"output {output.name!r} is no tensor", node)
+            return Rejection(f"output {output.name!r} is not a tensor", node)
         if result.nbytes > limit:
             return Rejection(f"the result takes {result.nbytes} bytes, above the limit of {limit}", node)
         growth += result.nbytes

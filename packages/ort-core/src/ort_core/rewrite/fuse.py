@@ -36,7 +36,7 @@ def build_fused_body(nodes: Sequence[Node], inputs: Sequence[Value | None], outp
                 continue
             constant = constant_of(value)
             if constant is None:
-                raise ValueError(f"{node.describe()} reads {value.name!r}, which is no input of the fused node")
+                raise ValueError(f"{node.describe()} reads {value.name!r}, which is not an input of the fused node")
             values[value] = graph.add_initializer(Value(value.name, value.type, constant=constant))
         graph.append(copy_node(node, values))
     graph.set_outputs([values[value] for value in outputs])

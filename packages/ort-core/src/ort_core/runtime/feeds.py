@@ -279,7 +279,7 @@ class _Conversion:
         return self._fitted(value, found, dtype)
 
     def _nested(self, value: object, dtype: DataType) -> np.ndarray:
-        """Return the array of numbers and nested lists of them; ``None`` among floats is no number."""
+        """Return the array of numbers and nested lists of them; ``None`` among floats is not a number."""
         try:
             found = np.asarray(value)
             if found.dtype == object and dtype is not DataType.UNDEFINED:  # decimals, fractions, None, large integers
@@ -287,7 +287,7 @@ class _Conversion:
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidValue(
                 f"Could not create tensor from given input list: the feed of input {self._name!r} is a list that is "
-                f"no tensor: {error}"
+                f"not a tensor: {error}"
             ) from error
         if found.dtype == object:
             raise self._unfit(value)
@@ -318,7 +318,7 @@ class _Conversion:
                 listed = np.array(value, object)
             except ValueError as error:
                 raise InvalidArgument(
-                    f"the feed of input {self._name!r} is a list that is no tensor: {error}"
+                    f"the feed of input {self._name!r} is a list that is not a tensor: {error}"
                 ) from error
         try:
             array = np.asarray(listed)

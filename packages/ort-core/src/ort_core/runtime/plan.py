@@ -219,7 +219,7 @@ class ExecutionPlan:
         for slot in planned.reads:
             constant = self._template[slot]
             if constant is not None and not isinstance(constant, np.ndarray):
-                return Rejection("a constant is no tensor")
+                return Rejection("a constant is not a tensor")
             if constant is None and slot not in names:
                 return Rejection("the plan reads a value of an enclosing graph")
             sources.append(names[slot] if constant is None else constant)

@@ -49,7 +49,7 @@ def read_adapter(content: bytes | memoryview) -> tuple[int, int, int, dict[str, 
     """Return format, adapter and model version, and the parameters (views of ``content``).
 
     Raises:
-        InvalidProtobuf: the content is no adapter.
+        InvalidProtobuf: the content is not an adapter.
     """
     try:
         if bytes(content[4:8]) != _IDENTIFIER:
@@ -63,7 +63,7 @@ def read_adapter(content: bytes | memoryview) -> tuple[int, int, int, dict[str, 
             shape = np.frombuffer(reader.vector(table, 1, 8), "<i8").tolist()
             found[name] = _from_bytes(reader.vector(table, 3, 1), DataType(reader.number(table, 2)), shape)
     except (ValueError, struct.error, IndexError, OverflowError) as error:
-        raise InvalidProtobuf(f"the content is no ONNX adapter: {error}") from error
+        raise InvalidProtobuf(f"the content is not an ONNX adapter: {error}") from error
     return versions[0], versions[1], versions[2], found
 
 

@@ -45,7 +45,7 @@ class AdapterFormat:
 
         Raises:
             NoSuchFile: there is no such file.
-            InvalidProtobuf: the file is no adapter.
+            InvalidProtobuf: the file is not an adapter.
         """
         adapter = AdapterFormat()
         versions = read_adapter(_mapped(Path(file_path)))

@@ -107,10 +107,10 @@ class IOBinding:
         """Bind an input to an array, which is not copied when it is contiguous."""
         try:
             array = np.asarray(arr_on_cpu)
-        except (ValueError, TypeError, RuntimeError) as error:  # a list that is no tensor, another library's refusal
-            raise InvalidValue(f"what is to be bound to the input {name!r} is no array: {error}") from error
+        except (ValueError, TypeError, RuntimeError) as error:  # a list that is not a tensor, another library's refusal
+            raise InvalidValue(f"what is to be bound to the input {name!r} is not an array: {error}") from error
         if array.dtype == object and not isinstance(arr_on_cpu, np.ndarray):
-            raise InvalidValue(f"what is to be bound to the input {name!r} is no array: {arr_on_cpu!r}")
+            raise InvalidValue(f"what is to be bound to the input {name!r} is not an array: {arr_on_cpu!r}")
         self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(array))
 
     def bind_input(
@@ -340,7 +340,7 @@ def _array_of(bound: OrtValue | _Memory | Device | None) -> np.ndarray | None:
 
 def _unknown(name: object, known: list[str], what: str) -> InvalidArgument:
     if not isinstance(name, str):
-        return InvalidType(f"{name!r} is no name; the model's {what}: {', '.join(known)}")
+        return InvalidType(f"{name!r} is not a name; the model's {what}: {', '.join(known)}")
     return InvalidValue(
         f"Failed to find NodeArg with name: {name} in the def list.{did_you_mean(name, known)} "
         f"The model's {what}: {', '.join(known)}"
@@ -349,7 +349,7 @@ def _unknown(name: object, known: list[str], what: str) -> InvalidArgument:
 
 def _check_fits(name: str, result: RuntimeValue | DeviceArray, target: np.ndarray | DeviceArray) -> None:
     if not isinstance(result, (np.ndarray, DeviceArray)):
-        raise InvalidValue(f"output {name!r} is no tensor and cannot be bound to memory")
+        raise InvalidValue(f"output {name!r} is not a tensor and cannot be bound to memory")
     if result.dtype != target.dtype:
         raise InvalidValue(
             f"Unexpected output data type. Actual: (tensor({_text(target)})) , expected: (tensor({_text(result)})): "

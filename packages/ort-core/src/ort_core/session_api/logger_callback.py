@@ -77,7 +77,7 @@ def set_default_logger_callback(callback: LoggerCallback | None, severity: int =
 
     Raises:
         InvalidValue: the severity is not 0 to 4, or the callback cannot be called.
-        InvalidType: the severity is no integer.
+        InvalidType: the severity is not an integer.
     """
     if not 0 <= severity < len(SEVERITIES):
         raise InvalidValue(f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")

@@ -20,7 +20,7 @@ def apply_model_config(metadata: Mapping[str, str], options: SessionOptions) -> 
     """Set what the model's ``ort_config`` says under ``session_options``; other parts are for other programs.
 
     Raises:
-        InvalidArgument: the text is no JSON object, or a value does not fit its option.
+        InvalidArgument: the text is not a JSON object, or a value does not fit its option.
     """
     text = metadata.get(KEY)
     if text is None:
@@ -30,7 +30,7 @@ def apply_model_config(metadata: Mapping[str, str], options: SessionOptions) -> 
         entries = dict(wanted)
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(
-            f"the model's metadata {KEY!r} is no JSON object with 'session_options': {error}"
+            f"the model's metadata {KEY!r} is not a JSON object with 'session_options': {error}"
         ) from error
     for name, value in entries.items():
         if name in _ALLOWED:

@@ -57,7 +57,7 @@ def prepare(
     selection = select_providers(providers, environment, settings)
     restored, refusals = _restore(model, options, selection, environment, settings, folder)
     if restored:
-        settings = replace(settings, use_cache=False)  # what a node holds is no part of the cache's key
+        settings = replace(settings, use_cache=False)  # what a node holds is not part of the cache's key
     infer = partial(infer_types, schemas=environment.schemas, rules=environment.inference_rules, trusts_sizes=False)
     shown = take_defaults(model, infer) if takes_defaults else None
     optimized = optimize_cached(model, environment, settings)

@@ -109,5 +109,5 @@ def _checked_pass(each: object) -> Pass:
 
     if not isinstance(each, Pass):
         hint = " (an instance is needed: write it with parentheses)" if isinstance(each, type) else ""
-        raise InvalidType(f"SessionOptions.custom_passes holds {each!r}, which is no Pass{hint}")
+        raise InvalidType(f"SessionOptions.custom_passes holds {each!r}, which is not a Pass{hint}")
     return each

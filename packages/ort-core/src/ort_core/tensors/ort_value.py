@@ -396,7 +396,9 @@ def element_type_of(element_type: ElementType) -> DataType:
             return DataType(element_type)
         return DataType.STRING if element_type is str else DataType.from_numpy(np.dtype(element_type))
     except (ValueError, TypeError) as error:
-        raise InvalidValue(f"{element_type!r} is no element type: expected a numpy type or an ONNX number") from error
+        raise InvalidValue(
+            f"{element_type!r} is not an element type: expected a numpy type or an ONNX number"
+        ) from error
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: object = None) -> None:

@@ -114,7 +114,7 @@ def test_activation_behind_convolution_is_fused(activation: str) -> None:
 
 def test_clip_with_bounds_of_the_caller_stays() -> None:
     head = CONV.replace("float[3,2,3,3] w)", "float[3,2,3,3] w, float hi)").replace(", float hi = {6.0}", "")
-    stays("ConvActivationFusion", f"{head} {{ k = Conv(x, w) y = Clip(k, lo, hi) }}", because="no constant")
+    stays("ConvActivationFusion", f"{head} {{ k = Conv(x, w) y = Clip(k, lo, hi) }}", because="not a constant")
 
 
 def test_residual_and_relu_behind_convolution_are_fused() -> None:

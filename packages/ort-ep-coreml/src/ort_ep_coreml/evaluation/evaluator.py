@@ -44,7 +44,7 @@ class Evaluator:
         for operation in self._operations:
             if operation.kind in _WRITES:
                 state = operation.inputs["state"]
-                assert isinstance(state, Ref), "a state is no constant"
+                assert isinstance(state, Ref), "a state is not a constant"
                 values[state.name] = _value(
                     operation.inputs["value" if "value" in operation.inputs else "data"], values
                 )

@@ -69,7 +69,7 @@ def _frontier(to: EmissionState, node: Node, record: AttentionRecord, like: Term
 
 
 def _key_lengths(to: EmissionState, node: Node, lengths: Lengths, total: int) -> Term:
-    """Return how many keys are no padding, as [batch, 1, 1, 1]; inputs of the claim are looked at before each run."""
+    """Return how many keys are not padding, as [batch, 1, 1, 1]; inputs of the claim are looked at before each run."""
     value = node.input(lengths.input)
     assert value is not None, "present"
     to.count_on(value, 0, total)

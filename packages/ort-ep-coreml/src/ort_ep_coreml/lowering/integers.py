@@ -60,7 +60,7 @@ def _matmul_integer(to: EmissionState, node: Node) -> Operand:
 
 
 def _fixed_factor(context: LoweringContext, node: Node) -> np.ndarray | None:
-    """Return the second factor less its zero point as int32, [..., rows, columns]; None where it is no constant."""
+    """Return the second factor less its zero point as int32, [..., rows, columns]; None where it is not a constant."""
     weight, zero = context.constant(node.input(1)), context.constant(node.input(3))
     if weight is None or weight.ndim < 2 or (node.input(3) is not None and zero is None):
         return None

@@ -74,7 +74,7 @@ class Rule:
                 continue
             if index in self.beforehand:
                 if context.constant(value) is None:
-                    return f"input {index} ({value.name!r}) is no constant; Core ML needs its values beforehand"
+                    return f"input {index} ({value.name!r}) is not a constant; Core ML needs its values beforehand"
                 continue
             allowed = self.ports.get(index, self.types)
             if self.of_constants and index == 0 and context.constant(value) is not None:

@@ -151,7 +151,7 @@ def _bound_refusal(context: LoweringContext, node: Node, value: Value | None, cu
     found = context.interval(value)
     if value not in context.outside and found is not None and found[0] >= 0 and cut.step == 1:
         return None
-    return f"the bounds {value.name!r} of Slice are no constants, and nothing proves that they are sizes of tensors"
+    return f"the bounds {value.name!r} of Slice are not constants, and nothing proves that they are sizes of tensors"
 
 
 SLICING: Mapping[str, Rule] = {

@@ -72,5 +72,5 @@ def refusal(context: LoweringContext, node: Node) -> str | None:
     if rule is not None:
         return rule.refusal(context, node)
     if node.domain not in STANDARD_DOMAINS | {CONTRIBUTED}:
-        return f"{node.domain} is no domain that this provider lowers"
+        return f"{node.domain} is not a domain that this provider lowers"
     return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to Core ML")

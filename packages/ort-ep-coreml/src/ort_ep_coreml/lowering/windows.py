@@ -158,7 +158,7 @@ def _weights_are_fixed_or_dense(context: LoweringContext, node: Node) -> str | N
     is_dilated = any(each != 1 for each in node.ints_attribute("dilations") or ())
     if not is_dilated or context.constant(node.input(1)) is not None or _is_dequantized(context, node.input(1)):
         return None
-    return f"{node.op_type} with dilations and weights that are no constants: Core ML has none"
+    return f"{node.op_type} with dilations and weights that are not constants: Core ML has none"
 
 
 def _is_dequantized(context: LoweringContext, value: Value | None) -> bool:

@@ -13,14 +13,14 @@ def constant_ints(to: EmissionState, node: Node, place: int, name: str) -> tuple
     """Return integers that an input holds, or else an attribute; ``None`` when neither is there.
 
     Raises:
-        Refused: the input is no constant.
+        Refused: the input is not a constant.
     """
     value = node.input(place)
     if value is None:
         return node.ints_attribute(name)
     array = to.context.constant(value)
     if array is None:
-        raise Refused(f"input {place} ({value.name!r}) is no constant, and DirectML compiles for fixed {name}")
+        raise Refused(f"input {place} ({value.name!r}) is not a constant, and DirectML compiles for fixed {name}")
     return tuple(int(each) for each in array.ravel())
 
 

@@ -43,7 +43,7 @@ def _constant_of_shape(to: EmissionState, node: Node) -> Operand:
 def _eye_like(to: EmissionState, node: Node) -> Operand:
     sizes, dtype = to.sizes(node.output), element_type(node.output)
     if dtype is None or len(sizes) != 2:
-        raise Refused("the result is no matrix of an element type that DirectML has")
+        raise Refused("the result is not a matrix of an element type that DirectML has")
     return to.constant(np.eye(*sizes, k=node.int_attribute("k", 0)).astype(dtype.numpy), dtype)
 
 
@@ -51,7 +51,7 @@ def _range(to: EmissionState, node: Node) -> Operand:
     start, delta = (to.context.constant(node.input(place)) for place in (0, 2))
     dtype = element_type(node.output)
     if start is None or delta is None or dtype is None:
-        raise Refused("the start or the step of the Range is no constant, and DirectML has them in the operator")
+        raise Refused("the start or the step of the Range is not a constant, and DirectML has them in the operator")
     numbers = {
         "ValueStart": Scalar(dtype, start.reshape(()).item()),
         "ValueDelta": Scalar(dtype, delta.reshape(()).item()),

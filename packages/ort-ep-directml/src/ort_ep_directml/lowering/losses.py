@@ -69,7 +69,7 @@ def _folded(to: EmissionState, node: Node, loss: Operand, weights: Operand | Non
     if way == "mean" and weights is not None:
         total = binary(to, "ELEMENT_WISE_DIVIDE", total, reduced(to, weights, ReduceFunction.SUM, axes))
     elif way != "sum":
-        raise Refused(f"{way!r} is no reduction of a loss")
+        raise Refused(f"{way!r} is not a reduction of a loss")
     return to.reshape(total, ())
 
 

@@ -109,7 +109,7 @@ def _slice(to: EmissionState, node: Node) -> Operand:
 
 
 def _ends(to: EmissionState, node: Node, count: int) -> tuple[int | None, ...]:
-    """Return the ends of a slice; ``None`` where they are no constants, and the sizes of the result tell them."""
+    """Return the ends of a slice; ``None`` where they are not constants, and the sizes of the result tell them."""
     value = node.input(2)
     if value is not None and to.context.constant(value) is None:
         return (None,) * count
@@ -180,7 +180,7 @@ def _pad_value(to: EmissionState, node: Node) -> float:
         return node.float_attribute("value", 0.0)
     array = to.context.constant(value)
     if array is None:
-        raise Refused(f"the padding {value.name!r} is no constant, and DirectML has it in the operator")
+        raise Refused(f"the padding {value.name!r} is not a constant, and DirectML has it in the operator")
     number: float = array.reshape(()).item()
     return number
 

@@ -70,7 +70,7 @@ def _resized_axes(to: EmissionState, node: Node, sizes: Sequence[int], made: Seq
     """Return each dimension with its scale, as the node gives it or as its sizes tell.
 
     Raises:
-        Refused: scales, or sizes that keep an aspect ratio, are no constants.
+        Refused: scales, or sizes that keep an aspect ratio, are not constants.
     """
     rank = len(sizes)
     axes = [from_front(axis, rank) for axis in node.ints_attribute("axes") or range(rank)]
@@ -81,13 +81,13 @@ def _resized_axes(to: EmissionState, node: Node, sizes: Sequence[int], made: Seq
     if scales is not None:
         return plan_resized_axes(sizes, axes, [float(scale) for scale in scales], None)
     if len(node.inputs) < 4 or node.input(3) is None:
-        raise Refused("the scales are no constants, and DirectML has them in the operator")
+        raise Refused("the scales are not constants, and DirectML has them in the operator")
     policy = node.string_attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return plan_resized_axes(sizes, axes, None, [made[axis] for axis in axes])
     wanted = to.context.constant(node.input(3))
     if wanted is None:
-        raise Refused("sizes that keep an aspect ratio are no constants")
+        raise Refused("sizes that keep an aspect ratio are not constants")
     return plan_resized_axes(sizes, axes, None, [int(size) for size in wanted.ravel()], policy)
 
 

@@ -27,7 +27,7 @@ _WIDE = ElementType.FLOAT32
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
 _PADDINGS = ("zeros", "border", "reflection")
 _CUBIC = -0.75  # the coefficient of the cubic filter, which ONNX fixes
-_FARTHEST = 2.0**63  # what lies beyond, or is no number, stands at the low edge, as in ONNX Runtime
+_FARTHEST = 2.0**63  # what lies beyond, or is not a number, stands at the low edge, as in ONNX Runtime
 
 
 @dataclass(frozen=True, slots=True)

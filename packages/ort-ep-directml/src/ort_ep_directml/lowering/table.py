@@ -75,7 +75,7 @@ def refusal(context: LoweringContext, node: Node) -> str | None:
         here, known = level_text(context.level), level_text(TABLE_LEVEL)
         return f"what DirectML takes at feature level {here}, before {known}, only a device tells, and there is none"
     if node.domain not in STANDARD_DOMAINS:
-        return f"{node.domain} is no domain that this provider lowers"
+        return f"{node.domain} is not a domain that this provider lowers"
     if node.op_type not in RULES and not is_number_of_shapes(node):
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")
     if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):

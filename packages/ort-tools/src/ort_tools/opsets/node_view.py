@@ -127,7 +127,7 @@ class NodeView:
         """Return an input's constant. Raises ``OpsetRefusal``: it is none."""
         found = self.constant(place)
         if found is None:
-            raise self.refuse(f"input {what!r} is no constant, and would have to become an attribute or fixed sizes")
+            raise self.refuse(f"input {what!r} is not a constant, and would have to become an attribute or fixed sizes")
         return found
 
     def need_integers(self, place: int, what: str) -> list[int]:

@@ -119,7 +119,7 @@ def _resize_scales(view: NodeView) -> list[float]:
         sizes = view.need_integers(3, "sizes")
         given = view.need_sizes(view.input(0), "sizes become scales")
         return [float(np.float32(new) / np.float32(old)) for new, old in zip(sizes, given, strict=True)]
-    raise view.refuse("input 'scales' is no constant")
+    raise view.refuse("input 'scales' is not a constant")
 
 
 def lower_resize_13(view: NodeView) -> list[NodeProto]:

@@ -30,7 +30,7 @@ def create_config_from_models(
             all types then, which a warning says.
 
     Raises:
-        ValueError: one is no file.
+        ValueError: one is not a file.
         OrtError: one cannot be read.
     """
     files = sorted(model_files)

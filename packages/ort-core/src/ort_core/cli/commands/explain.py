@@ -142,7 +142,9 @@ def _times(trace: Path | None, html: Path | None) -> dict[str, float]:
     try:
         return region_times_ms(trace)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise typer.BadParameter(f"{trace} is no Chrome trace of a session: {error}", param_hint="--trace") from error
+        raise typer.BadParameter(
+            f"{trace} is not a Chrome trace of a session: {error}", param_hint="--trace"
+        ) from error
 
 
 def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:

@@ -110,7 +110,7 @@ def find_finish(node: Node, opset: int) -> Finish | Rejection:
         return Rejection(f"{node.op_type} runs by a numpy kernel", node)
     given = node.inputs[0]
     if given is None or not isinstance(given.type, TensorType) or given.type.shape is None:
-        return Rejection(f"what {node.op_type} reads is no tensor of known rank", node)
+        return Rejection(f"what {node.op_type} reads is not a tensor of known rank", node)
     return _zip_map(node, given.type) if node.op_type == "ZipMap" else _label_encoder(node, given.type, opset)
 
 

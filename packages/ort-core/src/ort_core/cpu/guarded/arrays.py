@@ -1,4 +1,4 @@
-"""GuardedArrays: the arrays of one native call on guarded memory, for calls that are no part of a program."""
+"""GuardedArrays: the arrays of one native call on guarded memory, for calls that are not part of a program."""
 
 from __future__ import annotations
 

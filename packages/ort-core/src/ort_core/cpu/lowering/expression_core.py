@@ -48,7 +48,7 @@ class _CoreWalk:
         self._has_beneath = False
 
     def core(self, expression: Scalar) -> tuple[ExpressionCore, tuple[Fact, ...] | None]:
-        """Return the expression, and what it adds to the core; ``None`` where the core is no part of it.
+        """Return the expression, and what it adds to the core; ``None`` where the core is not part of it.
 
         Of a core whose root has one argument, that may be what the expression stands on.
         """

@@ -109,7 +109,7 @@ def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -
         if node.op_type == "DequantizeLinear" and value.constant is not None:
             continue  # made real at load, whatever its type
         if not isinstance(value.type, TensorType):
-            return f"{value.name!r} is no tensor of known type"
+            return f"{value.name!r} is not a tensor of known type"
         dtype = value.type.dtype
         if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
             return f"{node.op_type} of {value.type.dtype.text} is not generated"

@@ -50,7 +50,7 @@ def _check_magnitude(size: KnownDim, step: Step) -> None:
 
 
 def _sizes_of(lowering: Lowering) -> dict[SymbolicDim, Node | None]:
-    """Return every size of a program that is no number, once, with the first node that it belongs to."""
+    """Return every size of a program that is not a number, once, with the first node that it belongs to."""
     found: dict[SymbolicDim, Node | None] = {}
     for step in lowering.steps:
         for argument in step.arguments:

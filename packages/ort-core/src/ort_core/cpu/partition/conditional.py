@@ -73,11 +73,11 @@ class Conditional:
         if self.program is None:
             value = self.node.input(0)
             source = None if value is None else sources.get(value.name)
-            return FedCondition(source) if isinstance(source, str) else Rejection("the condition is no feed")
+            return FedCondition(source) if isinstance(source, str) else Rejection("the condition is not a feed")
         found = [_source(value, sources) for value in self.program.inputs]
         given = [source for source in found if source is not None]
         if len(given) < len(found):
-            return Rejection("the condition reads what is no feed")
+            return Rejection("the condition reads what is not a feed")
         return ComputedCondition.of(self.program, given)
 
 

@@ -1,4 +1,4 @@
-"""NonMaxSuppression as one native call: its result's size is data, so it is no step of a program."""
+"""NonMaxSuppression as one native call: its result's size is data, so it is not a step of a program."""
 
 from __future__ import annotations
 

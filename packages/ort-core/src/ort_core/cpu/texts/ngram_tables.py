@@ -73,7 +73,7 @@ def _grams(numbers: Sequence[int], counts: Sequence[int]) -> list[tuple[int, ...
     grams: list[tuple[int, ...]] = []
     for size, (start, stop) in enumerate(itertools.pairwise([*counts, len(numbers)]), 1):
         if not 0 <= start <= stop <= len(numbers) or (stop - start) % size:
-            return Rejection("a part of the pool is no whole number of n-grams")
+            return Rejection("a part of the pool is not a whole number of n-grams")
         grams.extend(tuple(numbers[at : at + size]) for at in range(start, stop, size))
     return grams
 

@@ -3,8 +3,8 @@
     counts = TfIdfVectorizer(Tokenizer(StringNormalizer(texts)));  label = LinearClassifier(counts)
 
 A run of a few rows costs less than checking and carrying its values from step to step in Python: here each step is
-called with what it needs. Whatever is no plain array of ``str``, and whatever takes more memory than ``LARGEST``, the
-ordinary run does.
+called with what it needs. The ordinary run does whatever is not a plain array of ``str`` or takes more memory than
+``LARGEST``.
 """
 
 from __future__ import annotations

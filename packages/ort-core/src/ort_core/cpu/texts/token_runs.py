@@ -26,7 +26,7 @@ _ONE = re.compile(rf"({_SET})\+?")
 class TokenRuns:
     """Tokens are the longest runs of characters that match one of ``sets`` (or none, if ``is_outside``).
 
-    ``least`` is the number of characters below which a run is no token.
+    ``least`` is the number of characters below which a run is not a token.
     """
 
     sets: tuple[str, ...]

@@ -202,7 +202,7 @@ def infer_transpose(ctx: InferenceContext) -> None:
         return
     perm = ctx.ints_of("perm") or tuple(range(len(shape) - 1, -1, -1))
     if sorted(perm) != list(range(len(shape))):
-        ctx.refuse(f"perm {perm} is no permutation of {len(shape)} axes")
+        ctx.refuse(f"perm {perm} is not a permutation of {len(shape)} axes")
     ctx.set_shape(0, tuple(shape[axis] for axis in perm))
     value = ctx.value(0)
     if value is not None and value.ndim == len(perm):

@@ -191,7 +191,7 @@ def _refuse_masks(match: Match, scores: Scores, facts: AttentionFacts) -> Reject
     for mask in scores.masks:
         if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != facts.dtype:
             return Rejection(
-                f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
+                f"the mask {mask.value.name!r} is not a tensor of up to 4 axes of the element type", match.root
             )
         if mask.windowed is None and _expands(mask, scores):
             return Rejection(f"the mask {mask.value.name!r} has sizes that the scores do not have", match.root)

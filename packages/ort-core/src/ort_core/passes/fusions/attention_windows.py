@@ -42,7 +42,7 @@ def find_windowed(reshape: Node) -> list[Windowed] | None:
 
 
 def _pulled_apart(five: Value | None, reader: Node) -> list[Windowed] | None:
-    """Return the masks of windows in a value that ``reader`` alone reads, ``None`` where it is no sum of such."""
+    """Return the masks of windows in a value that ``reader`` alone reads, ``None`` where it is not a sum of such."""
     added = producer_of(five, "Add")
     if added is None or five is None or five.rank != _FIVE or only_reader(five) is not reader:
         return None

@@ -77,7 +77,7 @@ class ExpertFusion(RewriteRule[Experts]):
             last = next(filter(None, map(find_layer, same_order(result))), None)
             if last is not None and dim(shares, -1) == 1 and shares.rank == result.rank:
                 return _find_experts(last, shares, summed, match)
-        return Rejection("what is weighed is no product with the gathered weights of experts", match.root)
+        return Rejection("what is weighed is not a product with the gathered weights of experts", match.root)
 
     def rewrite(self, match: Match, bindings: Experts) -> GraphPatch:
         """Put one MoE there, with constants in its order."""

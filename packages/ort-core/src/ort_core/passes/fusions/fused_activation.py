@@ -34,6 +34,6 @@ def activation_parameters(node: Node) -> dict[str, float] | Rejection:
         bound = node.input(index)
         number = number_of(bound) if bound is not None else node.float_attribute(name, default)
         if number is None:
-            return Rejection(f"the bound {name!r} is no constant", node)
+            return Rejection(f"the bound {name!r} is not a constant", node)
         bounds[name] = number
     return bounds

@@ -48,7 +48,7 @@ class GatherSliceToSplitFusion(RewriteRule[tuple[Piece, ...]]):
         x = match["x"]
         first = find_piece(match.root)
         if first is None or constant_of(x) is not None:
-            return Rejection("this is no constant piece of a known axis", match.root)
+            return Rejection("this is not a constant piece of a known axis", match.root)
         found = [find_piece(node) for node in x.consumers() if node.graph is match.graph and node.inputs[0] is x]
         pieces = sorted((p for p in found if p is not None and p.axis == first.axis), key=lambda piece: piece.start)
         ends = [0, *(piece.end for piece in pieces)]

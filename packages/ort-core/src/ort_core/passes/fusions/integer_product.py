@@ -83,7 +83,7 @@ class DynamicQuantizeMatMulFusion(RewriteRule[None]):
     def check(self, match: Match) -> Rejection | None:
         """The second operand must be a constant, as it is quantized ahead."""
         if constant_of(match["b"]) is None:
-            return Rejection(f"{match['b'].name!r} is no constant", match.root)
+            return Rejection(f"{match['b'].name!r} is not a constant", match.root)
         return None
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:

@@ -111,7 +111,7 @@ def find_normalization(match: Match, means: tuple[str, ...], x: Value, y: Value)
         return Rejection("the two means are over different axes", match.root)
     epsilon = number_of(match["epsilon"]) if "epsilon" in match else 0.0
     if epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
-        return Rejection(f"{epsilon} is no epsilon", match.root)
+        return Rejection(f"{epsilon} is not an epsilon", match.root)
     if dtype_of(x) not in FUSED_FLOATS or dtype_of(y) != dtype_of(x):
         return Rejection(
             f"the element types {dtype_of(x).text} in and {dtype_of(y).text} out are not fused", match.root

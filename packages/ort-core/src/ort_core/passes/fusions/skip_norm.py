@@ -118,7 +118,7 @@ def _refuse(match: Match, left: Value, right: Value) -> Rejection | None:
         )
     scale = match["scale"]
     if scale.rank != 1 or dtype_of(scale) != dtype_of(left):
-        return Rejection(f"the scale {scale.name!r} is no vector of the element type of the sum", match.root)
+        return Rejection(f"the scale {scale.name!r} is not a vector of the element type of the sum", match.root)
     if any(value is not None for value in match.root.outputs[1:]):
         return Rejection("the mean or the deviation is an output", match.root)
     return refuse_dtype(left, match.root)

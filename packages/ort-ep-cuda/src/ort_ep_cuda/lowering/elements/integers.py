@@ -110,7 +110,7 @@ def lower_shift(facts: LoweredNode) -> None:
 
 
 def refuse_bit_cast(node: Node) -> str | None:
-    """Return why bits are not read as another type: one that is not as wide, which is no valid node."""
+    """Return why bits are not read as another type: one that is not as wide, which is not a valid node."""
     value = node.input(0)
     assert value is not None
     source, target = element_type(value), element_type(node.output)

@@ -147,7 +147,7 @@ def element_sizes(data: TensorView, indices: TensorView, axis: int) -> tuple[str
 
 
 def refuse_one_hot(node: Node) -> str | None:
-    """Return why OneHot is not generated: indices that are no integers."""
+    """Return why OneHot is not generated: indices that are not integers."""
     value = node.input(0)
     assert value is not None
     return None if element_type(value).is_integer else "OneHot of floats is not generated"

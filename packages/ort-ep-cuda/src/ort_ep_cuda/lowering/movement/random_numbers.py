@@ -80,7 +80,7 @@ FLOATS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.
 
 
 def refuse_random(node: Node) -> str | None:
-    """Return why random numbers of a type are not generated, or those of a seed that is no number."""
+    """Return why random numbers of a type are not generated, or those of a seed that is not a number."""
     dtype = element_type(node.output)
     if dtype not in FLOATS:
         return f"{node.op_type} of {dtype.text} is not generated"

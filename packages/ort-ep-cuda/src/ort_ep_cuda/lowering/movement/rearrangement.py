@@ -182,4 +182,4 @@ def lower_filled(facts: LoweredNode) -> None:
 
 
 RANGE_TYPES = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.INT32, DataType.INT64})
-"""Element types of Range; int16 is no element type of this provider."""
+"""Element types of Range; int16 is not an element type of this provider."""

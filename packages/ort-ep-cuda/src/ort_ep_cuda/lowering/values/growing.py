@@ -122,7 +122,7 @@ class Trace:
 class Size:
     """An integer with its formula; typed as ``int`` wherever it goes, since nothing there may know the difference.
 
-    It is no subclass of ``int`` on purpose: code in C would read the number of one without asking.
+    It is not a subclass of ``int`` on purpose: code in C would read the number of one without asking.
     """
 
     __slots__ = ("largest", "terms", "trace", "value")
@@ -153,7 +153,7 @@ class Size:
 
     def __mul__(self, other: object) -> int:
         if isinstance(other, float):
-            return self.__index__() * other  # type: ignore[return-value]  # a number that is no size
+            return self.__index__() * other  # type: ignore[return-value]  # a number that is not a size
         terms = _terms(other)
         if terms is None:
             return NotImplemented

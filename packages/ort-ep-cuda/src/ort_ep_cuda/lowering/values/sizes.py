@@ -30,7 +30,7 @@ _OF_LENGTH = _OF_ROWS | {"Range"}  # on the device where their length grows
 
 
 def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
-    """Return whether all that a node reads is known, and something of it is no constant."""
+    """Return whether all that a node reads is known, and something of it is not a constant."""
     if node.domain:
         return False
     if node.op_type in SHAPE_READERS:

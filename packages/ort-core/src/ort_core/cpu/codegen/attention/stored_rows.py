@@ -39,7 +39,7 @@ def copy_stored(e: Emitter, lanes: int, dtype: DataType, source: IRValue, target
 
 
 def clear_stored(e: Emitter, dtype: DataType, target: IRValue, count: IRValue) -> None:
-    """Store ``count`` zeros of a type that is no float: all of their bits are zeros."""
+    """Store ``count`` zeros of a type that is not a float: all of their bits are zeros."""
     with e.loop(0, count, unroll=False, hint="j") as j:
         place = e.element(target, j, STORED[dtype])
         e.store(IRValue(f"i{dtype.bits}", "0"), place, dtype.bits // 8)

@@ -36,7 +36,7 @@ def load_object(object_code: bytes, target: Target | None = None) -> CompiledMod
     """Make object code from an earlier ``jit.compile_module`` callable; without a target it is this machine's.
 
     Raises:
-        BadObject: it is no object file.
+        BadObject: it is not an object file.
     """
     if not _is_whole(object_code):
         raise BadObject(f"{len(object_code)} bytes are no object file, or a part of one")
@@ -81,7 +81,7 @@ def _linked(object_code: bytes) -> CompiledModule | Rejection:
     try:
         found = link(object_code)
     except (struct.error, LookupError, ValueError) as error:
-        return Rejection(f"it is no object file as LLVM writes it: {error}")
+        return Rejection(f"it is not an object file as LLVM writes it: {error}")
     if isinstance(found, Rejection):
         return found
     return CompiledModule(object_code, lambda function: found.functions.get(function, 0), found)

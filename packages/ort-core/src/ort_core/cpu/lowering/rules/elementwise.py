@@ -72,7 +72,7 @@ def _what(
     lowering: Lowering, node: Node, attributes: Mapping[str, object], dtype: DataType, rounded: DataType | None,
     is_clip_above: bool,
 ) -> Hashable:  # fmt: skip
-    """Return what decides what the node makes of its operands, ``None`` where an attribute is no number or text."""
+    """Return what decides what the node makes of its operands, ``None`` where an attribute is not a number or text."""
     own = lowering.own_meaning(node)
     if own is not None or not all(isinstance(value, (int, float, str)) for value in attributes.values()):
         return None

@@ -227,7 +227,7 @@ def _state_shape(layer: _Layer, batch: KnownDim) -> tuple[KnownDim, ...]:
 def _lengths(lowering: Lowering, value: Value, batch: KnownDim) -> View:
     view = lowering.contiguous(value)
     if view.dtype is not DataType.INT32 or len(view.shape) != 1:
-        raise NotLowered("sequence_lens is no vector of int32")
+        raise NotLowered("sequence_lens is not a vector of int32")
     lowering.require_equal(view.shape[0], batch)
     return view
 

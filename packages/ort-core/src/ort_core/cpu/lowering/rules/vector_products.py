@@ -24,7 +24,7 @@ def vector_product(
     *,
     is_result: bool,
 ) -> View | None:
-    """Return ``left @ right`` as a contiguous view of ``shape``, or ``None`` where it is no product with a vector.
+    """Return ``left @ right`` as a contiguous view of ``shape``, or ``None`` where it is not a product with a vector.
 
     Args:
         lowering: receives the step.

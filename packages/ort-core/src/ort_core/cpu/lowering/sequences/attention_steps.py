@@ -43,7 +43,7 @@ def split_heads(view: View, heads: int) -> View:
     """Return (batch, length, heads * size) as (batch, heads, length, size)."""
     batch, length, hidden = view.shape
     if not isinstance(hidden, int):
-        raise NotLowered(f"the size of the heads is not known: {hidden} is no number")
+        raise NotLowered(f"the size of the heads is not known: {hidden} is not a number")
     if heads < 1 or hidden % heads:
         raise NotLowered(f"{heads} heads do not divide {hidden}")
     size = hidden // heads

@@ -56,7 +56,7 @@ def mamba2_verify(
     """Causal convolution, recurrence and gated norm of each row; the states behind the last rows as snapshots.
 
     ``S = exp(A dt) S + (dt x) B``, ``readout = D x + C S``, ``Y = rms(readout * silu(gate)) * norm_weight``. A
-    ``state_row`` that is no snapshot gives NaN.
+    ``state_row`` that is not a snapshot gives NaN.
     """
     if (d_state, head_dim) != (STATE_WIDTH, HEAD_WIDTH):
         raise InvalidArgument(f"Mamba2Verify: d_state is 128 and head_dim 64; found {d_state} and {head_dim}")

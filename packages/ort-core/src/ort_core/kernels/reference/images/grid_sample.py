@@ -17,7 +17,7 @@ from ort_core.kernels.reference.arrays.widening import narrow, to_real
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
 _CUBIC = -0.75  # the coefficient of the cubic filter, fixed by the operator
-# What is no number, or too far out to be an index, stands at the low edge: so onnxruntime samples it.
+# What is not a number, or too far out to be an index, stands at the low edge: so onnxruntime samples it.
 _FARTHEST = 2.0**63
 _Taps = list[tuple[np.ndarray, np.ndarray | None]]
 

@@ -15,7 +15,7 @@ def _branches(x: np.ndarray, count: int) -> np.ndarray:
     if not count:
         return widen(x)
     if x.shape[-1] % count:
-        raise errors.InvalidArgument(f"the last dimension {x.shape[-1]} is no multiple of num_branches {count}")
+        raise errors.InvalidArgument(f"the last dimension {x.shape[-1]} is not a multiple of num_branches {count}")
     return widen(x).reshape(*x.shape[:-1], count, x.shape[-1] // count)
 
 

@@ -141,7 +141,7 @@ def _escape(state: _TranslationState) -> str:
 
 
 def _escaped_set(state: _TranslationState) -> Ranges | None:
-    r"""Read ``d``, ``W``, ``pL``, ``P{Lu}`` and the like after a backslash; ``None`` if it is no set."""
+    r"""Read ``d``, ``W``, ``pL``, ``P{Lu}`` and the like after a backslash; ``None`` if it is not a set."""
     symbol = state.pattern[state.at]
     if symbol.lower() in _PERL_CLASSES:
         state.take(1)

@@ -111,7 +111,7 @@ def _projected(lowering: Lowering, node: Node, projection: Projection) -> View:
     product = weight_product(lowering, rows, weights, node.op_type)
     width = product.b.shape[1]
     if not isinstance(width, int):
-        raise NotLowered(f"how many columns the weights have is not known: {width} is no number")
+        raise NotLowered(f"how many columns the weights have is not known: {width} is not a number")
     if sum(projection.widths) != width:  # type: ignore[arg-type]  # checked
         parts = " and ".join(map(str, projection.widths))
         raise NotLowered(f"{width} columns do not divide into queries, keys and values of {parts}")

@@ -60,7 +60,7 @@ def rounded_images(lowering: Lowering, value: Value, channels: int) -> View:
     """Return a value as channels-last images (rank 4) of bfloat16 without gaps, rounded to the nearest once.
 
     Raises:
-        NotLowered: these are no images, or how many channels they have is not known.
+        NotLowered: these are not images, or how many channels they have is not known.
     """
     found = lowering.rounded.get(value)
     if found is None:

@@ -143,7 +143,7 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
         if spatial >= 0:
             lowering.require_equal(shape[2 + spatial], size * stride + surplus)
         if rank == 5 and axis == 0 and surplus % stride:
-            raise NotLowered(f"a depth that is no multiple of its stride {stride} is not generated")
+            raise NotLowered(f"a depth that is not a multiple of its stride {stride} is not generated")
     inputs, each = weights.shape[:2]
     plain = weights.reshape(groups, inputs // groups, each, *weights.shape[2:]).swapaxes(1, 2)
     plain = plain.reshape(groups * each, inputs // groups, *weights.shape[2:])

@@ -31,7 +31,7 @@ def images(lowering: Lowering, value: Value | None, channels: int | None = None,
         as_parts: whether they may be some of the channels of others (``lies_among_channels``).
 
     Raises:
-        NotLowered: these are no images, or how many channels they have is not known.
+        NotLowered: these are not images, or how many channels they have is not known.
     """
     assert value is not None
     quantized = quantized_value(lowering, value)

@@ -45,7 +45,7 @@ def arithmetic_range(lowering: Lowering, node: Node) -> None:
         raise NotLowered("its bounds are only known at run time, or are no whole numbers")
     start, limit, step = (bound for bound in bounds if bound is not None)
     if not isinstance(step, int) or step == 0:
-        raise NotLowered("the step is no number known before a run, or zero")
+        raise NotLowered("the step is not a number known before a run, or zero")
     distance = limit - start if step > 0 else start - limit
     lowering.require_equal(maximum(ceil_div(distance, abs(step)), 0), shape[0])
     numbers = lowering.iota(shape[0])
@@ -100,7 +100,7 @@ def one_hot(lowering: Lowering, node: Node) -> None:
     _, shape = tensor_type(node.output)
     depth = lowering.elements_of(node.input(1))
     if depth is None or len(depth) != 1 or indices.dtype not in (I64, DataType.INT32):
-        raise NotLowered("the depth is only known at run time, or the indices are no integers")
+        raise NotLowered("the depth is only known at run time, or the indices are not integers")
     axis = node.int_attribute("axis", -1) % len(shape)
     lowering.require_equal(depth[0], shape[axis])
     lowering.require_equal(maximum(depth[0], 1), depth[0])
@@ -218,7 +218,7 @@ def _fill_value(lowering: Lowering, node: Node, target: View) -> PendingElementw
         return PendingElementwise(constant, (), target.shape, (node,))
     view = lowering.contiguous(value)
     if count_of(view.shape) != 1:
-        raise NotLowered("the value of the border is no single element")
+        raise NotLowered("the value of the border is not a single element")
     return PendingElementwise(element(0, dtype), (view.reshaped(()),), target.shape, (node,))
 
 

@@ -149,7 +149,7 @@ def feature_vectorizer(lowering: Lowering, node: Node) -> None:
     for number, value in enumerate(node.present_inputs()):
         view = lowering.contiguous(value)
         if len(view.shape) != 2 or not isinstance(view.shape[1], int):
-            raise NotLowered("an input is no matrix of known width")
+            raise NotLowered("an input is not a matrix of known width")
         width = view.shape[1]
         if widths is not None and (number >= len(widths) or widths[number] != width):
             raise NotLowered("an input is cut or filled up")

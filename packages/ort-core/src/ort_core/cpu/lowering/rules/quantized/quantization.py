@@ -207,7 +207,7 @@ def _parameters(
 def _divided(lowering: Lowering, state: FusionState, value: Scalar, divisor: np.float32) -> Scalar | None:
     """Return an anchor's scaled integers divided by a scale, the division folded into their own constant scales.
 
-    That is how onnxruntime's integer operators round, too. ``None`` where the value is no sum of such products.
+    That is how onnxruntime's integer operators round, too. ``None`` where the value is not a sum of such products.
     """
     if value.operation == "mul":
         left, right = value.arguments
