@@ -45,7 +45,7 @@ def test_package_is_small(form):
 
 @pytest.mark.parametrize("name", ["", "9lives", "a/b", "näher", "-"])
 def test_name_that_is_no_module_is_refused(name):
-    with pytest.raises(ValueError, match="no name for a package"):
+    with pytest.raises(ValueError, match="not a name for a package"):
         PackageNames.of(name)
 
 

@@ -40,7 +40,7 @@ def test_a_chain_is_one_claim(view):
         (
             "Conv",
             "g (float[1,1,9] x, float[1,1,3] w) => (float[1,1,5] y) { y = Conv<dilations=[2]>(x, w) }",
-            "no constants",
+            "not constants",
         ),
         ("Mul", "g (int64[4] x) => (int64[4] y) { y = Mul(x, x) }", "nothing proves"),
         ("Add", "g (int64[4] x) => (int64[4] y) <int64 c = {4294967296}> { y = Add(x, c) }", "nothing proves"),

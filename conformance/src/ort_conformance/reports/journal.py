@@ -13,7 +13,7 @@ class JournalState:
     """One file of JSON lines: what was run, then a result each. Results of anything else are not taken over.
 
     Args:
-        path: the file; written anew unless it tells of the same run.
+        path: the file; written anew unless it records the same run.
         run: what decides the results: versions, code, options, the provider's state. Any text.
         resumes: whether results that lie there are taken over.
     """

@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_refused() -> None:
         run(packed, weights, scales.astype(np.float16), points, 16, 2, 32, False)
     with pytest.raises(InvalidType, match="float64"):
         run(packed, weights.astype(np.float64), scales, points, 16, 2, 32, False)
-    with pytest.raises(InvalidValue, match="no matrix of 33 rows"):
+    with pytest.raises(InvalidValue, match="not a matrix of 33 rows"):
         run(packed, weights, scales, points, 16, 2, 33, False)
     with pytest.raises(InvalidValue, match="only block size"):
         run(packed, weights, scales, points, 8, 2, 32, False)

@@ -81,14 +81,14 @@ def read_head(descriptor: int, file_nbytes: int) -> Head:
     """Read what the header says, not yet checked.
 
     Raises:
-        Damaged: there is no header, or it tells of another length than the file has.
+        Damaged: there is no header, or the length in it is not that of the file.
     """
     header = os.read(descriptor, HEADER_NBYTES)
     words = header[:_LINE_NBYTES].split()
     if len(header) != HEADER_NBYTES or len(words) != 4 or words[0] != MAGIC or not words[1].isdigit():
         raise Damaged("it has no header")
     if int(words[1]) != file_nbytes - HEADER_NBYTES:
-        raise Damaged(f"it tells of {int(words[1])} bytes and has {file_nbytes - HEADER_NBYTES}")
+        raise Damaged(f"it should have {int(words[1])} bytes and has {file_nbytes - HEADER_NBYTES}")
     return Head(int(words[1]), header[_LINE_NBYTES:].rstrip(b"\0"), header)
 
 

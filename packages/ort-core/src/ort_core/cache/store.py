@@ -116,7 +116,7 @@ class ArtefactCache:
             warn_of_untrusted(self.folder, error)
             return None
         except NotPlain:
-            log.warning("%s is not a plain file, and is made anew", path)
+            log.warning("%s is not a plain file and is replaced", path)
             _unlink(path)
             return None
         except OSError:
@@ -228,7 +228,7 @@ class ArtefactCache:
         if version_of(_start_of(path)) not in (None, VERSION):
             log.info("cache entry %s was written by another version of ort-core and is made anew", path)
         else:
-            log.warning("cache entry %s is corrupt (%s) and is made anew", path, error)
+            log.warning("cache entry %s is corrupt (%s) and is replaced", path, error)
         _unlink(path)
 
     def _is_trim_due(self, nbytes: int) -> bool:

@@ -23,4 +23,4 @@ def user_cache_folder(application: str) -> str:
 
 @functools.cache
 def _warn_of_relative(given: str) -> None:
-    log.warning("XDG_CACHE_HOME is %r, which is not an absolute path, and is ignored", given)
+    log.warning("XDG_CACHE_HOME is %r, which is not an absolute path; it is ignored", given)

@@ -114,7 +114,7 @@ class CpuExecutionProvider(KernelProvider):
             from ort_core.cpu.inspection.roofline import measure_roofline
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
-            log.warning("the CPU compiler is not available (%s); nothing to measure ceilings with", error)
+            log.warning("the CPU compiler is not available (%s); the machine's limits cannot be measured", error)
             return None
         return measure_roofline(host_target(), shared_pool(threads))
 

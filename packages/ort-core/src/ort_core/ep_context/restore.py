@@ -69,7 +69,7 @@ def restore_contexts(model: Model, policy: RestorePolicy) -> tuple[dict[str, Res
     for node in [each for each in walk(model.graph) if is_context(each)]:
         name = facts_of(node).partition
         if node.graph is not model.graph or not name or name in restored:
-            raise InvalidGraph(f"{node.describe()} must stand in the main graph and have a partition_name of its own")
+            raise InvalidGraph(f"{node.describe()} must be in the main graph and have its own partition_name")
         context = _read(node, policy)
         body = _body(node, context, model, policy)
         found = _restore(node, name, context, body, policy)

@@ -26,7 +26,7 @@ def _verify_graph(graph: Graph, scope: dict[str, Value]) -> None:
         _declare(graph, visible, scope, value, None)
     for node in graph:
         if node.graph is not graph:
-            raise InvalidGraph(f"{node.describe()} stands in graph {graph.name!r} but says it belongs elsewhere")
+            raise InvalidGraph(f"{node.describe()} is in graph {graph.name!r} but belongs to another one")
         for index, used in enumerate(node.inputs):
             _check_read(graph, visible, node, index, used)
         for nested in node.subgraphs():

@@ -200,5 +200,5 @@ def _decode(content: bytes | None, graph: Graph) -> MeasuredPlacement | None:
         exclusions = {(str(name), nodes[int(index)]): str(reason) for name, index, reason in data["exclusions"]}
         return MeasuredPlacement(exclusions, tuple(str(line) for line in data["explanation"]), is_from_cache=True)
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        log.warning("a placement in the cache cannot be read and is measured anew: %s", error)
+        log.warning("a placement in the cache cannot be read and is measured again: %s", error)
         return None

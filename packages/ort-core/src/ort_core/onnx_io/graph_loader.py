@@ -325,7 +325,7 @@ def read_imports(entries: object, what: str) -> dict[str, int]:
             raise InvalidGraph(f"{what} imports version {entry.version} of domain {domain or 'ai.onnx'!r}")
         if imports.get(domain, entry.version) != entry.version:
             log.warning(
-                "%s imports versions %d and %d of domain %r; the last one holds",
+                "%s imports versions %d and %d of domain %r; the last one is used",
                 what, imports[domain], entry.version, domain or "ai.onnx",
             )  # fmt: skip
         imports[domain] = entry.version

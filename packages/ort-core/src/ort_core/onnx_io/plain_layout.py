@@ -51,9 +51,9 @@ def restore_plain_layout(graph: Graph, imports: Mapping[str, int]) -> str:
     )
     if told_by == "this machine":
         log.warning(
-            "The model was saved by onnxruntime at level ALL, for one kind of processor, and nothing tells which: "
-            "it is taken for one with blocks of %d channels, as onnxruntime would take it here. If results are wrong, "
-            "save the model anew at level EXTENDED or below.", size,
+            "onnxruntime saved this model at level ALL for one kind of processor, and the file does not say which. "
+            "Blocks of %d channels are assumed, as onnxruntime would do on this machine. "
+            "If results are wrong, save the model again at level EXTENDED or below.", size,
         )  # fmt: skip
     return text
 

@@ -188,7 +188,7 @@ class CompiledPartition(ABC):
         return ()
 
     def steps(self, sizes: Mapping[str, int]) -> Sequence[StepFacts]:
-        """Return the steps of which this consists, in running order, for people; nothing where it tells of none.
+        """Return the steps of which this consists, in running order, for people; nothing if it shows none.
 
         Args:
             sizes: named sizes, as far as they are known.

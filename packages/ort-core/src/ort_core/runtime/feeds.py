@@ -120,7 +120,7 @@ class FeedChecker:
             if size != shape[axis]:
                 agree = False
                 log.warning(
-                    "dimension %r has size %d in input %r and %d in input %r: the run takes them for different sizes",
+                    "dimension %r has size %d in input %r and %d in input %r: the run treats them as different sizes",
                     dim, size, first, shape[axis], name,
                 )  # fmt: skip
         return agree

@@ -81,7 +81,7 @@ class SessionCacheEntry:
         try:
             return self._decoded(content, prepare)
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
-            log.warning("a session in the cache does not load and is made anew: %s", error)
+            log.warning("a session in the cache cannot be loaded and is prepared again: %s", error)
             return None
 
     def store(

@@ -175,7 +175,9 @@ def shared_pool(options: ThreadOptions = ThreadOptions()) -> ThreadPool:  # noqa
 
 def _pool_of(options: ThreadOptions) -> ThreadPool:
     if options.affinities and sys.platform == "darwin":
-        log.warning("macOS lets no program choose its processors; session.intra_op_thread_affinities has no effect")
+        log.warning(
+            "macOS does not let programs choose their processors; session.intra_op_thread_affinities has no effect"
+        )
     spins = DEFAULT_SPINS
     if options.spin_duration_us:
         spins = max(1, round(options.spin_duration_us * 1000 / pause_ns()))

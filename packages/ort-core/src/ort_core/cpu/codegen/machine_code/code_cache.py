@@ -241,6 +241,6 @@ def _stored(cache: ArtefactCache, name: bytes, target: Target | None) -> Compile
     try:
         return load_object(stored, target)
     except (BadObject, RuntimeError) as error:  # RuntimeError: from LLVM
-        log.warning("machine code in the cache does not load and is compiled anew: %s", error)
+        log.warning("machine code in the cache cannot be loaded and is compiled again: %s", error)
         cache.remove(_key(name))
         return None

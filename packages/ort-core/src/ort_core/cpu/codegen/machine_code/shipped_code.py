@@ -42,6 +42,6 @@ def find_shipped(text: str, level: Target, *, is_vectorized: bool) -> bytes | No
     found = unseal(_MARK, blob)
     if isinstance(found, Rejection) or found.head != name:
         reason = found.reason if isinstance(found, Rejection) else "it was written for another module"
-        log.warning("%s is not used, its module is compiled instead; install ort-core anew: %s", name, reason)
+        log.warning("%s is not used, its module is compiled instead; reinstall ort-core: %s", name, reason)
         return None
     return bytes(found.content)
