@@ -265,7 +265,7 @@ def _matrix(weights: np.ndarray, rows: int, columns: int) -> np.ndarray:
     if source.dtype not in (np.float32, np.float16):
         raise InvalidType(f"weights are {source.dtype}, expected float32 or float16")
     if rows < 1 or columns < 1 or source.size != rows * columns:
-        raise InvalidValue(f"weights of shape {source.shape} are no matrix of {rows} rows and {columns} columns")
+        raise InvalidValue(f"weights of shape {source.shape} are not a matrix of {rows} rows and {columns} columns")
     return np.ascontiguousarray(source).reshape(rows, columns)
 
 
