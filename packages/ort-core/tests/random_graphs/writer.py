@@ -24,6 +24,7 @@ SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8, 8, 15, 16, 17, 31, 32, 33)
 OPSETS = (7, 8, 9, 10, 11, 11, 12, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)
 GROWING = (0, 1, 2, 3, 5, 8, 16, 17, 33, 64, 65)
 MOST_ELEMENTS = 12_000
+_FILLED = (et.F32, et.F64)  # of what is one number everywhere
 INPUT_TYPES = (*[et.F32] * 12, et.F64, et.F16, et.F16, et.BF16, et.I64, et.I64, et.I32, et.U8, et.I8, et.BOOL)
 CUSTOM_DOMAIN = "test.random"
 TRAINING = "ai.onnx.preview.training"
@@ -221,7 +222,21 @@ class GraphWriter:
             self.undo(mark)
         if not fitting:
             raise Refused("no value fits")
-        return self.choice(fitting[-5:] if self.chance(0.7) else fitting)
+        found = self.choice(fitting[-5:] if self.chance(0.7) else fitting)
+        is_plain = found.dtype in _FILLED and self.opset >= 9 and found.rank
+        return self._filled_like(found, where) if is_plain and self.chance(0.02) else found
+
+    def _filled_like(self, value: Value, where: Callable[[Value], bool]) -> Value:
+        """Return one number in the shape of a value: what reads it has no element that is an input's."""
+        mark = self.mark()
+        number = np.asarray([self.choice((0, 0.5, 1, -2))], value.dtype.numpy)
+        made = self.node(
+            "ConstantOfShape", [self.node("Shape", [value])], value=numpy_helper.from_array(number, "value")
+        )
+        if where(made):
+            return made
+        self.undo(mark)
+        return value
 
     def _float_of(self, dtype: ElementType) -> ElementType:
         return self.half if self.half is not None and dtype.is_float else dtype

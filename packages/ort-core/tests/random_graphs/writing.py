@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    OperatorSetIdProto,
+    SparseTensorProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+)
 
 from random_graphs.cases import Case
 from random_graphs.engines import BY_NAME
@@ -110,11 +120,21 @@ def _array(value: np.ndarray) -> str:
 def _graph(graph: GraphProto, depth: int) -> str:
     pad, end = "    " * (depth + 1), "    " * depth
     nodes = "".join(f"{pad}    {_node(node, depth + 2)},\n" for node in graph.node)
-    tensors = "".join(f"{pad}    tensor({t.name!r}, {_array(array_of(t))}),\n" for t in graph.initializer)
+    tensors = "".join(f"{pad}    {_tensor(each)},\n" for each in graph.initializer)
+    sparse = "".join(f"{pad}    {_sparse(each)},\n" for each in graph.sparse_initializer)
+    rest = f"{pad}sparse_initializer=[\n{sparse}{pad}],\n" if sparse else ""
     return (
         f"helper.make_graph(\n{pad}[\n{nodes}{pad}],\n{pad}{graph.name!r},\n{pad}{_infos(graph.input)},\n"
-        f"{pad}{_infos(graph.output)},\n{pad}[\n{tensors}{pad}],\n{end})"
+        f"{pad}{_infos(graph.output)},\n{pad}[\n{tensors}{pad}],\n{rest}{end})"
     )
+
+
+def _tensor(tensor: TensorProto) -> str:
+    return f"tensor({tensor.name!r}, {_array(array_of(tensor))})"
+
+
+def _sparse(tensor: SparseTensorProto) -> str:
+    return f"helper.make_sparse_tensor({_tensor(tensor.values)}, {_tensor(tensor.indices)}, {list(tensor.dims)!r})"
 
 
 def _opsets(opsets: Sequence[OperatorSetIdProto]) -> str:

@@ -92,6 +92,8 @@ def _operand(lowering: Lowering, state: FusionState, value: Value, shape: Sequen
 
 
 def _is_taken_in(lowering: Lowering, value: Value, known: PendingElementwise, shape: Sequence[KnownDim]) -> bool:
+    if is_of_row(known.expression):  # a constant: a formula of it would read no element and count as one value a row
+        return False
     return lowering.is_single_use(value) and all(_runs_along(view, shape) for view in known.inputs)
 
 

@@ -315,6 +315,12 @@ def _fused_operand(lowering: Lowering, value: Value, shape: Shape, same_shape: b
 
 
 def _row_wise(pending: PendingElementwise, shape: Shape) -> bool:
+    """Return whether rows can take an expression in: it reads elements, and they lie along the rows.
+
+    A formula of a constant would read no element and count as one value a row.
+    """
+    if is_of_row(pending.expression):
+        return False
     for view in pending.inputs:
         strides = broadcast_strides(view, shape)
         if strides is None or strides[-1] not in (0, 1):
