@@ -9,6 +9,7 @@ from asking import ask, session
 from breaks import breaks
 from count_refusals import SHAPES
 from node_cases import chosen, onnx_cases
+from onnx import parser
 
 import ort_core as ort
 
@@ -58,3 +59,17 @@ def _refuses(engine: str, content: bytes, feeds: dict[str, np.ndarray]) -> bool:
     except ort.OrtError:
         return True
     return False
+
+
+@pytest.mark.parametrize("node", ["CumSum(r, far)", "MeanVarianceNormalization <axes = [2]> (r)"])
+def test_an_axis_that_a_computed_operand_does_not_have_is_refused_in_compiled_code_too(node: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[A,S,B] x) => (y) <int64 far = {{2}}, int64[1] last = {{2}}> {{
+        e = Exp(x)
+        r = ReduceMax <keepdims = 0> (e, last)
+        y = {node}
+    }}"""
+    feeds = {"x": np.ones((2, 3, 4), np.float32)}
+    for provider in ("ReferenceExecutionProvider", "CPUExecutionProvider"):
+        with pytest.raises(ort.OrtError, match=r"(?i)axis|axes"):
+            ort.InferenceSession(parser.parse_model(text).SerializeToString(), providers=[provider]).run(None, feeds)

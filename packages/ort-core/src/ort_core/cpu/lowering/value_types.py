@@ -37,3 +37,15 @@ def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
             raise NotLowered(f"a size of {value.name!r} is unknown")
         shape.append(size)
     return value.type.dtype, tuple(shape)
+
+
+def axis_place(axis: int, rank: int) -> int:
+    """Return an axis counted from the front; a number has one axis, as in onnxruntime.
+
+    Raises:
+        NotLowered: there is no such axis; the kernel says so.
+    """
+    places = max(rank, 1)
+    if not -places <= axis < places:
+        raise NotLowered(f"there is no axis {axis} among {rank}")
+    return axis % places

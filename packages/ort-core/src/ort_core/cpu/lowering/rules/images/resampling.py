@@ -17,7 +17,7 @@ from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.images.resampling_tables import ResizeForm, computed_tables
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 from ort_core.plugin.ops import (
@@ -78,7 +78,7 @@ def planned_axes(
     if node.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotLowered("Resize that keeps the aspect ratio is not generated")
     rank = len(x.shape)
-    named = [axis % rank for axis in node.ints_attribute("axes") or range(rank)]
+    named = [axis_place(axis, rank) for axis in node.ints_attribute("axes") or range(rank)]
     found = {axis: Resampling(size, size, None) for axis, size in enumerate(x.shape)}
     if scales is not None and scales.size == len(named):
         made = tensor_type(node.output)[1]

@@ -12,7 +12,7 @@ from ort_core.cpu.codegen.indexing.top_k import top_k_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, maximum, minimum
 from ort_core.plugin.loops import element
@@ -127,7 +127,7 @@ def top_k(lowering: Lowering, node: Node) -> None:
     k = wanted[0]
     if not isinstance(k, int) or not 0 < k <= MAX_K or source.dtype is DataType.BOOL:
         raise NotLowered(f"k = {k} is not generated")
-    axis = node.int_attribute("axis", -1) % len(source.shape)
+    axis = axis_place(node.int_attribute("axis", -1), len(source.shape))
     order = [*(a for a in range(len(source.shape)) if a != axis), axis]
     length = source.shape[axis]
     lowering.require_equal(minimum(length, k), k)
@@ -169,7 +169,7 @@ def _indices(lowering: Lowering, node: Node) -> View:
 def _axis(node: Node, view: View) -> int:
     if not view.shape:
         raise NotLowered(f"{node.op_type} of a scalar is not generated")
-    return node.int_attribute("axis", 0) % len(view.shape)
+    return axis_place(node.int_attribute("axis", 0), len(view.shape))
 
 
 def _require_within(lowering: Lowering, indices: View, data: View, axis: int) -> None:

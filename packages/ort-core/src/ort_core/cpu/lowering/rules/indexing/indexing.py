@@ -6,7 +6,7 @@ from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.value_types import HALVES, tensor_type
+from ort_core.cpu.lowering.value_types import HALVES, axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import cast, element
@@ -19,7 +19,7 @@ def gather(lowering: Lowering, node: Node) -> None:
     indices = lowering.contiguous(node.input(1))
     if indices.dtype not in (DataType.INT64, DataType.INT32):
         raise NotLowered(f"indices of type {indices.dtype.text} are not generated")
-    axis = node.int_attribute("axis", 0) % max(len(table.shape), 1)
+    axis = axis_place(node.int_attribute("axis", 0), len(table.shape))
     _, shape = tensor_type(node.output)
     target = lowering.result_view(node.output) if halves is None else lowering.new_view(table.dtype, shape)
     name, function = gather_kernel(indices.dtype.bits)

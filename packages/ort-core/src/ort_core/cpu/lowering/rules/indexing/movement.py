@@ -14,7 +14,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.rows.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, ceil_div, maximum
 from ort_core.plugin.loops import Scalar, binary, cast, converted, element, lift, select
@@ -101,7 +101,7 @@ def one_hot(lowering: Lowering, node: Node) -> None:
     depth = lowering.elements_of(node.input(1))
     if depth is None or len(depth) != 1 or indices.dtype not in (I64, DataType.INT32):
         raise NotLowered("the depth is only known at run time, or the indices are not integers")
-    axis = node.int_attribute("axis", -1) % len(shape)
+    axis = axis_place(node.int_attribute("axis", -1), len(shape))
     lowering.require_equal(depth[0], shape[axis])
     lowering.require_equal(maximum(depth[0], 1), depth[0])
     spread = View(
@@ -197,7 +197,8 @@ def _pads(lowering: Lowering, node: Node, rank: int) -> tuple[list[int], list[in
         low, high = given[place], given[place + len(axes)]
         if not isinstance(axis, int) or not isinstance(low, int) or not isinstance(high, int):
             raise NotLowered("the pads depend on sizes")
-        before[axis % rank], after[axis % rank] = low, high
+        at = axis_place(axis, rank)
+        before[at], after[at] = low, high
     return before, after
 
 

@@ -18,7 +18,7 @@ from ort_core.cpu.lowering.pending import (
 )
 from ort_core.cpu.lowering.products.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element
@@ -195,7 +195,7 @@ def _clamped_below(lowering: Lowering, index: KnownDim, size: KnownDim) -> Known
 def split(lowering: Lowering, node: Node) -> None:
     """Split: one view per part."""
     view = lowering.view(node.input(0))
-    axis = node.int_attribute("axis", 0) % len(view.shape)
+    axis = axis_place(node.int_attribute("axis", 0), len(view.shape))
     start: KnownDim = 0
     for output in node.outputs:
         if output is None:
@@ -210,7 +210,7 @@ def split(lowering: Lowering, node: Node) -> None:
 def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
-    axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
+    axis = axis_place(node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1), len(shape))
     require_joinable(lowering, [tensor_type(value)[1] for value in node.present_inputs()], axis, shape)
     for value in node.present_inputs():
         if not lowering.is_single_use(value):

@@ -29,7 +29,7 @@ from ort_core.cpu.lowering.products.quantized import (
 from ort_core.cpu.lowering.rules.quantized.blocks import by_blocks
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import Place, View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
@@ -181,7 +181,7 @@ def _parameters(
 ) -> tuple[Scalar, Scalar | None]:
     """Return the scale and the zero point as operands that broadcast along the node's axis."""
     stated = node.int_attribute("axis", 1)
-    axis = stated % max(len(shape), 1)
+    axis = axis_place(stated, len(shape))
     found: list[Scalar | None] = []
     for value in (node.input(1), node.input(2)):
         if value is None:

@@ -13,7 +13,7 @@ from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import Grid, constant_grid, dequantized, quantized_expression
 from ort_core.cpu.lowering.rules.indexing.views import require_joinable
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, meaning_of
@@ -41,7 +41,7 @@ def quantized_elementwise(lowering: Lowering, node: Node) -> None:
 def quantized_concat(lowering: Lowering, node: Node) -> None:
     """QLinearConcat: each part is brought to the result's grid in its place."""
     dtype, shape = tensor_type(node.output)
-    axis = node.int_attribute("axis", 1) % len(shape)
+    axis = axis_place(node.int_attribute("axis", 1), len(shape))
     out = _known(constant_grid(lowering, node.input(0), node.input(1), dtype))
     target = lowering.result_view(node.output)
     parts = [(index, part) for index in range(2, len(node.inputs), 3) if (part := node.input(index)) is not None]

@@ -8,7 +8,7 @@ from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rows.reducing import combined, extreme_index, operand_of, store_operand
 from ort_core.cpu.lowering.rules.rows.rows import required, taken_operand
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 from ort_core.plugin.loops import binary, cast
@@ -22,7 +22,7 @@ def arg_extreme(lowering: Lowering, node: Node) -> None:
     _, shape = tensor_type(value)
     if not shape:
         raise NotLowered(f"{node.op_type} of a scalar is not generated")
-    axis = node.int_attribute("axis", 0) % len(shape)
+    axis = axis_place(node.int_attribute("axis", 0), len(shape))
     lowering.require_equal(minimum(shape[axis], 1), 1)  # nothing has no extreme
     target = lowering.result_view(node.output)
     extreme_index(
@@ -37,7 +37,7 @@ def hardmax(lowering: Lowering, node: Node) -> None:
     view = lowering.contiguous(required(node, 0))
     dtype, shape = tensor_type(node.output)
     opset = lowering.opset_of(node)
-    axis = node.int_attribute("axis", -1 if opset >= 13 else 1) % max(len(shape), 1)
+    axis = axis_place(node.int_attribute("axis", -1 if opset >= 13 else 1), len(shape))
     if opset < 13:
         view, axis = view.reshaped((count_of(shape[:axis]), count_of(shape[axis:]))), 1
     flat = view.shape
@@ -61,7 +61,7 @@ def cumulative(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the axis is not constant")
     if dtype not in (F32, F64, DataType.INT32, I64):
         raise NotLowered(f"running sums of {dtype.text} are not generated")
-    axis = int(axes.reshape(-1)[0]) % len(shape)
+    axis = axis_place(int(axes.reshape(-1)[0]), len(shape))
     source = lowering.contiguous(value)
     target = lowering.result_view(node.output)
     inner, length = count_of(shape[axis + 1 :]), shape[axis]

@@ -16,7 +16,7 @@ from ort_core.cpu.lowering.rows.reducing import ReductionOperand, operand_of
 from ort_core.cpu.lowering.rows.row_steps import store_rows
 from ort_core.cpu.lowering.rules.images.pooling import pool_whole
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
 from ort_core.plugin import loops
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
@@ -36,7 +36,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
     value = float_input(node)
     _, shape = tensor_type(node.output)
     opset = lowering.opset_of(node)
-    axis = node.int_attribute("axis", -1 if opset >= 13 else 1) % max(len(shape), 1)
+    axis = axis_place(node.int_attribute("axis", -1 if opset >= 13 else 1), len(shape))
     function = loops.log_softmax if node.op_type == "LogSoftmax" else loops.softmax
     if opset < 13 or axis == len(shape) - 1:
         _along_rows(lowering, node, value, axis, lambda x: [function(x)], work=12)
@@ -133,14 +133,14 @@ def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     """MeanVarianceNormalization over its axes."""
     value = float_input(node)
     rank = len(tensor_type(value)[1])
-    axes = sorted({axis % rank for axis in (node.ints_attribute("axes") or (0, 2, 3))})
+    axes = sorted({axis_place(axis, rank) for axis in (node.ints_attribute("axes") or (0, 2, 3))})
     _normalize(lowering, node, value, axes, lambda x: [loops.mean_variance_normalized(x)])
 
 
 def lp_normalization(lowering: Lowering, node: Node) -> None:
     """LpNormalization: elements over their norm along an axis; nothing stays nothing."""
     value, p = float_input(node), node.int_attribute("p", 2)
-    axis = node.int_attribute("axis", -1) % len(tensor_type(value)[1])
+    axis = axis_place(node.int_attribute("axis", -1), len(tensor_type(value)[1]))
     _normalize(lowering, node, value, [axis], lambda x: [loops.lp_normalized(x, p)], key=(p,))
 
 
@@ -206,7 +206,7 @@ def reduced_axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
         if node.int_attribute("noop_with_empty_axes", 0):
             raise NotLowered("nothing is reduced")
         return tuple(range(rank))
-    return tuple(sorted(a % rank for a in given))
+    return tuple(sorted(axis_place(a, rank) for a in given))
 
 
 # how formulas become steps --------------------------------------------------------------------------------------------
