@@ -13,6 +13,7 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
+from ort_core.cpu.rounds import round_memory
 from ort_core.cpu.rounds.native_rounds import NativeRounds
 from ort_core.tolerances import compare
 
@@ -155,6 +156,16 @@ def check(text: str, feeds: Feeds, *, peer: bool = True, **arrays: np.ndarray) -
 def test_a_loop_carries_and_piles_up_in_one_call(rounds: int, rows: int, calls: list[bool]) -> None:
     check(PILED, {"m": np.array(rounds), "x": floats(rows, rows, 4)}, peer=rows > 0)
     assert calls == [rounds >= 3] * 2
+
+
+@pytest.mark.parametrize("nbytes", [1, 20, 100])
+def test_stacks_grow_again_and_again(nbytes: int, calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_memory, "FIRST_ROUNDS", 1)
+    monkeypatch.setattr(round_memory, "FIRST_NBYTES", nbytes)  # stacks of 8 and of 48 bytes begin with unlike room
+    check(PILED, {"m": np.array(75), "x": floats(1, 3, 4)})
+    check(UNTIL, {"go": np.array(True), "x": np.ones((2, 4), np.float32), "limit": np.array(1e6, np.float32)})
+    check(SCANNED, {"first": floats(1, 3), "x": floats(2, 4, 30, 3), "z": floats(3, 30, 3)}, zero=np.array([0]))
+    assert all(calls)
 
 
 @pytest.mark.parametrize("limit", [-1.0, 3.0, 1e6])

@@ -15,6 +15,8 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
+LEAST_ROUNDS = 3  # fewer are run sooner one by one than their addresses are written down
+
 
 class NativeCall(Protocol):
     """Some nodes compiled as one call."""
@@ -43,3 +45,9 @@ def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[N
 def has_rounds(nodes: Sequence[Node]) -> bool:
     """Return whether nodes are one Loop or Scan, whose rounds may be native once its body is compiled."""
     return len(nodes) == 1 and not nodes[0].domain and nodes[0].op_type in ("Loop", "Scan")
+
+
+def is_repeated(node: Node) -> bool:
+    """Return whether a node is a Loop or Scan that may run more than a few rounds."""
+    trips = node.inputs[0].constant if node.op_type == "Loop" and node.inputs and node.inputs[0] is not None else None
+    return has_rounds([node]) and (trips is None or bool((trips.array() >= LEAST_ROUNDS).all()))

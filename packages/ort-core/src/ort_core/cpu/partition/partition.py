@@ -32,7 +32,7 @@ from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.group_lowering import lower_group
-from ort_core.cpu.partition.native_calls import NativeCall, has_rounds, native_calls
+from ort_core.cpu.partition.native_calls import NativeCall, has_rounds, is_repeated, native_calls
 from ort_core.cpu.partition.segment_order import joined, ordered
 from ort_core.cpu.partition.segments import (
     LazyKernels,
@@ -242,7 +242,7 @@ class CpuPartition(EagerPartition):
             own_request = replace(self._request, name=name, graph=own, context=context)
             return CpuPartition(
                 own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16,
-                is_repeated=graph.owner is not None and has_rounds([graph.owner]),
+                is_repeated=graph.owner is not None and is_repeated(graph.owner),
             )  # fmt: skip
 
         body = CompiledBody(graph, compile_body)
@@ -277,11 +277,12 @@ class CpuPartition(EagerPartition):
                 return done
 
     def _is_worth_a_program(self, group: tuple[Node, ...]) -> bool:
-        """Return whether a group runs faster as a program; all of a body that is run again and again always does."""
-        if self._is_repeated and len(group) == len(self._request.graph):
-            return True
+        """Return whether a group runs faster as a program: all of a body that is run again and again does if small."""
         computing = [node for node in group if not self._is_known(node)]
-        return is_worth_a_program(computing, self._request.context)
+        if is_worth_a_program(computing, self._request.context):
+            return True
+        is_body = self._is_repeated and len(group) == len(self._request.graph)
+        return is_body and self._shared.may_be_small(self._content, group)
 
     def _is_known(self, node: Node) -> bool:
         """Return whether all results of a node follow from sizes."""

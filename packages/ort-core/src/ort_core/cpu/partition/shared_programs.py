@@ -25,6 +25,7 @@ _PLAIN_KINDS = frozenset(
         AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS,
     }
 )  # fmt: skip
+MAX_SMALL = 16  # programs of few nodes per load, for bodies of loops: each takes some 50 ms to compile
 MAX_CONTENT_NBYTES = 1024  # of a constant that is compared by its contents; a larger one by being the same object
 
 
@@ -34,6 +35,15 @@ class SharedPrograms:
     def __init__(self) -> None:
         self.expressions = SharedExpressions()
         self._known: dict[Hashable, _SharedProgram] = {}
+        self._small = 0
+
+    def may_be_small(self, content: GraphContent | None, group: Sequence[Node]) -> bool:
+        """Return whether a body's group that pays only in a loop may be compiled: there may be thousands of bodies."""
+        key = None if content is None else content.key_of(group)
+        if key is not None and key in self._known:
+            return True
+        self._small += 1
+        return self._small <= MAX_SMALL
 
     def find(self, content: GraphContent, group: Sequence[Node]) -> NativeProgram | None:
         """Return the program of an equal group of an equal graph, with this one's names."""

@@ -102,6 +102,11 @@ class BoundRounds:
         return done
 
 
+def prepare_rounds() -> None:
+    """Have the code of rounds made at load, so that a compiled model holds it and no run has to wait for it."""
+    _code()
+
+
 _module: list[CompiledModule] = keep_for_ever([])
 
 

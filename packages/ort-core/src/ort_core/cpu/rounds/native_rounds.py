@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.partition.native_calls import LEAST_ROUNDS
 from ort_core.cpu.program.program import DataError, SizesDiffer
 from ort_core.cpu.rounds.body_wiring import BodyWiring, wire_body
-from ort_core.cpu.rounds.bound_rounds import BoundRounds
+from ort_core.cpu.rounds.bound_rounds import BoundRounds, prepare_rounds
 from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
 from ort_core.cpu.rounds.rounds_asked import Question, contiguous, question_of
 from ort_core.plugin import AllocationLimitExceeded, Rejection
@@ -31,11 +32,9 @@ if TYPE_CHECKING:
     from ort_core.plugin.ir import Node, Value
     from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
-LEAST_ROUNDS = 3  # fewer are run sooner one by one than their addresses are written down
 MAX_SIGNATURES = 8  # whose records are kept: the newest
 MAX_IDLE = 4  # records kept for a signature; more runs at once make some that are dropped again
-FIRST_TURN = 16  # rounds before the guard is asked for the first time
-TURN_NS = 2_000_000  # how long rounds run, as far as can be told, before it is asked again
+TURN_NS = 2_000_000  # how long rounds run, as far as can be told, before the guard is asked again
 
 Signature: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -82,9 +81,10 @@ class NativeRounds:
             rounds = self._take(signature)
             layout = lay_out(self._wiring, asked, operands, rounds)
             if isinstance(layout, Rejection) or not _is_allowed(guard, layout.nbytes):
+                self._give_back(signature, rounds)  # unused
                 return None
             done = self._go(rounds, layout, asked.limit, guard)
-        except (SizesDiffer, DataError):
+        except (SizesDiffer, DataError, MemoryError):
             return None
         self._give_back(signature, rounds)
         results = layout.results(done)
@@ -99,7 +99,7 @@ class NativeRounds:
 
     def _go(self, rounds: BoundRounds, layout: RoundLayout, limit: int | None, guard: RunGuard) -> int:
         """Run all rounds and return how many there were."""
-        done, turn = 0, FIRST_TURN
+        done, turn = 0, 1
         layout.place(rounds)
         while True:
             guard.check()
@@ -107,12 +107,11 @@ class NativeRounds:
                 layout.grow(limit, guard, f"scan outputs of {self._op_type}")
                 layout.place(rounds)
             end = min(each for each in (done + turn, limit, layout.capacity) if each is not None)
-            begin = time.perf_counter_ns()
-            done = rounds.run(done, end)
+            first, begin = done, time.perf_counter_ns()
+            done = rounds.run(first, end)
             if done < end or done == limit or not layout.goes_on:
                 return done
-            if time.perf_counter_ns() - begin < TURN_NS:
-                turn *= 2
+            turn = next_turn(done - first, time.perf_counter_ns() - begin)
 
     def _take(self, signature: Signature) -> BoundRounds:
         with self._lock:
@@ -153,9 +152,17 @@ def native_rounds(
     wiring = wire_body(body)
     if isinstance(wiring, Rejection):
         return wiring
+    prepare_rounds()
     wanted = [list(node.outputs).index(value) for value in outputs]
     given = [None if value is None else originals[value] for value in (*node.inputs, *wiring.captured)]
     return NativeRounds(node, wiring, question, wanted, given)
+
+
+def next_turn(rounds: int, took_ns: int) -> int:
+    """Return how many rounds to run before the guard is asked again, after so many took so long."""
+    if took_ns > 2 * TURN_NS:
+        return max(1, rounds * TURN_NS // took_ns)
+    return rounds * (16 if 16 * took_ns < TURN_NS else 2 if took_ns < TURN_NS else 1)
 
 
 def _is_allowed(guard: RunGuard, nbytes: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 from ort_core.cpu.rounds.body_wiring import BodyWiring, shared_results
 from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place
 from ort_core.cpu.rounds.round_memory import Carried, Stack
-from ort_core.plugin import Rejection
+from ort_core.plugin import AllocationLimitExceeded, Rejection
 
 if TYPE_CHECKING:
     from ort_core.cpu.rounds.rounds_asked import RoundsAsked
@@ -62,16 +63,25 @@ class RoundLayout:
         return self._condition is None or bool(self._condition[0])
 
     def grow(self, limit: int | None, guard: RunGuard, what: str) -> None:
-        """Make room for twice as many rounds, after asking the guard.
+        """Make room for twice as many rounds, or for as many as the guard allows.
 
         Raises:
-            AllocationLimitExceeded: the guard does not allow that much.
+            AllocationLimitExceeded: the guard does not allow one more.
         """
-        capacity = 2 * (self.capacity or 0)
-        capacity = capacity if limit is None else min(capacity, limit)
-        guard.check_allocation(self._stacked_nbytes(capacity), what)
+        filled = self.capacity or 0
+        wanted = 2 * filled if limit is None else min(2 * filled, limit)
+        guard.check_allocation(self._stacked_nbytes(filled + 1), what)
+        tries = range(filled + 1, wanted + 1)
+        refused = bisect.bisect_left(tries, True, key=lambda rounds: not self._may_stack(rounds, guard))
         for stack in self._stacks:
-            stack.grow(capacity)
+            stack.grow(filled + refused)
+
+    def _may_stack(self, rounds: int, guard: RunGuard) -> bool:
+        try:
+            guard.check_allocation(self._stacked_nbytes(rounds), "scan outputs")
+        except AllocationLimitExceeded:
+            return False
+        return True
 
     def place(self, rounds: BoundRounds) -> None:
         """Let the next rounds read and write here."""

@@ -10,6 +10,7 @@ import numpy as np
 from ort_core.cpu.rounds.bound_rounds import Place
 
 FIRST_ROUNDS, FIRST_NBYTES = 16, 1 << 20  # what a stack has room for at first: a limit of rounds is seldom reached
+MOST_FIRST_NBYTES = 1 << 26  # of more than one round: results of 4 MB and more begin with fewer rounds
 
 
 class Carried:
@@ -44,7 +45,8 @@ class Stack:
 
     def __init__(self, shape: Sequence[int], dtype: np.dtype, limit: int | None) -> None:
         self.nbytes = math.prod(shape) * dtype.itemsize
-        room = max(FIRST_ROUNDS, FIRST_NBYTES // max(self.nbytes, 1))
+        fitting = MOST_FIRST_NBYTES // max(self.nbytes, 1)
+        room = max(1, min(FIRST_ROUNDS, fitting), FIRST_NBYTES // max(self.nbytes, 1))
         self._array = np.empty((room if limit is None else min(limit, room), *shape), dtype)
 
     @property
@@ -58,7 +60,9 @@ class Stack:
         return Place.at(self._array, self.nbytes)
 
     def grow(self, capacity: int) -> None:
-        """Make room for so many rounds; what is there stays."""
+        """Make room for so many rounds, where there is less; what is there stays."""
+        if capacity <= self.capacity:
+            return
         larger = np.empty((capacity, *self._array.shape[1:]), self._array.dtype)
         larger[: len(self._array)] = self._array
         self._array = larger

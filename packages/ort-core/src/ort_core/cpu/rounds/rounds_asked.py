@@ -90,9 +90,12 @@ class ScanQuestion:
         self._states = len(body.inputs) - self._sequences
         stacked = len(body.outputs) - self._states
         self._axes = _listed(node, "scan_input_axes", self._sequences)
-        self._backward = _listed(node, "scan_input_directions", self._sequences)
-        out, back = (_listed(node, f"scan_output_{name}", stacked) for name in ("axes", "directions"))
-        self._stacked = None if out is None or back is None else tuple((a, b == 1) for a, b in zip(out, back))
+        self._backward = _directions(node, "scan_input_directions", self._sequences)
+        axes, backward = (
+            _listed(node, "scan_output_axes", stacked),
+            _directions(node, "scan_output_directions", stacked),
+        )
+        self._stacked = None if axes is None or backward is None else tuple(zip(axes, backward, strict=True))
 
     def __call__(self, operands: Sequence[RuntimeValue]) -> RoundsAsked | None:
         """Return the rounds."""
@@ -122,6 +125,12 @@ def _listed(node: Node, name: str, count: int) -> tuple[int, ...] | None:
     """Return an attribute with an integer for each value, 0 where it is left out; ``None`` for another count."""
     given = node.ints_attribute(name) or (0,) * count
     return given if len(given) == count else None
+
+
+def _directions(node: Node, name: str, count: int) -> tuple[bool, ...] | None:
+    """Return for each value whether the last round comes first; ``None`` for what the kernels refuse."""
+    given = _listed(node, name, count)
+    return None if given is None or any(each not in (0, 1) for each in given) else tuple(each == 1 for each in given)
 
 
 def _holds_one(value: RuntimeValue, dtype: type[np.generic]) -> bool:
