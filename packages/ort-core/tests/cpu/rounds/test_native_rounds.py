@@ -13,7 +13,7 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
-from ort_core.cpu.rounds import round_memory
+from ort_core.cpu.rounds import native_rounds, round_memory
 from ort_core.cpu.rounds.native_rounds import NativeRounds
 from ort_core.tolerances import compare
 
@@ -123,7 +123,8 @@ def floats(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return what native rounds answered, call by call: whether they ran."""
+    """Return what native rounds answered, call by call: whether they ran. They do so from three rounds on."""
+    monkeypatch.setattr(native_rounds, "LEAST_ROUNDS", 3)
     answered: list[bool] = []
     run = NativeRounds.run
 
@@ -187,6 +188,13 @@ def test_a_scan_goes_along_axes_in_both_directions(steps: int, calls: list[bool]
     feeds = {"first": floats(1, 3), "x": floats(2, 4, steps, 3), "z": floats(3, steps, 3)}
     check(SCANNED, feeds, zero=np.array([0]))
     assert calls == [steps >= 3] * 2
+
+
+@pytest.mark.parametrize("rounds", [2, 4])
+def test_a_few_rounds_are_run_one_by_one(rounds: int, calls: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_rounds, "LEAST_ROUNDS", 4)
+    check(PILED, {"m": np.array(rounds), "x": floats(1, 3, 4)})
+    assert calls == [rounds == 4] * 2
 
 
 def test_a_state_that_grows_is_left_to_the_kernels(calls: list[bool]) -> None:

@@ -9,6 +9,7 @@ from onnx import parser
 
 import ort_core as ort
 from ort_core.cpu.partition import shared_programs
+from ort_core.cpu.partition.native_calls import LEAST_ROUNDS
 from ort_core.cpu.rounds import bound_rounds
 from ort_core.cpu.rounds.bound_rounds import BoundRounds
 from ort_core.cpu.rounds.native_rounds import TURN_NS, next_turn
@@ -70,7 +71,7 @@ def test_the_first_round_above_the_limit_is_refused() -> None:
 def test_a_direction_that_is_none_is_refused(given: int, made: int, name: str) -> None:
     text = SCANNED.replace("INPUT", str(given)).replace("OUTPUT", str(made))
     with pytest.raises(ort.OrtError, match=f"scan_{name}_directions"):
-        session(text).run(None, {"first": np.zeros(3, np.float32), "x": np.ones((5, 3), np.float32)})
+        session(text).run(None, {"first": np.zeros(3, np.float32), "x": np.ones((20, 3), np.float32)})
 
 
 def test_results_of_many_bytes_begin_with_few_rounds() -> None:
@@ -138,6 +139,6 @@ def test_of_many_small_bodies_the_first_are_compiled(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(y, np.full(4, 10 * sum(n + 0.5 for n in range(5)), np.float32))
 
 
-def test_small_bodies_of_two_rounds_are_not_compiled() -> None:
-    assert native_loops(small_loops(1, 2)) == 0
-    assert native_loops(small_loops(1, 3)) == 1
+def test_small_bodies_of_a_few_rounds_are_not_compiled() -> None:
+    assert native_loops(small_loops(1, LEAST_ROUNDS - 1)) == 0
+    assert native_loops(small_loops(1, LEAST_ROUNDS)) == 1

@@ -15,7 +15,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
-LEAST_ROUNDS = 3  # fewer are run sooner one by one than their addresses are written down
+LEAST_ROUNDS = 8  # fewer are run sooner one by one: writing down addresses takes as long as some 8 rounds by Python
 
 
 class NativeCall(Protocol):

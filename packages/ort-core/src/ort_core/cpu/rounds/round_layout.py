@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class RoundLayout:
         self._condition = (
             np.ones(1, np.bool_) if asked.has_condition and not _is_always_true(wiring, operands) else None
         )
-        self._nbytes = [int(np.prod(shape, dtype=object)) * dtype.itemsize for shape, dtype in outputs]
+        self._nbytes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
 
     @property
     def nbytes(self) -> int:
@@ -148,7 +149,7 @@ def lay_out(
         for output, number in enumerate(wiring.made)
     ]
     at = int(asked.has_condition)
-    if at and (int(np.prod(outputs[0][0])) != 1 or outputs[0][1] != np.bool_):
+    if at and (math.prod(outputs[0][0]) != 1 or outputs[0][1] != np.bool_):
         return Rejection("the condition is not one bool")
     for number in range(asked.carried):
         initial = operands[asked.first_carried + number]
