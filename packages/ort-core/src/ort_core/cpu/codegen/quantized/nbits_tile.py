@@ -18,8 +18,8 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import IntegerConvolution, aligned
 from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
 
-FEW_ROWS = 2  # up to so many rows a block is summed before it is scaled, which takes other registers
-CHAINS = 4  # sums of one row in flight, to hide the latency of a multiply-add
+CHAINS = 2  # sums of one row in flight, to hide the latency of a multiply-add; as many for any number of rows: they
+# decide in which order products are added, and a row gives the same numbers however many others there are beside it
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in the stream of weights
 
 
@@ -63,15 +63,8 @@ class NBitsProduct(IntegerConvolution):
         return self.blocks * self.block_words
 
     def tiling_for(self, target: Target) -> Tiling:
-        """Choose tiles: one vector of columns, and rows that fill the registers.
-
-        Rows a multiple of a page apart share a set of the first-level cache, which holds 8 lines or more: 24 such rows
-        of 2,048 numbers ran at a third of the speed of others.
-        """
-        most = target.vector_registers - 8
-        if self.x_pixel is None or self.x_pixel % 4096 == 0:
-            most = min(most, 8)
-        return Tiling(1, tuple(sorted({most, most // 3, 4, 2, 1}, reverse=True)), 1)
+        """Choose tiles: one vector of columns, and rows whose sums fill the registers: its chains' and all blocks'."""
+        return Tiling(1, (8, 4, 2, 1) if target.vector_registers >= 32 else (4, 2, 1), 1)
 
 
 def pack_nbits(
@@ -130,10 +123,8 @@ class NBitsTile(IntegerTile):
         scale = emitter.load(type_, at, 4)
         zero = emitter.load(type_, emitter.element(at, self.panel, "i32"), 4) if spec.has_zero_points else None
         words = emitter.element(at, spec.head * self.panel, "i32")
-        few = len(totals) <= FEW_ROWS
         zeros = IRValue(type_, "zeroinitializer")
-        chains = CHAINS // len(totals) if few else 1
-        slots = [[emitter.variable(type_, zeros, "part") for _ in range(chains)] for _ in totals] if few else []
+        slots = [[emitter.variable(type_, zeros, "part") for _ in range(CHAINS)] for _ in totals]
 
         def step(word: IRValue, limit: int) -> None:
             place = emitter.element(words, emitter.mul(word, self.panel), "i32")
@@ -141,11 +132,9 @@ class NBitsTile(IntegerTile):
             packed = emitter.load(vector_type(self.lanes, "i32"), place, 4)
             for index in range(limit):
                 weight = unpacked_weight(emitter, spec.bits, self.lanes, packed, index, zero)
-                if not few:
-                    weight = emitter.binary("fmul", weight, scale)
                 k = emitter.add(emitter.mul(word, spec.per_word), index)
                 for number, row in enumerate(rows):
-                    slot = slots[number][index % chains] if few else totals[number]
+                    slot = slots[number][index % CHAINS]
                     value = emitter.splat(emitter.load("float", emitter.element(row, k), 4), self.lanes)
                     emitter.store(emitter.fma(value, weight, emitter.load(type_, slot)), slot)
 
@@ -154,7 +143,7 @@ class NBitsTile(IntegerTile):
             step(word, spec.per_word)
         if rest:
             step(integer(whole), rest)
-        for total, parts in zip(totals, slots):
+        for total, parts in zip(totals, slots, strict=True):
             value = emitter.load(type_, parts[0])
             for part in parts[1:]:
                 value = emitter.binary("fadd", value, emitter.load(type_, part))
