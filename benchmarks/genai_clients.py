@@ -2,8 +2,9 @@
 
     python benchmarks/genai_clients.py FOLDER --clients 64 --seconds 300
 
-Every client asks for one of a few texts, drawn with a seed, streamed or whole, and compares it with what came the first
-time; one in five goes away in the middle. It ends with 1 where a text differs, a request fails, or memory grew.
+Every client asks for one of a few texts, drawn with a seed, streamed or whole, and compares it with what came before
+the others began, when it was asked for alone; one in five goes away in the middle. Half of the prompts are long and
+begin alike. It ends with 1 where a text differs, a request fails, or memory grew.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from pathlib import Path
 
 import httpx
 
-PROMPTS = ("The sea is", "Once upon a time", "A list of colors:", "The capital of France is", "def add(a, b):")
+BEGINNING = "The harbor of the old town lies between two hills, and ships from many countries come there each summer. "
+PROMPTS = (
+    "The sea is",
+    BEGINNING + "The first ship of the year",
+    "Once upon a time",
+    BEGINNING + "In winter, when the wind blows from the north and nobody comes, the people of the town",
+    "The capital of France is",
+    BEGINNING * 2 + "On the left hill",
+)
+REQUESTS = 40
 
 
 @dataclass
@@ -45,7 +55,7 @@ async def one_client(client: httpx.AsyncClient, place: int, end: float, tokens: 
     """Ask until the time is over."""
     draw = random.Random(place)
     while time.monotonic() < end:
-        number = draw.randrange(40)
+        number = draw.randrange(REQUESTS)
         start = time.monotonic()
         try:
             if draw.random() < 0.2:
@@ -58,11 +68,19 @@ async def one_client(client: httpx.AsyncClient, place: int, end: float, tokens: 
             tally.faults.append(f"{type(error).__name__}: {error}")
             continue
         text = answer.json()["choices"][0]["text"]
-        if tally.texts.setdefault(str(number), text) != text:
+        if tally.texts[str(number)] != text:
             tally.faults.append(f"request {number}: {text!r} and {tally.texts[str(number)]!r}")
         tally.answers += 1
         tally.by_client[place] = tally.by_client.get(place, 0) + 1
         tally.waits.append(time.monotonic() - start)
+
+
+async def ask_alone(client: httpx.AsyncClient, tokens: int, tally: Tally) -> None:
+    """Ask for each text while nobody else asks."""
+    for number in range(REQUESTS):
+        answer = await client.post("/v1/completions", json=body_of(number, tokens))
+        answer.raise_for_status()
+        tally.texts[str(number)] = answer.json()["choices"][0]["text"]
 
 
 async def _leave_in_the_middle(client: httpx.AsyncClient, body: dict[str, object]) -> None:
@@ -81,9 +99,11 @@ def resident(process: int) -> float:
 
 async def run(url: str, process: int, options: argparse.Namespace) -> bool:
     """Run all clients and tell what was seen; return whether it was as it should be."""
-    tally, end = Tally(), time.monotonic() + options.seconds
+    tally = Tally()
     limits = httpx.Limits(max_connections=options.clients)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+        await ask_alone(client, options.tokens, tally)
+        end = time.monotonic() + options.seconds
         clients = [one_client(client, place, end, options.tokens, tally) for place in range(options.clients)]
         asked = asyncio.gather(*clients)
         memory: list[float] = []

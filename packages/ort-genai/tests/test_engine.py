@@ -68,8 +68,8 @@ def test_a_prompt_longer_than_a_part_is_read_whole(model):
 
 
 def test_a_beginning_that_was_read_is_not_read_again(model, engine):
-    first, second = PROMPTS[5], [*PROMPTS[5][:20], 9, 9, 9]
-    for prompt, cached in ((first, 0), (second, 20), (first, len(first) - 1)):
+    first, second = PROMPTS[9], [*PROMPTS[9][:20], *[9] * 17]
+    for prompt, cached in ((first, 0), (second, 20), (first, len(first) - 17), (first[:17], 0)):
         request = engine.submit(prompt, Options(max_tokens=6))
         assert tokens_of(request) == alone(model, prompt, 6)
         assert request.finished.cached_tokens == cached

@@ -88,7 +88,7 @@ def test_two_answers_to_the_same_images_read_them_once(client, engine):
     before = engine.current_counts()
     usage = [asked(client, parts_of(CASES[0])).json()["usage"]["prompt_tokens"] for _ in range(2)]
     after = engine.current_counts()
-    assert after.cached_tokens - before.cached_tokens >= usage[0] - 1
+    assert after.cached_tokens - before.cached_tokens >= usage[0] - 17
 
 
 def test_images_of_the_same_tokens_are_not_taken_for_each_other(client, model, engine):

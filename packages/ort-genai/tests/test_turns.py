@@ -213,7 +213,7 @@ def test_the_session_ends_at_its_longest(engine):
 def test_a_prompt_that_another_request_began_with_is_read_from_there():
     engine = og.Engine(og.Model(built_wide()))
     shared = [int(each) for each in np.random.default_rng(2).integers(3, 250, 600)]
-    for end, cached in (([1], 0), ([2], 600)):
+    for end, cached in (([1] * 17, 0), ([2] * 17, 600)):
         request = engine.create_request()
         request.begin_turn([*shared, *end], turn_options(request, max_generated_tokens=2))
         assert drained(engine)[-1].usage.cached_prompt_tokens == cached

@@ -15,6 +15,7 @@ from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.mask_use import takes_lengths_alone
+from ort_genai.prompt_parts import FEW_ROWS, has_few_bits
 from ort_genai.session_options import session_options
 from ort_genai.token_table import TokenTable, texts_of
 
@@ -120,6 +121,11 @@ class Decoder:
     def takes_long_masks(self) -> bool:
         """Whether zeros may stand in the mask behind the tokens that were read."""
         return self.mask is not None and takes_lengths_alone(self._model, self.mask)
+
+    @cached_property
+    def rows_of_step(self) -> int | None:
+        """The most rows of one run of a step, where more would give other numbers; ``None``: any number."""
+        return FEW_ROWS if has_few_bits(self._model) else None
 
     def new_state(self) -> DecoderState:
         """Return a state without rows."""

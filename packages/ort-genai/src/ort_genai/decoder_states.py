@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 import ort_core
+from ort_genai.prompt_parts import part_length, steps_of
 from ort_genai.row_inputs import RowInputs, stacked
 
 if TYPE_CHECKING:
@@ -114,8 +115,11 @@ class DecoderState(ABC):
 
     def read(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,), one at least, into a row, and return float32 logits (vocabulary,) of the last one."""
-        for start in range(0, len(tokens), _CHUNK):
-            self._read_part(row, tokens[start : start + _CHUNK])
+        done = 0
+        while done < len(tokens):
+            count = part_length(len(tokens) - done, _CHUNK)
+            self._read_part(row, tokens[done : done + count])
+            done += count
         return self.last_logits[0, -1].astype(np.float32)
 
     def _fed(self, first: int, tokens: Array) -> Array:
@@ -183,8 +187,20 @@ class SharedState(DecoderState):
         return row
 
     def step(self, tokens: Array) -> Array:
-        """Read one token into each row."""
-        return self._run(0, len(self.lengths), tokens[:, None])[:, -1].astype(np.float32, copy=False)
+        """Read one token into each row, in one run, or in several where more rows would be computed otherwise."""
+        rows, most = len(self.lengths), self._decoder.rows_of_step
+        if most is None or rows <= most:
+            return self._run(0, rows, tokens[:, None])[:, -1].astype(np.float32, copy=False)
+        self._grow(rows, max(self.lengths) + 1)  # at once: what grows between two runs ends their bindings
+        parts = []
+        for first, end in steps_of(rows, most):
+            logits = self._run(first, end, tokens[first:end, None]).copy()
+            fed = {name: value.copy() for name, value in self.last_feeds.items()}
+            parts.append((logits, fed, {name: value.copy() for name, value in self.last_outputs.items()}))
+        self.last_logits = np.concatenate([logits for logits, _, _ in parts])
+        self.last_feeds = _joined([fed for _, fed, _ in parts])
+        self.last_outputs = _joined([told for _, _, told in parts])
+        return self.last_logits[:, -1].astype(np.float32)
 
     def rewind(self, row: int, length: int) -> None:
         """Forget what a row has read behind a length."""
@@ -378,3 +394,16 @@ class AppendedState(DecoderState):
 def _power(count: int) -> int:
     """Return the least power of 2 that is not below a count."""
     return 1 << max(count - 1, 0).bit_length()
+
+
+def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return the rows of several runs as one has them: masks are as wide as the widest."""
+    found = {}
+    for name in parts[0]:
+        arrays = [part[name] for part in parts]
+        wide = max(each.shape[1] for each in arrays)
+        found[name] = np.concatenate([
+            np.pad(each, [(0, wide - size if axis == 1 else 0) for axis, size in enumerate(each.shape)])
+            for each in arrays
+        ])  # fmt: skip
+    return found

@@ -25,6 +25,7 @@ from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, Generat
 from ort_genai.engine.scores import scored_prompt
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
+from ort_genai.prompt_parts import FEW_ROWS, part_length
 from ort_genai.row_inputs import RowInputs
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class AsyncEngine:
         model: to run.
         options: limits.
         adapters: LoRA weights that requests may name.
-        drafter: guesses the next tokens of a request that runs alone; the texts are the same without one.
+        drafter: guesses the next tokens of a request that runs alone. Guesses are read together, which changes the last
+            digits of logits: where two tokens are as likely, a text may differ from that without one.
     """
 
     def __init__(
@@ -359,7 +361,8 @@ class AsyncEngine:
     def _read_further(self, reading: _ReadingState) -> None:
         request, state = reading.request, reading.state
         done = state.lengths[0]
-        logits = state.read(0, np.array(request.prompt[done : done + _PART], np.int64))
+        end = done + part_length(len(request.prompt) - done, _PART)
+        logits = state.read(0, np.array(request.prompt[done:end], np.int64))
         if state.lengths[0] < len(request.prompt):
             return
         caches = state.export_row(0)
@@ -414,7 +417,7 @@ class AsyncEngine:
 
     def _drafts(self, running: _RunningState) -> list[int]:
         read = running.request.prompt + running.text.tokens
-        count = min(self.options.draft_tokens, running.longest - len(read))
+        count = min(self.options.draft_tokens, FEW_ROWS - 1, running.longest - len(read))
         guessed = [] if count < 1 or self._drafter is None else self._drafter.guess(read, count)
         table = self.model.decoder.table
         image = -1 if table is None else table.image_token
@@ -440,9 +443,6 @@ class AsyncEngine:
 
     def _leave(self, lane: _Lane, place: int, reason: EndReason, error: str = "") -> None:
         running = lane.running[place]
-        if self.options.prefix_bytes and reason is not EndReason.ERROR:
-            read = running.request.prompt + running.text.tokens
-            self._prefixes.keep(read, lane.state.export_row(place), running.request.weights_and_images)
         lane.state.drop_row(place)
         last = lane.running.pop()
         if place < len(lane.running):

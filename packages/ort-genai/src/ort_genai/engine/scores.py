@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.requests import Piece, TokenChance
+from ort_genai.prompt_parts import part_length
 from ort_genai.sampling import log_probabilities
 from ort_genai.text import Text, TextStream
 
@@ -25,10 +26,11 @@ def scored_prompt(state: DecoderState, text: Text, tokens: Sequence[int], count:
     """
     state.add_row()
     chances: list[tuple[float | None, tuple[TokenChance, ...]]] = [(None, ())]
-    for start in range(0, len(tokens) - 1, _PART):
-        part = np.array(tokens[start : min(start + _PART, len(tokens) - 1)], np.int64)
-        found = log_probabilities(state.read_all(0, part))
-        chances += [chance_of(row, tokens[start + place + 1], count) for place, row in enumerate(found)]
+    while len(chances) < len(tokens):
+        done = len(chances) - 1
+        end = done + part_length(len(tokens) - 1 - done, _PART)
+        found = log_probabilities(state.read_all(0, np.array(tokens[done:end], np.int64)))
+        chances += [chance_of(row, tokens[done + place + 1], count) for place, row in enumerate(found)]
     stream = TextStream(text)
     texts = [stream.push(token) for token in tokens]
     texts[-1] += stream.finish()

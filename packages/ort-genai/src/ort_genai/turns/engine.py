@@ -19,6 +19,7 @@ from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.errors import InvalidGeneration
 from ort_genai.model import Model
+from ort_genai.prompt_parts import part_length
 from ort_genai.speculative_stats import SpeculativeStats
 from ort_genai.turns.events import (
     EngineCapabilities,
@@ -221,7 +222,8 @@ class Engine:
     def _read(self, reading: _ReadingState) -> None:
         request, state = reading.request, reading.state
         tokens, done = request.sequence.tokens, state.lengths[0]
-        logits = state.read(0, np.array(tokens[done : done + _PART], np.int64))
+        end = done + part_length(len(tokens) - done, _PART)
+        logits = state.read(0, np.array(tokens[done:end], np.int64))
         if state.lengths[0] < len(tokens):
             return
         caches = state.export_row(0)
