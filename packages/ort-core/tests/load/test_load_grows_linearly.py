@@ -18,9 +18,9 @@ LARGER_SIZES = (126, 252, 504)  # where what grows with the square shows beside 
 LARGER = ("transposes",)
 KINDS = {**GROWING, **MORE, **EXPORTED}
 MAX_CALLS = {  # that one node adds: what is written once for equal nodes, and refused before it is worked on twice
-    "transposes": 1100, "additions": 1500, "wide sum": 3700, "split": 1800, "residual": 1400, "ifs": 2600,
+    "transposes": 1100, "additions": 1500, "wide sum": 3700, "split": 1800, "residual": 1400, "ifs": 1500,
     "loops": 2350, "quantized pairs": 2000, "scales": 2000, "independent": 1900, "numbers": 1600, "refusing": 1900,
-    "trees": 2600,
+    "trees": 2600, "products": 930, "convolutions": 1130,
 }  # fmt: skip
 MAX_GROWTH = 2.4  # of what twice as many nodes add: 2 is linear, 4 quadratic
 

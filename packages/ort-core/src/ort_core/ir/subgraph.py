@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute, AttributeKind
@@ -155,7 +154,8 @@ def _copy_attribute(attribute: Attribute, values: ValueMap, attribute_map: Attri
     if not graphs:
         return attribute
     copies = tuple(clone_graph(graph, values, attribute_map) for graph in graphs)
-    return replace(attribute, value=copies[0] if attribute.kind is AttributeKind.GRAPH else copies)
+    value = copies[0] if attribute.kind is AttributeKind.GRAPH else copies
+    return Attribute(attribute.name, attribute.kind, value)  # one that refers to another holds no graph
 
 
 def _outermost(node: Node, graph: Graph | None) -> Node:

@@ -21,10 +21,13 @@ def walk(graph: Graph) -> Iterator[Node]:
 def graphs_of(graph: Graph) -> Iterator[Graph]:
     """Yield a graph and every graph nested in it, outer before inner."""
     yield graph
-    for node in graph:
+    node = graph._first  # as the graph's iterator does: most bodies have two nodes, and it is half of the walk
+    while node is not None:
+        following = node._next
         if node.has_graphs:
             for nested in node.subgraphs():
                 yield from graphs_of(nested)
+        node = node._next if node.graph is graph else following
 
 
 def captured_values(node: Node) -> tuple[Value, ...]:
@@ -32,15 +35,14 @@ def captured_values(node: Node) -> tuple[Value, ...]:
     nested = node.subgraphs()
     if not nested:
         return ()
-    inner = {id(graph) for body in nested for graph in graphs_of(body)}
-    found: dict[Value, None] = {}
-    for body in nested:
-        for graph in graphs_of(body):
-            reads = (value for reader in graph for value in reader.present_inputs())
-            for value in (*reads, *graph.outputs):
-                if value.graph is not None and id(value.graph) not in inner:
-                    found[value] = None
-    return tuple(found)
+    graphs = [graph for body in nested for graph in graphs_of(body)]
+    inner = {*graphs, None}
+    reads: list[Value | None] = []
+    for graph in graphs:
+        for reader in graph:
+            reads += reader._inputs
+        reads += graph._outputs
+    return tuple(dict.fromkeys([value for value in reads if value is not None and value.graph not in inner]))
 
 
 def reads_of(node: Node) -> tuple[Value, ...]:

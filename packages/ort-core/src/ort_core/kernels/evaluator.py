@@ -239,7 +239,7 @@ class BoundGraph:
                 raise KernelNotFoundError(f"{node.describe()}: {bound.reason}")
             bound_nodes.append(bound)
             uses.append(StepUse((*node.inputs, *captured_values(node)), node.outputs))
-        self._steps = [_step(bound, use, slots) for bound, use in zip(bound_nodes, slots.uses(uses), strict=True)]
+        self._steps = [_step(*each) for each in zip(bound_nodes, uses, slots.uses(uses), strict=True)]
         self._outputs = slots.of(graph.outputs)
         self._template, self._outer = slots.template(), tuple(slots.captures)
 
@@ -281,10 +281,10 @@ class BoundGraph:
         return tuple([values[slot] for slot in self._outputs])
 
 
-def _step(bound: BoundNode, use: SlotUse, slots: ValueSlots) -> _Step:
-    captured = captured_values(bound.node)
-    captures = tuple(zip(captured, slots.of(captured), strict=True))
-    return _Step(bound.run, bound.node, use.reads[: len(bound.node.inputs)], captures, use.writes, use.frees)
+def _step(bound: BoundNode, values: StepUse[Value | None], use: SlotUse) -> _Step:
+    count = len(bound.node.inputs)
+    captures = tuple([(v, slot) for v, slot in zip(values.reads[count:], use.reads[count:]) if v is not None])
+    return _Step(bound.run, bound.node, use.reads[:count], captures, use.writes, use.frees)
 
 
 _NO_SCOPE: Scope = {}

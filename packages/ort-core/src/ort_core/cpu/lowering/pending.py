@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from ort_core.cpu.lowering.expression_core import ExpressionCore, core_of
 from ort_core.cpu.lowering.steps import NotLowered, Operators
@@ -57,7 +57,6 @@ class Anchor(Protocol):
         """Return whether the epilogue can read these views over the result's shape."""
 
 
-@runtime_checkable
 class RowAnchor(Anchor, Protocol):
     """An anchor that treats all axes of its result but the last as rows, however many they are."""
 
@@ -65,7 +64,6 @@ class RowAnchor(Anchor, Protocol):
         """Return the anchor for a result of another shape with the same rows, ``None`` where that needs a copy."""
 
 
-@runtime_checkable
 class PlacedAnchor(Anchor, Protocol):
     """An anchor of channels-last images that can store them where a concatenation wants them."""
 
@@ -79,6 +77,16 @@ class PlacedAnchor(Anchor, Protocol):
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the steps that compute the result into a view."""
+
+
+def has_rows(anchor: Anchor) -> TypeGuard[RowAnchor]:
+    """Return whether an anchor treats all axes but the last as rows: asked of a class, a protocol takes far longer."""
+    return hasattr(type(anchor), "with_rows")
+
+
+def is_placed(anchor: Anchor) -> TypeGuard[PlacedAnchor]:
+    """Return whether an anchor can store its images where a concatenation wants them."""
+    return hasattr(type(anchor), "stores_among_others")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ort_core.cpu.lowering.pending import (
     PendingContents,
     PendingElementwise,
     PendingReshape,
-    PlacedAnchor,
+    is_placed,
     order_of,
 )
 from ort_core.cpu.lowering.steps import Argument, KernelText, Operators, pointer
@@ -95,7 +95,7 @@ class Stores:
     def _target_of(self, value: Value, pending: PendingElementwise | PendingAnchor, order: tuple[int, ...]) -> View:
         """Return where to store a value of a memory order: in a concatenation that reads it, or by itself."""
         may_be_part = isinstance(pending, PendingElementwise) or (
-            isinstance(pending.anchor, PlacedAnchor) and pending.anchor.stores_among_others
+            is_placed(pending.anchor) and pending.anchor.stores_among_others
         )
         if may_be_part:
             return self._lowering.placed_view(value, pending.dtype, pending.shape, order)

@@ -9,7 +9,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
 
@@ -87,31 +87,36 @@ HEAVY = frozenset(
     }
 )
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
+ML_TYPES_AND_DOUBLE = ML_TYPES | {DataType.DOUBLE}
+WITH_SMALL_TYPES = frozenset({*SUPPORTED, *SMALL_TYPES})
+OF_SMALL_TYPES = CASTS | {"QuantizeLinear", "DequantizeLinear"}
 DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
+CALLS = frozenset({"NonMaxSuppression", "TfIdfVectorizer"})  # native without a program (``native_calls``)
 NO_HALVES = "the processor does not convert float16"  # the reason of a node that reads or gives them
 
 
 def _generated_types(node: Node) -> Collection[DataType]:
-    if node.op_type in CASTS | {"QuantizeLinear", "DequantizeLinear"}:
-        return SUPPORTED | SMALL_TYPES
+    if node.op_type in OF_SMALL_TYPES:
+        return WITH_SMALL_TYPES
     if node.domain != "ai.onnx.ml":
         return SUPPORTED
-    return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
+    return ML_TYPES_AND_DOUBLE if node.op_type in DOUBLE else ML_TYPES
 
 
 def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -> str | None:
     """Return why no kernel is generated for a node, ``None`` where one is."""
     if find_rule(node, context) is None:
         return f"{node.op_type} is not generated"
-    takes_empty = has_own_meaning(node, context)
-    for value in (*node.present_inputs(), *node.present_outputs()):
+    takes_empty, generated = has_own_meaning(node, context), _generated_types(node)
+    values = (*node.present_inputs(), *node.present_outputs())
+    for value in values:
         if node.op_type == "DequantizeLinear" and value.constant is not None:
             continue  # made real at load, whatever its type
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is not a tensor of known type"
         dtype = value.type.dtype
-        if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
+        if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in generated:
             return f"{node.op_type} of {value.type.dtype.text} is not generated"
         if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
             return NO_HALVES
@@ -120,7 +125,7 @@ def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -
         if 0 in shape and not takes_empty and not is_list:
             return f"{value.name!r} has no elements"
     try:
-        for value in (*node.present_inputs(), *node.present_outputs()):
+        for value in values:
             tensor_type(value)
     except NotLowered as refusal:
         return str(refusal)
@@ -137,6 +142,15 @@ def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> boo
     if len(floats) >= MIN_NODES:
         return True
     return any(node.op_type in HEAVY or _casts_small(node) or has_own_meaning(node, context) for node in group)
+
+
+def is_plain(body: Graph, context: EvaluationContext) -> bool:
+    """Return whether nothing in the body of an If becomes native, as far as its operators tell."""
+    nodes = body.nodes
+    if body.owner is None or body.owner.op_type != "If" or any(node.has_graphs for node in nodes):
+        return False
+    is_call = any(node.op_type in CALLS for node in nodes)
+    return not is_call and not is_worth_a_program(nodes, context)
 
 
 def _casts_small(node: Node) -> bool:

@@ -33,6 +33,21 @@ class BodyRunState:
         return np.empty(shape, dtype)
 
 
+class PlainBody(Generic[Compiled]):
+    """A body that runs by kernels, with the partition that tells reports why; it is compiled when one asks."""
+
+    def __init__(self, graph: Graph, compile_body: Callable[[Graph], Compiled], known: Compiled | None = None) -> None:
+        self.graph = graph
+        self._compile_body, self._known = compile_body, known
+
+    @property
+    def partition(self) -> Compiled:
+        """The body as a partition, of which nothing is native."""
+        if self._known is None:
+            self._known = self._compile_body(extract(self.graph.nodes, self.graph.name)[0])
+        return self._known
+
+
 class CompiledBody(Generic[Compiled]):
     """A body that runs as one compiled partition: a ``RunnableBody``."""
 

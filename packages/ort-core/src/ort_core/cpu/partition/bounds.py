@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
@@ -19,29 +19,40 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
 
     Of ``others``, values that will be there too, those whose sizes are needed become inputs.
     """
-    _check_magnitudes(lowering)
-    sizes = _sizes_of(lowering)
+    of_steps = _sizes_of_steps(lowering)
+    sizes = _sizes_of(lowering, of_steps)
     known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
     if not all(is_evaluable(size, known) for size in sizes):
         _take_sizes(lowering, others, {name for size in sizes for name in size.symbols()})
         known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
-        sizes = _sizes_of(lowering)
+        sizes = _sizes_of(lowering, of_steps)
     for size, node in sizes.items():
         if not is_evaluable(size, known):
             raise NotLowered(f"the size {size} cannot be told from the sizes of inputs", node)
 
 
-def _check_magnitudes(lowering: Lowering) -> None:
-    """Raise ``NotLowered`` at the first step with a fixed size that no memory has: tables hold 64-bit words."""
+def _sizes_of_steps(lowering: Lowering) -> dict[SymbolicDim, Node | None]:
+    """Return every size among the arguments of steps that is not a number, once, with the first node it belongs to.
+
+    Raises:
+        NotLowered: at the first step with a fixed size that no memory has: tables hold 64-bit words.
+    """
     seen: set[Buffer] = set()
+    symbolic: dict[SymbolicDim, Node | None] = {}
     for step in lowering.steps:
         for buffer in (*step.reads, *step.writes):
             if buffer not in seen:
                 seen.add(buffer)
                 _check_magnitude(buffer.count * buffer.itemsize, step)
         for argument in step.arguments:
-            _check_magnitude(argument.offset if isinstance(argument, Pointer) else argument, step)
+            size = argument.offset if isinstance(argument, Pointer) else argument
+            if isinstance(size, int):
+                if not -LARGEST_SIZE < size < LARGEST_SIZE:
+                    _check_magnitude(size, step)
+            elif isinstance(size, SymbolicDim) and size not in symbolic:
+                symbolic[size] = step.node
         _check_magnitude(step.work, step)
+    return symbolic
 
 
 def _check_magnitude(size: KnownDim, step: Step) -> None:
@@ -49,14 +60,9 @@ def _check_magnitude(size: KnownDim, step: Step) -> None:
         raise NotLowered(f"a size of {size} elements or bytes is more than any memory has", step.node)
 
 
-def _sizes_of(lowering: Lowering) -> dict[SymbolicDim, Node | None]:
+def _sizes_of(lowering: Lowering, of_steps: Mapping[SymbolicDim, Node | None]) -> dict[SymbolicDim, Node | None]:
     """Return every size of a program that is not a number, once, with the first node that it belongs to."""
-    found: dict[SymbolicDim, Node | None] = {}
-    for step in lowering.steps:
-        for argument in step.arguments:
-            size = argument.offset if isinstance(argument, Pointer) else argument
-            if isinstance(size, SymbolicDim):
-                found.setdefault(size, step.node)
+    found = dict(of_steps)
     for value in (*lowering.inputs, *lowering.outputs):
         for size in tensor_type(value)[1]:
             if isinstance(size, SymbolicDim):

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.partition.admission import CALLS
 from ort_core.cpu.partition.suppression import Suppression
 from ort_core.cpu.texts.text_counts import TextCounts, text_chain
 from ort_core.cpu.threads.pool import ThreadPool
@@ -33,9 +34,11 @@ def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[N
     """Return the calls by the nodes that each of them runs."""
     found: dict[tuple[Node, ...], NativeCall] = {}
     for node in graph:
-        if (node.domain, node.op_type) == ("", "NonMaxSuppression"):
+        if node.domain or node.op_type not in CALLS:
+            continue
+        if node.op_type == "NonMaxSuppression":
             found[(node,)] = Suppression(node, target, pool)
-        if (node.domain, node.op_type) == ("", "TfIdfVectorizer"):
+        if node.op_type == "TfIdfVectorizer":
             chain = text_chain(node, graph)
             if not isinstance(chain, Rejection):
                 found[chain.nodes] = TextCounts(chain, target, pool)

@@ -27,8 +27,8 @@ from ort_core.cpu.lowering.rules.indexing.contents import contents_of
 from ort_core.cpu.lowering.rules.indexing.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
 from ort_core.cpu.lowering.value_types import stored_type
-from ort_core.cpu.partition.admission import is_worth_a_program, unsupported_reason
-from ort_core.cpu.partition.bodies import CompiledBody
+from ort_core.cpu.partition.admission import is_plain, is_worth_a_program, unsupported_reason
+from ort_core.cpu.partition.bodies import CompiledBody, PlainBody
 from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.group_lowering import lower_group
@@ -87,10 +87,11 @@ class CpuPartition(EagerPartition):
         self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
         self.bodies: list[CompiledBody[CpuPartition]] = []
-        self._plain_bodies: list[CompiledBody[CpuPartition]] = []  # of which nothing is native
+        self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
+        self._known_nodes = self._nodes_of_known_results()
         self._target, self._pool = target, pool
         self._shared = shared or SharedPrograms()  # with bodies
         self._content = GraphContent(request.graph, context.opset_imports, self._contents) if shared else None
@@ -124,9 +125,8 @@ class CpuPartition(EagerPartition):
         """Return for each node the native step that takes it in, or why a numpy kernel runs it."""
         from ort_core.cpu.inspection.executions import executions_of  # only reports ask
 
-        compiled, plain = (
-            {body_path(b.graph): b.partition.executions() for b in each} for each in (self.bodies, self._plain_bodies)
-        )
+        compiled = {body_path(body.graph): body.partition.executions() for body in self.bodies}
+        plain = {body_path(body.graph): body.partition.executions() for body in self._plain_bodies}
         return executions_of(self._request.graph, self._steps, self.refusals, self._is_known, compiled, plain)
 
     def steps(self, sizes: Mapping[str, int]) -> Sequence[StepFacts]:
@@ -245,9 +245,12 @@ class CpuPartition(EagerPartition):
                 is_repeated=graph.owner is not None and is_repeated(graph.owner),
             )  # fmt: skip
 
+        if is_plain(graph, context):
+            self._plain_bodies.append(PlainBody(graph, compile_body))
+            return BoundGraph(graph, replace(context, bodies=None), depth)
         body = CompiledBody(graph, compile_body)
         if not body.partition.is_native:
-            self._plain_bodies.append(body)
+            self._plain_bodies.append(PlainBody(graph, compile_body, body.partition))
             return BoundGraph(graph, replace(context, bodies=None), depth)
         self.bodies.append(body)
         return body
@@ -286,8 +289,15 @@ class CpuPartition(EagerPartition):
 
     def _is_known(self, node: Node) -> bool:
         """Return whether all results of a node follow from sizes."""
-        outputs = tuple(node.present_outputs())
-        return bool(outputs) and all(contents_of(value, self._contents) is not None for value in outputs)
+        return node in self._known_nodes
+
+    def _nodes_of_known_results(self) -> set[Node]:
+        found = set()
+        for node in self._request.graph:
+            outputs = tuple(node.present_outputs())
+            if outputs and all(contents_of(value, self._contents) is not None for value in outputs):
+                found.add(node)
+        return found
 
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusals note the nodes that refused and return ``None``."""

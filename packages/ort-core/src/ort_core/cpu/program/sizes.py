@@ -134,9 +134,8 @@ class SizeProgram:
         lines: list[str] = []
         self._fixed = [size if isinstance(size, int) else 0 for size in sizes]
         self._symbolic: list[tuple[int, int]] = []  # (place, number of the distinct expression)
-        for place, size in enumerate(sizes):
-            if isinstance(size, int):
-                continue
+        symbolic = [(place, size) for place, size in enumerate(sizes) if not isinstance(size, int)]
+        for place, size in symbolic:
             if size not in distinct:
                 distinct[size] = len(distinct)
                 lines.append(f"        {self._text(size)},")

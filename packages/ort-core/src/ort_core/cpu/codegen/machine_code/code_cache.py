@@ -84,7 +84,10 @@ def compiled(text: str, target: Target, *, is_vectorized: bool = False, is_commo
 
 def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     """Return the machine code of a common module for this host; ``facts`` and this package determine its text."""
-    (found,) = compiled_together([ModuleSource(_host_name(facts), write, is_common=True)], None)
+    name, known = _host_name(facts), _for_host.get(facts)
+    if known is not None and _names.get(known) == name:
+        return noted(known)
+    (found,) = compiled_together([ModuleSource(name, write, is_common=True)], None)
     _for_host[facts] = found
     return found
 
@@ -158,10 +161,10 @@ def recorded() -> Iterator[dict[bytes, CompiledModule]]:
 def noted(module: CompiledModule) -> CompiledModule:
     """Note a module that its user kept from an earlier call among those that are found now; returns it."""
     if _recording:
-        found = names_of([module])
         with compiling:
+            name = _names.get(module) or digest_of([module.object_code])
             for each in _recording:
-                each.update(found)
+                each[name] = module
     return module
 
 

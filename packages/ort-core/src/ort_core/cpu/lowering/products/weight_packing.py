@@ -33,11 +33,11 @@ class WeightPacking:
 
     def __init__(self, num_threads: int = 0, store: WeightStore | None = None, target: str = "") -> None:
         self._num_threads = num_threads
-        self._store = store
-        self._own = WeightStore()
+        self._store = WeightStore() if store is None else store
         self._target = target
         self._pool: ThreadPoolExecutor | None = None
         self._used: dict[WeightKey, PackedWeight] = {}
+        self._alone: dict[WeightKey, tuple[np.ndarray, np.ndarray]] = {}  # small, with their sources: packed at once
 
     def packed(self, source: np.ndarray, layout: str, allocate: Callable[[], np.ndarray], fill: Fill) -> np.ndarray:
         """Return ``source`` in another layout; filled in when the packing has finished.
@@ -50,14 +50,34 @@ class WeightPacking:
         """
         key = WeightKey.of(source, f"{self._target} {layout}")
         found = self._used.get(key)
-        if found is None:
-            # the address of other memory says which weight it is for as long as this packing goes on, and no longer
-            store = self._store if self._store is not None and is_mapped(source) else self._own
-            found, is_new = store.claim(key, source, allocate)
+        if found is not None:
+            return found.buffer
+        if is_mapped(source):
+            found, is_new = self._store.claim(key, source, allocate)
             self._used[key] = found
             if is_new:
                 self._start(found, fill)
-        return found.buffer
+            return found.buffer
+        return self._packed_alone(key, source, allocate, fill)
+
+    def _packed_alone(
+        self, key: WeightKey, source: np.ndarray, allocate: Callable[[], np.ndarray], fill: Fill
+    ) -> np.ndarray:
+        """Pack what no other session can find: its address says which weight it is while this packing goes on only."""
+        known = self._alone.get(key)
+        if known is not None:
+            return known[1]
+        buffer = allocate()
+        if self._is_packed_at_once(buffer):
+            fill(buffer)
+            self._alone[key] = source, buffer
+        else:
+            found = self._used[key] = PackedWeight(source, buffer)
+            self._start(found, fill)
+        return buffer
+
+    def _is_packed_at_once(self, buffer: np.ndarray) -> bool:
+        return self._num_threads == 0 or buffer.nbytes < MIN_SHARED_NBYTES
 
     def finish(self) -> None:
         """Wait until all weights are packed.
@@ -80,10 +100,11 @@ class WeightPacking:
         finally:
             if self._pool is not None:
                 self._pool.shutdown()  # what another session may wait for is packed to its end
+            self._alone = {}
             self._used = {key: weight for key, weight in self._used.items() if is_mapped(weight.source)}
 
     def _start(self, weight: PackedWeight, fill: Fill) -> None:
-        if self._num_threads == 0 or weight.buffer.nbytes < MIN_SHARED_NBYTES:
+        if self._is_packed_at_once(weight.buffer):
             _pack(weight, fill)
             weight.packed.result()
             return

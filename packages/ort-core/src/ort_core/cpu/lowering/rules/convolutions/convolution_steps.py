@@ -28,7 +28,7 @@ from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, ke
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.steps import Argument, StageOfImages, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, StageOfImages, pointer
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
@@ -126,11 +126,10 @@ def emit_convolution(
         as_rank_4: returns an operand of the result's shape as ``images.y`` is seen.
     """
     machine, epilogue, x, y = lowering.target, spec.epilogue, images.x, images.y
-    make = narrow_kernel if is_narrow(spec, machine) else convolution_kernel
-    facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
     is_paired = isinstance(spec, PairConvolution)
-    kernel = kernel_text(
-        "conv_bfloat16" if is_paired else "conv", facts, lambda name: make(name, spec, machine), is_vectorized=True
+    bare, structure = replace(spec, epilogue=None), epilogue.structure if epilogue else ""
+    facts, kernel = lowering.remembered(
+        ("convolution", type(spec), bare, structure), lambda: _kernel(spec, f"{bare!r} {structure}", machine)
     )
     packed = lowering.constant_view(_packed(lowering, spec, weights, facts), F32)
     scale = images.scale
@@ -152,6 +151,13 @@ def emit_convolution(
     moved = moved_nbytes([x, packed, *pending.inputs]) + results * y.buffer.itemsize
     moved = moved + moved_nbytes([x]) if is_paired else moved  # of an image of words it counts one half
     lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved, stage)
+
+
+def _kernel(spec: Convolution, facts: str, machine: Target) -> tuple[str, KernelText]:
+    """Return the facts that a kernel's text depends on, with the kernel."""
+    make = narrow_kernel if is_narrow(spec, machine) else convolution_kernel
+    prefix = "conv_bfloat16" if isinstance(spec, PairConvolution) else "conv"
+    return facts, kernel_text(prefix, facts, lambda name: make(name, spec, machine), is_vectorized=True)
 
 
 def stage_of(spec: Convolution, target: Target, x: View, y: View) -> StageOfImages | None:

@@ -11,8 +11,8 @@ from ort_core.cpu.lowering.pending import (
     PendingAnchor,
     PendingElementwise,
     PendingReshape,
-    PlacedAnchor,
-    RowAnchor,
+    has_rows,
+    is_placed,
     known_order,
     order_of,
 )
@@ -73,7 +73,7 @@ def _images_of(source: View, shape: tuple[KnownDim, ...]) -> View | None:
 
 def _anchor_with_rows(pending: PendingAnchor, shape: tuple[KnownDim, ...], node: Node) -> PendingAnchor | None:
     """Return an anchor whose result has the same rows, counted by other axes: so the next node can join it."""
-    if pending.order or len(shape) < 2 or pending.shape[-1] != shape[-1] or not isinstance(pending.anchor, RowAnchor):
+    if pending.order or len(shape) < 2 or pending.shape[-1] != shape[-1] or not has_rows(pending.anchor):
         return None
     anchor = pending.anchor.with_rows(shape, pending.inputs)
     if anchor is None:
@@ -268,5 +268,5 @@ def _concatenated(lowering: Lowering, node: Node, order: tuple[int, ...]) -> Vie
 
 def _goes_among_others(pending: PendingAnchor, place: View) -> bool:
     anchor = pending.anchor
-    is_placed = isinstance(anchor, PlacedAnchor) and anchor.stores_among_others
-    return is_placed and bool(place.order) and order_of(pending) == place.order and pending.dtype is place.dtype
+    may_lie_there = is_placed(anchor) and anchor.stores_among_others
+    return may_lie_there and bool(place.order) and order_of(pending) == place.order and pending.dtype is place.dtype
