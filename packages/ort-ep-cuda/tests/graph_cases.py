@@ -269,7 +269,8 @@ def _nbits(
     feeds = {
         "a": _normal(*rows, inner, dtype=array),
         "b": _bytes("u1", columns, blocks, block * bits // 8),
-        "s": np.abs(_normal(columns, blocks, dtype=array)) + np.array(0.1, array),
+        "s": (np.abs(_normal(columns, blocks, dtype=array)) + np.array(0.1, array))
+        / np.array(16 if bits == 8 else 1, array),
     }
     inputs = [
         f"{dtype}[{','.join(map(str, (*rows, inner)))}] a",

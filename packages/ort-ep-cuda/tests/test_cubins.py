@@ -36,6 +36,7 @@ TILES = (
     "integer_product_",
     "integer_positions_",
     "many_rows_of_bits_",
+    "attend_tiles_",
 )  # 32 sums a thread, blocks of 128: three share a multiprocessor
 REGISTERS_OF_TILES = 136
 REGISTERS = 80  # per thread: three blocks of 256 threads share the 65536 of a multiprocessor; 255 is the most

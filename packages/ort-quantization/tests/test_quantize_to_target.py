@@ -293,8 +293,8 @@ def test_progress_goes_forward(tmp_path):
 @pytest.mark.parametrize(
     ("choices", "error", "message"),
     [
-        ({}, InvalidQuantization, "either a signal to noise"),
-        ({"min_decibels": 3, "metric": len}, InvalidQuantization, "either a signal to noise"),
+        ({}, InvalidQuantization, "a target is a signal to noise"),
+        ({"min_decibels": 3, "metric": len}, InvalidQuantization, "a target is a signal to noise"),
         ({"min_decibels": 3, "schemes": ["int3"]}, InvalidQuantization, "'int3' is no scheme"),
         ({"min_decibels": 3, "data": []}, InvalidCalibration, "there is no data"),
     ],

@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 import ort_core
 import ort_serve.rest.infer
+import ort_serve.rest.without_task
 import ort_serve.rpc.service
 from ort_serve.protocol.datatypes import DATATYPES
 
@@ -340,7 +341,7 @@ def test_long_requests_are_read_and_written_beside_the_event_loop(tmp_path, monk
 
         return call
 
-    for module in (ort_serve.rest.infer, ort_serve.rpc.service):
+    for module in (ort_serve.rest.infer, ort_serve.rest.without_task, ort_serve.rpc.service):
         for name in ("decode_infer", "encode_infer"):
             monkeypatch.setattr(module, name, noting(getattr(module, name)))
     path = write_model(echo_text(ECHO_TYPES["BYTES"]), tmp_path / "echo.onnx")

@@ -144,7 +144,7 @@ def test_explain_writes_the_page_with_times_and_refuses_a_trace_that_is_none(ort
     (tmp_path / "no.json").write_text("{}")
     refused = ort("explain", model_path("small"), "--html", tmp_path / "p.html", "--trace", tmp_path / "no.json")
     assert refused.code == 2
-    assert "no Chrome trace" in re.sub(r"[\s│]+", " ", refused.err)
+    assert "not a Chrome trace" in re.sub(r"[\s│]+", " ", refused.err)
     assert ort("explain", model_path("small"), "--trace", tmp_path / "t.json").code == 2
 
 

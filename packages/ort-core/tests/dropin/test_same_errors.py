@@ -28,7 +28,7 @@ REFUSED = {  # what onnxruntime takes
     "ov_update_type": "the bytes of other elements are no values",
 }
 OTHER = {  # another class: nobody catches these
-    "dir_file": "a folder is not a file", "empty_path": "a name of no file", "sess_opts_type": "TypeError says more",
+    "empty_path": "a name of no file", "sess_opts_type": "TypeError says more",
     "so_ext_np": "TypeError and RuntimeError",
     "so_optpath": "says what cannot be written", "tuning": "there are no records", "compiler_nofile": "NoSuchFile",
     "sparse_bad": "the object inside is asked for",

@@ -179,7 +179,7 @@ def test_contradicting_shape_is_noted_and_the_inferred_one_kept(infer):
         ("(float[2] x) => (float[2] y) { [k] y = Add(x) }", "has input size 1 not in range [min=2, max=2]"),
         ("(float[2, 3] x, float[4, 5] z) => (float[?] y) { [k] y = MatMul(x, z) }", "Node (k) Op (MatMul)"),
         ("(float[2] x) => (float[2] y) { [k] y = Softmax<axis = 7>(x) }", "'axis' must be in [-1 , 0]"),
-        ("(float[2, 3] x) => (float[?] y) { [k] y = Transpose<perm = [0, 2]>(x) }", "no permutation"),
+        ("(float[2, 3] x) => (float[?] y) { [k] y = Transpose<perm = [0, 2]>(x) }", "not a permutation"),
     ],
 )
 def test_impossible_node_is_noted_with_its_name(infer, body, text):

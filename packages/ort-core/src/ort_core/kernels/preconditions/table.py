@@ -32,7 +32,7 @@ _STANDARD: dict[str, Precondition] = {
     **dict.fromkeys((
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
         "ReduceSum", "ReduceSumSquare",
-    ), tensors.vector(1, "axes")),
+    ), tensors.reduced_axes),
     "TensorScatter": attention.scatter, "TfIdfVectorizer": tensors.ngrams, "TopK": tensors.top_k,
     "Upsample": tensors.upsampling,
 }  # fmt: skip

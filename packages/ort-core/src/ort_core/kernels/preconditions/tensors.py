@@ -34,6 +34,12 @@ def singles(**names: int) -> Precondition:
     return check
 
 
+def reduced_axes(c: Conditions) -> None:
+    """The axes, where they are an input, have one dimension."""
+    axes = c.shape(1)
+    c.require(axes is None or len(axes) == 1, "An axes tensor must be a vector tensor.")
+
+
 def matrix(c: Conditions) -> None:
     """The input is a matrix."""
     c.rank(0, "input", 2)

@@ -181,7 +181,6 @@ def _parameters(
 ) -> tuple[Scalar, Scalar | None]:
     """Return the scale and the zero point as operands that broadcast along the node's axis."""
     stated = node.int_attribute("axis", 1)
-    axis = axis_place(stated, len(shape))
     found: list[Scalar | None] = []
     for value in (node.input(1), node.input(2)):
         if value is None:
@@ -190,9 +189,8 @@ def _parameters(
         view = lowering.contiguous(value)
         if count_of(view.shape) == 1:
             view = view.reshaped(())
-        elif not -len(shape) <= stated < len(shape):
-            raise NotLowered(f"axis {stated} is none of {len(shape)} axes")
         elif len(view.shape) == 1:
+            axis = axis_place(stated, len(shape))
             lowering.require_equal(view.shape[0], shape[axis])
             view = view.reshaped((shape[axis], *[1] * (len(shape) - axis - 1)))
         else:
