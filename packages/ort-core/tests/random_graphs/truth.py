@@ -245,7 +245,21 @@ class Interpreter:
             ]
         else:
             self._check_last_scale(node, inputs, truths)
-        return [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
+        found = [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
+        return self._or_in_floats(inputs, node, found) if node.op_type == "DynamicQuantizeLSTM" else found
+
+    def _or_in_floats(self, inputs: Sequence[Triple | None], node: NodeProto, found: Sequence[Triple]) -> list[Triple]:
+        """Widen the results of a DynamicQuantizeLSTM to those of the LSTM whose weights are its levels' floats.
+
+        An engine may keep what the operator rounds to 8 bits in each step: that is nearer to the model that was
+        quantized.
+        """
+        arrays = [None if v is None else v.truth for v in (*inputs, *[None] * (12 - len(inputs)))]
+        plain = helper.make_node("LSTM", list(node.input[:8]), list(node.output))
+        plain.attribute.extend(node.attribute)
+        floats = [_real_weights(arrays[place], arrays[scale], arrays[scale + 1]) for place, scale in ((1, 8), (2, 10))]
+        others = self._plain(plain, [arrays[0], *floats, *arrays[3:8]])
+        return [_or_other(triple, other) for triple, other in zip(found, others, strict=True)]
 
     def _check_equals(self, node: NodeProto, inputs: Sequence[Triple | None], truths: Sequence[Any]) -> None:
         """Rank what the element type holds: numbers apart may be equal there.
@@ -540,6 +554,22 @@ def _finished(
         if moved > most * min(dtype.window, F32.window) * max(largest, 1e-3):
             raise NoTruth("ill-conditioned")
     return Triple(truth, above, below, dtype)
+
+
+def _real_weights(levels: np.ndarray, scale: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """Return (directions, rows, K) floats of (directions, K, rows) levels; scales are by direction, or by row too."""
+    along = (len(levels), 1, -1)
+    shifted = levels.astype(np.float64) - point.reshape(along)
+    return np.ascontiguousarray((shifted * scale.reshape(along)).transpose(0, 2, 1))
+
+
+def _or_other(triple: Triple, other: np.ndarray) -> Triple:
+    """Return a triple whose twins reach another result that is right as well."""
+    twins = [
+        np.where(np.abs(other - triple.truth) > np.abs(t - triple.truth), other, t)
+        for t in (triple.above, triple.below)
+    ]
+    return Triple(triple.truth, *twins, triple.dtype)
 
 
 @dataclass(frozen=True)
