@@ -174,6 +174,30 @@ def test_a_branch_that_is_blocked_stays_float32_as_a_whole() -> None:
     run(small, {"b": np.array(False), "x": np.ones((2, 8), np.float16)})
 
 
+def test_what_a_body_gives_has_its_type_where_nothing_else_is_stated() -> None:
+    """The loop carries an integer first: its outputs have the types of the body's, each its own."""
+    text = """
+g (int64 n, bool b, int64 i, float[2, 8] x) => (float[2, 8] y, int64 last) {
+    last, more = Loop(n, b, i, x) <
+    body = o (int64 step, bool go, int64 j, float[2, 8] h) => (bool on, int64 k, float[2, 8] g) {
+        on = Identity(go)
+        k = Add(j, step)
+        g = Tanh(h)
+    }>
+    chosen = If(b) <then_branch = t () => (float[2, 8] p) { p = Neg(more) },
+                    else_branch = e () => (float[2, 8] q) { q = Abs(more) }>
+    y = Softmax(chosen)
+}"""
+    model = model_of(text)
+    feeds = {"n": np.array(3), "b": np.array(True), "i": np.array(4)}
+    feeds["x"] = np.random.default_rng(2).normal(size=(2, 8)).astype(np.float32)
+    small = ours.convert_float_to_float16(
+        model, disable_shape_infer=True, keep_io_types=True, op_block_list=["If", "Softmax"]
+    )
+    for found, wanted in zip(run(small, feeds), run(model, feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-3)
+
+
 def test_inputs_that_are_float32_by_default_are_forced() -> None:
     model = model_of(RESIZED)
     small = ours.convert_float_to_float16(model, force_fp16_inputs={"Resize": [2]})

@@ -45,6 +45,11 @@ CASES = {
         'y = com.microsoft.FusedConv<activation = "Relu", pads = [1, 1, 1, 1], strides = [2, 2]>(x, w)',
         {"y": ("n", 6, 4, 4)},
     ),
+    "BifurcationDetector with an earlier match in a vector": (
+        "int64[s] a, int64[t] b, int64[1] m, int64[p] d",
+        "y, i = com.microsoft.BifurcationDetector(a, b, m, d)",
+        {"i": (1,)},
+    ),
     "HyperConnectionPreMix of as many rows as branches": (
         "float[n, 2, 64] x, float[n, 2, 2] m",
         "y = com.microsoft.HyperConnectionPreMix<num_branches = 2>(x, m)",

@@ -125,6 +125,10 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: len(_attribute(case, "classlabels_int64s", ())) == 2,
     ),
     Explained(
+        "onnxruntime", "*", r"Type 'tensor\(float8\w+\)' of input parameter \(_inlfunc_",
+        "it refuses float8 where a function calls another",
+    ),
+    Explained(
         "onnxruntime", "Scan", "must have the shape set for all", "it wants the shapes of a body's outputs declared"
     ),
     Explained(

@@ -63,6 +63,10 @@ class HalfRules:
     forced_inputs: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
+_FIRST_RESULTS = {"If": 0, "Loop": 1, "Scan": 0}
+"""Places of the first output of a body that its node gives on: a loop's body begins with its condition."""
+
+
 class HalfConversion:
     """Converts one model in place.
 
@@ -117,9 +121,18 @@ class HalfConversion:
             if not name:
                 continue
             if not scope.types.get(name):
-                inputs = {at: scope.type_of(each) for at, each in enumerate(node.input) if each}
-                scope.types[name] = output_type(node, place, opset, inputs)
+                scope.types[name] = self._open_type(scope, node, place, opset)
             self._define(scope, name, is_blocked or place in fixed)
+
+    @staticmethod
+    def _open_type(scope: Scope, node: NodeProto, place: int, opset: int) -> int:
+        """Return the element type of an output that inference left open; control flow gives what its bodies give."""
+        bodies = scope.inner[id(node)]
+        if bodies and node.op_type in _FIRST_RESULTS and node.domain in ("", "ai.onnx"):
+            results = bodies[0].graph.output[_FIRST_RESULTS[node.op_type] :]
+            return bodies[0].type_of(results[place].name) if place < len(results) else 0
+        inputs = {at: scope.type_of(each) for at, each in enumerate(node.input) if each}
+        return output_type(node, place, opset, inputs)
 
     def _define(self, scope: Scope, name: str, is_made_float: bool, is_tensor: bool = False) -> None:
         if is_float_type(scope.types.get(name, 0)):

@@ -305,9 +305,9 @@ def infer_varlen_ngram_hash_mapping(ctx: InferenceContext) -> None:
 
 @infer_rule("BifurcationDetector", domain=MS)
 def infer_bifurcation_detector(ctx: InferenceContext) -> None:
-    """Merged tokens, and where they match."""
+    """Merged tokens, and where they match: of the shape that the earlier match came in."""
     ctx.set_output(0, DataType.INT64, (None,))
-    ctx.set_output(1, DataType.INT64, ())
+    ctx.set_output(1, DataType.INT64, ctx.shape(2))
 
 
 @infer_rule("BeamSearch", "WhisperBeamSearch", domain=MS)
