@@ -33,7 +33,7 @@ NUMBERS, MOST_INPUTS = 2000, 200  # of each output, over all inputs; the latter 
 
 def feeds_of(workload: Workload, seed: int) -> dict[str, np.ndarray]:
     """Return the inputs that ``ort bench`` makes up for a workload."""
-    from ort_core.cli.feeds import InputRequest, build_feeds
+    from ort_core.cli.inputs.feeds import InputRequest, build_feeds
     from ort_core.onnx_io.load import load_model
 
     dims = [f"{name}={size}" for name, size in workload.dims.items()]

@@ -24,9 +24,9 @@ import onnx
 import onnxruntime
 
 import ort_core
+from ort_transformers.fusing.fusion_report import ATTENTIONS, NORMS
+from ort_transformers.fusing.fusions import fuse_model
 from ort_transformers.fusion_options import FusionOptions
-from ort_transformers.fusion_report import ATTENTIONS, NORMS
-from ort_transformers.fusions import fuse_model
 from ort_transformers.onnx_model import OnnxModel
 
 MODEL_TYPES = {  # onnxruntime's type for each architecture; others are of BERT's

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import ort_core as ort
-from ort_core.cli.bench_worker import OpenAnswer, OpenRequest
+from ort_core.cli.measuring.bench_worker import OpenAnswer, OpenRequest
 
 
 def open_engine(request: OpenRequest) -> tuple[Callable[[], object], OpenAnswer]:

@@ -29,9 +29,9 @@ from rich.table import Table
 from side_by_side import TABLE_WIDTH, machine, milliseconds
 from workloads import Workload, trained_models, workloads
 
-from ort_core.cli.bench_turns import Contest, EngineProcess
-from ort_core.cli.bench_worker import OpenAnswer, OpenRequest, TurnRequest
-from ort_core.cli.feeds import InputRequest, build_feeds
+from ort_core.cli.inputs.feeds import InputRequest, build_feeds
+from ort_core.cli.measuring.bench_turns import Contest, EngineProcess
+from ort_core.cli.measuring.bench_worker import OpenAnswer, OpenRequest, TurnRequest
 from ort_core.errors import OrtError
 from ort_core.onnx_io.load import load_model
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import openvino as ov
 
-from ort_core.cli.bench_worker import OpenAnswer, OpenRequest
+from ort_core.cli.measuring.bench_worker import OpenAnswer, OpenRequest
 
 CONFIG = {"PERFORMANCE_HINT": "LATENCY", "EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32"}
 

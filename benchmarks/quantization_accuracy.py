@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from ort_core.quantization.calibration.sample_files import SampleReader
 from ort_core.quantization.layer_report import layer_report
-from ort_core.quantization.model_files import converted_to
-from ort_core.quantization.sample_files import SampleReader
+from ort_core.quantization.models.model_files import converted_to
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier

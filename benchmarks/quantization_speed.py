@@ -26,9 +26,9 @@ import numpy as np
 import onnx
 import onnxruntime
 from ort_core.quantization.bfloat16 import convert_float_to_bfloat16
+from ort_core.quantization.calibration.sample_files import SampleReader
 from ort_core.quantization.float16 import convert_float_to_float16
 from ort_core.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-from ort_core.quantization.sample_files import SampleReader
 from workloads import FLOAT32, TRAINED, Workload, workloads
 
 import ort_core

@@ -72,7 +72,7 @@ def measured(workload: Workload, engine: str, threads: int, duration_s: float, r
 
 def machine(threads: int, engines: Sequence[str]) -> Row:
     """Return the row that says where and with what the others were measured."""
-    from ort_core.cli.hardware import find_hardware
+    from ort_core.cli.machine.hardware import find_hardware
 
     hardware = find_hardware()
     packages = ("ort-core", "numpy", "llvmlite", *engines)

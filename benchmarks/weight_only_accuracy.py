@@ -28,7 +28,7 @@ import sklearn.datasets
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from ort_core.quantization.calibration_data import CalibrationDataReader
+from ort_core.quantization.calibration.calibration_data import CalibrationDataReader
 from ort_core.quantization.matmul_nbits_quantizer import (
     AWQWeightOnlyQuantConfig,
     DefaultWeightOnlyQuantConfig,

@@ -28,8 +28,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ort_core.cli.bench_turns import Contest, EngineProcess, contest
-from ort_core.cli.bench_worker import OpenRequest, TurnRequest
+from ort_core.cli.measuring.bench_turns import Contest, EngineProcess, contest
+from ort_core.cli.measuring.bench_worker import OpenRequest, TurnRequest
 from ort_core.errors import Fail
 
 TURNS = 6
@@ -225,7 +225,7 @@ def machine_row(threads: int) -> Row:
     """Return where and with what the rows were measured."""
     import importlib.metadata
 
-    from ort_core.cli.hardware import find_hardware
+    from ort_core.cli.machine.hardware import find_hardware
 
     hardware = find_hardware()
     return {

@@ -117,7 +117,7 @@ def test_measured_placement_is_compared_with_its_providers_alone(tmp_path):
     """The whole way, with one turn of one run each: a session placed by measuring beside two placed by priority."""
     import onnx
 
-    from ort_core.cli.bench_worker import TurnRequest
+    from ort_core.cli.measuring.bench_worker import TurnRequest
 
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 3] x) => (float[N, 3] y) { y = Sigmoid (x) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")

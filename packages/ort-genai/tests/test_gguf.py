@@ -18,7 +18,7 @@ import ort_core
 from ort_genai.builder.build import BuildOptions, build
 from ort_genai.builder.precision_names import Method, Precision
 from ort_genai.errors import InvalidModelFolder
-from ort_quantization.matmul_nbits_rounding import real_zero_points
+from ort_quantization.weight_only.matmul_nbits_rounding import real_zero_points
 
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 _PARTS = {

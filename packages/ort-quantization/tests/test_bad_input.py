@@ -16,8 +16,8 @@ from ort_core.errors import OrtError
 from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.float16 import convert_float_to_float16
-from ort_quantization.model_files import converted_to
-from ort_quantization.unseen_types import inferred_seen
+from ort_quantization.models.model_files import converted_to
+from ort_quantization.models.unseen_types import inferred_seen
 
 FORMATS = pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 

@@ -14,7 +14,7 @@ from onnxruntime import quantization
 from onnxruntime.quantization import qdq_loss_debug as theirs
 
 from ort_quantization import qdq_loss_debug as ours
-from ort_quantization.calibration_data import CalibrationDataReader
+from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from ort_quantization.quantized_types import QuantFormat

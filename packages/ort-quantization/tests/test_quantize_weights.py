@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import ort_core
 from ort_core.cli.app import build_app
+from ort_quantization.calibration.sample_files import SampleReader
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.quantize_weights import METHODS, quantize_weights
-from ort_quantization.sample_files import SampleReader
 
 
 def decoder_like(names=("first", "second", "head", "score")):

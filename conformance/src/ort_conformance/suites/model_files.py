@@ -21,8 +21,8 @@ from ort_conformance.check import Check
 from ort_conformance.comparison import distance
 from ort_conformance.judge import case_check
 from ort_conformance.subject import ORACLE
-from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
-from ort_core.cli.input_files import read_value_file
+from ort_core.cli.inputs.feeds import InputRequest, build_feeds, run_with_feeds
+from ort_core.cli.inputs.input_files import read_value_file
 from ort_core.testing.claims import typed_model
 
 NUDGES = 4  # draws; of rare borders between steps not every draw meets one

@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 SILU = EXAMPLES / "custom_passes/fuse_silu.py"
 ENGINE = """
 import numpy as np
-from ort_core.cli.bench_worker import OpenAnswer
+from ort_core.cli.measuring.bench_worker import OpenAnswer
 
 def open_engine(request):
     def run():

@@ -174,7 +174,7 @@ def test_bench_against_onnxruntime_takes_turns_and_compares_outputs(ort, model_p
 
 ENGINE = """
 import time
-from ort_core.cli.bench_worker import OpenAnswer
+from ort_core.cli.measuring.bench_worker import OpenAnswer
 
 def open_engine(request):
     x = request.feeds["x"]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         load_tensors_data,
         save_tensors_data,
     )
-    from ort_quantization.calibration_tables import write_calibration_table
-    from ort_quantization.prepare import quant_pre_process
+    from ort_quantization.calibration.calibration_tables import write_calibration_table
+    from ort_quantization.models.prepare import quant_pre_process
     from ort_quantization.qdq_quantizer import QDQQuantizer
     from ort_quantization.quantize import (
         DynamicQuantConfig,
@@ -45,8 +45,8 @@ __getattr__, __dir__ = lazy_names(  # a program that needs one name does not imp
             "CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "MinMaxCalibrater", "TensorData",
             "TensorsData", "create_calibrator", "load_tensors_data", "save_tensors_data",
         ),
-        "ort_quantization.calibration_tables": ("write_calibration_table",),
-        "ort_quantization.prepare": ("quant_pre_process",),
+        "ort_quantization.calibration.calibration_tables": ("write_calibration_table",),
+        "ort_quantization.models.prepare": ("quant_pre_process",),
         "ort_quantization.qdq_quantizer": ("QDQQuantizer",),
         "ort_quantization.quantize": (
             "DynamicQuantConfig", "StaticQuantConfig", "get_qdq_config", "quantize", "quantize_dynamic",

@@ -12,14 +12,15 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 
 from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import reads_of
-from ort_quantization.advice import told
+from ort_quantization.accuracy.fragile_values import NORMALIZER, Constants, fragile_values
+from ort_quantization.arguments.advice import told
+from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.fragile_values import NORMALIZER, Constants, fragile_values
-from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
+from ort_quantization.models.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
-from ort_quantization.quantized_tensors import float_array, is_float
 from ort_quantization.quantized_types import NUMPY_TYPES, RANGES, QuantType, tensor_type_of
-from ort_quantization.scales import (
+from ort_quantization.quantizers.quantized_tensors import float_array, is_float
+from ort_quantization.quantizers.scales import (
     Parameters,
     float8_scale,
     integer_range,
@@ -28,7 +29,6 @@ from ort_quantization.scales import (
     snapped_scale_and_zero_point,
 )
 from ort_quantization.tensor_quant_overrides import Override, TensorQuantOverridesHelper
-from ort_quantization.tensor_ranges import TensorData, TensorsData
 
 log = logging.getLogger(__name__)
 

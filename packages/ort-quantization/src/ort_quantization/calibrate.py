@@ -14,14 +14,11 @@ import numpy as np
 from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 
 from ort_core.lazy_names import lazy_names
-from ort_quantization.calibrater_base import CalibraterBase, Providers
-from ort_quantization.calibration_data import CalibrationDataReader
-from ort_quantization.calibration_runs import CalibrationRuns
-from ort_quantization.errors import InvalidCalibration, InvalidQuantization
-from ort_quantization.histograms import Histogram
-from ort_quantization.model_files import opset_of
-from ort_quantization.node_order import put_early
-from ort_quantization.tensor_ranges import (
+from ort_quantization.calibration.calibrater_base import CalibraterBase, Providers
+from ort_quantization.calibration.calibration_data import CalibrationDataReader
+from ort_quantization.calibration.calibration_runs import CalibrationRuns
+from ort_quantization.calibration.histograms import Histogram
+from ort_quantization.calibration.tensor_ranges import (
     CalibrationCacheEncoder,
     CalibrationMethod,
     TensorData,
@@ -29,7 +26,10 @@ from ort_quantization.tensor_ranges import (
     load_tensors_data,
     save_tensors_data,
 )
-from ort_quantization.thresholds import by_distribution, by_entropy, by_percentile
+from ort_quantization.calibration.thresholds import by_distribution, by_entropy, by_percentile
+from ort_quantization.errors import InvalidCalibration, InvalidQuantization
+from ort_quantization.models.model_files import opset_of
+from ort_quantization.models.node_order import put_early
 
 __all__ = [
     "CalibraterBase", "CalibrationCacheEncoder", "CalibrationDataReader", "CalibrationMethod", "DistributionCalibrater",

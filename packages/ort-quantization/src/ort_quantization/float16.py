@@ -12,11 +12,10 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, inliner, numpy
 
 from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.float16_conversion import HalfConversion, HalfRules
-from ort_quantization.float16_tensors import LEAST, MOST, half_floats, make_half
-from ort_quantization.float16_types import opset_that_takes
-from ort_quantization.matmul_nbits_opset import converted_to
-from ort_quantization.model_files import (
+from ort_quantization.half_floats.float16_conversion import HalfConversion, HalfRules
+from ort_quantization.half_floats.float16_tensors import LEAST, MOST, half_floats, make_half
+from ort_quantization.half_floats.float16_types import opset_that_takes
+from ort_quantization.models.model_files import (
     has_opset,
     inferred,
     is_external,
@@ -25,6 +24,7 @@ from ort_quantization.model_files import (
     read_tensor,
     with_shapes,
 )
+from ort_quantization.weight_only.matmul_nbits_opset import converted_to
 
 __all__ = [
     "ALWAYS_FLOAT_INPUTS", "DEFAULT_OP_BLOCK_LIST", "convert_float_to_float16", "convert_np_to_float16",

@@ -15,9 +15,9 @@ from ort_core.model_graphs import graphs_of
 from ort_quantization.bfloat16 import CAST_OPSET
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16 import DEFAULT_OP_BLOCK_LIST, converted_in_files
-from ort_quantization.float16_tensors import LEAST, MOST
-from ort_quantization.model_files import read_model, refuse_unwritable, write_model
-from ort_quantization.tensor_folder import TensorFolder
+from ort_quantization.half_floats.float16_tensors import LEAST, MOST
+from ort_quantization.models.model_files import read_model, refuse_unwritable, write_model
+from ort_quantization.models.tensor_folder import TensorFolder
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from html import escape
 
 from ort_core.cli.console import time_text
-from ort_core.cli.page_parts import CHOICE_SCRIPT, SEARCH_SCRIPT, TABLE_STYLE, breakable
-from ort_quantization.layer_ranges import RangePlot
+from ort_core.cli.pages.page_parts import CHOICE_SCRIPT, SEARCH_SCRIPT, TABLE_STYLE, breakable
+from ort_quantization.comparison.layer_ranges import RangePlot
 from ort_quantization.layer_report import LayerReport, ValueLoss, WeightLoss
-from ort_quantization.target_report import PairFacts, TargetReport
+from ort_quantization.targets.target_report import PairFacts, TargetReport
 
 WIDTH, HEIGHT, MARGIN = 860, 240, 44
 PLOT_WIDTH, PLOT_HEIGHT = 270, 92

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
-from ort_quantization.activation_capture import Providers, captured
-from ort_quantization.calibration_data import Sample
-from ort_quantization.dequantized_weights import dequantized_weights
-from ort_quantization.histograms import Histogram
-from ort_quantization.layer_ranges import BINS, RangePlot, range_plot, ranges_in
-from ort_quantization.layer_values import MatchedValue, matched_values
-from ort_quantization.model_files import read_model, read_with_shapes
+from ort_quantization.calibration.activation_capture import Providers, captured
+from ort_quantization.calibration.calibration_data import Sample
+from ort_quantization.calibration.histograms import Histogram
+from ort_quantization.comparison.dequantized_weights import dequantized_weights
+from ort_quantization.comparison.layer_ranges import BINS, RangePlot, range_plot, ranges_in
+from ort_quantization.comparison.layer_values import MatchedValue, matched_values
+from ort_quantization.models.model_files import read_model, read_with_shapes
 
 _TINY = float(np.finfo(np.float64).tiny)
 NUMPY = ("ReferenceExecutionProvider",)

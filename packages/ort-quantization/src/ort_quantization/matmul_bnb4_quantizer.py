@@ -17,15 +17,15 @@ from ort_core.errors import OrtError
 from ort_core.lazy_names import lazy_names
 from ort_core.plugin.kernels import quantize_matmul_bnb4
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.matmul_nbits_data import matrix_of
-from ort_quantization.matmul_nbits_nodes import TakenNames
-from ort_quantization.matmul_nbits_opset import raise_versions
-from ort_quantization.matmul_nbits_settings import Settings
-from ort_quantization.matmul_nbits_sites import Site, find_sites, replace_nodes
-from ort_quantization.model_files import opset_of, read_model
+from ort_quantization.models.model_files import opset_of, read_model
+from ort_quantization.models.streamed_model import StreamedModel
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_types import QuantFormat
-from ort_quantization.streamed_model import StreamedModel
+from ort_quantization.weight_only.matmul_nbits_data import matrix_of
+from ort_quantization.weight_only.matmul_nbits_nodes import TakenNames
+from ort_quantization.weight_only.matmul_nbits_opset import raise_versions
+from ort_quantization.weight_only.matmul_nbits_settings import Settings
+from ort_quantization.weight_only.matmul_nbits_sites import Site, find_sites, replace_nodes
 
 __all__ = ["MatMulBnb4Quantizer"]
 

@@ -16,10 +16,15 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from ort_core.lazy_names import lazy_names
-from ort_quantization.activation_capture import Providers
-from ort_quantization.body_capture import Operand
-from ort_quantization.matmul_nbits_blocks import LinearBlocks, Numbers, PackedBlocks
-from ort_quantization.matmul_nbits_configs import (
+from ort_quantization.calibration.activation_capture import Providers
+from ort_quantization.calibration.body_capture import Operand
+from ort_quantization.models.model_files import opset_of, read_model, read_tensor
+from ort_quantization.models.streamed_model import StreamedModel
+from ort_quantization.models.tensor_folder import TensorFolder
+from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.quantized_types import QuantFormat
+from ort_quantization.weight_only.matmul_nbits_blocks import LinearBlocks, Numbers, PackedBlocks
+from ort_quantization.weight_only.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
     DefaultWeightOnlyQuantConfig,
     GPTQWeightOnlyQuantConfig,
@@ -29,7 +34,7 @@ from ort_quantization.matmul_nbits_configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_data import (
+from ort_quantization.weight_only.matmul_nbits_data import (
     FoundState,
     in_layout,
     key_of,
@@ -38,8 +43,8 @@ from ort_quantization.matmul_nbits_data import (
     operand_of,
     quantized_by_data,
 )
-from ort_quantization.matmul_nbits_gather import quantized_rows
-from ort_quantization.matmul_nbits_nodes import (
+from ort_quantization.weight_only.matmul_nbits_gather import quantized_rows
+from ort_quantization.weight_only.matmul_nbits_nodes import (
     StoredWeight,
     TakenNames,
     gather_node,
@@ -49,22 +54,17 @@ from ort_quantization.matmul_nbits_nodes import (
     store_rows,
     weight_array,
 )
-from ort_quantization.matmul_nbits_opset import raise_versions
-from ort_quantization.matmul_nbits_rounding import (
+from ort_quantization.weight_only.matmul_nbits_opset import raise_versions
+from ort_quantization.weight_only.matmul_nbits_rounding import (
     half_quadratic,
     k_quant,
     native_blocks,
     native_linear_blocks,
     round_to_nearest,
 )
-from ort_quantization.matmul_nbits_settings import Settings, settings_of, settings_of_node
-from ort_quantization.matmul_nbits_sites import Site, find_sites, replace_nodes
-from ort_quantization.matmul_nbits_smoothing import Smoothing
-from ort_quantization.model_files import opset_of, read_model, read_tensor
-from ort_quantization.onnx_model import ONNXModel
-from ort_quantization.quantized_types import QuantFormat
-from ort_quantization.streamed_model import StreamedModel
-from ort_quantization.tensor_folder import TensorFolder
+from ort_quantization.weight_only.matmul_nbits_settings import Settings, settings_of, settings_of_node
+from ort_quantization.weight_only.matmul_nbits_sites import Site, find_sites, replace_nodes
+from ort_quantization.weight_only.matmul_nbits_smoothing import Smoothing
 
 __all__ = [
     "AWQWeightOnlyQuantConfig", "DefaultWeightOnlyQuantConfig", "GPTQWeightOnlyQuantConfig",
@@ -299,7 +299,7 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
         "ort_core.plugin.kernels": (
             "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_qdq_matmul_4bits",
         ),
-        "ort_quantization.calibration_data": (
+        "ort_quantization.calibration.calibration_data": (
             "CalibrationDataReader",
         ),
         "ort_quantization.quant_utils": (
@@ -310,6 +310,6 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
 
 
 if __name__ == "__main__":
-    from ort_quantization.matmul_nbits_command import main
+    from ort_quantization.weight_only.matmul_nbits_command import main
 
     main(MatMulNBitsQuantizer)

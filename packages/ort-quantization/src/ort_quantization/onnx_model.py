@@ -23,9 +23,9 @@ from onnx import (
 
 from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import free_names, graphs_of, inner_graphs, reads_of
-from ort_quantization.model_files import read_tensor, write_model
-from ort_quantization.node_order import put_in_order
-from ort_quantization.tensor_folder import set_aside
+from ort_quantization.models.model_files import read_tensor, write_model
+from ort_quantization.models.node_order import put_in_order
+from ort_quantization.models.tensor_folder import set_aside
 
 
 class ONNXModel:
@@ -292,7 +292,7 @@ class ONNXModel:
         Returns:
             The names of weights that were transposed for it, with the names of those they were made of.
         """
-        from ort_quantization.gemm_as_matmul import replace_gemms
+        from ort_quantization.models.gemm_as_matmul import replace_gemms
 
         transposed = replace_gemms(self.model.graph, self.folder)
         self._indexed = -1

@@ -17,17 +17,17 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import graphs_of, reads_in_order, reads_of
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
+from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_files import FIRST_OPSET_OF_CHANNELS, INFERRED, mark, read_tensor, with_shapes
+from ort_quantization.models.model_files import FIRST_OPSET_OF_CHANNELS, INFERRED, mark, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
-from ort_quantization.operator_calls import OperatorCalls
-from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
-from ort_quantization.quantized_values import QuantizedValue
-from ort_quantization.run_time_parameters import parameter_nodes
-from ort_quantization.scales import Parameters
+from ort_quantization.quantizers.operator_calls import OperatorCalls
+from ort_quantization.quantizers.quantized_tensors import parameter_tensors, quantized_tensor
+from ort_quantization.quantizers.quantized_values import QuantizedValue
+from ort_quantization.quantizers.run_time_parameters import parameter_nodes
+from ort_quantization.quantizers.scales import Parameters
 from ort_quantization.tensor_quant_overrides import Override, TensorQuantOverridesHelper
-from ort_quantization.tensor_ranges import TensorData, TensorsData
 
 log = logging.getLogger(__name__)
 

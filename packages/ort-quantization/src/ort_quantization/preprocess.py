@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ort_quantization.model_files import EXTERNAL_FROM
-from ort_quantization.prepare import quant_pre_process
+from ort_quantization.models.model_files import EXTERNAL_FROM
+from ort_quantization.models.prepare import quant_pre_process
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

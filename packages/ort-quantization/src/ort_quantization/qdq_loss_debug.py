@@ -15,10 +15,10 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core
 from ort_core.lazy_names import lazy_names
-from ort_quantization.activation_capture import Providers
-from ort_quantization.calibration_data import CalibrationDataReader, samples_of
+from ort_quantization.calibration.activation_capture import Providers
+from ort_quantization.calibration.calibration_data import CalibrationDataReader, samples_of
 from ort_quantization.errors import InvalidCalibration
-from ort_quantization.model_files import read_model, read_tensor, read_with_shapes, write_model
+from ort_quantization.models.model_files import read_model, read_tensor, read_with_shapes, write_model
 
 __all__ = [
     "collect_activations", "compute_activation_error", "compute_signal_to_quantization_noice_ratio",

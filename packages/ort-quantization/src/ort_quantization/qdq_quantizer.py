@@ -18,19 +18,19 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ort_core.lazy_names import lazy_names
-from ort_quantization.advice import advise_on_channels
+from ort_quantization.arguments.advice import advise_on_channels
 from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
+from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_files import read_tensor
+from ort_quantization.models.model_files import read_tensor
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import PRODUCER
-from ort_quantization.qdq_nodes import ForReaders, QDQNodes
-from ort_quantization.qdq_subgraphs import quantize_bodies
-from ort_quantization.quantized_tensors import float_array, parameter_tensors
 from ort_quantization.quantized_types import MICROSOFT, QuantType, tensor_type_of
-from ort_quantization.scales import Parameters, block_parameters_of
+from ort_quantization.quantizers.qdq_nodes import ForReaders, QDQNodes
+from ort_quantization.quantizers.qdq_subgraphs import quantize_bodies
+from ort_quantization.quantizers.quantized_tensors import float_array, parameter_tensors
+from ort_quantization.quantizers.scales import Parameters, block_parameters_of
 from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
-from ort_quantization.tensor_ranges import TensorData, TensorsData
 
 log = logging.getLogger(__name__)
 

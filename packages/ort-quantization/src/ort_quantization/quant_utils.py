@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
-from ort_quantization.calibration_tables import write_calibration_table
-from ort_quantization.model_files import (
+from ort_quantization.calibration.calibration_tables import write_calibration_table
+from ort_quantization.models.model_files import (
     INFERRED,
     PREPARED,
     Source,
@@ -25,10 +25,7 @@ from ort_quantization.model_files import (
     with_opset_for,
     with_shapes,
 )
-from ort_quantization.model_files import opset_of as get_opset_version
-from ort_quantization.quantized_tensors import float_array as tensor_proto_to_array
-from ort_quantization.quantized_tensors import packed_pairs as pack_bytes_to_4bit
-from ort_quantization.quantized_tensors import quantized, quantized_tensor
+from ort_quantization.models.model_files import opset_of as get_opset_version
 from ort_quantization.quantized_types import NUMPY_TYPES as ONNX_TYPE_TO_NP_TYPE
 from ort_quantization.quantized_types import (
     RANGES,
@@ -40,8 +37,11 @@ from ort_quantization.quantized_types import (
     QuantType,
     tensor_type_of,
 )
-from ort_quantization.quantized_values import QuantizedValue
-from ort_quantization.scales import (
+from ort_quantization.quantizers.quantized_tensors import float_array as tensor_proto_to_array
+from ort_quantization.quantizers.quantized_tensors import packed_pairs as pack_bytes_to_4bit
+from ort_quantization.quantizers.quantized_tensors import quantized, quantized_tensor
+from ort_quantization.quantizers.quantized_values import QuantizedValue
+from ort_quantization.quantizers.scales import (
     Parameters,
     block_parameters_of,
     float8_scale,

@@ -11,15 +11,15 @@ import onnx
 from onnx import ModelProto
 
 from ort_core.lazy_names import lazy_names
-from ort_quantization.quantization_configs import (
+from ort_quantization.arguments.quantization_configs import (
     DynamicQuantConfig,
     QuantConfig,
     StaticQuantConfig,
     get_qdq_config,
 )
-from ort_quantization.quantize_dynamically import quantize_dynamic
-from ort_quantization.quantize_statically import check_static_quant_arguments, quantize_static
 from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType
+from ort_quantization.quantizers.quantize_dynamically import quantize_dynamic
+from ort_quantization.quantizers.quantize_statically import check_static_quant_arguments, quantize_static
 from ort_quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 
 __all__ = [

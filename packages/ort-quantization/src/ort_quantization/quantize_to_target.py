@@ -25,20 +25,20 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
-from ort_quantization.activation_capture import Providers
 from ort_quantization.calibrate import CalibrationMethod, create_calibrator
-from ort_quantization.calibration_data import CalibrationDataReader, Sample, samples_of
+from ort_quantization.calibration.activation_capture import Providers
+from ort_quantization.calibration.calibration_data import CalibrationDataReader, Sample, samples_of
+from ort_quantization.calibration.sample_files import SampleReader
+from ort_quantization.calibration.tensor_ranges import TensorsData
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
-from ort_quantization.matmul_nbits_opset import converted_to
-from ort_quantization.model_files import opset_of, read_with_shapes, refuse_unwritable, with_shapes, write_model
-from ort_quantization.prepare import quant_pre_process
-from ort_quantization.sample_files import SampleReader
-from ort_quantization.target_layers import name_nodes
-from ort_quantization.target_report import TargetReport
-from ort_quantization.target_schemes import SCHEMES
-from ort_quantization.target_search import COMPARED, Metric, Progress, Search, Target
-from ort_quantization.target_times import Measure, Stopwatch, in_turns
-from ort_quantization.tensor_ranges import TensorsData
+from ort_quantization.models.model_files import opset_of, read_with_shapes, refuse_unwritable, with_shapes, write_model
+from ort_quantization.models.prepare import quant_pre_process
+from ort_quantization.targets.target_layers import name_nodes
+from ort_quantization.targets.target_report import TargetReport
+from ort_quantization.targets.target_schemes import SCHEMES
+from ort_quantization.targets.target_search import COMPARED, Metric, Progress, Search, Target
+from ort_quantization.targets.target_times import Measure, Stopwatch, in_turns
+from ort_quantization.weight_only.matmul_nbits_opset import converted_to
 
 _OPSET = 13
 

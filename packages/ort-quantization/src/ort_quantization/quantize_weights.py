@@ -14,11 +14,15 @@ from pathlib import Path
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from ort_core.model_graphs import reads_in_order
-from ort_quantization.activation_capture import Providers
-from ort_quantization.calibration_data import CalibrationDataReader
+from ort_quantization.calibration.activation_capture import Providers
+from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
-from ort_quantization.gemm_as_matmul import constant_products
-from ort_quantization.matmul_nbits_configs import (
+from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from ort_quantization.models.gemm_as_matmul import constant_products
+from ort_quantization.models.model_files import read_model, refuse_unwritable
+from ort_quantization.models.streamed_model import StreamedModel
+from ort_quantization.models.tensor_folder import TensorFolder
+from ort_quantization.weight_only.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
     DefaultWeightOnlyQuantConfig,
     GPTQWeightOnlyQuantConfig,
@@ -27,10 +31,6 @@ from ort_quantization.matmul_nbits_configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-from ort_quantization.model_files import read_model, refuse_unwritable
-from ort_quantization.streamed_model import StreamedModel
-from ort_quantization.tensor_folder import TensorFolder
 
 log = logging.getLogger(__name__)
 

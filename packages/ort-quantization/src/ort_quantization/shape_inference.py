@@ -1,7 +1,7 @@
 """onnxruntime's module of this name."""
 
 from ort_core.lazy_names import lazy_names
-from ort_quantization.prepare import quant_pre_process
+from ort_quantization.models.prepare import quant_pre_process
 
 __all__ = ["quant_pre_process"]
 

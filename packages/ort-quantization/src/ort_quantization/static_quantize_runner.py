@@ -16,13 +16,13 @@ import numpy as np
 
 from ort_core.errors import OrtError
 from ort_core.lazy_names import lazy_names
-from ort_quantization.calibration_data import CalibrationDataReader, Sample
+from ort_quantization.arguments.quantization_configs import StaticQuantConfig
+from ort_quantization.calibration.calibration_data import CalibrationDataReader, Sample
+from ort_quantization.calibration.sample_files import read_samples
+from ort_quantization.calibration.tensor_ranges import CalibrationMethod
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.quantization_configs import StaticQuantConfig
-from ort_quantization.quantize_statically import quantize_static
 from ort_quantization.quantized_types import QuantFormat, QuantType
-from ort_quantization.sample_files import read_samples
-from ort_quantization.tensor_ranges import CalibrationMethod
+from ort_quantization.quantizers.quantize_statically import quantize_static
 
 _TYPES = {each.name.lower(): each for each in QuantType}
 _METHODS = {each.name.lower(): each for each in CalibrationMethod}

@@ -21,15 +21,15 @@ from onnx import GraphProto, ModelProto, TensorProto
 
 from ort_core.model_types import infer_proto
 from ort_transformers.benchmark_helper import Precision, setup_logger
-from ort_transformers.generation_arguments import parse_arguments
-from ort_transformers.generation_comparison import (
+from ort_transformers.generation.generation_arguments import parse_arguments
+from ort_transformers.generation.generation_comparison import (
     create_attention_mask,
     create_ort_session,
     test_gpt_model,
     test_t5_model,
     test_torch_performance,
 )
-from ort_transformers.generation_decoders import (
+from ort_transformers.generation.generation_decoders import (
     generate_gpt2_init_decoder,
     get_shared_initializers,
     keep_last_place,
@@ -43,8 +43,8 @@ from ort_transformers.generation_decoders import (
     verify_t5_decoder_subgraph,
     verify_t5_encoder_decoder_init_subgraph,
 )
-from ort_transformers.generation_graphs import Search, build_search
-from ort_transformers.generation_tokens import tokens_of
+from ort_transformers.generation.generation_graphs import Search, build_search
+from ort_transformers.generation.generation_tokens import tokens_of
 from ort_transformers.models.gpt2 import convert_to_onnx as gpt2_conversion
 from ort_transformers.models.t5.convert_to_onnx import export_onnx_models as export_t5_onnx_models
 from ort_transformers.onnx_model import OnnxModel

@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 import ort_core
 from ort_core.model_graphs import reads_of, sort_graph
-from ort_transformers.model_values import ModelValues
+from ort_transformers.graphs.model_values import ModelValues
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 from onnx import ModelProto, TensorProto
 
 from ort_transformers.convert_to_packing_mode import PackingMode
+from ort_transformers.fusing.fusion_report import FusionReport
+from ort_transformers.fusing.fusions import fuse_model
 from ort_transformers.fusion_options import FusionOptions
-from ort_transformers.fusion_report import FusionReport
-from ort_transformers.fusions import fuse_model
 from ort_transformers.onnx_model import OnnxModel
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 import ort_core
+from ort_transformers.fusing.optimizer_command import parse
 from ort_transformers.fusion_options import FusionOptions
 from ort_transformers.onnx_model import OnnxModel
 from ort_transformers.onnx_model_bart import BartOnnxModel
@@ -32,7 +33,6 @@ from ort_transformers.onnx_model_t5 import T5OnnxModel
 from ort_transformers.onnx_model_tnlr import TnlrOnnxModel
 from ort_transformers.onnx_model_unet import UnetOnnxModel
 from ort_transformers.onnx_model_vae import VaeOnnxModel
-from ort_transformers.optimizer_command import parse
 
 log = logging.getLogger("ort_transformers.optimizer")  # not __name__, which is __main__ of a command line
 

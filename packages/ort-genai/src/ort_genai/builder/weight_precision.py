@@ -9,8 +9,8 @@ import numpy as np
 
 from ort_genai.builder.graph_writer import CONTRIB, GraphWriter
 from ort_genai.builder.precision_names import Method, Precision
-from ort_quantization.matmul_nbits_blocks import PackedBlocks, packed_blocks
-from ort_quantization.matmul_nbits_rounding import (
+from ort_quantization.weight_only.matmul_nbits_blocks import PackedBlocks, packed_blocks
+from ort_quantization.weight_only.matmul_nbits_rounding import (
     k_quant,
     native_blocks,
     real_zero_points,

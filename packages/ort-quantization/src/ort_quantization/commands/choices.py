@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from ort_core.errors import did_you_mean
-from ort_quantization.extra_options import EXTRA_OPTIONS
+from ort_quantization.arguments.extra_options import EXTRA_OPTIONS
 
 _ALWAYS = {"model", "output", "data", "provider", "report", "json", "help"}
 _COMPARED = {"layers"}
@@ -93,8 +93,8 @@ def refuse_unknown_operators(types: Sequence[str], model: Path) -> None:
     Raises:
         typer.BadParameter: which, and near ones.
     """
-    from ort_quantization.advice import count_operators
-    from ort_quantization.model_files import read_model
+    from ort_quantization.arguments.advice import count_operators
+    from ort_quantization.models.model_files import read_model
 
     known = sorted(count_operators(read_model(model)[0])) if types else []
     for each in types:

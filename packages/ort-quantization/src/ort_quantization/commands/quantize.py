@@ -14,7 +14,7 @@ import typer
 from ort_core.cli.parameters import existing_model
 
 if TYPE_CHECKING:
-    from ort_quantization.calibration_data import Sample
+    from ort_quantization.calibration.calibration_data import Sample
     from ort_quantization.layer_report import LayerReport
 
 _WHAT = "What is quantized"
@@ -183,6 +183,7 @@ def quantize(
     """Quantize a model, and report its size, its operators and how far its results lie from the float model's."""
     import tempfile
 
+    from ort_quantization.calibration.sample_files import SampleReader, read_samples
     from ort_quantization.commands.choices import (
         extra_options_of,
         refuse_half_of_float8,
@@ -191,9 +192,8 @@ def quantize(
         refuse_unwritable,
     )
     from ort_quantization.commands.showing import show
+    from ort_quantization.comparison.reports import report_of
     from ort_quantization.quantize import quantize as by_config
-    from ort_quantization.reports import report_of
-    from ort_quantization.sample_files import SampleReader, read_samples
 
     refuse_unused(context)
     target = model.with_name(f"{model.stem}.quantized.onnx") if output is None else output
@@ -254,12 +254,12 @@ def quantize(
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         source = model
         if prepare:
-            from ort_quantization.prepare import quant_pre_process
+            from ort_quantization.models.prepare import quant_pre_process
 
             source = Path(scratch) / model.name
             quant_pre_process(model, source)
         if equalize:
-            from ort_quantization.equalize import equalize_layers
+            from ort_quantization.accuracy.equalize import equalize_layers
 
             equalize_layers(source, Path(scratch) / "equalized.onnx")
             source = Path(scratch) / "equalized.onnx"
@@ -319,10 +319,10 @@ def _config(
     """Return what is asked for: with samples a static configuration, else a dynamic one."""
     from typing import Any, cast
 
+    from ort_quantization.arguments.quantization_configs import DynamicQuantConfig, StaticQuantConfig
     from ort_quantization.calibrate import CalibrationMethod
-    from ort_quantization.quantization_configs import DynamicQuantConfig, StaticQuantConfig
+    from ort_quantization.calibration.sample_files import SampleReader
     from ort_quantization.quantized_types import QuantFormat
-    from ort_quantization.sample_files import SampleReader
 
     choices = cast("dict[str, Any]", common)
     if not samples:
@@ -337,7 +337,7 @@ def _config(
 
 def _refuse_unknown_names(source: Path, names: list[str]) -> None:
     from ort_core.errors import did_you_mean
-    from ort_quantization.model_files import read_model
+    from ort_quantization.models.model_files import read_model
 
     known = {node.name for node in read_model(source)[0].graph.node}
     for name in names:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ort_quantization.layer_ranges import RangePlot
+    from ort_quantization.comparison.layer_ranges import RangePlot
+    from ort_quantization.comparison.reports import QuantizationReport
     from ort_quantization.layer_report import LayerReport
-    from ort_quantization.reports import QuantizationReport
 
 _SHOWN = 20  # layers: those that lost most
 _COLUMNS = 32  # of a histogram in one line

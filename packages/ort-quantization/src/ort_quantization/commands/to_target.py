@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ort_quantization.calibration_data import Sample
-    from ort_quantization.target_report import LayerFacts, TargetReport
+    from ort_quantization.calibration.calibration_data import Sample
+    from ort_quantization.targets.target_report import LayerFacts, TargetReport
 
 
 def quantize_by_target(
@@ -21,7 +21,7 @@ def quantize_by_target(
     from ort_core.cli.console import counted, output_console, print_json
     from ort_quantization.calibrate import CalibrationMethod
     from ort_quantization.quantize_to_target import quantize_to_target
-    from ort_quantization.target_schemes import SCHEMES
+    from ort_quantization.targets.target_schemes import SCHEMES
 
     methods = {each.name.lower(): each for each in CalibrationMethod}
     with counted("Looking for the fastest model", 1) as advance:

@@ -9,10 +9,10 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.operators.integer_products import has_run_time_parameters
-from ort_quantization.quantized_tensors import parameter_tensors, quantized
 from ort_quantization.quantized_types import MICROSOFT, QuantizedValueType
-from ort_quantization.quantized_values import QuantizedValue
-from ort_quantization.scales import Parameters
+from ort_quantization.quantizers.quantized_tensors import parameter_tensors, quantized
+from ort_quantization.quantizers.quantized_values import QuantizedValue
+from ort_quantization.quantizers.scales import Parameters
 
 if TYPE_CHECKING:
     from ort_quantization.onnx_quantizer import ONNXQuantizer

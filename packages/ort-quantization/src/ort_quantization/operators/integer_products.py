@@ -14,7 +14,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.quantized_values import QuantizedValue
+from ort_quantization.quantizers.quantized_values import QuantizedValue
 
 if TYPE_CHECKING:
     from ort_quantization.onnx_quantizer import ONNXQuantizer

@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.operators.integer_products import axis_of_columns
 from ort_quantization.quantized_types import MICROSOFT, QuantizedValueType
-from ort_quantization.quantized_values import QuantizedValue
+from ort_quantization.quantizers.quantized_values import QuantizedValue
 
 if TYPE_CHECKING:
     from ort_quantization.onnx_quantizer import ONNXQuantizer

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from ort_quantization.quantized_tensors import quantized
-from ort_quantization.quantized_values import QuantizedValue
-from ort_quantization.scales import Parameters
+from ort_quantization.quantizers.quantized_tensors import quantized
+from ort_quantization.quantizers.quantized_values import QuantizedValue
+from ort_quantization.quantizers.scales import Parameters
 
 if TYPE_CHECKING:
     from ort_quantization.onnx_quantizer import ONNXQuantizer

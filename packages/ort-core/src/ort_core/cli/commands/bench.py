@@ -27,9 +27,9 @@ from ort_core.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from ort_core.cli.bench_turns import Contest
-    from ort_core.cli.bench_worker import TurnRequest
-    from ort_core.cli.feeds import Feeds, InputRequest
+    from ort_core.cli.inputs.feeds import Feeds, InputRequest
+    from ort_core.cli.measuring.bench_turns import Contest
+    from ort_core.cli.measuring.bench_worker import TurnRequest
     from ort_core.cli.sessions import SessionRequest
     from ort_core.ir.model import Model
 
@@ -71,9 +71,9 @@ def bench(
     json: JsonFlag = False,
 ) -> None:
     """Measure the latency of a model."""
-    from ort_core.cli.bench_worker import TurnRequest
     from ort_core.cli.console import print_json
-    from ort_core.cli.feeds import InputRequest
+    from ort_core.cli.inputs.feeds import InputRequest
+    from ort_core.cli.measuring.bench_worker import TurnRequest
     from ort_core.cli.parameters import check_needed
     from ort_core.cli.sessions import SessionRequest
     from ort_core.onnx_io.load import load_model
@@ -95,7 +95,7 @@ def bench(
         turn = TurnRequest(warmup, iterations, duration / turns / 2)
         report = _bench_against(against, turns, model, loaded, inputs_request, session, turn)
     if roofline:
-        from ort_core.cli.bench_roofline import measure_under_roofline
+        from ort_core.cli.measuring.bench_roofline import measure_under_roofline
 
         median = report["latency_ms"]["p50"]
         report["roofline"] = measure_under_roofline(model, inputs_request, session, median)
@@ -135,9 +135,9 @@ def engine_title(name: str) -> str:
 def _bench_alone(
     model: Path, loaded: Model, inputs: InputRequest, request: SessionRequest, turn: TurnRequest
 ) -> dict[str, Any]:  # Any: plain data
-    from ort_core.cli.bench_worker import measure, peak_memory
     from ort_core.cli.console import working
-    from ort_core.cli.feeds import run_with_feeds
+    from ort_core.cli.inputs.feeds import run_with_feeds
+    from ort_core.cli.measuring.bench_worker import measure, peak_memory
     from ort_core.cli.sessions import providers_used
 
     start = time.perf_counter_ns()
@@ -195,10 +195,10 @@ def _bench_against(
     request: SessionRequest,
     turn: TurnRequest,
 ) -> dict[str, Any]:  # Any: plain data
-    from ort_core.cli.bench_turns import contest
-    from ort_core.cli.bench_worker import OpenRequest
     from ort_core.cli.console import counted, working
-    from ort_core.cli.feeds import run_with_feeds
+    from ort_core.cli.inputs.feeds import run_with_feeds
+    from ort_core.cli.measuring.bench_turns import contest
+    from ort_core.cli.measuring.bench_worker import OpenRequest
     from ort_core.cli.parameters import parse_config, parse_providers
     from ort_core.cli.sessions import optimization_level
 
@@ -241,14 +241,14 @@ def request_once(model: Path, request: SessionRequest) -> Any:  # Any: a functio
 
 def compare_outputs(model: Model, ours: Sequence[object], theirs: Sequence[object]) -> list[dict[str, object]]:
     """Return for each output how far two engines are apart."""
-    from ort_core.cli.differences import difference
+    from ort_core.cli.comparing.differences import difference
 
     names = [value.name for value in model.graph.outputs]
     return [difference(name, a, b, "approximate").as_dict() for name, a, b in zip(names, ours, theirs)]
 
 
 def _shapes(feeds: Mapping[str, object]) -> dict[str, str]:
-    from ort_core.cli.summaries import shape_text, summarize
+    from ort_core.cli.outputs.summaries import shape_text, summarize
 
     return {name: shape_text(summarize(value, 0)) for name, value in feeds.items()}
 
@@ -277,7 +277,7 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
     ]
     show_facts(console, facts)
     if "roofline" in report:
-        from ort_core.cli.bench_roofline import show_roofline
+        from ort_core.cli.measuring.bench_roofline import show_roofline
 
         console.print()
         show_roofline(report["roofline"])

@@ -23,8 +23,8 @@ from ort_core.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from ort_core.cli.comparison import Side
-    from ort_core.cli.differences import Difference
+    from ort_core.cli.comparing.comparison import Side
+    from ort_core.cli.comparing.differences import Difference
 
 _SIDES = "The two sides (a: the first, b: the one that it is compared with)"
 
@@ -64,9 +64,9 @@ def compare(
     json: JsonFlag = False,
 ) -> None:
     """Compare results, by default against the unoptimized reference; exit with 1 when they differ."""
-    from ort_core.cli.comparison import Side, compare_interior, compare_outputs
+    from ort_core.cli.comparing.comparison import Side, compare_interior, compare_outputs
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.feeds import InputRequest
+    from ort_core.cli.inputs.feeds import InputRequest
     from ort_core.cli.sessions import SessionRequest
 
     first = Side("a", model, SessionRequest(provider_a, level_a, disable, operators=ops))

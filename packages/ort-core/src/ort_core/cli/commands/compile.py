@@ -51,7 +51,7 @@ def compile(  # noqa: A001 - the name of the command
     A session runs the machine code in it only with session.trust_compiled_code=1; it compiles the graph else.
     """
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.output_files import check_folder
+    from ort_core.cli.outputs.output_files import check_folder
     from ort_core.cli.parameters import check_needed, parse_providers
     from ort_core.cli.sessions import SessionRequest, optimization_level
     from ort_core.compiler import ModelCompiler
@@ -88,8 +88,8 @@ def _emit(
     model: Path, request: SessionRequest, output: Path | None, wanted: tuple[str, str | None], json: bool
 ) -> None:
     from ort_core.cli.console import count_text, note, print_json, working
-    from ort_core.cli.output_files import check_folder
-    from ort_core.cli.steps import list_code
+    from ort_core.cli.models.steps import list_code
+    from ort_core.cli.outputs.output_files import check_folder
 
     form, kernel = wanted
     if output is not None:

@@ -28,8 +28,8 @@ def doctor(json: JsonFlag = False) -> None:
     """Show versions, plugins, hardware and the cache; exit with 1 when something is broken."""
     from ort_core.cli.commands.cache import cache_facts
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.hardware import find_hardware
-    from ort_core.cli.provider_facts import describe_plugins, describe_providers
+    from ort_core.cli.machine.hardware import find_hardware
+    from ort_core.cli.machine.provider_facts import describe_plugins, describe_providers
 
     with working("Looking around"):
         report = {

@@ -57,7 +57,7 @@ def explain(
 ) -> None:
     """Show which provider runs which part of a model, and the reasons."""
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.output_files import check_folder
+    from ort_core.cli.outputs.output_files import check_folder
     from ort_core.cli.parameters import parse_providers
     from ort_core.cli.sessions import SessionRequest
 
@@ -73,8 +73,8 @@ def explain(
         if fusions:
             report = _with_fusions(report, model, options, request)
     if html is not None:
-        from ort_core.cli.graph_facts import graph_facts
-        from ort_core.cli.graph_page import graph_page
+        from ort_core.cli.pages.graph_facts import graph_facts
+        from ort_core.cli.pages.graph_page import graph_page
 
         facts = graph_facts(graph, report, times)
         html.write_text(graph_page(model.name, facts), encoding="utf-8")
@@ -83,7 +83,7 @@ def explain(
         return
     _show(report)
     if report.near_misses is not None:
-        from ort_core.cli.near_misses import show_near_misses
+        from ort_core.cli.models.near_misses import show_near_misses
 
         show_near_misses(report.near_misses)
     if nodes:
@@ -135,7 +135,7 @@ def _times(trace: Path | None, html: Path | None) -> dict[str, float]:
     """Return the times of regions in a trace, by name; nothing without one."""
     if trace is None:
         return {}
-    from ort_core.cli.graph_page import region_times_ms
+    from ort_core.cli.pages.graph_page import region_times_ms
 
     if html is None:
         raise typer.BadParameter("times are shown on a page: give --html as well", param_hint="--trace")

@@ -49,9 +49,9 @@ def extract(
     json: JsonFlag = False,
 ) -> None:
     """Cut a node, a partition or a range out of a model, with its inputs and the reference's outputs."""
+    from ort_core.cli.comparing.extraction import Cut, extract_part
     from ort_core.cli.console import bytes_text, count_text, print_json, working
-    from ort_core.cli.extraction import Cut, extract_part
-    from ort_core.cli.feeds import InputRequest
+    from ort_core.cli.inputs.feeds import InputRequest
     from ort_core.cli.sessions import SessionRequest
 
     if sum(1 for way in (node, partition, start or end) if way) != 1:

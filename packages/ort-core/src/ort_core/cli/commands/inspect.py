@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.tree import Tree
 
-    from ort_core.cli.random_inputs import InputMaker
+    from ort_core.cli.inputs.random_inputs import InputMaker
     from ort_core.cli.sessions import SessionRequest
     from ort_core.environment import Environment
     from ort_core.ir.graph import Graph
@@ -53,7 +53,7 @@ def inspect(
 ) -> None:
     """Show a model's inputs, outputs, operators, parameters and memory, or the steps that it is compiled to."""
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.model_facts import describe_model
+    from ort_core.cli.models.model_facts import describe_model
     from ort_core.cli.parameters import check_needed
     from ort_core.cli.sessions import SessionRequest, environment_with
     from ort_core.onnx_io.load import load_model
@@ -80,7 +80,7 @@ def inspect(
 def _memory(
     model: Model, shapes: list[str] | None, dims: list[str] | None, environment: Environment
 ) -> dict[str, object]:
-    from ort_core.cli.model_facts import estimate_memory
+    from ort_core.cli.models.model_facts import estimate_memory
     from ort_core.errors import OrtError
     from ort_core.ops.shape_inference import infer_types
 
@@ -95,8 +95,8 @@ def _memory(
 
 def _maker(model: Model, shapes: list[str] | None, dims: list[str] | None) -> InputMaker:
     """Return what chooses the sizes that the user leaves open."""
+    from ort_core.cli.inputs.random_inputs import InputMaker, dimension_names
     from ort_core.cli.parameters import check_known, parse_shapes, parse_sizes
-    from ort_core.cli.random_inputs import InputMaker, dimension_names
 
     given, sizes = parse_shapes(shapes), parse_sizes(dims)
     inputs = model.graph.inputs
@@ -111,7 +111,7 @@ def _maker(model: Model, shapes: list[str] | None, dims: list[str] | None) -> In
 
 def _show_steps(path: Path, loaded: Model, request: SessionRequest, maker: InputMaker, json: bool) -> None:
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.steps import list_steps, plain, show_steps
+    from ort_core.cli.models.steps import list_steps, plain, show_steps
     from ort_core.ir.dims import SymbolicDim
 
     dims = {dim for value in loaded.graph.inputs for dim in value.shape or () if isinstance(dim, SymbolicDim)}

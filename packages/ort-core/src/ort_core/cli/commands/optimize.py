@@ -21,7 +21,7 @@ from ort_core.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from ort_core.cli.optimization import OptimizationReport
+    from ort_core.cli.models.optimization import OptimizationReport
     from ort_core.environment import Environment
     from ort_core.ir.model import Model
     from ort_core.passes.equivalence import EquivalenceCheck
@@ -85,9 +85,9 @@ def optimize(
 ) -> None:
     """Optimize a model and show what each pass did."""
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.feeds import InputRequest
-    from ort_core.cli.optimization import build_pipelines, load_passes, optimize_model
-    from ort_core.cli.output_files import check_folder
+    from ort_core.cli.inputs.feeds import InputRequest
+    from ort_core.cli.models.optimization import build_pipelines, load_passes, optimize_model
+    from ort_core.cli.outputs.output_files import check_folder
     from ort_core.cli.parameters import check_needed
     from ort_core.cli.sessions import environment_with
     from ort_core.onnx_io.load import load_model
@@ -147,7 +147,7 @@ def _equivalence(
     environment: Environment,
     share_of_largest: float,
 ) -> EquivalenceCheck:
-    from ort_core.cli.feeds import run_with_feeds
+    from ort_core.cli.inputs.feeds import run_with_feeds
     from ort_core.passes.equivalence import EquivalenceCheck
     from ort_core.stages import evaluate_by_reference
     from ort_core.tolerances import tolerance
@@ -163,7 +163,7 @@ def _equivalence(
 
 
 def _write(model: Model, source: Path, output: Path, external: str | None) -> dict[str, object]:
-    from ort_core.cli.optimization import external_file_name
+    from ort_core.cli.models.optimization import external_file_name
     from ort_core.onnx_io.save import save_model
 
     name = external_file_name(model, source, output, external)
@@ -218,7 +218,7 @@ def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> N
         files = count_text(len(report.dumped), "graph")
         console.print(f"{files} written to {data['dump']}, behind {count_text(report.num_passes, 'run')} of passes")
     if report.near_misses is not None:
-        from ort_core.cli.near_misses import show_near_misses
+        from ort_core.cli.models.near_misses import show_near_misses
 
         show_near_misses(report.near_misses)
     if data["output"] is not None:

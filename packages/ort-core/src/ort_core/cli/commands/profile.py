@@ -52,10 +52,10 @@ def profile(
 ) -> None:
     """Show which operators and nodes take the time of a run."""
     from ort_core.cli.console import print_json
-    from ort_core.cli.feeds import InputRequest
-    from ort_core.cli.output_files import check_folder
-    from ort_core.cli.profile_recording import measure_ceilings, record_profile
-    from ort_core.cli.profile_report import summarize_trace
+    from ort_core.cli.inputs.feeds import InputRequest
+    from ort_core.cli.measuring.profile_recording import measure_ceilings, record_profile
+    from ort_core.cli.measuring.profile_report import summarize_trace
+    from ort_core.cli.outputs.output_files import check_folder
     from ort_core.cli.sessions import SessionRequest
 
     if trace is not None:
@@ -74,7 +74,7 @@ def profile(
             report["trace"] = str(trace)
     report["page"] = None if html is None else str(html)
     if html is not None:
-        from ort_core.cli.profile_page import profile_page
+        from ort_core.cli.pages.profile_page import profile_page
 
         html.write_text(profile_page(report), encoding="utf-8")
     if json:
@@ -85,7 +85,7 @@ def profile(
 
 def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as in the JSON document
     from ort_core.cli.console import output_console, time_text
-    from ort_core.cli.profile_report import ceiling_text
+    from ort_core.cli.measuring.profile_report import ceiling_text
 
     console = output_console()
     if report["nodes"]:
@@ -108,7 +108,7 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
 
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
     from ort_core.cli.console import count_text, output_console, time_text
-    from ort_core.cli.profile_report import first_name, rate_texts
+    from ort_core.cli.measuring.profile_report import first_name, rate_texts
     from ort_core.cli.tables import new_table, show_table
 
     has_steps = any(row.get("step") for row in rows)

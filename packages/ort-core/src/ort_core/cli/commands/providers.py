@@ -16,7 +16,7 @@ def providers(
 ) -> None:
     """List execution providers, available or not."""
     from ort_core.cli.console import output_console, print_json
-    from ort_core.cli.provider_facts import describe_plugins, describe_providers
+    from ort_core.cli.machine.provider_facts import describe_plugins, describe_providers
     from ort_core.cli.tables import new_table, show_table
 
     rows = describe_providers()

@@ -33,7 +33,7 @@ from ort_core.cli.parameters import (
 )
 
 if TYPE_CHECKING:
-    from ort_core.cli.feeds import Feeds
+    from ort_core.cli.inputs.feeds import Feeds
     from ort_core.options import RunOptions
     from ort_core.session import InferenceSession
 
@@ -86,8 +86,8 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Run a model once and show its outputs; judge a folder with test data sets, and exit with 1 when one differs."""
-    from ort_core.cli.data_sets import find_data_sets
-    from ort_core.cli.judging import JudgeRequest, judge_folder
+    from ort_core.cli.comparing.judging import JudgeRequest, judge_folder
+    from ort_core.cli.inputs.data_sets import find_data_sets
     from ort_core.cli.sessions import SessionRequest
 
     folder, model = model, _model_in(model)
@@ -100,11 +100,11 @@ def run(
         )
         return
     from ort_core.cli.console import print_json, working
-    from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
-    from ort_core.cli.output_files import check_output, save_outputs
+    from ort_core.cli.inputs.feeds import InputRequest, build_feeds, run_with_feeds
+    from ort_core.cli.outputs.output_files import check_output, save_outputs
+    from ort_core.cli.outputs.summaries import summarize
     from ort_core.cli.parameters import check_known
     from ort_core.cli.sessions import providers_used
-    from ort_core.cli.summaries import summarize
     from ort_core.onnx_io.load import load_model
 
     check_output(output)
@@ -164,7 +164,7 @@ def _timed(
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
     from ort_core.cli.console import output_console, time_text
-    from ort_core.cli.summaries import first_text, range_text, shape_text
+    from ort_core.cli.outputs.summaries import first_text, range_text, shape_text
     from ort_core.cli.tables import new_table, show_table
 
     console = output_console()

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
 
 from ort_core.model_graphs import reads_of
-from ort_quantization.model_files import read_tensor
+from ort_quantization.models.model_files import read_tensor
 
 
 class GraphIndex:

@@ -13,7 +13,7 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_files import with_shapes
+from ort_quantization.models.model_files import with_shapes
 from ort_quantization.quantized_types import QuantType
 from ort_quantization.tensor_quant_overrides import QuantTypeInfo, TensorQuantOverridesHelper
 

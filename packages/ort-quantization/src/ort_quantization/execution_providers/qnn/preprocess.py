@@ -15,8 +15,8 @@ from ort_quantization.execution_providers.qnn.patterns import (
     fuse_lp_normalization,
     fuse_space_to_depth,
 )
-from ort_quantization.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
-from ort_quantization.node_order import put_in_order
+from ort_quantization.models.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
+from ort_quantization.models.node_order import put_in_order
 from ort_quantization.onnx_model import ONNXModel
 
 

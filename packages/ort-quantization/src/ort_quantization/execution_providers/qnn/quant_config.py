@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from ort_quantization.calibrater_base import Providers
-from ort_quantization.calibration_data import CalibrationDataReader
+from ort_quantization.arguments.quantization_configs import StaticQuantConfig
+from ort_quantization.calibration.calibrater_base import Providers
+from ort_quantization.calibration.calibration_data import CalibrationDataReader
+from ort_quantization.calibration.tensor_ranges import CalibrationMethod
 from ort_quantization.execution_providers.qnn.mixed_precision_overrides_utils import (
     MixedPrecisionTensorQuantOverridesFixer,
 )
-from ort_quantization.model_files import is_external, opset_of, read_model
-from ort_quantization.quantization_configs import StaticQuantConfig
+from ort_quantization.models.model_files import is_external, opset_of, read_model
 from ort_quantization.quantized_types import NUMPY_TYPES, QuantFormat, QuantType
 from ort_quantization.tensor_quant_overrides import Overrides, TensorQuantOverridesHelper
-from ort_quantization.tensor_ranges import CalibrationMethod
 
 log = logging.getLogger(__name__)
 

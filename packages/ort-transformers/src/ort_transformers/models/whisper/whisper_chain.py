@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, helper
 
-from ort_transformers.generation_decoders import get_shared_initializers
+from ort_transformers.generation.generation_decoders import get_shared_initializers
 from ort_transformers.onnx_model import OnnxModel
 
 log = logging.getLogger(__name__)

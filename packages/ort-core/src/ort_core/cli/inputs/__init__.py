@@ -1,0 +1,1 @@
+"""What commands feed to models: values from files, and made-up ones."""

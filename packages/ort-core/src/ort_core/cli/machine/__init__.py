@@ -1,0 +1,1 @@
+"""What commands say of the machine and its providers."""

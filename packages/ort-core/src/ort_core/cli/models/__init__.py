@@ -1,0 +1,1 @@
+"""What commands show of a model: facts, passes and steps."""

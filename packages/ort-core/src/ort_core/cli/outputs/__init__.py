@@ -1,0 +1,1 @@
+"""What commands write of results: files, and summaries in a few words."""

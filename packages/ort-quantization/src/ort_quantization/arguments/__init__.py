@@ -1,0 +1,1 @@
+"""What callers give: options, configurations, and advice where they do not fit."""

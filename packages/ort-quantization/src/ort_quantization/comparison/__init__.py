@@ -1,0 +1,1 @@
+"""A quantized model beside the float model: matched values, ranges, and reports."""

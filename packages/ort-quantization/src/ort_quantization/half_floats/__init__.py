@@ -1,0 +1,1 @@
+"""Models in half floats: types, tensors, values, and where casts stand."""

@@ -1,0 +1,1 @@
+"""Models as messages and files: read, prepared, put in order, and written."""

@@ -1,0 +1,1 @@
+"""The static and the dynamic quantizer, and what both write: scales, tensors and nodes."""

@@ -1,0 +1,179 @@
+"""What operator classes of programs call of a quantizer, with onnxruntime's names, arguments and results.
+
+The package's own writers call ``ONNXQuantizer`` itself, whose methods give a ``QuantizedValue``. There, nodes are
+added where they are made: the lists of new nodes that these methods return are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+from onnx import NodeProto, TensorProto
+
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.quantized_types import QuantType, tensor_type_of
+from ort_quantization.quantizers.quantized_values import QuantizedValue
+
+if TYPE_CHECKING:
+    from ort_quantization.onnx_quantizer import ONNXQuantizer
+
+Names = tuple[str, str, str]
+Quantized = tuple[list[str], list[str], list[str], list[NodeProto]] | tuple[None, None, None, None]
+
+
+class OperatorCalls:
+    """The part of ``ONNXQuantizer`` that is there for operator classes of programs."""
+
+    @property
+    def _whole(self) -> ONNXQuantizer:
+        return cast("ONNXQuantizer", self)
+
+    def quantize_activation(self, node: NodeProto, indices: Iterable[int], from_subgraph: bool = False) -> Quantized:
+        """Quantize inputs of a node.
+
+        Args:
+            node: that reads them.
+            indices: of the inputs.
+            from_subgraph: of no effect, as nodes are added at once.
+
+        Returns:
+            Names of the quantized values, of their zero points and of their scales, and no nodes; four times ``None``
+            if a value was not calibrated.
+        """
+        return _as_lists(self._whole.quantized_inputs(node.input[place] for place in indices))
+
+    def quantize_weight(
+        self, node: NodeProto, indices: Iterable[int], reduce_range: bool = False,
+        op_level_per_channel: bool = False, axis: int = -1, from_subgraph: bool = False,
+    ) -> Quantized:  # fmt: skip
+        """Quantize inputs of a node that take part as weights, whether they are initializers or not.
+
+        Args:
+            node: that reads them.
+            indices: of the inputs.
+            reduce_range: one bit less, if the quantizer's caller allows it.
+            op_level_per_channel: the operator takes a scale for each channel.
+            axis: of the channels.
+            from_subgraph: of no effect, as nodes are added at once.
+
+        Returns:
+            See ``quantize_activation``.
+        """
+        channels = axis if op_level_per_channel else None
+        names = [node.input[place] for place in indices]
+        found = [self._whole.quantized_weight(name, reduce_range, channels) if name else _absent() for name in names]
+        return _as_lists(None if any(each is None for each in found) else [each for each in found if each is not None])
+
+    def quantize_initializer(
+        self, weight: TensorProto, qType: QuantType | int,  # noqa: N803 - onnxruntime's name
+        reduce_range: bool = False, keep_float_weight: bool = False,
+    ) -> Names:  # fmt: skip
+        """Quantize an initializer with one scale.
+
+        Args:
+            weight: the initializer.
+            qType: what to.
+            reduce_range: one bit less, if the quantizer's caller allows it.
+            keep_float_weight: write the scale and the zero point only.
+
+        Returns:
+            The names of the quantized weight, its zero point and its scale.
+        """
+        return _names(
+            self._whole.stored_initializer(
+                weight, tensor_type_of(qType), reduce_range, has_values=not keep_float_weight
+            )
+        )
+
+    def quantize_weight_per_channel(
+        self, weight_name: str, weight_qType: QuantType | int,  # noqa: N803 - onnxruntime's name
+        channel_axis: int, reduce_range: bool = True, keep_float_weight: bool = False,
+    ) -> Names:  # fmt: skip
+        """Quantize an initializer with a scale for each channel; see ``quantize_initializer``."""
+        return _names(
+            self._whole.quantize_channels(
+                weight_name, tensor_type_of(weight_qType), channel_axis, reduce_range, has_values=not keep_float_weight
+            )
+        )
+
+    def quantize_bias_static(self, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0) -> str:
+        """Return the name of a bias in 32 bits, at the product of the scales of input and weights.
+
+        Args:
+            bias_name: an initializer.
+            input_name: what is multiplied.
+            weight_name: by which weights, quantized already.
+            beta: the bias's factor.
+
+        Raises:
+            InvalidQuantization: the input was not calibrated, or the weights are not quantized yet.
+        """
+        weight = self._whole.quantized_value_map.get(weight_name)
+        if weight is None:
+            raise InvalidQuantization(f"the weight {weight_name!r} is not quantized yet; call quantize_weight first")
+        value = self._whole.quantized_value_map.get(input_name)
+        if value is None:
+            parameters = self._whole.output_parameters(input_name)
+            if parameters is None:
+                raise InvalidQuantization(f"the value {input_name!r} was not calibrated: no scale of it is known")
+            value = QuantizedValue(input_name, "", *parameters)
+        return self._whole.stored_bias(bias_name, value, weight, (1.0, beta))
+
+    def contains_tensor(self, tensor_name: str) -> bool:
+        """Return whether a value, and no initializer, has a name."""
+        return tensor_name in self._whole.value_infos or tensor_name in self._whole.generated_value_names
+
+    def get_tensor_type(self, tensor_name: str, mandatory: bool = False) -> int | None:
+        """Return the element type of a value, ``None`` if nothing tells it.
+
+        Args:
+            tensor_name: of the value.
+            mandatory: take ``DefaultTensorType`` if nothing tells it.
+
+        Raises:
+            InvalidQuantization: that option is needed and is not given.
+        """
+        found = self._whole.element_type(tensor_name)
+        if found is not None or not mandatory:
+            return found
+        default = self._whole.extra_options.get("DefaultTensorType")
+        if default is None:
+            raise InvalidQuantization(
+                f"the type of {tensor_name!r} is not known; prepare the model with quant_pre_process, or set "
+                "extra_options['DefaultTensorType']"
+            )
+        return int(default)
+
+    def add_new_nodes(self, nodes: Iterable[NodeProto]) -> None:
+        """Add nodes to the quantized graph."""
+        self._whole.add(*nodes)
+
+    def _get_quantization_params(
+        self, param_name: str, use_scale: float | None = None, use_zeropoint: int | None = None
+    ) -> tuple[bool, str, str, list[int] | str, list[int] | str]:
+        """Write a calibrated value's scale and zero point.
+
+        Returns:
+            Whether it was calibrated, and the names and shapes of the scale and the zero point.
+        """
+        names = self._whole.output_parameters(param_name, use_scale, use_zeropoint)
+        return (False, "", "", "", "") if names is None else (True, *names, [], [])
+
+    def _dequantize_value(self, value_name: str) -> None:
+        """Give a value in float; the node is added at once, and ``None`` says so."""
+        self._whole.dequantize(value_name)
+
+
+def _absent() -> QuantizedValue:
+    return QuantizedValue("", "", "", "")
+
+
+def _names(value: QuantizedValue) -> Names:
+    return value.q_name, value.zp_name, value.scale_name
+
+
+def _as_lists(values: list[QuantizedValue] | None) -> Quantized:
+    if values is None:
+        return None, None, None, None
+    return [each.q_name for each in values], [each.zp_name for each in values], [each.scale_name for each in values], []

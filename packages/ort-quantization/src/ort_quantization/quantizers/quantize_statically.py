@@ -1,0 +1,310 @@
+"""``quantize_static``: weights and activations quantized in the file, by ranges that samples were found to have."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto, TensorProto
+
+from ort_quantization.accuracy.bias_correction import bias_corrected, ranges_of_products
+from ort_quantization.accuracy.equalize import equalized
+from ort_quantization.accuracy.smooth_quant import KeptReader, smooth
+from ort_quantization.arguments.advice import (
+    advise_on_choices,
+    advise_preparation,
+    advise_without_change,
+    count_operators,
+)
+from ort_quantization.arguments.extra_options import CALIBRATION_OPTIONS, warn_of_unknown
+from ort_quantization.arguments.given_arguments import options_of, refuse_single_names
+from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
+from ort_quantization.calibration.activation_capture import Samples
+from ort_quantization.calibration.calibrater_base import Providers
+from ort_quantization.calibration.tensor_ranges import (
+    TensorsData,
+    load_tensors_data,
+    read_ranges_file,
+    save_tensors_data,
+)
+from ort_quantization.errors import InvalidCalibration, InvalidQuantization
+from ort_quantization.models.model_files import (
+    has_element_type,
+    is_external,
+    read_with_shapes,
+    refuse_unwritable,
+    with_opset_for,
+    with_shapes,
+    write_model,
+)
+from ort_quantization.models.tensor_folder import TensorFolder
+from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.onnx_quantizer import ONNXQuantizer
+from ort_quantization.qdq_quantizer import QDQQuantizer
+from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType, tensor_type_of
+from ort_quantization.registry import QDQRegistry, QLinearOpsRegistry
+from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
+
+log = logging.getLogger(__name__)
+
+_WIDE = (QuantType.QInt16, QuantType.QUInt16)
+_NARROW = (QuantType.QInt4, QuantType.QUInt4)
+_FLOAT8 = QuantType.QFLOAT8E4M3FN
+
+
+def check_static_quant_arguments(quant_format: QuantFormat, activation_type: QuantType, weight_type: QuantType) -> None:
+    """Refuse types that no operator multiplies.
+
+    Raises:
+        InvalidQuantization: which, and what to choose.
+    """
+    if not isinstance(quant_format, QuantFormat):
+        raise InvalidQuantization(f"{quant_format!r} is no format: choose QuantFormat.QDQ or QuantFormat.QOperator")
+    for each in (activation_type, weight_type):
+        tensor_type_of(each)
+    if activation_type == QuantType.QInt8 and weight_type == QuantType.QUInt8:
+        raise InvalidQuantization("no operator multiplies QInt8 activations by QUInt8 weights: choose QInt8 weights")
+    if (activation_type == _FLOAT8) != (weight_type == _FLOAT8):
+        raise InvalidQuantization(
+            f"8 bit floats are multiplied by each other only: activations are {activation_type}, weights {weight_type}"
+        )
+    if quant_format != QuantFormat.QDQ and (activation_type in _WIDE or weight_type in _WIDE):
+        raise InvalidQuantization("Only QuantFormat.QDQ supports 16-bit quantization types.")
+    if quant_format != QuantFormat.QDQ and (activation_type in _NARROW or weight_type in _NARROW):
+        raise InvalidQuantization(
+            "no operator of QuantFormat.QOperator reads 4 bits: choose QuantFormat.QDQ, or MatMulNBitsQuantizer for "
+            "weights alone"
+        )
+    if quant_format != QuantFormat.QDQ and activation_type == weight_type == QuantType.QInt8:
+        log.warning("QInt8 activations in QuantFormat.QOperator are slow on x86-64: choose QUInt8, or QuantFormat.QDQ")
+
+
+def quantize_static(
+    model_input: str | Path | ModelProto,
+    model_output: str | Path,
+    calibration_data_reader: CalibrationDataReader | None = None,
+    quant_format: QuantFormat = QuantFormat.QDQ,
+    op_types_to_quantize: Iterable[str] | None = None,
+    per_channel: bool = False,
+    reduce_range: bool = False,
+    activation_type: QuantType = QuantType.QInt8,
+    weight_type: QuantType = QuantType.QInt8,
+    nodes_to_quantize: Iterable[str] | None = None,
+    nodes_to_exclude: Iterable[str] | None = None,
+    use_external_data_format: bool = False,
+    calibrate_method: CalibrationMethod = CalibrationMethod.MinMax,
+    calibration_providers: Providers | None = None,
+    extra_options: dict[str, Any] | None = None,  # Any: as many types as keys
+    calibration_cache_path: str | Path | None = None,
+) -> None:
+    """Quantize weights and activations of a model, by ranges that it has on samples.
+
+    Args:
+        model_input: a model, or its file; neither is changed.
+        model_output: the file to write.
+        calibration_data_reader: gives the samples; not needed where ranges come from a file.
+        quant_format: quantized operators, or float operators between QuantizeLinear and DequantizeLinear.
+        op_types_to_quantize: operators; all that either format knows by default.
+        per_channel: weights get a scale for each channel, where their operator allows it.
+        reduce_range: weights get one bit less, for processors that add products of bytes in 16 bits.
+        activation_type: of everything that is no weight.
+        weight_type: of weights.
+        nodes_to_quantize: names of the only nodes to quantize; all by default.
+        nodes_to_exclude: names of nodes that stay as they are.
+        use_external_data_format: large tensors get a file of their own, as they must in models above 2 GB.
+        calibrate_method: how ranges follow from samples.
+        calibration_providers: what runs the samples; the CPU provider by default.
+        extra_options: see ``ort_quantization.arguments.extra_options.EXTRA_OPTIONS``.
+        calibration_cache_path: a file of ranges: read where it is there, else written.
+
+    Raises:
+        NoSuchFile: there is no such model.
+        InvalidQuantization: the model, types or an option cannot be quantized so.
+        InvalidCalibration: no ranges follow from the samples.
+    """
+    refuse_single_names(
+        op_types_to_quantize=op_types_to_quantize,
+        nodes_to_quantize=nodes_to_quantize,
+        nodes_to_exclude=nodes_to_exclude,
+    )
+    options = options_of(extra_options)
+    warn_of_unknown(options)
+    check_static_quant_arguments(quant_format, activation_type, weight_type)
+    refuse_unwritable(model_output)
+    is_smooth = bool(options.get("SmoothQuant", False))
+    model, folder = read_with_shapes(model_input)
+    advise_preparation(model)
+    advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
+    before = count_operators(model)
+    chosen = list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry})
+    overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides") or {})
+    types = {tensor_type_of(each) for each in (activation_type, weight_type, *_types_of(overrides))}
+    is_plain_qdq = quant_format is QuantFormat.QDQ and not options.get("UseQDQContribOps", False)
+    if is_plain_qdq and has_element_type(model, TensorProto.FLOAT16):
+        types.add(TensorProto.FLOAT16)
+    has_axes = per_channel or _has_axes(overrides)
+    has_channels = has_axes and is_plain_qdq
+    converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)), has_channels)
+    is_as_file = converted is model and not isinstance(model_input, ModelProto)
+    model = converted
+    source = Path(model_input) if is_as_file and not isinstance(model_input, ModelProto) else None
+    if options.get("CrossLayerEqualization", False):
+        equalized(model, folder)
+        source = None
+    correction = _Correction(calibration_data_reader, options)
+    calibration_data_reader = correction.reader
+    cache = None if calibration_cache_path is None else Path(calibration_cache_path)
+    ranges = None if is_smooth else _cached_ranges(cache, calibrate_method)
+    if ranges is None:
+        reader = _needed(calibration_data_reader)
+        with contextlib.ExitStack() as kept:
+            if is_smooth:
+                samples = kept.enter_context(Samples(reader))
+                excluded = list(nodes_to_exclude or ())
+                nodes_to_exclude = excluded + smooth(
+                    model, folder, samples, chosen, excluded, float(options.get("SmoothQuantAlpha", 0.5)),
+                    bool(options.get("SmoothQuantFolding", True)), calibration_providers,
+                )  # fmt: skip
+                model, source, reader = with_shapes(model, folder), None, KeptReader(samples)
+            ranges = _calibrated(
+                source, model, folder, chosen, reader, calibrate_method, calibration_providers, options
+            )
+        if cache is not None:
+            save_tensors_data(ranges, cache, smooth_quant=is_smooth)
+    choices = (nodes_to_quantize, nodes_to_exclude, chosen, options)
+
+    def quantized(given: ModelProto, found: TensorsData, place: str = folder) -> ONNXModel:
+        held, common = ONNXModel(given, place), (weight_type, activation_type, found, *choices)
+        if quant_format is not QuantFormat.QOperator:
+            return _quantized(QDQQuantizer(held, per_channel, reduce_range, *common), before, chosen)
+        operators = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
+        return _quantized(operators, before, chosen)
+
+    if correction.is_asked_for:
+        model, ranges = correction.corrected(model, folder, ranges, quantized, calibration_providers)
+    place = TensorFolder(folder, Path(model_output).parent) if folder else ""
+    quantized(model, ranges, place).save_model_to_file(model_output, use_external_data_format)
+
+
+def _quantized(quantizer: ONNXQuantizer | QDQQuantizer, before: Counter[str], chosen: list[str]) -> ONNXModel:
+    advise_without_change(before, quantizer.quantize_model(), chosen)
+    return quantizer.model
+
+
+class _Correction:
+    """Keeps the samples of a calibration where biases are to be corrected by them, too.
+
+    Args:
+        reader: gives the samples.
+        options: the extra options.
+
+    Attributes:
+        is_asked_for: whether biases are corrected.
+        reader: what the calibration reads.
+    """
+
+    def __init__(self, reader: CalibrationDataReader | None, options: dict[str, Any]) -> None:
+        self.is_asked_for = bool(options.get("BiasCorrection", False))
+        self.reader = reader
+        if not self.is_asked_for:
+            return
+        if reader is None:
+            raise InvalidCalibration("BiasCorrection needs samples, also where ranges come from a file")
+        if options.get("CalibStridedMinMax"):
+            raise InvalidQuantization("BiasCorrection reads all samples twice, which CalibStridedMinMax does not allow")
+        self._samples = Samples(reader)
+        self.reader = KeptReader(self._samples)
+
+    def corrected(
+        self, model: ModelProto, folder: str, ranges: TensorsData,
+        quantized: Callable[[ModelProto, TensorsData], ONNXModel], providers: Providers | None,
+    ) -> tuple[ModelProto, TensorsData]:  # fmt: skip
+        """Return the float model whose biases make up for the weights that it is quantized to, and its ranges."""
+        copied = ModelProto()
+        copied.CopyFrom(model)
+        small = quantized(copied, ranges)
+        with self._samples:
+            found, _ = bias_corrected(model, folder, small.model, folder, KeptReader(self._samples), providers)
+        return found, ranges_of_products(ranges, model, found)
+
+
+def _has_axes(overrides: TensorQuantOverridesHelper) -> bool:
+    """Return whether single tensors are to have a scale for each channel; malformed choices are told of later."""
+    lists = [each for each in overrides.get_dict().values() if isinstance(each, list)]
+    return any(isinstance(each, dict) and "axis" in each for listed in lists for each in listed)
+
+
+def _types_of(overrides: TensorQuantOverridesHelper) -> set[QuantType]:
+    """Return the types that are chosen for single tensors; malformed choices are told of later."""
+    lists = [each for each in overrides.get_dict().values() if isinstance(each, list)]
+    chosen = [each for listed in lists for each in listed if isinstance(each, dict)]
+    chosen += [each["convert"] for each in chosen if isinstance(each.get("convert"), dict)]
+    return {each["quant_type"] for each in chosen if isinstance(each.get("quant_type"), QuantType)}
+
+
+def _cached_ranges(path: Path | None, method: CalibrationMethod) -> TensorsData | None:
+    """Return the ranges of a file, ``None`` where there is none or it is of a model that SmoothQuant had changed."""
+    if path is None or not path.exists():
+        return None
+    if read_ranges_file(path).get("smooth_quant", False):
+        log.warning("%s holds ranges of a model that SmoothQuant had changed: they are found anew", path)
+        return None
+    found = load_tensors_data(path)
+    if found.calibration_method.name != method.name:
+        raise InvalidQuantization(
+            f"{path} holds ranges found by {found.calibration_method.name}, and {method.name} is asked for; delete the "
+            "file, or ask for the same method"
+        )
+    return found
+
+
+def _needed(reader: CalibrationDataReader | None) -> CalibrationDataReader:
+    if reader is None:
+        raise InvalidCalibration(
+            "no calibration_data_reader was given, and calibration_cache_path names no file: one of both is needed"
+        )
+    return reader
+
+
+def _calibrated(
+    source: Path | None, model: ModelProto, folder: str, chosen: list[str], reader: CalibrationDataReader,
+    method: CalibrationMethod, providers: Providers | None, options: dict[str, Any],
+) -> TensorsData:  # fmt: skip
+    """Run the model on the samples and return the ranges."""
+    given = {name: options[key] for key, name in CALIBRATION_OPTIONS.items() if key in options}
+    given["calibrate_subgraphs"] = bool(options.get("EnableSubgraph", False))
+    with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
+        if source is None:
+            source = Path(scratch) / "float.onnx"
+            held = ModelProto()
+            held.CopyFrom(model)
+            write_model(held, folder, source, any(is_external(tensor) for tensor in model.graph.initializer))
+        augmented = Path(scratch) / "augmented.onnx"
+        calibrator = create_calibrator(source, chosen, augmented, method, False, providers, given)
+        stride = options.get("CalibStridedMinMax")
+        for start, end in _strides(reader, stride):
+            if stride:
+                reader.set_range(start_index=start, end_index=end)
+            calibrator.collect_data(reader)
+        ranges = calibrator.compute_data()
+        calibrator.infer_session = None  # its files are removed
+        return ranges
+
+
+def _strides(reader: CalibrationDataReader, stride: int | None) -> list[tuple[int, int]]:
+    if not stride:
+        return [(0, 0)]
+    try:
+        count = len(reader)
+    except (NotImplementedError, TypeError) as error:
+        raise InvalidCalibration(
+            f"CalibStridedMinMax needs to know how many samples there are: {type(reader).__name__} has no __len__"
+        ) from error
+    if count % stride:
+        raise InvalidCalibration(f"{count} samples are not divisible by the stride {stride} (CalibStridedMinMax)")
+    return [(start, start + stride) for start in range(0, count, stride)]

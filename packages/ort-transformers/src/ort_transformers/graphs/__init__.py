@@ -1,0 +1,1 @@
+"""What the classes of onnxruntime's models are made of: nodes, paths and values of a graph."""
