@@ -129,6 +129,10 @@ KNOWN: tuple[Explained, ...] = (
         "it refuses float8 where a function calls another",
     ),
     Explained(
+        "onnxruntime", "MeanVarianceNormalization", r"parameter \(T\) of Optype \(Pow\) bound to different types",
+        "it writes out the operator of half floats with an exponent of float32",
+    ),
+    Explained(
         "onnxruntime", "Scan", "must have the shape set for all", "it wants the shapes of a body's outputs declared"
     ),
     Explained(
