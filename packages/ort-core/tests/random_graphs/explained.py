@@ -106,6 +106,13 @@ def _is_scaled(case: Case) -> bool:
     return any(len(node.input) == 3 and node.input[2] for node in nodes)
 
 
+def _has_equal_experts(case: Case) -> bool:
+    """Whether a router that is fed gives two experts of a token the same."""
+    routers = {node.input[1] for node in case.model.graph.node if node.op_type in ("MoE", "QMoE")}
+    fed = [array for feeds in case.feeds for name, array in feeds.items() if name in routers and array.ndim == 2]
+    return any(len(set(row)) < len(row) for array in fed for row in array.astype(np.float64).tolist())
+
+
 WINDOWED = (
     "Conv FusedConv QLinearConv ConvInteger ConvTranspose If Loop Scan MaxPool AveragePool LpPool GlobalAveragePool "
     "GlobalMaxPool GlobalLpPool"
@@ -313,6 +320,10 @@ KNOWN: tuple[Explained, ...] = (
     Explained(
         "onnxruntime", "TreeEnsemble", "^values ", "it takes the number of a softmax for that of a logistic function",
         lambda case: _attribute(case, "post_transform", 0) == 1,
+    ),
+    Explained(
+        "onnxruntime", "MoE QMoE", "^values ", "of equal experts it takes the last; TopK takes the first",
+        _has_equal_experts,
     ),
     Explained(
         "onnxruntime", "QMoE", "^values ", "it makes shares of the chosen experts sum up to one, asked or not",
