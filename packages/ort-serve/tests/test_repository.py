@@ -250,7 +250,7 @@ def test_broken_models_do_not_stop_the_others(folder):
     ("text", "expected"),
     [
         ("x = [", "cannot be read"),
-        ("instances = 0", "greater than or equal to 1"),
+        ("instances = 0", "instances must be at least 1; found 0"),
         ("batching = {max_delay_ms = -1}", "max_delay_ms"),
         ('file = "../secret.onnx"', "file"),
         ("[queue]\ntime_limit_s = inf", "queue.time_limit_s"),

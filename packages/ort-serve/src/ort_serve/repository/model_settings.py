@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from ort_serve.failures import InvalidRequest
+from ort_serve.protocol.datatypes import DATATYPES
+from ort_serve.repository.refused_settings import refusal
 
-Provider = str | tuple[str, dict[str, str]]
+_MOST_THREADS = 1024
+_MOST_ELEMENTS = 1 << 28  # of a warm-up's tensor: a gigabyte of float32
+_LARGEST_SIZE = 2**48
+_LONGEST_S = 1e9  # thirty years: clocks count nanoseconds in 64 bits
+
+
+def _worded(wanted: str) -> WrapValidator:
+    """Return what says in one sentence which forms a value may have: pydantic lists the faults of each form."""
+
+    def check(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            raise ValueError(f"must be {wanted}") from error
+
+    return WrapValidator(check)
+
+
+Provider = Annotated[
+    str | tuple[str, dict[str, str]], _worded('a provider\'s name, or [name, {option = "value"}] with texts as values')
+]
+Number = Annotated[int, Field(ge=0, lt=10**18)]
+Versions = Annotated[
+    Literal["latest", "all"] | tuple[Number, ...], _worded('"latest", "all" or a list of version numbers')
+]
+Size = Annotated[int, Field(ge=0, le=_LARGEST_SIZE)]
+OpenSize = Annotated[int, Field(ge=-1, le=_LARGEST_SIZE)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    """Settings without conversions: ``true`` is no count, and ``"2"`` no number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 class BatchSettings(_Strict):
@@ -27,7 +68,7 @@ class BatchSettings(_Strict):
 
     max_batch_size: int | None = Field(default=None, ge=0, le=65536)
     max_delay_ms: float = Field(default=0.0, ge=0, le=60_000)
-    preferred_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    preferred_sizes: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = ()
 
     @model_validator(mode="after")
     def _has_sizes_within_the_largest(self) -> Self:
@@ -48,7 +89,7 @@ class QueueSettings(_Strict):
     """
 
     limit: int = Field(default=256, ge=1)
-    time_limit_s: float | None = Field(default=None, gt=0)
+    time_limit_s: float | None = Field(default=None, gt=0, le=_LONGEST_S)
     priorities: int = Field(default=1, ge=1, le=1000)
     default_priority: int = Field(default=1, ge=1)
 
@@ -62,8 +103,15 @@ class QueueSettings(_Strict):
 class WarmUpInput(_Strict):
     """One tensor of a warm-up run: a shape, and what it holds."""
 
-    shape: tuple[Annotated[int, Field(ge=0)], ...]
+    shape: tuple[Size, ...]
     fill: Literal["zeros", "ones", "random"] = "zeros"
+
+    @field_validator("shape")
+    @classmethod
+    def _fits_memory(cls, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if math.prod(shape) > _MOST_ELEMENTS or len(shape) > 64:
+            raise ValueError(f"must have at most {_MOST_ELEMENTS} elements and 64 axes")
+        return shape
 
 
 class WarmUp(_Strict):
@@ -85,8 +133,15 @@ class DeclaredTensor(_Strict):
 
     name: str
     datatype: str | None = None
-    shape: tuple[int, ...] | None = None
-    reshape: tuple[int, ...] | None = None
+    shape: tuple[OpenSize, ...] | None = None
+    reshape: tuple[OpenSize, ...] | None = None
+
+    @field_validator("datatype")
+    @classmethod
+    def _is_known(cls, datatype: str | None) -> str | None:
+        if datatype is not None and datatype not in DATATYPES:
+            raise ValueError(f"must be one of {', '.join(DATATYPES)}")
+        return datatype
 
 
 class ModelSettings(_Strict):
@@ -108,12 +163,12 @@ class ModelSettings(_Strict):
         outputs: what the model must give, among others.
     """
 
-    file: str = Field(default="model.onnx", pattern=r"^[^/\\]+$")
+    file: str = "model.onnx"
     providers: tuple[Provider, ...] = ()
     session_options: dict[str, str] = Field(default_factory=dict)
     instances: int = Field(default=1, ge=1, le=256)
-    threads: int | None = Field(default=None, ge=1)
-    versions: Literal["latest", "all"] | tuple[int, ...] = "latest"
+    threads: int | None = Field(default=None, ge=1, le=_MOST_THREADS)
+    versions: Versions = "latest"
     latest: int = Field(default=1, ge=1)
     is_pinned: bool = Field(default=False, alias="pinned")
     batching: BatchSettings = BatchSettings()
@@ -122,16 +177,33 @@ class ModelSettings(_Strict):
     inputs: tuple[DeclaredTensor, ...] = ()
     outputs: tuple[DeclaredTensor, ...] = ()
 
+    @field_validator("file")
+    @classmethod
+    def _is_a_name(cls, file: str) -> str:
+        if not file or file in (".", "..") or set(file) & set("/\\\0"):
+            raise ValueError("must be the name of a file in a version's folder, without a path")
+        return file
 
-def checked_settings(values: object, source: str) -> ModelSettings:
+
+def checked_settings(values: object, source: str, names: Mapping[str, str] | None = None) -> ModelSettings:
     """Return settings from plain values.
+
+    Args:
+        values: as a file has them.
+        source: the file, for messages.
+        names: of settings in the file where they are not those used here.
 
     Raises:
         InvalidRequest: a name or a value is not one of the settings.
     """
     try:
-        return ModelSettings.model_validate(values)
+        return ModelSettings.model_validate(_with_tuples(values))
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
-        known = ", ".join(field.alias or name for name, field in ModelSettings.model_fields.items())
-        raise InvalidRequest(f"{source}: {told}. Settings are: {known}") from error
+        raise InvalidRequest(f"{source}: {refusal(error, ModelSettings, names or {})}") from error
+
+
+def _with_tuples(value: object) -> object:
+    """Return plain values with tuples for lists, which are what settings hold."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(_with_tuples(item) for item in value) if isinstance(value, list | tuple) else value

@@ -27,6 +27,6 @@ def read_model_settings(folder: Path) -> ModelSettings:
 def _from_toml(path: Path) -> ModelSettings:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # of integers with thousands of digits: a plain ValueError
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     return checked_settings(values, str(path))

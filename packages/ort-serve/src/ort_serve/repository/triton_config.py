@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,30 @@ _READ = frozenset({  # paths of fields
 _REFUSED = ("batch_input", "batch_output", "ensemble_scheduling", "sequence_batching")
 _THREADS = "intra_op_thread_count"
 _KINDS = ("KIND_AUTO", "KIND_CPU")
-_TOKEN = re.compile(r"""\#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<name>\w+)?\s*(?P<mark>[:{}\[\]<>])""")
+_TOKEN = re.compile(
+    r"""\#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?<!\w)(?P<name>\w+)\s*)?(?P<mark>[:{}\[\]<>])"""
+)
 _PLATFORMS = ("", "onnxruntime_onnx")
 _BACKENDS = ("", "onnxruntime")
+_MOST_DIGITS = 9  # of a number of threads
+# what settings are called here, in messages of a file that has Triton's names
+_NAMES = {
+    "file": "default_model_filename",
+    "instances": "instance_group.count",
+    "threads": f"parameters {_THREADS!r}",
+    "versions": "version_policy.specific.versions",
+    "batching.max_batch_size": "max_batch_size",
+    "batching.max_delay_ms": "dynamic_batching.max_queue_delay_microseconds, in milliseconds,",
+    "batching.preferred_sizes": "dynamic_batching.preferred_batch_size",
+    "batching": "dynamic_batching",
+    "queue.time_limit_s": "dynamic_batching.default_queue_policy.default_timeout_microseconds, in seconds,",
+    "queue.priorities": "dynamic_batching.priority_levels",
+    "queue": "dynamic_batching",
+    "inputs": "input",
+    "outputs": "output",
+    "warm_up": "model_warmup",
+}
+_UNREADABLE = (OSError, ValueError, RecursionError, text_format.ParseError)
 
 
 def read_triton_config(path: Path) -> ModelSettings:
@@ -49,7 +71,7 @@ def read_triton_config(path: Path) -> ModelSettings:
     try:
         text = path.read_text(encoding="utf-8")
         config = _parsed(text)
-    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+    except _UNREADABLE as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     if config.platform not in _PLATFORMS or config.backend not in _BACKENDS:
         raise InvalidRequest(
@@ -60,8 +82,8 @@ def read_triton_config(path: Path) -> ModelSettings:
         raise InvalidRequest(f"{path}: {', '.join(refused)} cannot be done here, and results would be others without")
     values = {
         "file": config.default_model_filename or "model.onnx",
-        "instances": max(sum(group.count or 1 for group in config.instance_group), 1),
-        "threads": _threads(config),
+        "instances": _instances(config, path),
+        "threads": _threads(config, path),
         "versions": _versions(config.version_policy),
         "latest": max(config.version_policy.latest.num_versions, 1),
         "batching": _batching(config),
@@ -70,22 +92,26 @@ def read_triton_config(path: Path) -> ModelSettings:
         "outputs": [_declared(tensor, config.max_batch_size) for tensor in config.output],
         "warm_up": [_warm_up(each, config.max_batch_size) for each in config.model_warmup],
     }
-    return checked_settings(values, str(path))
+    if config.max_batch_size < 0:
+        raise InvalidRequest(f"{path}: max_batch_size must be at least 0; found {config.max_batch_size}")
+    return checked_settings(values, str(path), _NAMES)
 
 
 def unread_fields(path: Path) -> list[str]:
     """Return what of a ``config.pbtxt`` has no meaning here; none where there is no file, or it cannot be read.
 
     Returns:
-        Paths of fields, such as ``input.format``; of a field whose values count in part with the value.
+        Paths of fields, such as ``input.format``, with the field that may be meant; of a field whose values count in
+        part with the value.
     """
     try:
         text = path.read_text(encoding="utf-8")
         config = _parsed(text)
-    except (OSError, UnicodeDecodeError, text_format.ParseError):
+    except _UNREADABLE:
         return []
     unread = _paths(text) - _READ
-    found = {name for name in unread if name.rpartition(".")[0] not in unread}  # what is in them is not told, too
+    # what is in them is not told, too
+    found = {_with_near_name(name) for name in unread if name.rpartition(".")[0] not in unread}
     found |= {f"parameters {key!r}" for key in config.parameters if key != _THREADS}
     kinds = {ENUMS["InstanceKind"][group.kind] for group in config.instance_group}
     return sorted(found | {f"instance_group.kind {kind}" for kind in kinds.difference(_KINDS)})
@@ -146,9 +172,27 @@ def _warm_up(warm_up: Any, max_batch_size: int) -> dict[str, object]:
     return {"inputs": inputs, "count": max(warm_up.count, 1)}
 
 
-def _threads(config: Any) -> int | None:
-    value = config.parameters[_THREADS].string_value if _THREADS in config.parameters else ""
-    return int(value) if value.isdecimal() and int(value) else None
+def _with_near_name(field: str) -> str:
+    """Return a field's path, with the known one of the same message that differs by a letter or two."""
+    outer = field.rpartition(".")[0]
+    known = [name for name in _READ if name.rpartition(".")[0] == outer]
+    near = difflib.get_close_matches(field, known, 1, 0.9)
+    return f"{field} (did you mean {near[0].rpartition('.')[2]}?)" if near else field
+
+
+def _instances(config: Any, path: Path) -> int:
+    counts = [group.count for group in config.instance_group]
+    if min(counts, default=0) < 0:
+        raise InvalidRequest(f"{path}: instance_group.count must be at least 1; found {min(counts)}")
+    return max(sum(count or 1 for count in counts), 1)
+
+
+def _threads(config: Any, path: Path) -> int | None:
+    value = config.parameters[_THREADS].string_value if _THREADS in config.parameters else "0"
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS):
+        told = value[:40]
+        raise InvalidRequest(f"{path}: parameters {_THREADS!r} must be a number of threads, or 0; found {told!r}")
+    return int(value) or None
 
 
 def _versions(policy: Any) -> Any:
