@@ -341,8 +341,11 @@ def test_long_requests_are_read_and_written_beside_the_event_loop(tmp_path, monk
 
         return call
 
-    for module in (ort_serve.rest.infer, ort_serve.rest.without_task, ort_serve.rpc.service):
-        for name in ("decode_infer", "encode_infer"):
+    for module, reads in (
+        (ort_serve.rest.infer, "decode_infer"), (ort_serve.rest.without_task, "decode_infer"),
+        (ort_serve.rpc.service, "read_request"),
+    ):  # fmt: skip
+        for name in (reads, "encode_infer"):
             monkeypatch.setattr(module, name, noting(getattr(module, name)))
     path = write_model(echo_text(ECHO_TYPES["BYTES"]), tmp_path / "echo.onnx")
     x = np.full((1, texts), "täglich", object)

@@ -15,7 +15,7 @@ from ort_serve.protocol.requests import InferRequest, InferResponse, RunTimes
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.repository.model_settings import QueueSettings
 from ort_serve.repository.model_version import ModelVersion
-from ort_serve.scheduling.job import Job, join_key_of
+from ort_serve.scheduling.job import Job, form_of
 
 LONG_NBYTES = 1 << 18  # what is longer is read and written by a thread: texts of 256 KiB take the time of 100 requests
 _LONGEST_S = 1e6  # of a timer: event loops take no longer ones, and nothing waits for eleven days
@@ -146,20 +146,24 @@ def _timer(job: Job) -> asyncio.TimerHandle | None:
 
 
 def _job(version: ModelVersion, request: InferRequest) -> Job:
-    signature = version.signature
-    wanted = tuple(dict.fromkeys([output.name for output in request.outputs])) if request.outputs else ()
-    signature.check(request.inputs, wanted)
+    form = None if request.form is None else version.known_forms.get(request.form)
+    if form is None:
+        wanted = tuple(dict.fromkeys([output.name for output in request.outputs])) if request.outputs else ()
+        version.signature.check(request.inputs, wanted)
     inputs = request.inputs if version.reshapes.is_empty else version.reshapes.taken(request.inputs)
+    if form is None:
+        form = form_of(inputs, wanted, is_joined=version.batching.max_rows > 1)
+        if request.form is not None:
+            version.remember(request.form, form)
     loop = asyncio.get_running_loop()
     settings = version.request.settings.queue
-    job = Job(inputs, wanted, 1, None, loop, loop.create_future(), _priority(request, settings))
+    job = Job(
+        inputs, form.wanted, form.rows, form.join_key, loop, loop.create_future(), _priority(request, settings),
+        shapes=form.shapes,
+    )  # fmt: skip
     timeout = request.timeout_s or settings.time_limit_s
     if timeout is not None:
         job.deadline_ns = job.arrived_ns + int(timeout * 1e9)
-    if version.batching.max_rows > 1:
-        rows = {array.shape[0] if array.ndim else -1 for array in inputs.values()}
-        if len(rows) == 1 and (count := rows.pop()) > 0:
-            job.rows, job.join_key = count, join_key_of(inputs)
     return job
 
 

@@ -63,6 +63,8 @@ class InferRequest:
         priority: 0 for the model's default; 1 goes first.
         timeout_s: from the arrival to the result.
         watcher: told when it ran.
+        form: stands for all of it but the elements and the identifier, where many requests have one: what was found
+            out of one of them is true of all.
     """
 
     model: str
@@ -75,6 +77,7 @@ class InferRequest:
     timeout_s: float | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     watcher: Watcher | None = None
+    form: object | None = None
 
 
 @dataclass(slots=True)

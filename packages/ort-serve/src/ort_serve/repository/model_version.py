@@ -19,7 +19,7 @@ from ort_serve.repository.signature import ModelSignature, TensorSignature, read
 from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
 from ort_serve.scheduling.brief_runs import BriefRuns, is_work_bounded
 from ort_serve.scheduling.core_budget import CoreBudget
-from ort_serve.scheduling.job import Job
+from ort_serve.scheduling.job import Job, JobForm
 from ort_serve.scheduling.job_queue import BatchPolicy, JobQueue
 from ort_serve.scheduling.runner import ModelRunner
 from ort_serve.statistics import Metrics, ModelStatistics
@@ -27,6 +27,9 @@ from ort_serve.statistics import Metrics, ModelStatistics
 # Between two requests the threads of a run sleep. Spinning for the next one, they would take a core from clients, other
 # models and the event loop: a request of an MLP took 190 us of processor time then, 75 without, and 52 us against 41.
 _SESSION_OPTIONS = {"session.force_spinning_stop": "1"}
+
+
+_MOST_FORMS = 256
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class ModelVersion:
         all_outputs: what a request gets that names none.
         batching: what is joined, and why no more.
         statistics: its counts.
+        known_forms: what was found out of requests, by the form that more of them have.
         load_seconds: how long loading and warming up took.
         nbytes: size of its file and the data beside it, for eviction.
     """
@@ -78,6 +82,7 @@ class ModelVersion:
             frozenset(settings.batching.preferred_sizes),
         )
         self.queue = JobQueue(settings.queue.limit, policy)
+        self.known_forms: dict[object, JobForm] = {}
         self._runner = ModelRunner(
             f"{request.model}-{request.version}",
             self.session,
@@ -91,6 +96,12 @@ class ModelVersion:
         )
         self.statistics.nbytes.inc(self.nbytes)
         self.load_seconds = time.perf_counter() - begin
+
+    def remember(self, form: object, found: JobForm) -> None:
+        """Note what a request's form means for the model: it fits, and runs so."""
+        if len(self.known_forms) >= _MOST_FORMS:
+            self.known_forms.clear()  # forms that come once each are not worth a better choice
+        self.known_forms[form] = found
 
     def put(self, job: Job) -> None:
         """Let a job wait for this version.

@@ -49,14 +49,14 @@ def decode_infer(
         InvalidRequest: it cannot be read; the message names the part.
         NotFound: it names a region that is not registered.
     """
-    length = _header_length(header_length, len(body))
+    length, form = _header_length(header_length, len(body)), None
     if length > json_limit:
         raise TooLarge(f"the JSON has {length} bytes; this server takes {json_limit}: send tensors as binary data")
     if length == len(body):
         header = _read_header(body)
     else:
         text = body[:length]
-        header = _read_header_again(text) if length <= _SHORT else _read_header(text)
+        header = form = _read_header_again(text) if length <= _SHORT else _read_header(text)
     behind = _Behind(memoryview(body)[length:])
     inputs = {tensor.name: _array(tensor, behind, regions) for tensor in header.inputs}
     behind.check_end()
@@ -70,6 +70,7 @@ def decode_infer(
         header.priority,
         header.timeout_s,
         header.parameters,
+        form=form,
     )
 
 
@@ -86,7 +87,7 @@ class _Tensor:
     data: object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Header:
     """What the JSON of a request says."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailur
 from ort_serve.inference import LONG_NBYTES, infer, is_long
 from ort_serve.protocol.requests import Watcher
 from ort_serve.repository.model_version import ModelVersion
-from ort_serve.rpc.decoding import decode_infer
+from ort_serve.rpc.decoding import parsed_message, read_request
 from ort_serve.rpc.encoding import encode_infer
 from ort_serve.rpc.messages import MESSAGE_CLASSES
 from ort_serve.rpc.schema import METHODS, SERVICE, STREAM
@@ -44,7 +43,7 @@ def build_grpc_server(state: ServerState) -> grpc.aio.Server:
     handlers = {name: _unary(name, getattr(service, _snake(name))) for name in METHODS}
     handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
         service.model_stream_infer,
-        _reader("ModelInferRequest"),
+        None,
         _StreamResponse.SerializeToString,
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -91,22 +90,21 @@ class Service:
         versions = [self._version(message)] if message.name else self._repository.loaded()
         return _parsed("ModelStatisticsResponse", {"model_stats": [describe_statistics(each) for each in versions]})
 
-    async def model_infer(self, message: Any, context: Context = None) -> Any:
-        """Run a model."""
+    async def model_infer(self, wire: bytes, context: Context = None) -> Any:
+        """Run a model; of this method's message come the bytes."""
         tracing = self._state.tracing
         if tracing is None:
-            return await self._infer(message, None)
+            return await self._infer(wire, None)
         given = {} if context is None else dict(context.invocation_metadata() or ())
-        name = (message.message if isinstance(message, _Long) else message).model_name
-        with tracing.begin("grpc", name, given) as span:
-            return await self._infer(message, span)
+        with tracing.begin("grpc", _told(wire).model_name, given) as span:
+            return await self._infer(wire, span)
 
-    async def _infer(self, message: Any, watcher: Watcher | None) -> Any:
+    async def _infer(self, wire: bytes, watcher: Watcher | None) -> Any:
         begin = time.perf_counter()
-        if isinstance(message, _Long):
-            request = await asyncio.to_thread(decode_infer, message.message, self._state.regions)
+        if len(wire) > LONG_NBYTES:  # to let the event loop go on
+            request = await asyncio.to_thread(read_request, wire, self._state.regions)
         else:
-            request = decode_infer(message, self._state.regions)
+            request = read_request(wire, self._state.regions)
         request.watcher = watcher
         found = await infer(self._repository, request)
         if is_long(found):
@@ -118,16 +116,15 @@ class Service:
             trace.tell(found, time.perf_counter() - begin)
         return response
 
-    async def model_stream_infer(self, messages: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+    async def model_stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
-        async for message in messages:
+        async for wire in messages:
             try:
-                response = await self.model_infer(_readable(message), context)
+                response = await self.model_infer(wire, context)
                 response.parameters["triton_final_response"].bool_param = True  # some clients wait for that
                 yield _StreamResponse(infer_response=response)
             except RequestFailure as failure:
-                asked = message.message if isinstance(message, _Long) else message
-                yield _StreamResponse(error_message=str(failure), infer_response={"id": getattr(asked, "id", "")})
+                yield _StreamResponse(error_message=str(failure), infer_response={"id": _told(wire).id})
 
     async def repository_index(self, message: Any) -> Any:
         """List the repository."""
@@ -244,6 +241,8 @@ def _refusing(handler: Any) -> Any:
 
 
 def _unary(name: str, method: Method) -> Any:
+    takes_bytes = name == "ModelInfer"
+
     async def answer(message: Any, context: Context) -> Any:
         if not access_log.is_wanted():
             return await answered(message, context)
@@ -258,8 +257,7 @@ def _unary(name: str, method: Method) -> Any:
 
     async def answered(message: Any, context: Context) -> Any:
         try:
-            readable = _readable(message)
-            return await (method(readable, context) if name == "ModelInfer" else method(readable))
+            return await (method(message, context) if takes_bytes else method(_readable(message)))
         except RequestFailure as failure:
             if failure.retry_after_s is not None:
                 context.set_trailing_metadata((("retry-after", str(max(round(failure.retry_after_s), 1))),))
@@ -267,9 +265,17 @@ def _unary(name: str, method: Method) -> Any:
 
     return grpc.unary_unary_rpc_method_handler(
         answer,
-        _reader(f"{name}Request"),
+        None if takes_bytes else _reader(f"{name}Request"),
         MESSAGE_CLASSES.get(f"{name}Response").SerializeToString,
     )
+
+
+def _told(wire: bytes) -> Any:
+    """Return the message of a request; an empty one where it cannot be read, which its answer says."""
+    try:
+        return parsed_message(wire)
+    except InvalidRequest:
+        return _new("ModelInferRequest")
 
 
 @dataclass(frozen=True)
@@ -279,21 +285,13 @@ class _Unreadable:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Long:
-    """A request for inference that a thread reads, to let the event loop go on."""
-
-    message: Any
-
-
 def _reader(name: str) -> Callable[[bytes], Any]:
     """Return what makes a message of bytes. It never raises: grpcio would tell the client of a fault of the server."""
     parse = MESSAGE_CLASSES.get(name).FromString
-    longest = LONG_NBYTES if name == "ModelInferRequest" else sys.maxsize
 
     def read(raw: bytes) -> Any:
         try:
-            return parse(raw) if len(raw) <= longest else _Long(parse(raw))
+            return parse(raw)
         except DecodeError as error:
             return _Unreadable(str(error))
 

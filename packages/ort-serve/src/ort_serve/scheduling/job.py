@@ -30,6 +30,7 @@ class Job:
         arrived_ns: on the monotonic clock, as are ``started_ns`` and ``ended_ns`` of its run; 0 before.
         batch_rows: rows of the run that it was part of.
         run: the run that it is part of, to stop it.
+        shapes: what decides how long a run of it takes, but for the number of joined rows; found out where not given.
     """
 
     inputs: dict[str, np.ndarray]
@@ -46,13 +47,12 @@ class Job:
     batch_rows: int = 0
     is_cancelled: bool = False
     run: RunState | None = None
+    shapes: Hashable = None
 
-    @property
-    def shapes(self) -> Hashable:
-        """What decides how long a run of it takes, but for the number of joined rows."""
-        if self.join_key is not None:
-            return self.join_key, self.wanted
-        return tuple([(name, array.shape) for name, array in self.inputs.items()]), self.wanted
+    def __post_init__(self) -> None:
+        """Find out the shapes."""
+        if self.shapes is None:
+            self.shapes = shapes_of(self.inputs, self.join_key, self.wanted)
 
     def has_time(self, ns: int) -> bool:
         """Return whether the result may take so long from the arrival on."""
@@ -82,6 +82,39 @@ class RunState:
         """End the run where no job's client is left."""
         if all(job.is_cancelled for job in self.jobs):
             self.options.terminate = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobForm:
+    """What jobs have in common whose requests differ in elements alone; attributes as those of ``Job``."""
+
+    wanted: tuple[str, ...]
+    rows: int
+    join_key: JoinKey | None
+    shapes: Hashable
+
+
+def form_of(inputs: dict[str, np.ndarray], wanted: tuple[str, ...], *, is_joined: bool) -> JobForm:
+    """Return the form of jobs with inputs like these.
+
+    Args:
+        inputs: tensors by name.
+        wanted: names of outputs; empty for all.
+        is_joined: jobs of the model run together where their inputs have a batch axis.
+    """
+    rows, key = 1, None
+    if is_joined:
+        counts = {array.shape[0] if array.ndim else -1 for array in inputs.values()}
+        if len(counts) == 1 and (count := counts.pop()) > 0:
+            rows, key = count, join_key_of(inputs)
+    return JobForm(wanted, rows, key, shapes_of(inputs, key, wanted))
+
+
+def shapes_of(inputs: dict[str, np.ndarray], join_key: JoinKey | None, wanted: tuple[str, ...]) -> Hashable:
+    """Return what decides how long a run takes, but for the number of joined rows."""
+    if join_key is not None:
+        return join_key, wanted
+    return tuple([(name, array.shape) for name, array in inputs.items()]), wanted
 
 
 JobResult = tuple[Job, dict[str, np.ndarray] | RequestFailure]
