@@ -74,6 +74,33 @@ def model(tmp_path):
     return write_model(DOUBLER, tmp_path / "doubler.onnx")
 
 
+LOADING = """
+import sys, threading
+from pathlib import Path
+from ort_serve.repository.model_repository import ModelRepository
+import asyncio, time
+async def load(self):
+    print("loading", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+ModelRepository.load_all = load
+from ort_serve.running import run_server
+from ort_serve.server_settings import ServerSettings
+run_server(Path(sys.argv[1]), ServerSettings(http_port=0, grpc_port=0, sockets=Path(sys.argv[2])), is_told=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_that_still_loads_models(model, number):
+    with tempfile.TemporaryDirectory() as folder:  # short enough for a socket's path
+        command = [sys.executable, "-c", LOADING, str(model), folder]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "loading\n"
+            process.send_signal(number)
+            assert process.wait(60) == 0
+        assert list(Path(folder).iterdir()) == []
+
+
 @pytest.mark.skipif(os.name == "nt", reason="ends a process as POSIX does")
 def test_a_server_tells_what_to_try_and_ends_with_its_requests_answered(model):
     with Process(model, "--access-log") as server:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+import tritonclient.grpc as triton_grpc
 from serve_fixtures import DOUBLER, running_server, scaler_text, write_model
+from tritonclient.utils import InferenceServerException
 
 from ort_serve.failures import InvalidRequest, NotReady
 from ort_serve.inference import infer
@@ -444,3 +449,28 @@ def test_what_would_give_other_results_is_refused_by_name(folder, field):
     with running_server(folder) as server:
         told = {name: reason for name, _, _, reason in server.server.repository.index()}["own"]
     assert field.split()[0] in told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode here")
+def test_a_folder_whose_name_is_no_text_is_told_and_hides_no_other(folder):
+    shutil.copytree(folder / "scaler", os.fsdecode(os.fsencode(folder) + b"/odd\xff"))
+    (folder / "broken" / "1").mkdir(parents=True)
+    with running_server(folder) as running, triton_grpc.InferenceServerClient(running.grpc) as client:
+        rows = {row["name"]: row for row in httpx.post(f"http://{running.http}/v2/repository/index").json()}
+        assert "not UTF-8" in rows["odd\\udcff"]["reason"]
+        assert {"broken", "scaler"} < rows.keys()
+        assert {model.name for model in client.get_model_repository_index().models} == rows.keys()
+        assert ask(running) == 10.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode here")
+def test_reasons_that_name_such_a_folder_are_told_by_both_protocols(tmp_path):
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
+    (root / "broken" / "1").mkdir(parents=True)
+    with running_server(root) as running, triton_grpc.InferenceServerClient(running.grpc) as client:
+        (row,) = httpx.post(f"http://{running.http}/v2/repository/index").json()
+        assert "odd\\udcff" in row["reason"]
+        assert client.get_model_repository_index().models[0].reason == row["reason"]
+        with pytest.raises(InferenceServerException, match="odd"):
+            client.get_model_metadata("broken")
+        assert httpx.get(f"http://{running.http}/v2/models/broken").status_code == 503

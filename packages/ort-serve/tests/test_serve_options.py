@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -11,6 +12,7 @@ from serve_fixtures import DOUBLER, write_model
 from typer.testing import CliRunner
 
 from ort_serve.commands.serve import nbytes_of, serve
+from ort_serve.running import no_models
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,7 @@ def refused(app, *options: object) -> str:
         (("--http-port", -2), "--http-port"),
         (("--grpc-port", 99999), "--grpc-port"),
         (("--http-port", -1, "--grpc-port", -1), "turned off"),
+        (("--http-port", 8123, "--grpc-port", 8123), "cannot share port 8123"),
         (("--watch", 0), "--watch"),
         (("--watch", -1), "--watch"),
         (("--watch", "nan"), "--watch"),
@@ -79,3 +82,32 @@ def test_an_encrypted_key_is_refused_without_asking_for_its_passphrase(app, mode
 def test_sizes_may_have_units():
     sizes = {"1": 1, "500k": 500 << 10, "1.5M": 3 << 19, "4G": 4 << 30, "2GB": 2 << 30, " 7 ": 7}
     assert {text: nbytes_of(text) for text in sizes} == sizes
+
+
+@pytest.mark.parametrize("option", ["--http-port", "--grpc-port"])
+def test_a_port_that_is_taken_is_told_before_models_are_loaded(app, model, option, monkeypatch):
+    async def load(self) -> None:
+        raise AssertionError("loading takes minutes")
+
+    monkeypatch.setattr("ort_serve.repository.model_repository.ModelRepository.load_all", load)
+    other = {"--http-port": "--grpc-port", "--grpc-port": "--http-port"}[option]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = refused(app, model, option, port, other, 0)
+    assert told.startswith(f"ort serve: cannot listen at 127.0.0.1:{port} for ")
+    assert f"{option} names another one" in told
+
+
+def test_a_file_that_is_no_model_is_told_instead_of_served(app, tmp_path):
+    (tmp_path / "text.onnx").write_text("hello")
+    told = refused(app, tmp_path / "text.onnx", "--http-port", 0, "--grpc-port", 0)
+    assert "text.onnx cannot be served: " in told
+    assert "are no ONNX model" in told
+
+
+def test_a_folder_without_models_is_told_where_they_are_looked_for(tmp_path):
+    assert no_models(tmp_path).startswith(f"{tmp_path} has no models yet: they are looked for as {tmp_path}/NAME/VERS")
+    (tmp_path / "net.onnx").write_bytes(b"")
+    assert f"such as {tmp_path}/net/1/model.onnx. To serve one file, name it: ort serve" in no_models(tmp_path)

@@ -17,10 +17,14 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
 from ort_serve.asgi import asgi_app
+from ort_serve.failures import Cancelled
+from ort_serve.scheduling.job import Job
 from ort_serve.server_settings import ServerSettings
+from ort_serve.statistics import Metrics, ModelStatistics
 from ort_serve.tracing import Tracing
 
 X = {"name": "x", "datatype": "FP32", "shape": [2, 4], "data": [1] * 8}
+REGION = {"shared_memory_region": "nowhere", "shared_memory_byte_size": 8}
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
@@ -168,3 +172,50 @@ def test_all_addresses_are_there_where_the_application_is_mounted_in_another(tmp
         await app.close()
 
     asyncio.run(ask())
+
+
+def test_each_request_is_counted_once_as_what_its_client_was_told(tmp_path):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    whole = {"inputs": [X]}
+    odd = [
+        {"inputs": [{**X, "shape": [4, 2]}]},
+        {"inputs": [X], "outputs": [{"name": "z"}]},
+        {"inputs": [X], "outputs": [{"name": "y", "parameters": REGION}]},
+    ]
+    told: list[int] = []
+    with running_server(path) as running:
+        for headers in ({}, {"content-encoding": "identity", "expect": ""}):  # by a call alone, and by a task
+            for body in (whole, *odd, whole, *odd):
+                asked = f"http://{running.http}/v2/models/doubler/infer"
+                told.append(httpx.post(asked, json=body, headers=headers).status_code)
+        for columns in (4, 5, 4):
+            try:
+                asked_by_grpc(running, columns, {})
+                told.append(200)
+            except InferenceServerException:
+                told.append(400)
+        stats = httpx.get(f"http://{running.http}/v2/models/doubler/stats").json()["model_stats"][0]
+        text = httpx.get(f"http://{running.http}/metrics").text
+    times = stats["inference_stats"]
+    assert told.count(200) == 6
+    assert {times[name]["count"] for name in ("success", "queue", "compute_infer")} == {6}
+    assert times["fail"]["count"] == len(told) - 6
+    counts = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("ort_requests_total{")]
+    assert sum(map(float, counts)) == len(told)
+    assert 'ort_requests_total{model="doubler",outcome="success",version="1"} 6.0' in text
+    assert 'ort_requests_in_flight{model="doubler",version="1"} 0.0' in text
+
+
+def test_a_client_that_left_during_its_run_is_no_success():
+    async def counted() -> ModelStatistics:
+        loop, found = asyncio.get_running_loop(), ModelStatistics("m", "1", Metrics())
+        jobs = [Job({}, (), 1, None, loop, loop.create_future()) for _ in range(2)]
+        for _ in jobs:
+            found.began()
+        found.ran(jobs, 1, 2, 3, 4)
+        found.failed(Cancelled("the client left"), 5)
+        found.answered(jobs[1])
+        return found
+
+    found = asyncio.run(counted())
+    assert (found.success.count, found.fail.count, found.compute_infer.count, found.executions) == (1, 1, 1, 1)

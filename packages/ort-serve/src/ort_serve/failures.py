@@ -18,12 +18,23 @@ class RequestFailure(Exception):
         code: name of the gRPC status.
         outcome: its kind in the metrics.
         retry_after_s: for refusals that pass by, when to try again.
+        is_counted: it stands in the counts of its model.
     """
 
     status = 500
     code = "INTERNAL"
     outcome = "failed"
     retry_after_s: float | None = None
+    is_counted = False
+
+    def __str__(self) -> str:
+        """Return the message as UTF-8 can hold it."""
+        return plain_text(super().__str__())
+
+
+def plain_text(text: str) -> str:
+    """Return a text that UTF-8 can hold: words of requests and names of files may have halves of surrogate pairs."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class InvalidRequest(RequestFailure):
@@ -130,7 +141,7 @@ class DeadlineExceeded(RequestFailure):
     outcome = "deadline"
 
 
-def failure_of(error: Exception) -> RequestFailure:
+def failure_of(error: BaseException) -> RequestFailure:
     """Return an error in the protocol's words; one that is nobody's refusal is written to the log."""
     if isinstance(error, RequestFailure):
         return error

@@ -9,7 +9,15 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from ort_serve.failures import Cancelled, DeadlineExceeded, InvalidRequest, RequestFailure, failure_of
+from ort_serve.failures import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    NotFound,
+    NotReady,
+    RequestFailure,
+    failure_of,
+)
 from ort_serve.protocol.classification import classified
 from ort_serve.protocol.requests import InferRequest, InferResponse, RunTimes
 from ort_serve.repository.model_repository import ModelRepository
@@ -42,7 +50,8 @@ async def infer(repository: ModelRepository, request: InferRequest, watch: Watch
     statistics = version.statistics
     statistics.began()
     try:
-        found = await _run(version, request, watch)
+        job = _job(version, request)
+        found = await _run(version, job, request, watch)
         response = _response(version, request, found)
     except Exception as error:
         statistics.failed(failure_of(error), time.monotonic_ns() - begin)
@@ -50,8 +59,30 @@ async def infer(repository: ModelRepository, request: InferRequest, watch: Watch
     except asyncio.CancelledError:
         statistics.failed(Cancelled(), time.monotonic_ns() - begin)
         raise
-    statistics.answered()
+    statistics.answered(job)
     return response
+
+
+def count_refused(
+    repository: ModelRepository, model: str, version: str, failure: RequestFailure, begin_ns: int
+) -> None:
+    """Count a request that was refused before it came to its model, such as one that cannot be read.
+
+    Args:
+        repository: where its model is, if there is one.
+        model: its name.
+        version: empty for the server's choice.
+        failure: what its client is told.
+        begin_ns: when it came, by the monotonic clock.
+    """
+    if failure.is_counted:
+        return
+    try:
+        statistics = repository.get_version(model, version).statistics
+    except (NotFound, NotReady):
+        return  # no model's counts are concerned
+    statistics.began()
+    statistics.failed(failure, time.monotonic_ns() - begin_ns)
 
 
 def infer_without_task(version: ModelVersion, request: InferRequest, tell: Tell) -> Job | None:
@@ -71,17 +102,18 @@ def infer_without_task(version: ModelVersion, request: InferRequest, tell: Tell)
     statistics = version.statistics
     statistics.began()
 
-    def end(found: dict[str, np.ndarray] | BaseException) -> None:
+    def fail(error: BaseException) -> None:
+        failure = failure_of(error)
+        statistics.failed(failure, time.monotonic_ns() - begin)
+        tell(failure)
+
+    def end(job: Job, found: dict[str, np.ndarray]) -> None:
         try:
-            if isinstance(found, BaseException):
-                raise found
             response = _response(version, request, found)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told in the protocol's words
-            failure = failure_of(error)
-            statistics.failed(failure, time.monotonic_ns() - begin)
-            tell(failure)
+            fail(error)
         else:
-            statistics.answered()
+            statistics.answered(job)
             tell(response)
 
     try:
@@ -90,24 +122,27 @@ def infer_without_task(version: ModelVersion, request: InferRequest, tell: Tell)
         if found is None:
             version.put(job)
     except Exception as error:  # noqa: BLE001  # as above
-        end(error)
+        fail(error)
         return None
     if found is not None:
-        end(found)
+        end(job, found)
         return None
     timer = _timer(job)
 
     def ended(result: asyncio.Future[dict[str, np.ndarray]]) -> None:
         if timer is not None:
             timer.cancel()
-        end(result.exception() or result.result())
+        error = result.exception()
+        if error is None:
+            end(job, result.result())
+        else:
+            fail(error)
 
     job.result.add_done_callback(ended)
     return job
 
 
-async def _run(version: ModelVersion, request: InferRequest, watch: Watch | None) -> dict[str, np.ndarray]:
-    job = _job(version, request)
+async def _run(version: ModelVersion, job: Job, request: InferRequest, watch: Watch | None) -> dict[str, np.ndarray]:
     try:
         found = version.run_at_once(job) if job.has_time(_BRIEF_NS) else None
         return await _queued(version, job, watch) if found is None else found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -13,12 +16,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ort_serve.failures import InvalidRequest
 from ort_serve.platform_sockets import SharedSockets, grpc_path, http_path
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.server import Server
 from ort_serve.server_settings import ServerSettings
 from ort_serve.tracing import tracing_to_exporter
 
+log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNATTENDED_COLUMNS = 200  # of a log, which has no width of its own
 _REST_S = 10.0  # between looks whether models have come or gone
@@ -34,7 +39,7 @@ def run_server(root: Path, settings: ServerSettings, is_told: bool, shared: Shar
         shared: sockets that other processes listen at, too.
 
     Raises:
-        InvalidRequest: there is no such model or folder.
+        InvalidRequest: there is no such model or folder, or the one model cannot be loaded.
         OSError: a port is taken.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -60,14 +65,46 @@ async def _serve(root: Path, settings: ServerSettings, is_told: bool, shared: Sh
         except NotImplementedError:  # Windows
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(ended.set))
     _reload_by_signal(server, loop, ended)
-    await server.start()
+    await _started(server, ended)
+    await _check_serves(root, server)
     if is_told:
-        _tell(server)
+        with contextlib.suppress(OSError):  # the log's disk is full: nobody can be told, and models serve all the same
+            _tell(server)
     waiting = [asyncio.create_task(act) for act in (ended.wait(), server.wait(), _keep_at_rest(server))]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
     await server.stop()
+
+
+async def _started(server: Server, ended: asyncio.Event) -> None:
+    """Start a server; a signal meanwhile ends the process.
+
+    Threads that load models cannot be stopped, and nobody waits for an answer yet.
+    """
+    starting, ending = asyncio.create_task(server.start()), asyncio.create_task(ended.wait())
+    await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if not starting.done():
+        log.warning("a signal ended the server before its models were loaded")
+        server.abandon()
+        logging.shutdown()
+        os._exit(0)
+    await starting
+
+
+async def _check_serves(root: Path, server: Server) -> None:
+    """Refuse to wait for requests that nothing can answer: one model, which cannot be loaded, and nobody may change.
+
+    Raises:
+        InvalidRequest: the message says why it cannot be loaded.
+    """
+    settings = server.settings
+    is_fixed = settings.watch_s is None and not settings.allows_loading and not settings.shares_ports
+    if root.is_file() and is_fixed and not server.repository.loaded():
+        await server.stop()
+        told = "; ".join(reason for _, _, _, reason in server.repository.index())
+        raise InvalidRequest(f"{root} cannot be served: {told}")
 
 
 async def _keep_at_rest(server: Server) -> None:
@@ -112,7 +149,10 @@ def _tell(server: Server) -> None:
     for name, number, state, reason in server.repository.index():
         version = ready.get((name, number))
         table.add_row(name, number, state, escape(version.batching.reason if version else reason))
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(no_models(server.repository.root), highlight=False, markup=False, soft_wrap=True)
     scheme = "http" if server.settings.tls is None else "https"
     host = f"[{server.settings.host}]" if ":" in server.settings.host else server.settings.host
     for name, path in (("HTTP", http_path(server.settings)), ("gRPC", grpc_path(server.settings))):
@@ -131,6 +171,16 @@ def _tell(server: Server) -> None:
         console.print(
             f"Try:\n{curl_line(next(iter(ready.values())), address)}", highlight=False, markup=False, soft_wrap=True
         )
+
+
+def no_models(folder: Path) -> str:
+    """Return what is told of a folder without models."""
+    told = f"{folder} has no models yet: they are looked for as {folder}/NAME/VERSION/model.onnx, such as "
+    told += f"{folder}/{{}}/1/model.onnx"
+    files = sorted(file for file in folder.glob("*.onnx"))
+    if not files:
+        return told.format("resnet")
+    return f"{told.format(files[0].stem)}. To serve one file, name it: ort serve {files[0]}"
 
 
 def curl_line(version: ModelVersion, address: str) -> str:

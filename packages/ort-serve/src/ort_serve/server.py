@@ -22,6 +22,7 @@ import uvicorn
 
 from ort_serve.certificates import Certificates
 from ort_serve.platform_sockets import SharedSockets, clear_place, grpc_path, http_path, unix_listener
+from ort_serve.ports import bound_socket, check_port
 from ort_serve.relay import Relay
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.rest.app import build_app
@@ -96,6 +97,8 @@ class Server:
         """
         listener = self._listener()
         try:
+            if self.settings.grpc_port and self.settings.sockets is None and not self.settings.shares_ports:
+                check_port(self.settings.host, self.settings.grpc_port, "gRPC")
             await self.repository.load_all()
             if self.settings.grpc_port is not None:
                 await self._start_grpc(self.settings.grpc_port)
@@ -116,6 +119,11 @@ class Server:
         await self._refresh()
         await self._look()
 
+    def abandon(self) -> None:
+        """Leave nothing behind in the file system: the process ends before the models are loaded."""
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
     async def stop(self) -> None:
         """Take no more requests, finish those that wait, and close. What takes too long is stopped, its client told."""
         for task in self._tasks[1:] if self._http is not None else self._tasks:
@@ -131,8 +139,7 @@ class Server:
         if ending and (await asyncio.wait(ending, timeout=_GRACE_S))[1]:
             self.repository.terminate()
             await asyncio.wait(ending)
-        for path in self._paths:
-            path.unlink(missing_ok=True)
+        self.abandon()
         await self.repository.close(_ANSWER_S)
 
     async def wait(self) -> None:
@@ -170,7 +177,10 @@ class Server:
         if self._shared is not None:
             return None if self._shared.http is None else self._shared.http.dup()
         if path is None:
-            return None if self.settings.http_port is None else _listening(self.settings)
+            settings = self.settings
+            if settings.http_port is None:
+                return None
+            return bound_socket(settings.host, settings.http_port, "HTTP", is_shared=settings.shares_ports)
         listener = unix_listener(path)
         self._paths.append(path)
         return listener
@@ -226,23 +236,6 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Do nothing."""
         yield
-
-
-def _listening(settings: ServerSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # named TCP: asyncio turns the delay of small packets off for no others, and an answer would wait 40 ms
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if settings.shares_ports:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        listener.bind((settings.host, settings.http_port or 0))
-    except OSError as error:
-        listener.close()
-        raise OSError(
-            error.errno, f"cannot listen at {settings.host}:{settings.http_port}: {error.strerror}"
-        ) from error
-    return listener
 
 
 def _tls_arguments(tls: Tls | None) -> dict[str, Any]:

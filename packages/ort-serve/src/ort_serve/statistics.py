@@ -196,17 +196,9 @@ class ModelStatistics:
             batch.compute_input.add(to_join)
             batch.compute_infer.add(to_run)
             batch.compute_output.add(to_split)
-            count = 0
             for job in jobs:
-                waited = job.started_ns - job.arrived_ns
-                self._queue_seconds.add(waited / 1e9)
-                if not job.is_cancelled:  # those are counted as what took them back
-                    count += 1
-                    self.success.add(split - job.arrived_ns)
-                    self.queue.add(waited)
-            self.compute_input.add(count * to_join, count)
-            self.compute_infer.add(count * to_run, count)
-            self.compute_output.add(count * to_split, count)
+                job.took_ns = (to_join, to_run, to_split)
+                self._queue_seconds.add((job.started_ns - job.arrived_ns) / 1e9)
             self._batch_rows.add(rows)
             self._compute_seconds.add(to_run / 1e9)
 
@@ -217,16 +209,23 @@ class ModelStatistics:
         if self.is_told_at_once:
             self.export()
 
-    def answered(self) -> None:
-        """Count a request that got its result."""
+    def answered(self, job: Job) -> None:
+        """Count a request that got its result. Whoever left while its run went on has been counted as that."""
+        to_join, to_run, to_split = job.took_ns
         with self._lock:
             self._in_flight -= 1
             self._answers += 1
+            self.success.add(time.monotonic_ns() - job.arrived_ns)
+            self.queue.add(job.started_ns - job.arrived_ns)
+            self.compute_input.add(to_join)
+            self.compute_infer.add(to_run)
+            self.compute_output.add(to_split)
         if self.is_told_at_once:
             self.export()
 
     def failed(self, failure: RequestFailure, ns: int) -> None:
         """Count a request that got none, ``ns`` after it came."""
+        failure.is_counted = True
         with self._lock:
             self._in_flight -= 1
             self.fail.add(ns)

@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from ort_serve.access_log import log_to_stderr
 from ort_serve.platform_sockets import SharedSockets, shared_sockets
+from ort_serve.ports import bound_socket
 from ort_serve.running import run_server
 from ort_serve.server_settings import ServerSettings
 from ort_serve.statistics import FOLDER
@@ -125,19 +126,16 @@ def _reserved(settings: ServerSettings) -> Iterator[ServerSettings]:
     """Hold the ports while the processes come and go; free ones are chosen once for all."""
     held: list[socket.socket] = []
     try:
-        http = _held(settings.host, settings.http_port, held)
-        rpc = _held(settings.host, settings.grpc_port, held)
+        http = _held(settings.host, settings.http_port, "HTTP", held)
+        rpc = _held(settings.host, settings.grpc_port, "gRPC", held)
         yield replace(settings, http_port=http, grpc_port=rpc)
     finally:
         for listener in held:
             listener.close()
 
 
-def _held(host: str, port: int | None, held: list[socket.socket]) -> int | None:
+def _held(host: str, port: int | None, protocol: str, held: list[socket.socket]) -> int | None:
     if port is None:
         return None
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    held.append(listener)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind((host, port))  # bound, not listening: it gets no connections
-    return int(listener.getsockname()[1])
+    held.append(bound_socket(host, port, protocol, is_shared=True))  # bound, not listening: it gets no connections
+    return int(held[-1].getsockname()[1])

@@ -130,6 +130,8 @@ def serve(
         )
     if http_port < 0 and grpc_port < 0:
         raise typer.BadParameter("both HTTP and gRPC are turned off")
+    if sockets is None and http_port == grpc_port > 0:
+        raise typer.BadParameter(f"HTTP and gRPC cannot share port {http_port}; give --grpc-port another one")
     if not models.exists():
         raise typer.BadParameter(f"there is no {models}")
     settings = ServerSettings(
@@ -190,5 +192,8 @@ def _start(models: Path, settings: ServerSettings, workers: int) -> None:
             run_server(models, settings, is_told=True)
     except (InvalidRequest, OSError, ModuleNotFoundError) as error:
         advice = ": `pip install ort-serve[otel]`" if "opentelemetry" in str(error) else ""
-        typer.echo(f"ort serve: {error}{advice}", err=True)
+        told = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename is None:
+            told = error.strerror  # without a number that tells nothing
+        typer.echo(f"ort serve: {told}{advice}", err=True)
         raise typer.Exit(1) from error

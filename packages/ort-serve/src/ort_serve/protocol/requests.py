@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from ort_serve.failures import InvalidRequest
-from ort_serve.protocol.shared_memory import RegionSlice
+from ort_serve.protocol.shared_memory import RegionSlice, SharedMemoryRegions
 
 Parameter = bool | int | float | str
 
@@ -142,6 +142,18 @@ def requested_output(name: str, parameters: Mapping[str, object], is_binary: boo
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
         raise InvalidRequest(f"output {name!r}: classification must be a count; found {str(classes)[:40]!r}")
     return RequestedOutput(name, is_binary, classes, region_slice(parameters, f"output {name!r}"))
+
+
+def check_regions(outputs: Sequence[RequestedOutput], regions: SharedMemoryRegions) -> None:
+    """Refuse outputs that shall go where no shared memory is, before they are computed.
+
+    Raises:
+        NotFound: a region is not registered.
+        InvalidRequest: a slice reaches beyond its region.
+    """
+    for output in outputs:
+        if output.region is not None:
+            regions.check(output.region)
 
 
 def region_slice(parameters: Mapping[str, object], owner: str) -> RegionSlice | None:

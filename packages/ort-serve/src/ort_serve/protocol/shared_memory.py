@@ -106,6 +106,15 @@ class SharedMemoryRegions:
             raise NotFound(f"shared memory region {name!r} is not registered; registered: {known}")
         return found
 
+    def check(self, wanted: RegionSlice) -> None:
+        """Refuse a slice that no result can be put into, before the result is computed.
+
+        Raises:
+            NotFound: its region is not registered.
+            InvalidRequest: it reaches beyond the region.
+        """
+        self.get_region(wanted.region).start_of(wanted)
+
     def read(self, wanted: RegionSlice) -> bytes:
         """Return a copy of a slice's bytes: its owner may change them, or cut the object short, at any time."""
         with self._lock:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ort_core import OrtError
-from ort_serve.failures import InvalidRequest, NotFound, NotReady
+from ort_serve.failures import InvalidRequest, NotFound, NotReady, plain_text
 from ort_serve.repository.model_settings import ModelSettings
 from ort_serve.repository.model_version import LoadRequest, ModelVersion
 from ort_serve.repository.scan import FoundModel, scan_models, scan_one
@@ -190,8 +190,11 @@ class ModelRepository:
         for name in self.names():
             state = self._models[name]
             if not state.versions:
-                rows.append((name, "", UNAVAILABLE, state.problem))
-            rows += [(name, str(number), each.state, each.reason) for number, each in sorted(state.versions.items())]
+                rows.append((name, "", UNAVAILABLE, plain_text(state.problem)))
+            rows += [
+                (name, str(number), each.state, plain_text(each.reason))
+                for number, each in sorted(state.versions.items())
+            ]
         return rows
 
     def loaded(self) -> list[ModelVersion]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ort_serve.failures import InvalidRequest
+from ort_serve.failures import InvalidRequest, plain_text
 from ort_serve.repository.model_settings import ModelSettings
 from ort_serve.repository.settings_files import read_model_settings
 from ort_serve.repository.triton_config import unread_fields
@@ -54,7 +54,8 @@ def scan_models(root: Path) -> dict[str, FoundModel]:
         return {root.stem: FoundModel(root.stem, ModelSettings(), {1: root})}
     if not root.is_dir():
         raise InvalidRequest(f"{root} is no model and no folder of models")
-    return {folder.name: scan_model(folder) for folder in sorted(_folders(root))}
+    found = [scan_model(folder) for folder in sorted(_folders(root))]
+    return {model.name: model for model in found}
 
 
 def scan_one(root: Path, name: str) -> FoundModel | None:
@@ -67,6 +68,9 @@ def scan_one(root: Path, name: str) -> FoundModel | None:
 
 def scan_model(folder: Path) -> FoundModel:
     """Return one model's folder; what is wrong with it stands in ``problem``."""
+    if plain_text(folder.name) != folder.name:
+        problem = "the folder's name is not UTF-8, so that no request can name the model; rename the folder"
+        return FoundModel(plain_text(folder.name), ModelSettings(), {}, problem)
     try:
         settings = read_model_settings(folder)
         versions = {

@@ -16,9 +16,4 @@ def failure_answer(failure: RequestFailure) -> Answer:
         headers.append((b"retry-after", str(max(round(failure.retry_after_s), 1)).encode()))
     if isinstance(failure, (TooLarge, TooSlow)):
         headers.append((b"connection", b"close"))  # nobody reads the rest of the body
-    return failure.status, headers, orjson.dumps({"error": plain_text(str(failure))})
-
-
-def plain_text(text: str) -> str:
-    """Return a text that UTF-8 can hold: a request's words may have halves of surrogate pairs."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return failure.status, headers, orjson.dumps({"error": str(failure)})

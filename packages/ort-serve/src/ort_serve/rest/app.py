@@ -7,6 +7,7 @@ import logging
 import time
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -84,7 +85,10 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
-    return failure_response(NotAllowed(f"{request.url.path} does not take {request.method}"))
+    response = failure_response(NotAllowed(f"{request.url.path} does not take {request.method}"))
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)  # Allow: what it takes
+    return response
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -12,8 +12,8 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from ort_serve.failures import Cancelled
-from ort_serve.rest.answers import Answer, plain_text
+from ort_serve.failures import Cancelled, plain_text
+from ort_serve.rest.answers import Answer
 from ort_serve.rest.without_task import WithoutTask
 from ort_serve.scheduling.job import Job
 from ort_serve.server_settings import Limits

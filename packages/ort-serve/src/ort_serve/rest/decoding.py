@@ -20,6 +20,7 @@ from ort_serve.protocol.json_data import array_from_json
 from ort_serve.protocol.requests import (
     InferRequest,
     RequestedOutput,
+    check_regions,
     checked_shape,
     region_slice,
     requested_output,
@@ -57,6 +58,7 @@ def decode_infer(
     else:
         text = body[:length]
         header = form = _read_header_again(text) if length <= _SHORT else _read_header(text)
+    check_regions(header.outputs, regions)
     behind = _Behind(memoryview(body)[length:])
     inputs = {tensor.name: _array(tensor, behind, regions) for tensor in header.inputs}
     behind.check_end()

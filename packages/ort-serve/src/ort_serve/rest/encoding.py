@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from ort_serve.failures import plain_text
 from ort_serve.protocol.datatypes import array_to_bytes, datatype_of, text_of
 from ort_serve.protocol.requests import InferResponse
 from ort_serve.protocol.shared_memory import SharedMemoryRegions
-from ort_serve.rest.answers import plain_text
 
 
 def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemoryRegions) -> tuple[bytes, int | None]:

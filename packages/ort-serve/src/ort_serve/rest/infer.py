@@ -10,7 +10,7 @@ from types import TracebackType
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ort_serve.failures import Cancelled, ModelFailed, NotAllowed, RequestFailure
-from ort_serve.inference import LONG_NBYTES, infer, is_long
+from ort_serve.inference import LONG_NBYTES, count_refused, infer, is_long
 from ort_serve.protocol.requests import Watcher
 from ort_serve.rest.answers import failure_answer
 from ort_serve.rest.body import compressed, read_body
@@ -39,6 +39,7 @@ class InferAddresses:
         if asked is None:
             await self._app(scope, receive, send)
             return
+        begin = time.monotonic_ns()
         try:
             if scope["method"] != "POST":
                 raise NotAllowed(f"{scope['path']} does not take {scope['method']}")
@@ -51,6 +52,10 @@ class InferAddresses:
                     status, headers, body = await self._answer(asked, given, receive, span)
         except RequestFailure as failure:
             status, headers, body = failure_answer(failure)
+            if isinstance(failure, NotAllowed):
+                headers.append((b"allow", b"POST"))
+            else:
+                count_refused(self._state.repository, *asked, failure, begin)
         except Exception as error:
             log.exception("a request failed")
             status, headers, body = failure_answer(ModelFailed(f"the server failed: {type(error).__name__}"))

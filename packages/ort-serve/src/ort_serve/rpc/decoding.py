@@ -23,6 +23,7 @@ from ort_serve.protocol.requests import (
     InferRequest,
     Parameter,
     RequestedOutput,
+    check_regions,
     checked_shape,
     region_slice,
     requested_output,
@@ -75,6 +76,7 @@ def read_request(wire: bytes, regions: SharedMemoryRegions) -> InferRequest:
     head = None if parted is None else _plain_head(parted.head)
     if parted is None or head is None or len(parted.raws) != len(head.inputs):
         return decode_infer(parsed_message(wire), regions)
+    check_regions(head.outputs, regions)
     inputs = {
         tensor.name: array_from_bytes(tensor.name, tensor.datatype, tensor.shape, raw)
         for tensor, raw in zip(head.inputs, parted.raws)
@@ -117,6 +119,7 @@ def decode_infer(message: Any, regions: SharedMemoryRegions) -> InferRequest:
         NotFound: it names a region that is not registered.
     """
     head = _read_head(message)
+    check_regions(head.outputs, regions)
     raw = message.raw_input_contents
     inputs: dict[str, np.ndarray] = {}
     taken = 0

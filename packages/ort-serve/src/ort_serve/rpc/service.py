@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from ort_serve import access_log
 from ort_serve.descriptions import describe_config, describe_model, describe_server, describe_statistics
 from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailure, Unsupported
-from ort_serve.inference import LONG_NBYTES, infer, is_long
+from ort_serve.inference import LONG_NBYTES, count_refused, infer, is_long
 from ort_serve.protocol.requests import Watcher
 from ort_serve.repository.model_version import ModelVersion
 from ort_serve.rpc.decoding import parsed_message, read_request
@@ -92,6 +92,15 @@ class Service:
 
     async def model_infer(self, wire: bytes, context: Context = None) -> Any:
         """Run a model; of this method's message come the bytes."""
+        begin = time.monotonic_ns()
+        try:
+            return await self._infer_watched(wire, context)
+        except RequestFailure as failure:
+            asked = _told(wire)
+            count_refused(self._repository, asked.model_name, asked.model_version, failure, begin)
+            raise
+
+    async def _infer_watched(self, wire: bytes, context: Context) -> Any:
         tracing = self._state.tracing
         if tracing is None:
             return await self._infer(wire, None)

@@ -29,6 +29,7 @@ class Job:
         priority: a smaller number goes first.
         arrived_ns: on the monotonic clock, as are ``started_ns`` and ``ended_ns`` of its run; 0 before.
         batch_rows: rows of the run that it was part of.
+        took_ns: what its run took to join inputs, to compute, and to split outputs.
         run: the run that it is part of, to stop it.
         shapes: what decides how long a run of it takes, but for the number of joined rows; found out where not given.
     """
@@ -45,6 +46,7 @@ class Job:
     started_ns: int = 0
     ended_ns: int = 0
     batch_rows: int = 0
+    took_ns: tuple[int, int, int] = (0, 0, 0)
     is_cancelled: bool = False
     run: RunState | None = None
     shapes: Hashable = None
