@@ -474,3 +474,25 @@ def test_reasons_that_name_such_a_folder_are_told_by_both_protocols(tmp_path):
         with pytest.raises(InferenceServerException, match="odd"):
             client.get_model_metadata("broken")
         assert httpx.get(f"http://{running.http}/v2/models/broken").status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number; move model.onnx to"),
+        ("1/net.onnx", "1 has no model.onnx, but net.onnx: rename it, or name it as `file` in"),
+        ("1/readme.txt", "1 has no model.onnx"),
+        ("one/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number"),
+        ("\u0661/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number"),
+    ],
+)
+def test_a_folder_without_versions_is_told_by_what_is_there_instead(tmp_path, made, told):
+    write_model(DOUBLER, tmp_path / "net" / made)
+    assert told in scan_models(tmp_path)["net"].problem
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_a_link_to_nothing_is_told(tmp_path):
+    (tmp_path / "net" / "1").mkdir(parents=True)
+    (tmp_path / "net" / "1" / "model.onnx").symlink_to("nowhere.onnx")
+    assert "is a link to a file that is not there" in scan_models(tmp_path)["net"].problem

@@ -75,8 +75,8 @@ def scan_model(folder: Path) -> FoundModel:
         settings = read_model_settings(folder)
         versions = {
             int(path.name): file
-            for path in _folders(folder)
-            if path.name.isdecimal() and len(path.name) <= 18 and (file := _model_file(path / settings.file)).is_file()
+            for path in _version_folders(folder)
+            if (file := _model_file(path / settings.file)).is_file()
         }
         remark = _remark(folder)
     except InvalidRequest as error:
@@ -84,14 +84,36 @@ def scan_model(folder: Path) -> FoundModel:
     except OSError as error:
         return FoundModel(folder.name, ModelSettings(), {}, f"{folder} cannot be read: {error}")
     if not versions:
-        problem = f"{folder} has no VERSION/{settings.file}; a version is a folder whose name is a number"
-        return FoundModel(folder.name, settings, {}, problem, remark)
+        return FoundModel(folder.name, settings, {}, _without_versions(folder, settings.file), remark)
     found = FoundModel(folder.name, settings, versions, remark=remark)
     if not found.chosen():
         asked, there = list(settings.versions), sorted(versions)
         problem = f"the settings of {folder} ask for versions {asked}; the folder has {there}"
         return FoundModel(folder.name, settings, {}, problem, remark)
     return found
+
+
+def _version_folders(folder: Path) -> list[Path]:
+    """Return the folders whose names are numbers, the largest last."""
+    names = [
+        path for path in _folders(folder) if path.name.isascii() and path.name.isdecimal() and len(path.name) <= 18
+    ]
+    return sorted(names, key=lambda path: int(path.name))
+
+
+def _without_versions(folder: Path, name: str) -> str:
+    """Return why a model's folder has no version, by what is there instead."""
+    versions = _version_folders(folder)
+    if not versions:
+        advice = f"; move {name} to {folder}/1/{name}" if (folder / name).is_file() else ""
+        return f"{folder} has no VERSION/{name}; a version is a folder whose name is a number{advice}"
+    newest = versions[-1]
+    if (newest / name).is_symlink():
+        return f"{newest / name} is a link to a file that is not there"
+    others = sorted(file.name for file in newest.glob("*.onnx"))
+    if others:
+        return f"{newest} has no {name}, but {others[0]}: rename it, or name it as `file` in {folder / 'model.toml'}"
+    return f"{newest} has no {name}"
 
 
 def _model_file(path: Path) -> Path:
