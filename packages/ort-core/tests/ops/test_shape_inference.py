@@ -385,3 +385,10 @@ def test_sizes_of_inputs_tell_more_than_names_that_no_input_has(infer):
     assert str(find(model, "s").shape[0]) == "batch"
     assert str(find(model, "y").shape[0]) == "shown", "outputs keep the names that their author gave"
     assert report.notes == ()
+
+
+def test_reshape_with_allowzero_refuses_zero_beside_minus_one(infer):
+    body = "(float[0, 3] x) => (float[?, ?] y) <int64[2] s = {0, -1}> { y = Reshape <allowzero = 1> (x, s) }"
+    _, report = infer(f"g {body}")
+    with pytest.raises(InvalidGraph, match="both 0 and -1"):
+        report.raise_first()

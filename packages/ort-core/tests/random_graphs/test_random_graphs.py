@@ -114,6 +114,16 @@ def test_last_bits_are_no_difference_and_more_is():
     assert difference(right[:5], truth)[0] == "shape"
 
 
+def test_roundings_of_large_numbers_beside_each_other_widen_the_window_of_their_softmax():
+    run, large = Interpreter(13, {}), np.array([[9633.752]], np.float32)
+    terms = [exact(np.array([[0.29063833, 0.4497016]], np.float32)), exact(large)]
+    (total,) = run.node(helper.make_node("Add", ["a", "b"], ["c"]), terms, {})
+    (shares,) = run.node(helper.make_node("Softmax", ["c"], ["y"], axis=-1), [total], {})
+    powers = np.exp(sum(each.native() for each in terms) - large)
+    assert difference(powers / powers.sum(), shares) is None
+    assert difference(np.array([[0.4, 0.6]], np.float32), shares) is not None
+
+
 def test_a_question_that_hangs_on_a_last_bit_has_no_truth():
     feeds = {"x": np.array([0.1, 0.2], np.float32)}
     sums = helper.make_node("Exp", ["x"], ["e"])

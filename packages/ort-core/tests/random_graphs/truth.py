@@ -141,9 +141,9 @@ CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu"])
 """Operators that multiply by one and a number close to minus one, as their texts say."""
 CENTERED = frozenset([
     "GroupNormalization", "GroupNorm", "InstanceNormalization", "LayerNormalization", "SkipLayerNormalization",
-    "SkipGroupNorm", "EmbedLayerNormalization",
+    "SkipGroupNorm", "EmbedLayerNormalization", "LogSoftmax", "Softmax",
 ])  # fmt: skip
-"""Operators that take a mean away from what is near it: of equal numbers an engine leaves a rounding of the mean."""
+"""Operators that take a mean or a maximum away from what is near it: of large numbers their roundings are left."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_type")
 LARGEST = {"f16": 500.0}
 LARGEST_OF_OTHERS = 1e5
@@ -516,7 +516,8 @@ def _share_of_squares(node: NodeProto, array: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=512)
 def _pattern(count: int) -> np.ndarray:
-    return np.random.default_rng(count).choice([-1.0, 1.0], count)
+    """Return as many of one sign as of the other: of two numbers one moves up, the other down."""
+    return np.random.default_rng(count).permutation(np.resize([-1.0, 1.0], count))
 
 
 def _finished(

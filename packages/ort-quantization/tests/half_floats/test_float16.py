@@ -46,6 +46,18 @@ g (float[1, 2, 3, 3] x) => (float[1, 2, m, k] y, float[n] s)
     u = Add(t, zero)
     s = Add(u, step)
 }"""
+SCANNED = """
+g (float[1, 8] x) => (float[n, 8] y) <int64 turns = {2}> {
+    kept = SequenceConstruct(x)
+    all, rows = Loop(turns, , kept) <body = turn (int64 i, bool on, seq(float[]) before)
+            => (bool next, seq(float[]) after, float[1, 8] row) {
+        next = Identity(on)
+        row = Neg(x)
+        after = SequenceInsert(before, row)
+    }>
+    flat = Reshape(rows, shape)
+    y = CumSum(flat, axis)
+}"""
 QUANTIZED = """
 g (float[n, 8] x) => (float[n, 8] y) <float s = {0.05}, int8 z = {3}> {
     h = Relu(x)
@@ -355,3 +367,14 @@ def test_the_module_has_onnxruntimes_names_and_parameters():
     assert set(theirs.DEFAULT_OP_BLOCK_LIST) == set(ours.DEFAULT_OP_BLOCK_LIST)
     tensor = numpy_helper.from_array(np.zeros((2, 0), np.float16), "w")
     assert ours.make_value_info_from_tensor(tensor) == theirs.make_value_info_from_tensor(tensor)
+
+
+def test_what_a_loop_gives_is_cast_where_a_reader_stays_float32() -> None:
+    model = model_of(SCANNED)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1, 8]), "shape"))
+    small = ours.convert_float_to_float16(model, disable_shape_infer=True)
+    x = inputs(model)["x"]
+    for engine in (onnxruntime, ort_core):
+        session = engine.InferenceSession(small.SerializeToString(), providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {"x": x.astype(np.float16)})
+        np.testing.assert_allclose(found, np.cumsum(np.repeat(-x, 2, axis=0), axis=1), rtol=1e-2, atol=1e-2)

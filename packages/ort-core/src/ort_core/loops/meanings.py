@@ -230,7 +230,7 @@ def _cast(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejectio
     if target is DataType.UINT64:
         half = 2.0**63
         above = binary("xor", _whole(x - half, DataType.INT64), -(2**63))
-        return cast(select(binary("lt", x, half), _whole(x, DataType.INT64), above), target)
+        return cast(select(binary("ge", x, half), above, _whole(x, DataType.INT64)), target)
     wide = DataType.INT64 if target is DataType.UINT32 or target.bits == 64 else DataType.INT32
     return cast(_whole(x, wide), target)  # the low bits, as x86 processors and so onnxruntime and numpy there give
 

@@ -223,3 +223,17 @@ def test_a_window_that_leaves_gaps_is_left_to_the_kernels() -> None:
     session, refusals = session_of(nodes, {"w": weights}, [1, 3, 2, 2])
     assert "gaps" in refusals["ConvTranspose"]
     assert_near(session.run(None, {"x": x})[0], scattered(x, weights, 1, (2, 2), (1, 1), (0, 0), (3, 3)), "gaps")
+
+
+def test_infinite_weights_reach_no_further_than_the_image():
+    rng = np.random.default_rng(5)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 4, 6, 6), (4, 3, 3, 3)))
+    w[1, 2, 0, 2] = np.inf
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    session, _ = session_of([node, helper.make_node("Relu", ["y"], ["z"])], {"w": w}, x.shape)
+    found = session.run(None, {"x": x})[0]
+    with np.errstate(invalid="ignore"):
+        expected = scattered(x, w, 1, (2, 2), (1, 1), (0, 0), found.shape[2:])
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+    assert np.isfinite(expected).any()
+    assert not np.isnan(expected).any()

@@ -100,6 +100,8 @@ def _reshaped(ctx: InferenceContext, source: Shape | None, target: Shape, allow_
             result.append(dim)
     if sum(1 for d in target if d == -1) > 1:
         ctx.refuse("Target shape may not have multiple -1 dimensions")
+    if allow_zero and {0, -1} <= set(target):
+        ctx.refuse("with allowzero the target shape may not have both 0 and -1: any size would fit for -1")
     if source is not None:
         _fill_free(ctx, source, result, free)
     return tuple(result)

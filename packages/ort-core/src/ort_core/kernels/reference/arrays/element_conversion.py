@@ -1,7 +1,8 @@
 """Conversion of an array from any ONNX element type to any other: what Cast means.
 
-Integers wrap; floats truncate towards zero, except that the 2- and 4-bit integers round half away from zero and
-then wrap, as in onnxruntime. The 8-bit floats saturate or not, as asked; the 6- and 4-bit floats always saturate.
+Integers wrap; floats truncate towards zero (``truncated`` says what is beyond the range), except that the 2- and 4-bit
+integers round half away from zero and then wrap, as in onnxruntime. The 8-bit floats saturate or not, as asked; the 6-
+and 4-bit floats always saturate.
 """
 
 from __future__ import annotations
@@ -60,7 +61,33 @@ def _from_numbers(x: np.ndarray, to: DataType, *, saturate: bool, round_mode: st
         return to_float8(x, to.numpy, saturate=saturate)
     if to is DataType.FLOAT8E8M0:
         return _to_e8m0(x, saturate=saturate, round_mode=round_mode)
+    if to.is_integer and x.dtype.kind == "f":
+        return truncated(x, to.numpy)
     return x.astype(to.numpy)
+
+
+def truncated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return floats without their fractions as integers of 8 to 64 bits, the same on every processor.
+
+    They are int32 first, or int64 if ``dtype`` is 64 bits wide or uint32, and keep their low bits. What these do not
+    hold, and NaN, is the least of them, as a single conversion gives on x86; numpy's own depends on the vector unit.
+    """
+    wide = np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
+    try:
+        with np.errstate(invalid="raise"):
+            whole = x.astype(wide)
+    except FloatingPointError:
+        whole = _whole(x, wide)
+        if dtype == np.uint64:
+            half = 2.0**63
+            whole = np.where(x >= half, _whole(x - x.dtype.type(half), wide) ^ np.iinfo(wide).min, whole)
+    return whole.astype(dtype, copy=False)
+
+
+def _whole(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    least = np.iinfo(dtype).min
+    is_inside = (x >= float(least)) & (x < -float(least))
+    return np.where(is_inside, x, x.dtype.type(least)).astype(dtype)
 
 
 def _round_half_away(x: np.ndarray) -> np.ndarray:

@@ -125,6 +125,8 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     weights, dtype, shape = _weights_of(lowering, node.input(1)), *tensor_type(node.output)
     if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
         raise NotLowered("only float32 transposed convolutions of 1 to 3 axes with constant weights are generated")
+    if not np.isfinite(weights).all():
+        raise NotLowered("infinite weights times the zeros beside images are not numbers, and nothing is beside them")
     groups, rank = node.int_attribute("group", 1), weights.ndim
     is_paired = takes_pairs(lowering, node)
     if is_paired and (source := node.input(0)) is not None:
