@@ -9,8 +9,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from onnx import GraphProto, ModelProto, ValueInfoProto, helper
 
 from random_graphs import element_types as et
@@ -20,11 +20,11 @@ from random_graphs.into_functions import has_functions, with_functions
 from random_graphs.other_writings import is_written_otherwise, with_defaults, written_otherwise
 from random_graphs.rewritten import FUSED, fused, rewritten
 from random_graphs.special_values import with_special_values
-from random_graphs.truth import Interpreter, Triple, array_of, exact
+from random_graphs.truth import Interpreter, Triple, array_of, exact, exact_feed
 from random_graphs.writer import GraphWriter, Value, model_of, reads, typed
 
 LENGTHS = (1, 2, 3, 3, 4, 5, 6, 8, 10, 14, 20)
-Feeds = Mapping[str, np.ndarray]
+Feeds = Mapping[str, Any]  # arrays, lists of them for sequences, dicts for maps
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Case:
         run = Interpreter(self.opset, {**KERNELS, **FORMULAS})
         found = []
         for feeds in self.feeds:
-            found.append(run.graph(self.model.graph, {name: exact(array) for name, array in feeds.items()}))
+            found.append(run.graph(self.model.graph, {name: exact_feed(value) for name, value in feeds.items()}))
         return found
 
 
@@ -90,7 +90,7 @@ def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:
         outputs = [*outputs, g.choice(inner)]
     if g.chance(0.03):
         flags.append("an input is an output")
-        outputs = [*outputs, g.choice(g.inputs)]
+        outputs = [*outputs, g.choice([each for each in g.inputs if each.is_tensor] or outputs)]
     if g.chance(0.03) and g.initializers:
         flags.append("an initializer is an output")
         outputs = [*outputs, _of_initializer(g)]
@@ -111,12 +111,16 @@ def _graph(g: GraphWriter, outputs: Sequence[Value], flags: list[str]) -> GraphP
             needed |= set(reads(node))
     kept.reverse()
     style = g.choice(("named", "named", "open", "fixed"))
-    inputs = [typed(v, _declared(g, v, style)) for v in g.inputs if v.name in needed]
-    inputs = inputs or [typed(v, _declared(g, v, style)) for v in g.inputs[:1]]
+    inputs = [_input(g, v, style) for v in g.inputs if v.name in needed]
+    inputs = inputs or [_input(g, v, style) for v in g.inputs[:1]]
     wrong = g.chance(0.03)
     declared = [_output(g, v, wrong, flags) for v in outputs]
     initializers = [tensor for tensor in g.initializers if tensor.name in needed]
     return helper.make_graph(kept, f"seed{g.seed}", inputs, declared, initializers)
+
+
+def _input(g: GraphWriter, value: Value, style: str) -> ValueInfoProto:
+    return g.declared.get(value.name) or typed(value, _declared(g, value, style))
 
 
 def _declared(g: GraphWriter, value: Value, style: str) -> list[int | str | None]:

@@ -18,7 +18,7 @@ from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.engines import BY_NAME, Engine
 from random_graphs.judging import Difference, judge
 from random_graphs.smaller_sizes import smaller_sizes
-from random_graphs.truth import Interpreter, NoTruth, Triple, exact
+from random_graphs.truth import Interpreter, NoTruth, Triple, exact_feed
 from random_graphs.writer import reads
 
 _COMPARED = 120  # letters of a message
@@ -103,7 +103,7 @@ class _Values:
         samples = []
         try:
             for feeds in case.feeds:
-                values = {name: exact(array) for name, array in feeds.items()}
+                values = {name: exact_feed(array) for name, array in feeds.items()}
                 samples.append(run.values(case.model.graph, values))
         except NoTruth:
             return None

@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ort_core.model_graphs import graphs_of
 from random_graphs.into_functions import has_functions
@@ -36,6 +36,7 @@ QUANTIZED_FORMS = frozenset([
     "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "DequantizeLinear", "QAttention", "QEmbedLayerNormalization",
 ])  # fmt: skip
 FUSED = "fused"
+_HALVES = {TensorProto.FLOAT16: np.dtype(np.float16), TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
 
 
 def rewritten(case: Case) -> Case:
@@ -107,13 +108,24 @@ _TOOLS: Mapping[str, tuple[str, Callable[[ModelProto, random.Random], ModelProto
 }
 
 
-def _as_declared(feeds: Mapping[str, np.ndarray], model: ModelProto) -> dict[str, np.ndarray]:
+def _as_declared(feeds: Mapping[str, Any], model: ModelProto) -> dict[str, Any]:
     """Return feeds in the types that a model declares now."""
-    types = {each.name: each.type.tensor_type.elem_type for each in model.graph.input}
+    types = {each.name: element_type(each) for each in model.graph.input}
     return {
-        name: array.astype(np.float16 if types[name] == TensorProto.FLOAT16 else ml_dtypes.bfloat16)
-        if array.dtype == np.float32 and types[name] in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-        else array
-        for name, array in feeds.items()
+        name: [_cast(each, types[name]) for each in given] if isinstance(given, list) else _cast(given, types[name])
+        for name, given in feeds.items()
         if name in types
     }
+
+
+def _cast(given: Any, kind: int) -> Any:
+    """Return an array of float32 as one of a half type, where that is asked for; anything else as it is."""
+    if not isinstance(given, np.ndarray) or given.dtype != np.float32 or kind not in _HALVES:
+        return given
+    return given.astype(_HALVES[kind])
+
+
+def element_type(info: ValueInfoProto) -> int:
+    """Return the element type of a tensor, or of the tensors of a sequence; 0 of a map."""
+    kind = info.type.sequence_type.elem_type if info.type.HasField("sequence_type") else info.type
+    return kind.tensor_type.elem_type

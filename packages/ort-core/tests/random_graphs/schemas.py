@@ -19,7 +19,10 @@ from random_graphs.element_types import ElementType
 if TYPE_CHECKING:
     from random_graphs.writer import Value
 
-_UNKNOWN = "SimplifiedLayerNormalization"  # in ONNX's domain, by onnxruntime alone
+_UNKNOWN = frozenset([  # in ONNX's domain, by onnxruntime alone
+    "Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
+    "SimplifiedLayerNormalization",
+])  # fmt: skip
 _BROADCASTING_LATER = ("Max", "Mean", "Min", "Sum")  # from opset 8 on
 _BODIES = ("If", "Loop", "Scan")
 _ONNX_NAMES = {name.lower(): number for name, number in TensorProto.DataType.items()}
@@ -42,7 +45,7 @@ def check_operands(domain: str, op_type: str, opset: int, operands: Sequence[Val
         raise Refused(f"{op_type} does not broadcast")
     if any(not value.is_tensor and value.samples[0].dtype is et.BF16 for value in given):
         raise Refused("sequences hold no bfloat16")
-    if domain == "" and op_type != _UNKNOWN:
+    if domain == "" and op_type not in _UNKNOWN:
         _check_presence(_schema(op_type, opset, domain), operands)
     bound: dict[str, ElementType] = {}
     for value, (variable, known) in zip(operands, _types_of(domain, op_type, opset), strict=False):
@@ -69,7 +72,7 @@ def known_attributes(domain: str, op_type: str, opset: int, given: Mapping[str, 
         Refused: it does not know another one, or there is no such operator.
     """
     found = {name: value for name, value in given.items() if value is not None}
-    if domain or op_type == _UNKNOWN:
+    if domain or op_type in _UNKNOWN:
         return found
     known, newest = (_schema(op_type, version, domain).attributes for version in (opset, None))
     for name in set(found) - set(known):
@@ -84,7 +87,7 @@ def _types_of(domain: str, op_type: str, opset: int) -> tuple[tuple[str, frozens
     """Return the type variable of each input, and the element types that it allows: none where nobody names one."""
     if domain == "com.microsoft":
         return _types(_contrib_schemas().get(op_type))
-    if domain not in ("", "ai.onnx.ml") or op_type == _UNKNOWN:
+    if domain not in ("", "ai.onnx.ml") or op_type in _UNKNOWN:
         return ()
     version = opset if not domain else 5 if op_type == "TreeEnsemble" else 3
     return _types(_schema(op_type, version, domain))

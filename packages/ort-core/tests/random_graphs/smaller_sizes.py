@@ -23,6 +23,8 @@ def smaller_sizes(case: Case) -> Iterator[Case]:
     if len(case.feeds) != 1:
         return
     (feeds,) = case.feeds
+    if not all(isinstance(each, np.ndarray) for each in feeds.values()):
+        return
     sizes = sorted({size for array in feeds.values() for size in array.shape if size > 1}, reverse=True)
     for size in sizes:
         for smaller in dict.fromkeys((1, size // 2, size - 1)):

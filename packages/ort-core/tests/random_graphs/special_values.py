@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,8 +39,8 @@ def with_special_values(case: Case) -> Case:
     return longer
 
 
-def _with_some(array: np.ndarray, chooser: random.Random) -> np.ndarray:
-    if not _is_float(array) or not array.size or chooser.random() < 0.3:
+def _with_some(array: Any, chooser: random.Random) -> Any:
+    if not isinstance(array, np.ndarray) or not _is_float(array) or not array.size or chooser.random() < 0.3:
         return array
     changed = array.copy()
     for _ in range(chooser.randint(1, MOST)):

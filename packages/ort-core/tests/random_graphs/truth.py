@@ -135,8 +135,8 @@ ROUNDS_INSIDE = frozenset(
     ]
 )
 """Operators whose float results hang on decisions inside: a decision on a last bit shows as a leap of the twins."""
-ASKS_FOR_FLOAT32 = frozenset(["QLinearConcat", "GatherBlockQuantized"])
-"""Operators whose kernels take scales of float32 only: what they multiply is rounded once."""
+ASKS_FOR_FLOAT32 = frozenset(["QLinearConcat", "GatherBlockQuantized", "ConvStateReplay"])
+"""Operators whose kernels take float32 only: scales, which round once, or places that are counted in bytes."""
 CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu"])
 """Operators that multiply by one and a number close to minus one, as their texts say."""
 CENTERED = frozenset([
@@ -186,6 +186,15 @@ def exact(array: Any) -> Triple:
     dtype = of_array(array)
     wide = array.astype(np.float64) if dtype is not None and dtype.is_float else array
     return Triple(wide, wide, wide, dtype)
+
+
+def exact_feed(value: Any) -> Triple:
+    """Return the triple of what an input is fed: a tensor, a list of tensors for a sequence, or a map."""
+    if isinstance(value, list):
+        items = [exact(each) for each in value]
+        wide = [each.truth for each in items]
+        return Triple(wide, wide, wide, items[0].dtype if items else F32, is_tensor=False)
+    return Triple(value, value, value, None, is_tensor=False) if isinstance(value, dict) else exact(value)
 
 
 def allowed(value: Triple) -> np.ndarray:
@@ -436,7 +445,9 @@ def _named_type(node: NodeProto) -> ElementType | None:
     return named if named is not None and named.is_float else None
 
 
-_FLOAT_LIKE = {"QuantizeLinear": 1, "DequantizeLinear": 1, "Where": 1, "CastLike": 1, "OneHot": 2}
+_FLOAT_LIKE = {
+    "QuantizeLinear": 1, "DequantizeLinear": 1, "Where": 1, "CastLike": 1, "OneHot": 2, "GemmaRotaryEmbedding": 1,
+}  # fmt: skip
 """Which input gives outputs their float type, where it is not the first float."""
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from random_graphs import element_types as et
 from random_graphs.element_types import ElementType
 from random_graphs.older_forms import NoOlderForm, in_opset
 from random_graphs.schemas import Refused, check_operands, known_attributes
-from random_graphs.truth import Interpreter, NoTruth, Triple, exact
+from random_graphs.truth import Interpreter, NoTruth, Triple, exact, exact_feed
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8, 8, 15, 16, 17, 31, 32, 33)
 OPSETS = (7, 8, 9, 10, 11, 11, 12, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)
@@ -173,6 +173,15 @@ class GraphWriter:
         value = Value(self._name("x"), tuple(exact(a) for a in arrays))
         self.inputs.append(value)
         self.values.append(value)
+        return value
+
+    def fed(self, samples: Sequence[Any], declared: TypeProto) -> Value:
+        """Add an input that is no tensor: lists of arrays for a sequence, or maps, one for each assignment."""
+        if self.outer is not None:
+            raise Refused("a body takes its inputs from its node")
+        value = Value(self._name("x"), tuple(map(exact_feed, samples)))
+        self.declared[value.name] = helper.make_value_info(value.name, declared)
+        self.inputs.append(value)
         return value
 
     def constant(self, array: Any, dtype: ElementType | None = None) -> Value:

@@ -33,7 +33,7 @@ import base64
 
 import ml_dtypes  # noqa: F401 - gives numpy the names of narrow types
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import ValueInfoProto, helper, numpy_helper  # noqa: F401
 
 import ort_core as ort
 
@@ -91,7 +91,7 @@ def written(case: Case, found: Difference, folder: Path) -> Path:
         f"    return helper.make_model(graph, opset_imports=[{_opsets(served.opset_import)}], "
         f"ir_version={served.ir_version}, functions=functions)\n"
     )
-    feeds = "".join(f"    {{{', '.join(f'{k!r}: {_array(v)}' for k, v in each.items())}}},\n" for each in case.feeds)
+    feeds = "".join(f"    {{{', '.join(f'{k!r}: {_feed(v)}' for k, v in each.items())}}},\n" for each in case.feeds)
     expected = "".join(f"    [{', '.join(_expected(v) for v in each)}],\n" for each in case.truths())
     test = TEST.format(
         feeds=feeds, expected=expected, seed=case.seed, operators=operators, threads=engine.threads, level=engine.level,
@@ -107,6 +107,12 @@ def written(case: Case, found: Difference, folder: Path) -> Path:
 def _expected(value: Any) -> str:
     distance = allowed(value) * 1.01 if value.dtype.is_float else np.full(value.truth.shape, 0.5)
     return f"({_array(np.asarray(value.native()))}, {_array(distance)})"
+
+
+def _feed(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_array, value))}]"
+    return repr(value) if isinstance(value, dict) else _array(value)
 
 
 def _array(value: np.ndarray) -> str:
@@ -155,6 +161,8 @@ def _infos(infos: Sequence[ValueInfoProto]) -> str:
 
 
 def _info(info: ValueInfoProto) -> str:
+    if not info.type.HasField("tensor_type"):
+        return f"ValueInfoProto.FromString({info.SerializeToString()!r})"
     kind = info.type.tensor_type
     shape: list[int | str | None] | None = None
     if kind.HasField("shape"):

@@ -44,6 +44,10 @@ _MODULES = (
     "optimizer_steps",
     "fused_projections",
     "microsoft_rest",
+    "dropped_by_onnx",
+    "rows_of_bytes",
+    "states",
+    "fed_sequences_and_maps",
 )
 
 
