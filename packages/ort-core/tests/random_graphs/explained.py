@@ -301,6 +301,18 @@ KNOWN: tuple[Explained, ...] = (
         r"Type '(tensor\((u?int[24]|float8.*)\)|optional.*|seq.*|map.*)' of input parameter .* of operator \(Part",
         "its functions take only some types of values",
     ),
+    Explained(
+        OURS, "DynamicQuantizeLSTM", "^values .*float32",
+        "compiled as an LSTM of the floats that its weights stand for, its inputs and states are not quantized",
+    ),
+    Explained(
+        "onnxruntime", "Gelu", "_inlfunc_Gelu.*No Op registered for Erf",
+        "its function asks for an operator that the opset does not have", lambda case: case.opset < 9,
+    ),
+    Explained(
+        "onnxruntime", "Scan", r"Part[0-9].*op_type:Scan.*Input tensors of wrong rank",
+        "within functions it infers the body of a Scan without the ranks of its items",
+    ),
     Explained("onnxruntime", "CastMap", "it cannot be linked to C type int64_t", "it reads no texts of fed maps"),
     Explained(
         "onnxruntime", "MeanVarianceNormalization",

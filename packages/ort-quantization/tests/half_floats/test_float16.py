@@ -320,6 +320,30 @@ def test_an_operator_of_microsoft_that_takes_no_half_floats_stays_float32() -> N
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+def test_a_type_that_an_operator_of_microsoft_names_becomes_the_half_type() -> None:
+    """Packed weights of GGUF files: one row of 32 elements, a float16 scale in front of 16 bytes."""
+    text = """<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+        g (int64[N] at, float[N, 32] x) => (float[N, 32] y) {
+        rows = com.microsoft.GatherPacked <K = 32, packed_type = 2, output_dtype = 1> (table, at)
+        y = Mul (rows, x)
+    }"""
+    model = parser.parse_model(text)
+    table = np.random.default_rng(0).integers(0, 256, (4, 18)).astype(np.uint8)
+    table[:, :2] = np.array([0.1], np.float16).view(np.uint8)
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    x = np.random.default_rng(1).uniform(-1, 1, (3, 32)).astype(np.float32)
+    halves = ours.convert_float_to_float16(model, keep_io_types=True)
+    assert [node.op_type for node in halves.graph.node].count("Cast") == 2
+    for engine in (onnxruntime, ort_core):
+        [expected], [found] = (
+            engine.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+                None, {"at": np.array([0, 3, 1]), "x": x}
+            )
+            for each in (model, halves)
+        )
+        np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
 @pytest.mark.parametrize("operator", ["QLinearSigmoid (q, s, z, s, z)", "QLinearConcat <axis = 0> (s, z, q, s, z)"])
 def test_integers_that_an_operator_of_microsoft_makes_stay_integers(operator: str) -> None:
     """onnx infers no type of what such an operator makes, and a float among its inputs does not make it one."""

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+from ort_core.cpu.codegen.quantized.integer_dot import has_byte_products
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import IntegerWeights, integer_weights
 
@@ -61,7 +63,8 @@ def test_a_load_holds_integer_weights_once(dtype, tmp_path, monkeypatch):
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert held < 1.6 * NBYTES, f"{held} bytes for {NBYTES} of weights"
+    most = 1.6 if has_byte_products(host_target()) else 2.6  # elsewhere lists of pairs, which hold some bytes twice
+    assert held < most * NBYTES, f"{held} bytes for {NBYTES} of weights"
     assert not any(each._values for each in left if isinstance(each, Lowering)), "a lowering keeps what it worked out"
     assert not any(isinstance(each, IntegerWeights) for each in left), "weights are held beside the packed ones"
 

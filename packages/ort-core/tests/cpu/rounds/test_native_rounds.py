@@ -13,6 +13,8 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.rounds import native_rounds, round_memory
 from ort_core.cpu.rounds.native_rounds import NativeRounds
 from ort_core.tolerances import compare
@@ -293,7 +295,8 @@ def test_carried_values_of_other_types_keep_them(dtype: type, calls: list[bool])
     }}"""
     x = (floats(3, 9) / 2).astype(dtype) if np.dtype(dtype).kind == "f" else np.arange(9).astype(dtype)
     check(text, {"m": np.array(7), "x": x}, peer=False)
-    assert calls == [True, True]
+    is_native = dtype is not np.float16 or converts_halves(host_target())
+    assert calls == ([True, True] if is_native else [])
 
 
 def test_explain_says_that_rounds_are_a_native_call() -> None:

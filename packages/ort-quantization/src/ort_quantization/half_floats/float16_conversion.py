@@ -32,7 +32,8 @@ _TYPE_ATTRIBUTES = {  # attributes that name the type of the result, and whether
     "RandomUniformLike": ("dtype", False), "SequenceEmpty": ("dtype", True), "Bernoulli": ("dtype", False),
     "HannWindow": ("output_datatype", True), "HammingWindow": ("output_datatype", True),
     "BlackmanWindow": ("output_datatype", True), "MelWeightMatrix": ("output_datatype", True),
-    "DequantizeLinear": ("output_dtype", False),
+    "DequantizeLinear": ("output_dtype", False), "DequantizeWithOrder": ("to", False), "GemmFloat8": ("dtype", True),
+    "GatherPacked": ("output_dtype", False),
 }  # fmt: skip
 
 
@@ -238,7 +239,7 @@ class HalfConversion:
                 make_half(attribute.t, least, most, half)
             for tensor in attribute.tensors:
                 make_half(tensor, least, most, half)
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ("", "ai.onnx", "com.microsoft"):
             return
         if node.op_type == "Constant":
             _tensor_constant(node)

@@ -16,6 +16,10 @@ _QGEMM_ZERO_POINT = 8  # the place of the input that says which integers it make
 _NUMBERS = {f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items()}
 _STASHED = {"LayerNormalization": (1, 2)}  # outputs in the type that the attribute stash_type names, float32 by default
 _FLOAT_INPUTS = {"GroupNorm": (1, 2), "SkipGroupNorm": (1, 2)}  # of com.microsoft: gamma and beta
+_NAMED_TYPES = {  # of com.microsoft: attributes that name an output's type, and that type where they are absent
+    "DequantizeWithOrder": ("to", 0), "GemmFloat8": ("dtype", TensorProto.FLOAT),
+    "GatherPacked": ("output_dtype", TensorProto.BFLOAT16),
+}  # fmt: skip
 _FLOAT_ONLY = ("QLinear", "QAttention", "QGemm", "DynamicQuantize", "MatMulIntegerToFloat", "QEmbed", "QOrdered")
 
 
@@ -93,6 +97,9 @@ def output_type(node: NodeProto, place: int, opset: int, inputs: Mapping[int, in
         inputs: element types of the node's inputs by place.
     """
     given, made = _type_texts(node.op_type, node.domain, opset)
+    if node.op_type in _NAMED_TYPES:
+        name, default = _NAMED_TYPES[node.op_type]
+        return next((each.i for each in node.attribute if each.name == name), default)
     if not made:
         return TensorProto.FLOAT if TensorProto.FLOAT in inputs.values() else 0
     if node.op_type == "QGemm":  # its schema ties the output to no input
