@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from random_graphs import element_types as et
 from random_graphs.campaign import WORKER, code_digest, read_lines, summary
 from random_graphs.cases import Case, case_of_seed
-from random_graphs.engines import WAYS
+from random_graphs.engines import BY_NAME, WAYS
 from random_graphs.families import families
 from random_graphs.growing import grow
 from random_graphs.into_functions import with_functions
@@ -302,9 +302,43 @@ def test_special_values_are_an_assignment_more_with_their_truth():
     cases = [case for case in map(case_of_seed, range(200, 300)) if case and "special values" in case.flags]
     assert len(cases) > 5, "each eighth graph or so has some"
     for case in cases:
-        assert [a.shape for a in case.feeds[-1].values()] == [a.shape for a in case.feeds[0].values()]
-        last = [array.astype(np.float64) for array in case.feeds[-1].values() if array.dtype.kind != "O"]
+        arrays = [[a for a in feeds.values() if isinstance(a, np.ndarray)] for feeds in (case.feeds[0], case.feeds[-1])]
+        assert [a.shape for a in arrays[0]] == [a.shape for a in arrays[1]]
+        last = [array.astype(np.float64) for array in arrays[1] if array.dtype.kind != "O"]
         assert any(not np.isfinite(array).all() or (np.signbit(array) & (array == 0)).any() for array in last)
+
+
+def fed_by_parts() -> Case:
+    """A case whose inputs are a sequence and a map."""
+    tensor = helper.make_tensor_type_proto
+    inputs = [
+        helper.make_value_info("parts", helper.make_sequence_type_proto(tensor(TensorProto.FLOAT, None))),
+        helper.make_value_info("words", helper.make_map_type_proto(TensorProto.STRING, tensor(TensorProto.FLOAT, []))),
+    ]
+    nodes = [
+        helper.make_node("ConcatFromSequence", ["parts"], ["joined"], axis=0),
+        helper.make_node("DictVectorizer", ["words"], ["row"], domain="ai.onnx.ml", string_vocabulary=["a", "b", "c"]),
+        helper.make_node("Add", ["joined", "row"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = helper.make_graph(nodes, "fed", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    parts = [np.full((rows, 3), rows, np.float32) for rows in (1, 2, 5)]
+    feeds = [{"parts": parts[:count], "words": {"c": 0.5, "a": 2.0}} for count in (3, 2)]
+    return Case(0, model, feeds, ())
+
+
+def test_sequences_and_maps_are_fed_in_every_way_and_by_the_test_that_is_written(tmp_path):
+    case = fed_by_parts()
+    ((truth,), _) = case.truths()
+    assert truth.truth[:2].tolist() == [[3.0, 1.0, 1.5], [4.0, 2.0, 2.5]]
+    engines = [BY_NAME["onnxruntime"], BY_NAME["cpu"], *WAYS]
+    assert set(judge(case, engines).endings.values()) == {"right"}
+    path = written(case, Difference("cpu", "values", 0, "y", "planted"), tmp_path)
+    assert ran(path) == 0
+    path.write_text(path.read_text().replace("'c': 0.5", "'c': 1.5"))
+    assert ran(path) == 1
 
 
 @pytest.mark.parametrize("engine", WAYS, ids=lambda engine: engine.name)

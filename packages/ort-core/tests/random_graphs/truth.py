@@ -511,6 +511,8 @@ def _size_of_roundings(
         if node.op_type in ("ComplexMul", "ComplexMulConj"):
             lengths = [np.sqrt((v.truth**2).sum(-1, keepdims=True)) for v in inputs if v is not None]
             size = size + F32.window / 32 * lengths[0] * lengths[1]
+        if node.op_type == "Det" and inputs[0] is not None:  # of rows that are alike a rounding is left
+            size = size + F32.window / 16 * np.prod(np.sqrt((inputs[0].truth ** 2).sum(-1)), axis=-1)
         if node.op_type.endswith("Window"):
             size = size + F32.window / 64  # a sum of cosines, which cancel
         if node.op_type == "MatMulNBits":
