@@ -129,6 +129,7 @@ WAYS = (
     Engine("shared", way="shared"),
     Engine("shared on 2 threads", threads=2, way="shared"),
     Engine("to and fro", way="to and fro"),
+    Engine("laid out", way="laid out"),
     Engine("saved", level="ORT_ENABLE_EXTENDED", way="saved"),
     Engine("saved after basic passes", level="ORT_ENABLE_BASIC", way="saved"),
     Engine("ORT format", way="ORT format"),

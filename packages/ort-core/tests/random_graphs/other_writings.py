@@ -1,8 +1,8 @@
 """The same graph written otherwise: what a converter may choose, and what no operator sees.
 
 Initializers become typed fields, ``Constant`` nodes in each of their forms, sparse tensors, or inputs with a default.
-Bodies of one node share the names of their values; nodes have no names; the graph holds an initializer that nobody
-reads.
+Bodies of one node share the names of their values; nodes have no names, values odd ones; the graph holds an initializer
+that nobody reads.
 
 What becomes of a tensor follows from the seed and its name alone, so that a minimized case keeps it.
 """
@@ -28,6 +28,7 @@ SHARE = 0.25  # of all graphs
 DEFAULTS_SHARE = 0.06
 Message = TypeVar("Message", NodeProto, TensorProto)
 _CONTROL_FLOW = frozenset(["If", "Loop", "Scan"])  # searches know values of their bodies by name
+ODD_NAMES = ("/model/layer.0/", "é ", "名前:", "%s{}", "a\\b\n", "-", "x" * 300)  # in front of names
 _SPARSE_SINCE, _LISTS_SINCE = 11, 12  # opsets of Constant with sparse_value, and with value_ints and its like
 _LONGEST = 2_000  # elements that are written as fields, or as coordinates
 _FIELDS: Mapping[int, tuple[str, type]] = {
@@ -62,6 +63,8 @@ def written_otherwise(model: ModelProto, seed: int) -> ModelProto:
             node.name = ""
     if chooser.random() < 0.3:
         found.graph.initializer.append(numpy_helper.from_array(np.arange(5, dtype=np.float32), "nobody reads this"))
+    if chooser.random() < 0.3:
+        _give_odd_names(found.graph, chooser.choice(ODD_NAMES))
     found.graph.doc_string = "written otherwise"
     return found
 
@@ -183,6 +186,26 @@ def _sparse(tensor: TensorProto, chooser: random.Random) -> SparseTensorProto:
     coordinates = places if chooser.random() < 0.5 else np.stack(np.unravel_index(places, array.shape), axis=1)
     indices = numpy_helper.from_array(coordinates.astype(np.int64), f"{tensor.name}_places")
     return helper.make_sparse_tensor(values, indices, list(array.shape))
+
+
+def _give_odd_names(graph: GraphProto, odd: str) -> None:
+    """Rename the values that no input or output of the graph is, those of bodies as well."""
+    kept = {each.name for each in (*graph.input, *graph.output)}
+    own = [*(each.name for each in graph.initializer), *(each.values.name for each in graph.sparse_initializer)]
+    own += [name for node in graph.node for name in node.output if name]
+    _take_names(graph, {name: odd + name for name in own if name not in kept})
+
+
+def _take_names(graph: GraphProto, names: Mapping[str, str]) -> None:
+    for each in (*graph.input, *graph.initializer, *graph.output):
+        each.name = names.get(each.name, each.name)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+    for node in graph.node:
+        for body in _bodies(node):
+            _take_names(body, names)
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
 
 
 def _share_names(graph: GraphProto) -> None:

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 import ort_core as ort
 from random_graphs import other_writings
 from random_graphs.cases import Case
-from random_graphs.other_writings import with_defaults, written_otherwise
+from random_graphs.other_writings import ODD_NAMES, with_defaults, written_otherwise
 
 SEEDS = range(24)
 
@@ -77,9 +77,10 @@ def test_every_form_is_drawn():
         bodies = [attribute.g for node in graph.node if node.op_type == "If" for attribute in node.attribute]
         forms.update(["shared names"] if bodies[0].output[0].name == bodies[1].output[0].name else [])
         forms.update("without a name" for node in graph.node if not node.name)
+        forms.update("odd names" for node in graph.node if node.output[0].startswith(ODD_NAMES))
     assert forms >= {
         "value", "value_float", "value_floats", "value_ints", "sparse_value", "fields", "places of rank 1",
-        "places of rank 2", "shared names", "without a name",
+        "places of rank 2", "shared names", "without a name", "odd names",
     }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The ways to run a case in a session of ours: by names, bound to buffers, from several threads, saved and loaded.
+"""The ways to run a case in a session of ours: by names, bound to buffers, from several threads, saved and loaded, with
+feeds that lie in memory otherwise.
 
 Each way yields the number of an assignment of sizes and its outputs, as often as it has run that assignment. Sizes
 change from run to run on purpose: what one shape has taught a session must not be taken for another.
@@ -93,6 +94,50 @@ def to_and_fro(session: Any, case: Case) -> Runs:
         yield from _plain(session, case)
 
 
+def laid_out(session: Any, case: Case) -> Runs:
+    """Feed arrays that lie in memory otherwise, each in another way at each run."""
+    for turn in range(TURNS):
+        for number, feeds in enumerate(case.feeds):
+            given = {}
+            for place, (name, array) in enumerate(feeds.items()):
+                layout = LAYOUTS[(case.seed + turn + number + place) % len(LAYOUTS)]
+                given[name] = layout(array) if _is_plain(array) and array.ndim else array
+            yield number, session.run(None, given)
+
+
+def _strided(array: np.ndarray) -> np.ndarray:
+    return np.repeat(array, 2, axis=-1)[..., ::2]
+
+
+def _backwards(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array[::-1])[::-1]
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _unaligned(array: np.ndarray) -> np.ndarray:
+    return np.frombuffer(bytearray(b"-" + array.tobytes()), np.uint8)[1:].view(array.dtype).reshape(array.shape)
+
+
+def _swapped(array: np.ndarray) -> np.ndarray:
+    return array.astype(array.dtype.newbyteorder())
+
+
+def _within_records(array: np.ndarray) -> np.ndarray:
+    records = np.zeros(array.shape, [("before", np.int8), ("number", array.dtype)])
+    records["number"] = array
+    return records["number"]
+
+
+LAYOUTS: Sequence[Callable[[np.ndarray], np.ndarray]] = (
+    np.asfortranarray, _strided, _backwards, _read_only, _unaligned, _swapped, _within_records,
+)  # fmt: skip
+
+
 def saved(make: MakeSession, make_saving: Callable[[Path], Any], case: Case) -> Runs:
     """Run a session, and then the model that it has saved optimized."""
     with tempfile.TemporaryDirectory() as folder:
@@ -112,4 +157,5 @@ def _is_plain(array: Any) -> bool:
 
 OF_SESSIONS: Mapping[str, Callable[[Any, Case], Runs]] = {
     "by names": by_names, "bound": bound, "shared": shared, "to and fro": to_and_fro,
+    "laid out": laid_out,
 }  # fmt: skip
