@@ -124,3 +124,18 @@ def test_what_no_run_can_follow_is_refused(name: str, provider: str) -> None:
     proto.opset_import[0].version = 23
     with pytest.raises(ort.OrtError, match=message):
         run(ort, proto.SerializeToString(), feeds, provider)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(("rows", "bias"), [(4, 1), (5, 24)])
+def test_one_token_is_projected_by_weights_and_a_bias_that_fit(rows: int, bias: int, provider: str) -> None:
+    """onnxruntime has no kernel of it on the CPU; its inference asks for the same sizes."""
+    text = (
+        f"(float[1, 1, 4] x, float[{rows}, 24] w, float[b] bias, float[2, 1, 2, 3, 4] past, int32[1] n) "
+        "=> (float[?, ?, ?] y) "
+        f"{{ y, p = {MS}.DecoderMaskedSelfAttention <num_heads = 2> (x, w, bias, \"\", past, \"\", n) }}"
+    )
+    shapes = {"x": (1, 1, 4), "w": (rows, 24), "bias": (bias,), "past": (2, 1, 2, 3, 4)}
+    feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()} | {"n": np.array([3], np.int32)}
+    with pytest.raises(ort.errors.OrtError, match=r"bias must be as long|weights must have as many rows"):
+        run(ort, model(text).SerializeToString(), feeds, provider)

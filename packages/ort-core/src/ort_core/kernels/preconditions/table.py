@@ -39,7 +39,9 @@ _STANDARD: dict[str, Precondition] = {
 _CONTRIB: dict[str, Precondition] = {
     "Attention": attention.attention_of_com_microsoft, "AttnLSTM": layers.attention_lstm,
     "BiasGelu": layers.bias_activation, "CausalConvWithState": layers.causal_convolution_of_com_microsoft,
-    "CropAndResize": tensors.region_crops, "DequantizeLinear": quantization.contrib_linear,
+    "CropAndResize": tensors.region_crops,
+    "DecoderMaskedSelfAttention": attention.attention_of_com_microsoft,
+    "DequantizeLinear": quantization.contrib_linear,
     "DynamicTimeWarping": layers.warping, "EmbedLayerNormalization": layers.embedding,
     "FastGelu": layers.bias_activation, "FusedConv": windows.convolution,
     "GatherBlockQuantized": quantization.gathered_blocks, "GridSample": layers.grid_sample,
