@@ -320,3 +320,25 @@ def test_choices_show_their_names_as_onnxruntimes_do():
         for member in ours:
             shown = str(getattr(theirs, member.name))
             assert (str(member), f"{member}") == (shown, shown)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_equal_feeds_give_equal_bits_however_they_lie_in_memory(provider):
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        g (double[N, 40] x, float[N, 40] w) => (double[N, 40] y, float[N, 7] z) { y = Softmax (x) z = MatMul (w, k) }
+    """)
+    rng = np.random.default_rng(0)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=(40, 7)).astype(np.float32), "k"))
+    session = ort_core.InferenceSession(model.SerializeToString(), providers=[provider])
+    plain = {"x": rng.normal(size=(33, 40)), "w": rng.normal(size=(33, 40)).astype(np.float32)}
+    expected = session.run(None, plain)
+    layouts = {
+        "Fortran": np.asfortranarray,
+        "strided": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+        "backwards": lambda a: np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1],
+        "unaligned": lambda a: np.frombuffer(b"-" + a.tobytes(), np.uint8)[1:].view(a.dtype).reshape(a.shape),
+        "swapped": lambda a: np.asfortranarray(a.astype(a.dtype.newbyteorder())),
+    }
+    for name, layout in layouts.items():
+        found = session.run(None, {key: layout(array) for key, array in plain.items()})
+        assert [each.tobytes() for each in found] == [each.tobytes() for each in expected], name
