@@ -133,9 +133,40 @@ def test_one_token_is_projected_by_weights_and_a_bias_that_fit(rows: int, bias: 
     text = (
         f"(float[1, 1, 4] x, float[{rows}, 24] w, float[b] bias, float[2, 1, 2, 3, 4] past, int32[1] n) "
         "=> (float[?, ?, ?] y) "
-        f"{{ y, p = {MS}.DecoderMaskedSelfAttention <num_heads = 2> (x, w, bias, \"\", past, \"\", n) }}"
+        f'{{ y, p = {MS}.DecoderMaskedSelfAttention <num_heads = 2> (x, w, bias, "", past, "", n) }}'
     )
     shapes = {"x": (1, 1, 4), "w": (rows, 24), "bias": (bias,), "past": (2, 1, 2, 3, 4)}
     feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()} | {"n": np.array([3], np.int32)}
     with pytest.raises(ort.errors.OrtError, match=r"bias must be as long|weights must have as many rows"):
         run(ort, model(text).SerializeToString(), feeds, provider)
+
+
+REQUESTS = {  # tokens, ends, and what is asked of them
+    "fewer ends": (5, [0, 2, 4]), "more ends": (3, [0, 2, 4]), "a late start": (4, [1, 2, 4]),
+    "back and forth": (4, [0, 3, 2, 4]), "a negative end": (4, [0, -1, 4]), "no request": (4, [0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", ["convolution", "hashes"])
+@pytest.mark.parametrize("case", REQUESTS)
+def test_packed_requests_take_all_tokens_in_order_as_in_onnxruntime(case: str, operator: str) -> None:
+    """The tokens behind the last end were what the memory held before."""
+    tokens, ends = REQUESTS[case]
+    if operator == "convolution":
+        text = (
+            "(float[T, 3] x, float[3, 1, 3] w, int32[R] e, float[B, 3, 2] s) => (float[?, ?] y, float[?, ?, ?] p) "
+            f'{{ y, p = {MS}.VarlenCausalConvWithState (x, w, e, "", s) }}'
+        )
+        shapes = {"x": (tokens, 3), "w": (3, 1, 3), "s": (len(ends) - 1, 3, 2)}
+        feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    else:
+        text = (
+            "(int64[T] i, int64[2] m, int64[2] v, int32[R] e) => (int64[?, ?] y, int64[?, ?] p) "
+            f"{{ y, p = {MS}.VarlenNGramHashMapping <max_ngram_size = 2, n_head_per_ngram = 2, pad_id = 0> "
+            "(i, m, v, e) }"
+        )
+        feeds = {"i": np.arange(tokens), "m": np.array([3, 5]), "v": np.array([7, 11])}
+    content, feeds = model(text).SerializeToString(), {**feeds, "e": np.array(ends, np.int32)}
+    for engine in (onnxruntime, ort):
+        with pytest.raises(Exception, match="cumulative_sequence_length"):
+            run(engine, content, feeds, "CPUExecutionProvider")

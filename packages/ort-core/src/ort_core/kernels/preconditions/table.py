@@ -62,6 +62,7 @@ _CONTRIB: dict[str, Precondition] = {
     "Range": tensors.singles(start=0, limit=1, delta=2),
     "RotaryEmbedding": attention.rotary_of_com_microsoft, "SkipLayerNormalization": layers.skip_normalization,
     "SkipSimplifiedLayerNormalization": layers.skip_normalization, "Trilu": layers.triangle, "Unique": layers.vector,
+    "VarlenCausalConvWithState": layers.packed_convolution, "VarlenNGramHashMapping": layers.packed_hashes,
 }  # fmt: skip
 _ML: dict[str, Precondition] = {
     "Normalizer": learning.normalized_rows, "TreeEnsemble": learning.split_leaves,

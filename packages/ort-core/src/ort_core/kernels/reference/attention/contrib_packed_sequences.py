@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.arrays.request_ends import request_ends
 from ort_core.kernels.reference.arrays.widening import narrow, widen_optional
 from ort_core.kernels.reference.attention.attention_operands import Inputs, parts_of, projected_by, with_bias
 from ort_core.kernels.reference.attention.contrib_linear_attention import causal_conv_with_state
@@ -124,7 +125,8 @@ def varlen_causal_conv_with_state(
         raise errors.InvalidArgument("capture_count is required exactly when state_update_capacity is positive")
     outputs, states = np.empty_like(x), np.empty_like(initial_state)
     updates = np.zeros((initial_state.shape[0], state_update_capacity, x.shape[1]), x.dtype)
-    for request, (begin, end) in enumerate(pairwise(cumulative_sequence_length.tolist())):
+    ends = request_ends("VarlenCausalConvWithState", cumulative_sequence_length, len(x))
+    for request, (begin, end) in enumerate(pairwise(ends)):
         tokens, past = x[None, begin:end].swapaxes(1, 2), initial_state[request : request + 1]
         result, states[request : request + 1] = causal_conv_with_state(
             tokens, weight, bias, past, activation=activation, dilation=dilation

@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.arrays.request_ends import request_ends
 
 Optional = np.ndarray | None
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
@@ -189,10 +190,10 @@ def varlen_ngram_hash_mapping(
     """NGramHashMapping over requests packed one after the other; a window never reads another request."""
     eos = None if eos_token_id is None else int(eos_token_id.reshape(()))
     fill, history = pad_id if eos is None else eos, max_ngram_size - 1
-    bounds = cumulative_sequence_length.astype(np.int64)
+    bounds = request_ends("VarlenNGramHashMapping", cumulative_sequence_length, len(input_ids), least=1)
     ids, presents, segment_presents = [], [], []
-    capture = np.full((bounds.size - 1, state_update_capacity, history), pad_id, input_ids.dtype)
-    for request, (begin, end) in enumerate(pairwise(bounds.tolist())):
+    capture = np.full((len(bounds) - 1, state_update_capacity, history), pad_id, input_ids.dtype)
+    for request, (begin, end) in enumerate(pairwise(bounds)):
         row = slice(request, request + 1)
         windows, joined, segments = _hash_rows(
             input_ids[None, begin:end],
@@ -213,7 +214,7 @@ def varlen_ngram_hash_mapping(
             capture[request, : states.shape[0]] = states
     present_segments = np.stack(segment_presents) if segment_presents else None
     if present_segments is None and ctx.output_present[2:3] == (True,):
-        present_segments = np.zeros((bounds.size - 1, history), np.int32)
+        present_segments = np.zeros((len(bounds) - 1, history), np.int32)
     return np.concatenate(ids), np.stack(presents), present_segments, capture if state_update_capacity else None
 
 
