@@ -182,7 +182,7 @@ KNOWN: tuple[Explained, ...] = (
         has_special_values,
     ),
     Explained(
-        "onnxruntime", "GRU LSTM RNN MoE QMoE Normalizer RoiAlign Resize ScatterElements ScatterND",
+        "onnxruntime", "AttnLSTM GRU LSTM RNN MoE QMoE Normalizer RoiAlign Resize ScatterElements ScatterND",
         r"expected np\.float64\(-?nan\)",
         "its limits and weights of zero take what is not a number away", has_special_values,
     ),
@@ -325,7 +325,7 @@ KNOWN: tuple[Explained, ...] = (
     Explained("onnxruntime", "CastMap", "it cannot be linked to C type int64_t", "it reads no texts of fed maps"),
     Explained(
         "onnxruntime", "MeanVarianceNormalization",
-        r"Part[0-9].*\(op_type:Constant\)|\(op_type:Add\): B has inconsistent type|\(Add\) bound to different",
+        r"Part[0-9].*\(op_type:Constant\)|\(op_type:Add\): B has inconsistent type|\((Add|Pow)\) bound to different",
         "it infers the types of a function within a function by the operators of the first opset",
     ),
     Explained(
