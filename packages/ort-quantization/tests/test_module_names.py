@@ -78,7 +78,7 @@ ABSENT_NAMES = {
     "execution_providers.qnn.preprocess": dict.fromkeys(
         ("InputOutputNameMap", "save_and_reload_optimize_model", "update_io_to_channel_last"), TOOLS
     ),
-    "base_quantizer": {"QuantizationParams": RECORDS, "to_array_extended": TOOLS},
+    "base_quantizer": {"to_array_extended": TOOLS},
     "calibrate": {"CalibrationDataCollector": COLLECTORS, "HistogramCollector": COLLECTORS, "entropy": TOOLS,
                   "rel_entr": TOOLS},
     "matmul_bnb4_quantizer": {"parse_args": PARTS},
@@ -87,11 +87,6 @@ ABSENT_NAMES = {
         "get_initializer": TOOLS, "is_divisible": TOOLS, "ort_convert_str_to_bool": PARTS, "parse_args": PARTS,
         "parse_key_value_pair": PARTS, "transpose_packed_int4_matrix": TOOLS,
     },
-    "qdq_quantizer": dict.fromkeys(
-        ("QDQBiasQuantInfo", "QDQQuantParamProvider", "QDQQuantTensorType", "QDQScaleZpInitializers",
-         "QDQTensorQuantInfo", "QDQTensorQuantParams", "QDQTensorQuantizedValue", "QDQTensorScaleZpInitializers"),
-        RECORDS,
-    ),
     "quant_utils": {
         "BiasToQuantize": RECORDS, "QuantizedInitializer": RECORDS, "apply_plot": PLOTS,
         "optimize_model": TOOLS, "smooth_distribution": TOOLS,

@@ -23,6 +23,7 @@ MODULES = sorted(
 OWN = {
     "GPTQWeightOnlyQuantConfig": {"real_zero_points"}, "NVAWQWeightOnlyQuantConfig": {"calibration_data_reader"},
     "MatMulNBitsQuantizer": {"providers"}, "ONNXModel": {"folder"}, "QDQQuantizer.quantize_bias_tensor": {"alpha"},
+    "QDQBiasQuantInfo": {"alpha"},
     "parse_arguments": {"arguments"}, "main": {"arguments"},
 }  # fmt: skip
 """Parameters that only ours have: the last, and optional."""
@@ -32,15 +33,6 @@ DEFAULTS = {"DistributionCalibrater": {"num_bins"}}  # with the default of its c
 
 INSIDE = "a step inside the tool"
 ABSENT = {
-    **dict.fromkeys((f"{each}.{name}" for each in ("BaseQuantizer", "QDQQuantizer", "ONNXQuantizer") for name in (
-        "quantize_bias_static_impl", "quantize_initializer_impl", "quantize_weight_per_channel_impl",
-    )), INSIDE),
-    **dict.fromkeys((f"QDQQuantizer.{name}" for name in (
-        "calc_graph_quant_params", "calc_quant_params", "quantize_bias_static", "remove_nodes",
-    )), INSIDE),
-    **dict.fromkeys((f"ONNXQuantizer.{name}" for name in (
-        "adjust_single_weight_scale_if_needed", "quantize_node_with_sub_graph", "quantize_subgraph",
-    )), INSIDE),
     **dict.fromkeys(("ConvInteger.add_bias", "QLinearActivation.QuantizeClipRelu"), INSIDE),
     "OnnxModelCalibrationDataReader.read_onnx_pb_data": INSIDE,
     "MatMulNBitsQuantizer.int4_quant_algo": INSIDE,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import reads_of
@@ -18,8 +20,9 @@ from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
-from ort_quantization.quantized_types import NUMPY_TYPES, RANGES, QuantType, tensor_type_of
-from ort_quantization.quantizers.quantized_tensors import float_array, is_float
+from ort_quantization.quantized_types import NUMPY_TYPES, RANGES, QuantizedValueType, QuantType, tensor_type_of
+from ort_quantization.quantizers.quantized_tensors import float_array, is_float, parameter_tensors, quantized_tensor
+from ort_quantization.quantizers.quantized_values import QuantizedValue
 from ort_quantization.quantizers.scales import (
     Parameters,
     float8_scale,
@@ -285,6 +288,11 @@ class BaseQuantizer:
         """
         if chosen is None:
             chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
+        with naming(name):
+            return self.range_parameters(data, chosen)
+
+    def range_parameters(self, data: TensorData, chosen: Override) -> Parameters:
+        """Return what a value of a range is quantized by, with the choices for it; see ``activation_parameters``."""
         kind = tensor_type_of(chosen["quant_type"]) if "quant_type" in chosen else self.activation_qType
         dtype = NUMPY_TYPES[kind]
         if "scale" in chosen:
@@ -294,8 +302,8 @@ class BaseQuantizer:
         if kind == TensorProto.FLOAT8E4M3FN:
             if not hasattr(data, "std"):
                 raise InvalidQuantization(
-                    f"value {name!r} is to be of 8-bit floats, whose scale follows from a standard deviation, and only "
-                    "its range was found; choose CalibrationMethod.Distribution"
+                    "8-bit floats have a scale that follows from a standard deviation, and only a range was found; "
+                    "choose CalibrationMethod.Distribution"
                 )
             return Parameters(float8_scale(np.asarray(data.std)), np.zeros((), dtype), kind)
         ends = [np.asarray(chosen.get(key, end)) for key, end in zip(("rmin", "rmax"), data.range_value, strict=True)]
@@ -306,8 +314,8 @@ class BaseQuantizer:
             scale, zero_point = scale_and_zero_point(ends[0], ends[1], integers, is_symmetric, self.min_real_range)
         except InvalidQuantization as error:
             raise InvalidQuantization(
-                f"calibrated range of {name!r}: {error}. Exclude the nodes that read and give it, or let "
-                "extra_options['KeepFragileValues'] keep them in float"
+                f"{error}. Exclude the nodes that read and give it, or let extra_options['KeepFragileValues'] keep "
+                "them in float"
             ) from error
         if self.is_activation_restricted_asymmetric and kind == TensorProto.UINT8 and not is_symmetric:
             reals = ends[0].item(), ends[1].item()
@@ -378,7 +386,88 @@ class BaseQuantizer:
                 limits[place] = float(constant.item())
         return limits[0], limits[1]
 
+    # ------------------------------------------------------------------ what subclasses call
+    @property
+    def initializers(self) -> dict[str, TensorProto]:
+        """The initializers of the graph by name."""
+        return {tensor.name: tensor for tensor in self.model.initializer()}
+
+    def quantize_initializer_impl(
+        self, weight: TensorProto, qType: QuantType | int,  # noqa: N803 - onnxruntime's name
+        reduce_range: bool = False, keep_float_weight: bool = False,
+    ) -> tuple[str, str, str]:  # fmt: skip
+        """Add an initializer's quantized form, with one scale, to the model.
+
+        Args:
+            weight: the initializer.
+            qType: what to.
+            reduce_range: one bit less, if the quantizer's caller allows it.
+            keep_float_weight: write the scale and the zero point only.
+
+        Returns:
+            The names of the quantized weight, its zero point and its scale.
+        """
+        kind = tensor_type_of(qType)
+        is_symmetric = self.is_weight_symmetric(kind) if kind == self.weight_qType else self.is_activation_symmetric
+        found = self.weight_parameters(weight.name, kind, self.reduce_range and reduce_range, is_symmetric)
+        return self._store_quantized(weight, found, keep_float_weight)
+
+    def quantize_weight_per_channel_impl(
+        self, weight_name: str, weight_qType: QuantType | int,  # noqa: N803 - onnxruntime's name
+        channel_axis: int, reduce_range: bool = True, keep_float_weight: bool = False,
+    ) -> tuple[str, str, str]:  # fmt: skip
+        """Add an initializer's quantized form, with a scale for each channel; see ``quantize_initializer_impl``."""
+        kind, is_reduced = tensor_type_of(weight_qType), self.reduce_range and reduce_range
+        found = self.channel_parameters(weight_name, kind, channel_axis, is_reduced)
+        return self._store_quantized(self.initializers[weight_name], found, keep_float_weight)
+
+    def _store_quantized(self, weight: TensorProto, found: Parameters, is_kept: bool) -> tuple[str, str, str]:
+        stored, scale, zero_point = (f"{weight.name}_{each}" for each in ("quantized", "scale", "zero_point"))
+        self.model.initializer_extend(parameter_tensors(found, scale, zero_point))
+        if not is_kept:
+            whole = read_tensor(weight, self.model.folder)
+            self.model.initializer_extend([quantized_tensor(whole, found, stored)])
+        return stored, zero_point, scale
+
+    def quantize_bias_static_impl(
+        self, bias_name: str, input_scale: np.ndarray, weight_scale: np.ndarray, beta: float = 1.0,
+        bias_scale_dtype: type | None = None,
+    ) -> tuple[str, str, str, np.ndarray, str, int]:  # fmt: skip
+        """Add a bias in 32 bits to the model; see ``bias_tensors``.
+
+        Returns:
+            The names of the bias, its scale and its zero point, the scale, and the operator that gives the reals
+            again, with the number of the weights' type.
+        """
+        found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, (1.0, beta), bias_scale_dtype)
+        value = self._store_bias(bias_name, found, tensor)
+        kind = self.array_of(bias_name).dtype if value.node_type == "Cast" else None
+        number = self.weight_qType if kind is None else helper.np_dtype_to_tensor_dtype(kind)
+        return value.q_name, value.scale_name, value.zp_name, found.scale, str(value.node_type), number
+
+    def _store_bias(self, name: str, found: Parameters, tensor: TensorProto) -> QuantizedValue:
+        """Add what ``bias_tensors`` gives to the model."""
+        names = f"{tensor.name}_scale", f"{tensor.name}_zero_point"
+        stored = replace(found, scale=found.scale.reshape(-1), axis=0)
+        self.model.initializer_extend([tensor, *parameter_tensors(stored, *names)])
+        is_cast = self.weight_qType == TensorProto.FLOAT8E4M3FN
+        return QuantizedValue(
+            name, tensor.name, *names, QuantizedValueType.Initializer, found.axis,
+            "Cast" if is_cast else "DequantizeLinear", self.weight_qType,
+            helper.np_dtype_to_tensor_dtype(found.scale.dtype),
+        )  # fmt: skip
+
     # ------------------------------------------------------------------ biases
+    def _adjust_weight_scale_for_int32_bias(
+        self, input_scale: np.ndarray, weight_scale: np.ndarray, weight_name: str, bias_tp: TensorProto,
+        is_per_channel: bool,
+    ) -> tuple[bool, np.ndarray | None]:  # fmt: skip
+        """Return whether a weight's scales must grow for a bias to fit 32 bits, and the scales."""
+        if not weight_scale.size:
+            return False, None
+        found, has_grown = widened_weight_scale(numpy_helper.to_array(bias_tp), input_scale, weight_scale)
+        return has_grown, found
+
     def bias_tensors(
         self, name: str, input_scale: np.ndarray, weight_scale: np.ndarray, factors: tuple[float, float] = (1.0, 1.0),
         scale_dtype: type | None = None,
@@ -416,6 +505,15 @@ class BaseQuantizer:
         axis = len(shape) - 1 if stored.size > 1 else None  # channels are the last axis: a bias may be (1, N)
         found = Parameters(stored, zero_point, TensorProto.INT32, axis)
         return found, numpy_helper.from_array(whole.reshape(shape), name + "_quantized")
+
+
+@contextlib.contextmanager
+def naming(value: str) -> Iterator[None]:
+    """Say in a refusal which calibrated value it is about."""
+    try:
+        yield
+    except InvalidQuantization as error:
+        raise InvalidQuantization(f"calibrated range of {value!r}: {error}") from error
 
 
 def _shares(found: TensorData) -> TensorData:
@@ -463,6 +561,7 @@ def widened_weight_scale(
 __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
     __name__,
     {
+        "ort_quantization.quantizers.qdq_records": ("QuantizationParams",),
         "ort_quantization.quant_utils": (
             "DEQUANT_OP_NAME", "ONNX_TYPE_TO_NP_TYPE", "QUANT_OP_NAME", "TENSOR_NAME_QUANT_SUFFIX", "find_by_name",
             "get_opset_version", "model_has_infer_metadata", "normalize_axis", "pack_bytes_to_4bit", "quantize_data",

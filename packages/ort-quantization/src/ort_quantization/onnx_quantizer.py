@@ -106,10 +106,9 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
         from ort_quantization.registry import CreateOpQuantizer
 
         for node in list(self.model.nodes()):
-            whole = self._with_quantized_graphs(node) if self.enable_subgraph_quantization else _copied(node)
+            whole = self.quantize_node_with_sub_graph(node) if self.enable_subgraph_quantization else _copied(node)
             CreateOpQuantizer(self, whole).quantize()
-        for each in self.model.graph().output:
-            self.dequantize(each.name)
+        self._dequantize_outputs()
         graph = self.model.graph()
         del graph.node[:]
         graph.node.extend(_read_nodes(self.new_nodes, graph) if self.parent is None else self.new_nodes)
@@ -127,16 +126,17 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
         if MICROSOFT not in imported and MICROSOFT in _domains(model.graph):
             model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
-    def _with_quantized_graphs(self, node: NodeProto) -> NodeProto:
+    def with_quantized_graphs(self, node: NodeProto) -> NodeProto:
         """Return a copy of a node whose graphs are quantized."""
         whole = _copied(node)
         for attribute in whole.attribute:
             graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
             for graph in graphs:
-                graph.CopyFrom(self._quantized_graph(graph))
+                graph.CopyFrom(self.quantize_subgraph(graph, f"{node.name}:{attribute.name}"))
         return whole
 
-    def _quantized_graph(self, graph: GraphProto) -> GraphProto:
+    def quantized_graph(self, graph: GraphProto) -> GraphProto:
+        """Return a node's graph, quantized."""
         imports = self.model.model.opset_import
         wrapped = helper.make_model(graph, opset_imports=imports)
         mark(wrapped, INFERRED)
@@ -344,7 +344,7 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
             needed = self.array_of(bias_name) * (factors[1] / (factors[0] or 1.0))
             weight_scale, has_grown = widened_weight_scale(needed, input_scale, weight_scale)
             if has_grown:
-                self._quantize_again(weight.original_name, weight, weight_scale)
+                self.quantize_again(weight.original_name, weight, weight_scale)
         found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, factors)
         if self.is_input_a_initializer(tensor.name):  # another node reads it with other scales
             tensor.name += f"_{len(self._biases)}"
@@ -361,7 +361,7 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
         tensor = self.model.get_initializer(name)
         return np.ones(1) if tensor is None else numpy_helper.to_array(tensor)
 
-    def _quantize_again(self, name: str, value: QuantizedValue, scale: np.ndarray) -> None:
+    def quantize_again(self, name: str, value: QuantizedValue, scale: np.ndarray) -> None:
         """Replace a weight's quantized form by one with another scale."""
         gone = [self.model.get_initializer(each) for each in (value.scale_name, value.q_name)]
         self.model.remove_initializers([each for each in gone if each is not None])
@@ -409,6 +409,7 @@ def _around(node: NodeProto) -> list[str]:
 __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
     __name__,
     {
+        "ort_quantization.quantizers.qdq_records": ("QuantizationParams",),
         "ort_quantization.quant_utils": (
             "TENSOR_NAME_QUANT_SUFFIX", "add_infer_metadata", "attribute_to_kwarg", "compute_scale_zp",
             "compute_scale_zp_float8", "find_by_name", "get_qmin_qmax_for_qType", "get_qrange_for_qType", "ms_domain",

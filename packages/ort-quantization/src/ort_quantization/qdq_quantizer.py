@@ -11,26 +11,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto
 
 from ort_core.lazy_names import lazy_names
 from ort_quantization.arguments.advice import advise_on_channels
-from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
+from ort_quantization.base_quantizer import BaseQuantizer, naming, widened_weight_scale
 from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import read_tensor
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import PRODUCER
 from ort_quantization.quantized_types import MICROSOFT, QuantType, tensor_type_of
-from ort_quantization.quantizers.qdq_nodes import ForReaders, QDQNodes
+from ort_quantization.quantizers.qdq_calls import QDQCalls
+from ort_quantization.quantizers.qdq_nodes import QDQNodes
+from ort_quantization.quantizers.qdq_records import (
+    QDQBiasQuantInfo,
+    QDQQuantParamProvider,
+    QDQQuantTensorType,
+    QDQTensorQuantInfo,
+    QDQTensorQuantizedValue,
+    QDQTensorQuantParams,
+    QuantizationParams,
+    written_form,
+)
 from ort_quantization.quantizers.qdq_subgraphs import quantize_bodies
-from ort_quantization.quantizers.quantized_tensors import float_array, parameter_tensors
+from ort_quantization.quantizers.quantized_tensors import float_array
 from ort_quantization.quantizers.scales import Parameters, block_parameters_of
-from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
+from ort_quantization.tensor_quant_overrides import Override, TensorQuantOverridesHelper
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +49,7 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 _SINCE_21 = (TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorProto.INT4)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """How a value is quantized: as a weight or not, along which axis, by whose parameters."""
-
-    is_weight: bool = False
-    axis: int | None = None
-    provider: tuple[str, str] | None = None  # a value, and the node that reads it
-
-
-@dataclass(frozen=True, slots=True)
-class _Bias:
-    """A bias, and what its scale follows from."""
-
-    node_name: str
-    input_name: str
-    weight_name: str
-    factors: tuple[float, float]  # of the products (alpha) and of the bias (beta)
-
-
-class QDQQuantizer(BaseQuantizer):
+class QDQQuantizer(QDQCalls, BaseQuantizer):
     """Writes a model in the QDQ format; see ``BaseQuantizer`` for what it is given."""
 
     def __init__(
@@ -81,19 +73,19 @@ class QDQQuantizer(BaseQuantizer):
         self.qdq_disable_weight_adjust_for_int32_bias = bool(options.get("QDQDisableWeightAdjustForInt32Bias", False))
         self.block_size = int(options.get("BlockSize", 0))
         self.qdq_op_domain = self._boundary_domain(bool(options.get("UseQDQContribOps", False)))
-        self.tensors_to_quantize: dict[str, _Mark] = {}
-        self.bias_to_quantize: dict[str, _Bias] = {}
+        self.tensors_to_quantize: dict[str, QDQTensorQuantInfo] = {}
+        self.bias_to_quantize: dict[str, QDQBiasQuantInfo] = {}
         self._written = QDQNodes(
             self.model, self.qdq_op_domain,
             has_dedicated_pairs=self.dedicated_qdq_pair, has_weight_pairs=self.add_qdq_pair_to_weight,
         )  # fmt: skip
-        self.quantized_value_map = self._written.parameter_names
-        self.quantization_params: dict[str, ForReaders] = self._activation_parameters()
-        self._weights: dict[str, Parameters] = {}
+        self.quantized_value_map = self._written.quantized_values
+        self.quantization_params: dict[str, QDQTensorQuantParams] = self._written_parameters()
+        self.initializer_quant_params: dict[str, Parameters] = {}
         self._without_axis: set[str] = set()  # weights whose readers have their channels along different axes
         self._one_scale: dict[str, str] = {}  # weights without an axis of channels, as they are told of
         self._nodes = list(self.model.nodes())
-        self._removed: set[int] = set()
+        self.nodes_to_remove: list[NodeProto] = []
         self._bodies = 0
         self._dequantized: dict[str, NodeProto] = {}
         self._quantized_before = {node.input[0] for node in self._nodes if node.op_type == "QuantizeLinear"}
@@ -109,7 +101,7 @@ class QDQQuantizer(BaseQuantizer):
             return MICROSOFT
         return MICROSOFT if is_contributed else ""
 
-    def _activation_parameters(self) -> dict[str, ForReaders]:
+    def calc_graph_quant_params(self) -> dict[str, QDQTensorQuantParams]:
         """Return what each calibrated value is quantized by, and what it is converted to for some readers."""
         if self.tensors_range is None:
             return {}
@@ -120,28 +112,41 @@ class QDQQuantizer(BaseQuantizer):
                 continue
             chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
             converted, readers = None, None
-            if "convert" in chosen:
-                converted = _scalar(self.activation_parameters(name, data, chosen["convert"]))
-                readers = chosen["convert"].get("recv_nodes")
-            original = _scalar(self.activation_parameters(name, data, chosen))
-            found[name] = ForReaders(original, converted, None if readers is None else frozenset(readers))
+            with naming(name):
+                if "convert" in chosen:
+                    converted = self.calc_quant_params(data, chosen["convert"])
+                    readers = chosen["convert"].get("recv_nodes")
+                original = self.calc_quant_params(data, chosen)
+            found[name] = QDQTensorQuantParams(original, converted, None if readers is None else frozenset(readers))
         return found
+
+    def calc_quant_params(self, tensor_data: TensorData, quant_overrides: Override) -> QuantizationParams:
+        """Return what a value of a range is quantized by, with the choices for it.
+
+        Raises:
+            InvalidQuantization: the range holds no finite numbers.
+        """
+        return QuantizationParams.of(_scalar(self.range_parameters(tensor_data, quant_overrides)))
+
+    def _written_parameters(self) -> dict[str, QDQTensorQuantParams]:
+        return {name: written_form(each) for name, each in self.calc_graph_quant_params().items()}
 
     # ------------------------------------------------------------------ what operators mark
     def quantize_activation_tensor(self, tensor_name: str) -> None:
         """Quantize a value by its own parameters, unless it is marked already."""
         if self.is_quantizable(tensor_name):
-            self.tensors_to_quantize.setdefault(tensor_name, _Mark())
+            self.tensors_to_quantize.setdefault(tensor_name, QDQTensorQuantInfo())
 
     def quantize_output_same_as_input(self, output_name: str, input_name: str, node_name: str) -> None:
         """Quantize a result by the parameters that its node's input has."""
         if self.is_quantizable(output_name):
-            self.tensors_to_quantize[output_name] = _Mark(provider=(input_name, node_name))
+            provider = QDQQuantParamProvider(input_name, node_name)
+            self.tensors_to_quantize[output_name] = QDQTensorQuantInfo(quant_para_provider=provider)
 
     def quantize_weight_tensor(self, tensor_name: str) -> None:
         """Quantize a weight with one scale, unless it is marked already."""
         if self.is_quantizable(tensor_name):
-            self.tensors_to_quantize.setdefault(tensor_name, _Mark(is_weight=True))
+            self.tensors_to_quantize.setdefault(tensor_name, QDQTensorQuantInfo(QDQQuantTensorType.WEIGHT))
 
     def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int | None) -> None:
         """Quantize a weight with a scale for each channel."""
@@ -153,7 +158,7 @@ class QDQQuantizer(BaseQuantizer):
                 )  # operators of different layouts share it: an axis suits one of them
             axis = None if tensor_name in self._without_axis else axis
             if self.is_quantizable(tensor_name):
-                self.tensors_to_quantize[tensor_name] = _Mark(is_weight=True, axis=axis)
+                self.tensors_to_quantize[tensor_name] = QDQTensorQuantInfo(QDQQuantTensorType.WEIGHT, axis=axis)
         else:
             log.warning("%r is no initializer: it is not quantized per channel", tensor_name)
 
@@ -190,15 +195,11 @@ class QDQQuantizer(BaseQuantizer):
             return False
         name = bias_name
         if bias_name in self.bias_to_quantize:
-            name = f"{bias_name}{self.model.get_largest_initializer_name_suffix(bias_name) + 1}"
-            copied = TensorProto()
-            copied.CopyFrom(tensor)
-            copied.name = name
-            self.model.add_initializer(copied)
+            name = self._dup_initializer(tensor).name
             for node in self._written.readers.get(bias_name, []):
                 if node.name == node_name and input_name in node.input and weight_name in node.input:
                     ONNXModel.replace_node_input(node, bias_name, name)
-        self.bias_to_quantize[name] = _Bias(node_name, input_name, weight_name, (alpha, beta))
+        self.bias_to_quantize[name] = QDQBiasQuantInfo(node_name, input_name, weight_name, beta, alpha)
         return self.quantize_bias
 
     def is_tensor_quantized(self, tensor_name: str) -> bool:
@@ -245,8 +246,13 @@ class QDQQuantizer(BaseQuantizer):
         return True
 
     def remove_node(self, node: NodeProto) -> None:
-        """Leave a node out."""
-        self._removed.add(next(place for place, each in enumerate(self._nodes) if each is node))
+        """Leave a node out, once all is written."""
+        self.nodes_to_remove.append(node)
+
+    def remove_nodes(self) -> None:
+        """Leave out the nodes that operators have listed."""
+        gone = {id(node) for node in self.nodes_to_remove}
+        self._nodes = [node for node in self._nodes if id(node) not in gone]
 
     def is_quantizable(self, name: str) -> bool:
         """Return whether a value holds floats that can be rounded, and the model does not quantize it already."""
@@ -273,13 +279,13 @@ class QDQQuantizer(BaseQuantizer):
             if node.op_type == "DequantizeLinear":
                 self._dequantized.update(dict.fromkeys(node.output, node))
         advise_on_channels(list(self._one_scale.values()))
-        self._find_weight_parameters()
-        self._widen_for_biases()
-        self._write_values()
-        self._write_sharing_values()
+        self.initializer_quant_params = self._calc_initializer_quant_params()
+        self._adjust_weight_quant_params_for_bias_tensors()
+        self._quantize_normal_tensors()
+        self._quantize_sharing_param_tensors()
         if self.quantize_bias:
-            for name, bias in self.bias_to_quantize.items():
-                self._write_bias(name, bias)
+            self._quantize_bias_tensors()
+        self.remove_nodes()
         self._finish()
         return self.model.model
 
@@ -300,7 +306,7 @@ class QDQQuantizer(BaseQuantizer):
         overrides.update((new, overrides[old]) for old, new in copied.items() if old in overrides)
         inner.tensor_quant_overrides = TensorQuantOverridesHelper(overrides)
         inner.parent, inner.tensors_range = self, self.tensors_range
-        inner.quantization_params = inner._activation_parameters()
+        inner.quantization_params = inner._written_parameters()
         return inner
 
     def next_body(self) -> int:
@@ -330,8 +336,7 @@ class QDQQuantizer(BaseQuantizer):
 
     def _finish(self) -> None:
         graph = self.model.graph()
-        kept = [node for place, node in enumerate(self._nodes) if place not in self._removed]
-        whole = [NodeProto.FromString(node.SerializeToString()) for node in (*kept, *self._written.new)]
+        whole = [NodeProto.FromString(node.SerializeToString()) for node in (*self._nodes, *self._written.new)]
         del graph.node[:]
         graph.node.extend(whole)
         if not self.add_qdq_pair_to_weight:
@@ -342,13 +347,16 @@ class QDQQuantizer(BaseQuantizer):
             self.model.set_opset_import(MICROSOFT, 1)
 
     # ------------------------------------------------------------------ parameters of weights
-    def _find_weight_parameters(self) -> None:
+    def _calc_initializer_quant_params(self) -> dict[str, Parameters]:
+        """Return what each marked initializer is quantized by."""
+        found = {}
         for name, marked in self.tensors_to_quantize.items():
             tensor = self.model.get_initializer(name)
             if tensor is not None:
-                self._weights[name] = self._parameters_of_weight(name, tensor, marked)
+                found[name] = self._parameters_of_weight(name, tensor, marked)
+        return found
 
-    def _parameters_of_weight(self, name: str, tensor: TensorProto, marked: _Mark) -> Parameters:
+    def _parameters_of_weight(self, name: str, tensor: TensorProto, marked: QDQTensorQuantInfo) -> Parameters:
         first = (self.tensor_quant_overrides.get(name) or [{}])[0]
         kind = self.weight_qType if marked.is_weight else self.activation_qType
         if "quant_type" in first:
@@ -364,32 +372,34 @@ class QDQQuantizer(BaseQuantizer):
         # Channels are symmetric unless it is said otherwise: QLinearConv wants one zero point for all.
         return self.channel_parameters(name, kind, axis, self.reduce_range, is_symmetric=True)
 
-    def _widen_for_biases(self) -> None:
+    def _adjust_weight_quant_params_for_bias_tensors(self) -> None:
         """Make weights' scales so large that biases fit 32 bits at the product of the scales."""
         if self.qdq_disable_weight_adjust_for_int32_bias:
             return
         for name, bias in self.bias_to_quantize.items():
-            given, weight = self.quantization_params.get(bias.input_name), self._weights.get(bias.weight_name)
+            given = self.quantization_params.get(bias.input_name)
+            weight = self.initializer_quant_params.get(bias.weight_name)
             if given is None or weight is None or bias.input_name not in self.tensors_to_quantize:
                 continue
             if weight.tensor_type not in (TensorProto.INT8, TensorProto.INT16) or weight.zero_point.any():
                 continue
             if weight.block_size or not weight.scale.size:
                 continue
-            needed = self.array_of(name) * (bias.factors[1] / (bias.factors[0] or 1.0))
-            scale, has_grown = widened_weight_scale(needed, given.of(bias.node_name).scale, weight.scale)
+            needed = self.array_of(name) * (bias.beta / (bias.alpha or 1.0))
+            scale, has_grown = widened_weight_scale(needed, given.get_for_consumer(bias.node_name).scale, weight.scale)
             if has_grown:
-                self._weights[bias.weight_name] = replace(weight, scale=scale)
+                self.initializer_quant_params[bias.weight_name] = replace(weight, scale=scale)
 
     # ------------------------------------------------------------------ nodes
-    def _write_values(self) -> None:
+    def _quantize_normal_tensors(self) -> None:
+        """Write weights, and values that have parameters of their own."""
         for name, marked in list(self.tensors_to_quantize.items()):
-            if marked.provider is not None or name in self.quantized_value_map:
+            if marked.is_shared or name in self.quantized_value_map:
                 continue
             del self.tensors_to_quantize[name]
             tensor = self.model.get_initializer(name)
             if tensor is not None:
-                self._written.write_weight(name, tensor, self._weights[name])
+                self._add_qdq_nodes_for_initializer(tensor)
             elif name not in self._dequantized:
                 self._write_calibrated(name)
 
@@ -402,68 +412,82 @@ class QDQQuantizer(BaseQuantizer):
             )
         self._write_activation(name, self._written.store(name, found.original))
 
-    def _write_sharing_values(self) -> None:
+    def _quantize_sharing_param_tensors(self) -> None:
         """Write values that have another's parameters, each behind that other."""
         while self.tensors_to_quantize:
             ready = {
-                name: marked.provider
+                name: marked.quant_para_provider
                 for name, marked in self.tensors_to_quantize.items()
-                if marked.provider is not None and marked.provider[0] in self.quantized_value_map
+                if marked.quant_para_provider is not None
+                and marked.quant_para_provider.input_name in self.quantized_value_map
             }
             if not ready:  # what they would share with is not quantized: they stay in float
                 log.warning("left in float, with what they are moved from: %s", ", ".join(self.tensors_to_quantize))
                 self.tensors_to_quantize.clear()
-            for name, (provider, node_name) in ready.items():
+            for name, provider in ready.items():
                 del self.tensors_to_quantize[name]
-                self._write_activation(name, self.quantized_value_map[provider].of(node_name))
+                value = self.quantized_value_map[provider.input_name].get_for_consumer(provider.node_name)
+                self._write_activation(name, (value.scale_name, value.zp_name))
 
     def _write_activation(self, name: str, names: tuple[str, str]) -> None:
         """Write a value with the scale and zero point of those names, and its conversion where readers want one."""
         found = self.quantization_params.get(name)
         if found is None or found.converted is None:
-            self._written.write_pair(name, names)
+            self._add_qdq_pair_for_activation(name, *names)
         else:
             converted = self._written.store(name, found.converted, "_convert")
-            self._written.write_conversion(name, names, converted, found.readers)
+            self._add_qdq_ops_for_converted_activation(name, *names, None, *converted, found.converted_recv_nodes)
 
     # ------------------------------------------------------------------ biases
-    def _scale_of(self, name: str, node_name: str) -> np.ndarray | None:
+    def _get_tensor_quantization_scale(self, tensor_name: str, consumer_node_name: str) -> np.ndarray | None:
         """Return the scale of what a node reads, ``None`` for what stays in float or finds its scale at run time."""
-        if name in self.quantized_value_map:
-            return self.array_of(self.quantized_value_map[name].of(node_name)[0])
-        scale = self._dequantized[name].input[1] if name in self._dequantized else ""
+        if tensor_name in self.quantized_value_map:
+            value = self.quantized_value_map[tensor_name].get_for_consumer(consumer_node_name)
+            return self.array_of(value.scale_name)
+        scale = self._dequantized[tensor_name].input[1] if tensor_name in self._dequantized else ""
         return self.array_of(scale) if self.is_input_a_initializer(scale) else None
 
-    def _write_bias(self, name: str, bias: _Bias) -> None:
-        if name in self.quantized_value_map:
-            return
-        weight_scale = self._scale_of(bias.weight_name, bias.node_name)
-        input_scale = self._scale_of(bias.input_name, bias.node_name)
+    def quantize_bias_static(self, bias_name: str, bias_info: QDQBiasQuantInfo) -> str | None:
+        """Store a bias in 32 bits, at the product of the scales of input and weights.
+
+        Args:
+            bias_name: of the bias.
+            bias_info: what its scale follows from.
+
+        Returns:
+            The name of what is stored; ``None`` where the bias stays in float.
+        """
+        node_name = bias_info.node_name
+        weight_scale = self._get_tensor_quantization_scale(bias_info.weight_name, node_name)
+        input_scale = self._get_tensor_quantization_scale(bias_info.input_name, node_name)
         if input_scale is not None and input_scale.size != 1:
             input_scale = None  # values that a caller quantized by channel: no scale suits a bias beside them
         if weight_scale is None or input_scale is None:
-            other = bias.weight_name if weight_scale is None else bias.input_name
-            log.warning("the bias %r of node %r stays in float: %r has no one scale", name, bias.node_name, other)
-            return
-        values = self.array_of(name)
-        is_wide = values.dtype == np.float16 and self._needs_float32(values, input_scale, weight_scale, bias.factors)
-        if is_wide:
-            input_scale, weight_scale = input_scale.astype(np.float32), weight_scale.astype(np.float32)
-        found, tensor = self.bias_tensors(
-            name, input_scale, weight_scale, bias.factors, np.float32 if is_wide else None
-        )
-        names = f"{tensor.name}_scale", f"{tensor.name}_zero_point"
-        stored = replace(found, scale=found.scale.reshape(-1), axis=0)
-        self.model.initializer_extend([tensor, *parameter_tensors(stored, *names)])
-        original = self.model.get_initializer(name)
-        if original is not None:
+            other = bias_info.weight_name if weight_scale is None else bias_info.input_name
+            log.warning("the bias %r of node %r stays in float: %r has no one scale", bias_name, node_name, other)
+            return None
+        values, factors = self.array_of(bias_name), (bias_info.alpha, bias_info.beta)
+        wide = None
+        if values.dtype == np.float16 and self._needs_float32(values, input_scale, weight_scale, factors):
+            wide = np.float32
+            input_scale, weight_scale = input_scale.astype(wide), weight_scale.astype(wide)
+        found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, factors, wide)
+        self.quantized_value_map[bias_name] = QDQTensorQuantizedValue(self._store_bias(bias_name, found, tensor))
+        return tensor.name
+
+    def _quantize_bias_tensors(self) -> None:
+        """Write the biases."""
+        for name, bias in self.bias_to_quantize.items():
+            original = self.model.get_initializer(name)
+            if original is None or name in self.quantized_value_map or self.quantize_bias_static(name, bias) is None:
+                continue
             self.model.remove_initializer(original)
-        self.quantized_value_map[name] = ForReaders(names)
-        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
-        if self.weight_qType == TensorProto.FLOAT8E4M3FN:
-            self._written.write_cast_bias(name, tensor.name, kind)
-        else:
-            self._written.write_bias(name, tensor.name, names, found.axis, kind if is_wide else None)
+            value = self.quantized_value_map[name].original
+            if value.node_type == "Cast":
+                self._written.write_cast_bias(name, value.q_name, original.data_type)
+                continue
+            cast_to = None if value.scale_type == original.data_type else original.data_type
+            self._written.write_bias(name, value.q_name, (value.scale_name, value.zp_name), value.axis, cast_to)
 
     def _needs_float32(
         self, values: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray, factors: tuple[float, float]
@@ -485,6 +509,7 @@ def _scalar(found: Parameters) -> Parameters:
 __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's module imports it
     __name__,
     {
+        "ort_quantization.quantizers.qdq_calls": ("QDQScaleZpInitializers", "QDQTensorScaleZpInitializers"),
         "ort_quantization.quant_utils": (
             "DEQUANT_OP_NAME", "ONNX_TYPE_TO_NP_TYPE", "QUANT_OP_NAME", "QuantizedValue", "QuantizedValueType",
             "add_dequant_output_suffix", "add_dequant_suffix", "add_quant_input_suffix", "add_quant_output_suffix",

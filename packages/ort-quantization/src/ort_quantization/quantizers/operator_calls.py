@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from onnx import NodeProto, TensorProto
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from ort_quantization.base_quantizer import widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantized_types import QuantType, tensor_type_of
 from ort_quantization.quantizers.quantized_values import QuantizedValue
@@ -137,13 +139,7 @@ class OperatorCalls:
         found = self._whole.element_type(tensor_name)
         if found is not None or not mandatory:
             return found
-        default = self._whole.extra_options.get("DefaultTensorType")
-        if default is None:
-            raise InvalidQuantization(
-                f"the type of {tensor_name!r} is not known; prepare the model with quant_pre_process, or set "
-                "extra_options['DefaultTensorType']"
-            )
-        return int(default)
+        return self._get_default_tensor_type(tensor_name)
 
     def add_new_nodes(self, nodes: Iterable[NodeProto]) -> None:
         """Add nodes to the quantized graph."""
@@ -159,6 +155,65 @@ class OperatorCalls:
         """
         names = self._whole.output_parameters(param_name, use_scale, use_zeropoint)
         return (False, "", "", "", "") if names is None else (True, *names, [], [])
+
+    def quantize_node_with_sub_graph(self, node: NodeProto) -> NodeProto:
+        """Return a copy of a node whose graphs are quantized."""
+        return self._whole.with_quantized_graphs(node)
+
+    def quantize_subgraph(self, subgraph: GraphProto, graph_key: str) -> GraphProto:
+        """Return a node's graph, quantized; ``graph_key`` is of no effect."""
+        return self._whole.quantized_graph(subgraph)
+
+    def adjust_single_weight_scale_if_needed(
+        self, bias_val: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray, weight_scale_dtype: type,
+        weight_name: str, bias_name: str, qrange: float, multiplicative_epsilon: float, idx: int | None = None,
+    ) -> tuple[bool, np.ndarray]:  # fmt: skip
+        """Return whether a weight's scale must grow for a bias to fit 32 bits, and the scale.
+
+        The range of integers and what is added for roundings are always those of the quantizer.
+        """
+        scale = np.asarray(weight_scale, weight_scale_dtype)
+        found, has_grown = widened_weight_scale(np.asarray(bias_val), np.asarray(input_scale), scale)
+        return has_grown, found
+
+    def _requantize_weight(self, weight_name: str, new_scale: np.ndarray) -> None:
+        """Replace a weight's quantized form by one with another scale, if it has one."""
+        value = self._whole.quantized_value_map.get(weight_name)
+        if value is not None:
+            self._whole.quantize_again(weight_name, value, new_scale)
+
+    def _get_default_tensor_type(self, tensor_name: str) -> int:
+        """Return ``DefaultTensorType``; see ``get_tensor_type``."""
+        default = self._whole.extra_options.get("DefaultTensorType")
+        if default is None:
+            raise InvalidQuantization(
+                f"the type of {tensor_name!r} is not known; prepare the model with quant_pre_process, or set "
+                "extra_options['DefaultTensorType']"
+            )
+        return int(default)
+
+    def _get_quantize_input_nodes(
+        self, node: NodeProto, input_index: int, qType: int,  # noqa: N803 - onnxruntime's name
+        given_scale_name: str | None = None, given_zp_name: str | None = None, initial_type: int | None = None,
+    ) -> list[NodeProto] | None:  # fmt: skip
+        """Quantize an input of a node that is no initializer.
+
+        Returns:
+            No nodes, as they are added at once; ``None`` if the value was not calibrated.
+        """
+        name = node.input[input_index]
+        if given_scale_name is None or given_zp_name is None:
+            return None if self._whole.quantized_input(name) is None else []
+        value = QuantizedValue(name, f"{name}_quantized", given_scale_name, given_zp_name)
+        inputs = [name, given_scale_name, given_zp_name]
+        self._whole.add(helper.make_node("QuantizeLinear", inputs, [value.q_name], f"{name}_QuantizeLinear"))
+        self._whole.state(name, value)
+        return []
+
+    def _dequantize_outputs(self) -> None:
+        """Give the results of the graph in float."""
+        for each in self._whole.model.graph().output:
+            self._dequantize_value(each.name)
 
     def _dequantize_value(self, value_name: str) -> None:
         """Give a value in float; the node is added at once, and ``None`` says so."""

@@ -7,30 +7,17 @@ the pair. A weight is stored quantized, with a DequantizeLinear behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 from onnx import NodeProto, TensorProto, helper
 
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import read_tensor
 from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.quantized_types import QuantizedValueType
+from ort_quantization.quantizers.qdq_records import QDQTensorQuantizedValue
 from ort_quantization.quantizers.quantized_tensors import parameter_tensors, quantized_tensor
+from ort_quantization.quantizers.quantized_values import QuantizedValue
 from ort_quantization.quantizers.scales import Parameters
-
-
-@dataclass(frozen=True, slots=True)
-class ForReaders:
-    """Something of a value as its producer gives it, and as readers get it where its type is converted for them."""
-
-    original: Any  # Any: parameters, or the names of their tensors
-    converted: Any = None
-    readers: frozenset[str] | None = None  # of the converted type; all where it is None
-
-    def of(self, node_name: str) -> Any:
-        """Return what a reader gets."""
-        has_converted = self.converted is not None and (self.readers is None or node_name in self.readers)
-        return self.converted if has_converted else self.original
 
 
 class QDQNodes:
@@ -38,7 +25,7 @@ class QDQNodes:
 
     Attributes:
         new: the nodes so far.
-        parameter_names: of each value that was written, the names of its scale and zero point.
+        quantized_values: of each value that was written, the names of its quantized form, scale and zero point.
         readers: the nodes of the graph that read a value.
         receivers: those of them that were marked to read it quantized.
         producers: the node that makes a value.
@@ -53,7 +40,7 @@ class QDQNodes:
         self.has_dedicated_pairs = has_dedicated_pairs
         self.has_weight_pairs = has_weight_pairs
         self.new: list[NodeProto] = []
-        self.parameter_names: dict[str, ForReaders] = {}
+        self.quantized_values: dict[str, QDQTensorQuantizedValue] = {}
         self.receivers: dict[str, list[NodeProto]] = {}
         self.readers: dict[str, list[NodeProto]] = {}
         nodes = list(model.nodes())
@@ -69,10 +56,21 @@ class QDQNodes:
             self.model.add_initializer(tensor)
         return names
 
-    def _add(
+    def add(
         self, op_type: str, source: str, result: str, name: str, parameters: tuple[str, str],
         axis: int | None = None, block_size: int = 0,
     ) -> None:  # fmt: skip
+        """Add a QuantizeLinear or a DequantizeLinear.
+
+        Args:
+            op_type: which.
+            source: what it reads.
+            result: what it gives.
+            name: of the node.
+            parameters: the names of scale and zero point.
+            axis: of the channels.
+            block_size: how many numbers along the axis share a scale.
+        """
         node = helper.make_node(op_type, [source, *parameters], [result], name, domain=self.domain or None)
         if axis is not None:
             node.attribute.append(helper.make_attribute("axis", axis))
@@ -96,15 +94,16 @@ class QDQNodes:
         source = f"{name}_quantized"
         if self.has_weight_pairs:
             source = f"{name}_QuantizeLinear_Output"
-            self._add("QuantizeLinear", name, source, f"{name}_QuantizeLinear", names, *along)
+            self.add("QuantizeLinear", name, source, f"{name}_QuantizeLinear", names, *along)
         else:
             self.model.add_initializer(quantized_tensor(read_tensor(tensor, self.model.folder), found, source))
-        self._add("DequantizeLinear", source, result, node_name, names, *along)
-        self.parameter_names[name] = ForReaders(names)
+        self.add("DequantizeLinear", source, result, node_name, names, *along)
+        value = QuantizedValue(name, source, *names, QuantizedValueType.Initializer, found.axis)
+        self.quantized_values[name] = QDQTensorQuantizedValue(value)
 
     def write_pair(self, name: str, names: tuple[str, str]) -> None:
         """Write a QuantizeLinear and a DequantizeLinear: one pair, or one for each reader."""
-        self.parameter_names[name] = ForReaders(names)
+        self.quantized_values[name] = QDQTensorQuantizedValue(_dequantized(name, names))
         receivers = self.receivers.get(name, [])
         if self.has_dedicated_pairs and len(receivers) > 1:
             for place, node in enumerate(receivers, 1):
@@ -122,8 +121,8 @@ class QDQNodes:
 
     def _add_pair(self, source: str, result: str, names: tuple[str, str], name: str, suffix: str = "") -> None:
         middle = f"{name}_QuantizeLinear_Output{suffix}"
-        self._add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear{suffix}", names)
-        self._add("DequantizeLinear", middle, result, f"{name}_DequantizeLinear{suffix}", names)
+        self.add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear{suffix}", names)
+        self.add("DequantizeLinear", middle, result, f"{name}_DequantizeLinear{suffix}", names)
 
     def _rename_result(self, name: str, other: str) -> None:
         if name in self.producers:
@@ -152,19 +151,20 @@ class QDQNodes:
             source = f"{name}_QuantizeLinear_Input"
             self._rename_result(name, source)
         middle = f"{name}_QuantizeLinear_Output"
-        self._add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear", first)
+        self.add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear", first)
         real = name if is_result and not is_for_all else f"{name}_DequantizeLinear_Output"
         self._let_read(name, real, original)
-        self._add("DequantizeLinear", middle, real, f"{name}_DequantizeLinear", first)
+        self.add("DequantizeLinear", middle, real, f"{name}_DequantizeLinear", first)
         again = f"{name}_convert"
         if not is_for_all:
             real = f"{again}_QuantizeLinear_Input"
-            self._add("DequantizeLinear", middle, real, f"{again}_clone_DequantizeLinear", first)
-        self._add("QuantizeLinear", real, f"{again}_QuantizeLinear_Output", f"{again}_QuantizeLinear", second)
+            self.add("DequantizeLinear", middle, real, f"{again}_clone_DequantizeLinear", first)
+        self.add("QuantizeLinear", real, f"{again}_QuantizeLinear_Output", f"{again}_QuantizeLinear", second)
         last = name if is_result and is_for_all else f"{again}_DequantizeLinear_Output"
         self._let_read(name, last, converting)
-        self._add("DequantizeLinear", f"{again}_QuantizeLinear_Output", last, f"{again}_DequantizeLinear", second)
-        self.parameter_names[name] = ForReaders(first, second, frozenset(converting))
+        self.add("DequantizeLinear", f"{again}_QuantizeLinear_Output", last, f"{again}_DequantizeLinear", second)
+        both = _dequantized(name, first), _dequantized(again, second)
+        self.quantized_values[name] = QDQTensorQuantizedValue(*both, frozenset(converting))
 
     def write_bias(
         self, name: str, quantized: str, names: tuple[str, str], axis: int | None, cast_to: int | None
@@ -173,8 +173,12 @@ class QDQNodes:
         result = name if cast_to is None else f"{name}_DequantizeLinear_Output"
         if cast_to is not None:
             self.new.append(helper.make_node("Cast", [result], [name], f"{name}_Cast", to=cast_to))
-        self._add("DequantizeLinear", quantized, result, f"{name}_DequantizeLinear", names, axis)
+        self.add("DequantizeLinear", quantized, result, f"{name}_DequantizeLinear", names, axis)
 
     def write_cast_bias(self, name: str, stored: str, cast_to: int) -> None:
         """Write a bias that was stored as floats of another type, as the weights of 8-bit floats want it."""
         self.new.append(helper.make_node("Cast", [stored], [name], f"{name}_DequantizeLinear", to=cast_to))
+
+
+def _dequantized(name: str, names: tuple[str, str]) -> QuantizedValue:
+    return QuantizedValue(name, f"{name}_DequantizeLinear_Output", *names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from ml_dtypes import float8_e4m3fn
@@ -44,6 +45,10 @@ class Parameters:
     tensor_type: int
     axis: int | None = None
     block_size: int = 0
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what has a name in onnxruntime's ``QuantizationParams``: subclasses read parameters so."""
+        return getattr(self, "tensor_type" if key == "quant_type" else key)
 
 
 def integer_range(tensor_type: int, is_reduced: bool = False, is_symmetric: bool = False) -> Range:
