@@ -336,7 +336,43 @@ STATIC_FAULTS = [
     ({"extra_options": {"TensorQuantOverrides": 5}}, "a dictionary of lists"),
     ({"extra_options": {"TensorQuantOverrides": {"x": [{"quant_type": "QInt8"}]}}}, r"write QuantType\.QInt8"),
     ({"extra_options": {"CalibStridedMinMax": 2}}, "has no __len__"),
+    ({"op_types_to_quantize": 3}, "op_types_to_quantize is 3; a list of names"),
+    ({"nodes_to_quantize": [1]}, "nodes_to_quantize has 1 among its names"),
+    ({"calibration_cache_path": "/proc/none/ranges.json"}, "files cannot be made|no folder"),
+    *(
+        ({"extra_options": {key: value}}, told)
+        for key, value, told in (
+            ("CalibSamplesAtOnce", "a", "a count of samples"),
+            ("CalibProgress", 3, "a function of the count"),
+            ("CalibStatePath", 3, "the path of a file"),
+            ("QDQOpTypePerChannelSupportToAxis", ["Conv"], "a dictionary of axes"),
+            ("QDQOpTypePerChannelSupportToAxis", {"Conv": "a"}, "has 'a' for Conv"),
+            ("OpTypesToExcludeOutputQuantization", "Conv", r"such as \['Conv'\]"),
+        )
+    ),
+    *(
+        ({"extra_options": {"TensorQuantOverrides": {"h": [override]}}}, told)
+        for override, told in (
+            ({"scale": "a", "zero_point": 0}, "'scale' is 'a'; one finite number"),
+            ({"scale": np.nan, "zero_point": 0}, "'scale' is nan; one finite number"),
+            ({"scale": 0.0, "zero_point": 0}, "'scale' is 0.0; a number above 0"),
+            ({"scale": 0.1, "zero_point": 999}, "'zero_point' is 999; INT8 has -128 to 127"),
+            ({"rmin": "a", "rmax": 1.0}, "'rmin' is 'a'"),
+            ({"rmin": 3.0, "rmax": 1.0}, "'rmin' is 3.0, which is more than 'rmax', 1.0"),
+        )
+    ),
 ]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"data": {"x": 3}, "calibration_method": {"CLS": "CalibrationMethod", "value": "a.MinMax"}}',
+                '{"data": {}, "calibration_method": 7}', '{"data": 5, "calibration_method": {"value": "None"}}'],
+)  # fmt: skip
+def test_a_file_of_ranges_that_holds_something_else_is_refused(tmp_path, content):
+    ranges = tmp_path / "ranges.json"
+    ranges.write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidQuantization, match="is no file of calibrated ranges"):
+        quantize_static(conv(), tmp_path / "a.onnx", calibration_cache_path=ranges)
 
 
 @pytest.mark.parametrize(("choices", "told"), STATIC_FAULTS, ids=[told for _, told in STATIC_FAULTS])

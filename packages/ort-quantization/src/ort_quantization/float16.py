@@ -11,10 +11,12 @@ import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, inliner, numpy_helper
 
 from ort_core.model_graphs import graphs_of
+from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.half_floats.float16_conversion import HalfConversion, HalfRules
 from ort_quantization.half_floats.float16_tensors import LEAST, MOST, half_floats, make_half
 from ort_quantization.half_floats.float16_types import opset_that_takes
+from ort_quantization.model_checks import checked
 from ort_quantization.models.model_files import (
     has_opset,
     inferred,
@@ -82,6 +84,7 @@ def convert_float_to_float16(
         InvalidQuantization: a limit is beyond float16, or the model is none.
         NoSuchFile: there is no such model.
     """
+    refuse_single_names(op_block_list=op_block_list, node_block_list=node_block_list)
     if min_positive_val < LEAST:
         raise InvalidQuantization(f"min_positive_val {min_positive_val}; float16 begins at {LEAST}")
     if max_finite_val > MOST:
@@ -120,6 +123,7 @@ def converted_in_files(
     has_forced_tensors: bool, forced_inputs: Mapping[str, Collection[int]], least_opset: int = 0,
 ) -> ModelProto:  # fmt: skip
     """Return a model in a half type whose tensors may lie in its folder before and behind; the rest as above."""
+    checked(model.graph)
     if model.functions:
         model = inliner.inline_local_functions(model)
     before = opset_of(model) if has_opset(model) else least_opset

@@ -16,7 +16,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from ort_core.errors import OrtError
 from ort_core.lazy_names import lazy_names
 from ort_core.plugin.kernels import quantize_matmul_bnb4
+from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_checks import checked
 from ort_quantization.models.model_files import opset_of, read_model
 from ort_quantization.models.streamed_model import StreamedModel
 from ort_quantization.onnx_model import ONNXModel
@@ -63,7 +65,9 @@ class MatMulBnb4Quantizer:
             raise InvalidQuantization(f"quant_type {quant_type}; expected 0 (FP4) or 1 (NF4)")
         if block_size not in (16, 32, 64, 128, 256):
             raise InvalidQuantization(f"a block of {block_size} values; expected 16, 32, 64, 128 or 256")
+        refuse_single_names(nodes_to_exclude=nodes_to_exclude)
         proto, folder = (model, "") if isinstance(model, ModelProto) else read_model(model)
+        checked(proto.graph)
         self.model: ONNXModel = StreamedModel(proto, folder)
         self.quant_type = quant_type
         self.block_size = block_size

@@ -16,8 +16,10 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from ort_core.lazy_names import lazy_names
+from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.calibration.activation_capture import Providers
 from ort_quantization.calibration.body_capture import Operand
+from ort_quantization.model_checks import checked
 from ort_quantization.models.model_files import opset_of, read_model, read_tensor
 from ort_quantization.models.streamed_model import StreamedModel
 from ort_quantization.models.tensor_folder import TensorFolder
@@ -120,6 +122,10 @@ class MatMulNBitsQuantizer:
         algo_config: WeightOnlyQuantConfig | None = None,
         providers: Providers | None = None,
     ) -> None:
+        refuse_single_names(
+            nodes_to_exclude=nodes_to_exclude, nodes_to_include=nodes_to_include,
+            op_types_to_quantize=op_types_to_quantize,
+        )  # fmt: skip
         self.model_path = None if isinstance(model, ModelProto) else str(model)
         self.bits, self.block_size, self.is_symmetric = bits, block_size, is_symmetric
         self.accuracy_level = accuracy_level
@@ -133,6 +139,7 @@ class MatMulNBitsQuantizer:
         )  # fmt: skip
         self._settings = settings_of(self.algo_config, bits, block_size, is_symmetric, accuracy_level)
         proto, folder = (model, "") if isinstance(model, ModelProto) else read_model(model)
+        checked(proto.graph)
         self.model: ONNXModel = StreamedModel(proto, folder)
 
     def process(self) -> None:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import onnx
 from onnx import ModelProto
 
 from ort_core.lazy_names import lazy_names
@@ -65,8 +64,7 @@ def _quantize_weights(model_input: str | Path | ModelProto, model_output: str | 
             "Invalid quantization config type, it must be either StaticQuantConfig, DynamicQuantConfig, or "
             f"WeightOnlyQuantConfig; found {type(quant_config).__name__}"
         )
-    model = model_input if isinstance(model_input, ModelProto) else onnx.load(model_input)
-    quantizer = weight_only.MatMulNBitsQuantizer(model, algo_config=quant_config)
+    quantizer = weight_only.MatMulNBitsQuantizer(model_input, algo_config=quant_config)  # a file is read in pieces
     quantizer.process()
     quantizer.model.save_model_to_file(model_output, True)
 

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from onnx import TensorProto
 
-from ort_quantization.quantized_types import QuantType, tensor_type_of
+from ort_quantization.quantized_types import RANGES, QuantType, tensor_type_of, type_name
 
 Override = dict[str, Any]  # Any: types, numbers, arrays, and what to convert to
 Overrides = dict[str, list[Override]]
@@ -249,7 +250,28 @@ def _fault(
     return _fault_of_tensor(listed[0], name in initializers, default)
 
 
+def _fault_of_numbers(chosen: Override, default: QuantType | int | None) -> str | None:
+    """Return what is wrong with the scale, the zero point or the ends of a range as numbers."""
+    for key in ("scale", "zero_point", "rmin", "rmax"):
+        number = np.asarray(chosen.get(key, 0))
+        if number.size != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number).all():
+            return f"{key!r} is {chosen[key]!r}; one finite number is expected"
+    if "scale" in chosen and not np.asarray(chosen["scale"]).item() > 0:
+        return f"'scale' is {chosen['scale']!r}; a number above 0 is expected"
+    if "rmin" in chosen and "rmax" in chosen and chosen["rmin"] > chosen["rmax"]:
+        return f"'rmin' is {chosen['rmin']!r}, which is more than 'rmax', {chosen['rmax']!r}"
+    kind = chosen.get("quant_type", default)
+    ends = None if kind is None else RANGES.get(tensor_type_of(kind))
+    point = np.asarray(chosen.get("zero_point", 0)).item()
+    if ends is not None and "zero_point" in chosen and not ends[0] <= point <= ends[1]:
+        return f"'zero_point' is {point}; {type_name(tensor_type_of(kind))} has {ends[0]} to {ends[1]}"
+    return None
+
+
 def _fault_of_scale(chosen: Override) -> str | None:
+    fault = _fault_of_numbers(chosen, None)
+    if fault is not None:
+        return fault
     if ("scale" in chosen) != ("zero_point" in chosen):
         return "Must provide both 'scale' and 'zero_point' if one of the overrides is provided"
     excess = [key for key in _WITHOUT_SCALE if key in chosen] if "scale" in chosen else []
@@ -257,7 +279,7 @@ def _fault_of_scale(chosen: Override) -> str | None:
 
 
 def _fault_of_tensor(chosen: Override, is_initializer: bool, default: QuantType | int | None) -> str | None:
-    fault = _fault_of_scale(chosen)
+    fault = _fault_of_scale(chosen) or (None if is_initializer else _fault_of_numbers(chosen, default))
     if fault is not None:
         return fault
     if "reduce_range" in chosen and not is_initializer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,18 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 """Options that are numbers, and the least and the greatest that each can be."""
 
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "CalibSamplesAtOnce": ((int, np.integer), "a count of samples"),
+    "CalibStridedMinMax": ((int, np.integer), "a count of samples"),
+    "CalibProgress": ((Callable,), "a function of the count of samples so far"),  # type: ignore[dict-item]  # a protocol
+    "CalibStatePath": ((str, os.PathLike), "the path of a file"),
+    "QDQOpTypePerChannelSupportToAxis": ((Mapping,), "a dictionary of axes by operators"),
+}
+"""Options of other kinds, and what each is."""
+
 
 def refuse_single_names(**given: Iterable[str] | None) -> None:
-    """Refuse a string where names are taken: each of its letters would be one.
+    """Refuse what is no list of names, such as a string: each of its letters would be one.
 
     Raises:
         InvalidQuantization: which argument, and what it takes.
@@ -26,6 +36,12 @@ def refuse_single_names(**given: Iterable[str] | None) -> None:
     for argument, names in given.items():
         if isinstance(names, str):
             raise InvalidQuantization(f"{argument} is {names!r}; a list of names is expected, such as [{names!r}]")
+        if names is not None and not isinstance(names, Iterable):
+            raise InvalidQuantization(f"{argument} is {names!r}; a list of names is expected")
+        if isinstance(names, Collection):
+            other = next((each for each in names if not isinstance(each, str)), None)
+            if other is not None:
+                raise InvalidQuantization(f"{argument} has {other!r} among its names; a list of names is expected")
 
 
 def options_of(given: Mapping[str, Any] | None) -> dict[str, Any]:  # Any: as many types as keys
@@ -49,4 +65,15 @@ def options_of(given: Mapping[str, Any] | None) -> dict[str, Any]:  # Any: as ma
             f"TensorQuantOverrides is a {type(overrides).__name__}; a dictionary of lists by the names of tensors is "
             "expected"
         )
+    for name, (kind, wanted) in _KINDS.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise InvalidQuantization(f"{name} is {value!r}; {wanted} is expected")
+    axes = options.get("QDQOpTypePerChannelSupportToAxis") or {}
+    for op_type, axis in axes.items():
+        if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
+            raise InvalidQuantization(
+                f"QDQOpTypePerChannelSupportToAxis has {axis!r} for {op_type}; the number of an axis is expected"
+            )
+    refuse_single_names(OpTypesToExcludeOutputQuantization=options.get("OpTypesToExcludeOutputQuantization"))
     return options

@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, ValueInfoProto
 
 import ort_core
+from ort_core.errors import OrtError
 from ort_quantization.calibration.calibration_data import CalibrationDataReader, Sample, samples_of
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.models.model_files import FILE_LIMIT
@@ -83,11 +84,14 @@ def captured(
     inputs = {each.name for each in model.graph.input}
     inner = [name for name in names if name not in inputs]
     session = _session(model, folder, inner, providers) if inner else None
-    for sample in samples:
+    for count, sample in enumerate(samples):
         found = {name: np.asarray(sample[name]) for name in names if name in inputs and name in sample}
         if session is not None:
-            with np.errstate(all="ignore"):  # as compiled code does
-                results = session.run(inner, dict(sample))
+            try:
+                with np.errstate(all="ignore"):  # as compiled code does
+                    results = session.run(inner, dict(sample))
+            except OrtError as error:
+                raise InvalidCalibration(f"the model does not run on calibration sample {count}: {error}") from error
             found.update((name, np.asarray(value)) for name, value in zip(inner, results, strict=True))
         yield found
 

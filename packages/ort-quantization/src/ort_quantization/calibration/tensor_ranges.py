@@ -147,6 +147,8 @@ class TensorsData:
         method = d["calibration_method"]
         if isinstance(method, dict):
             method = CalibrationMethod[method["value"].rpartition(".")[2]]
+        if not isinstance(method, CalibrationMethod):
+            raise InvalidQuantization(f"a calibration_method is expected; found {method!r}")
         return cls(method, {name: TensorData.from_dict(value) for name, value in d["data"].items()})
 
 
@@ -196,7 +198,11 @@ def load_tensors_data(path: str | Path) -> TensorsData:
         NoSuchFile: there is no such file.
         InvalidQuantization: it is not such a file.
     """
-    return TensorsData.from_dict(read_ranges_file(path))
+    content = read_ranges_file(path)
+    try:
+        return TensorsData.from_dict(content)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidQuantization(f"{path} is no file of calibrated ranges: {error}") from error
 
 
 def read_ranges_file(path: str | Path) -> dict[str, Any]:  # Any: what a file of JSON holds

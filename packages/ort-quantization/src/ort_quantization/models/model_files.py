@@ -19,6 +19,7 @@ from onnx import ModelProto, TensorProto, defs, external_data_helper, helper, nu
 from ort_core.errors import NoSuchFile
 from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_checks import checked
 from ort_quantization.models.node_order import name_apart, put_in_order
 from ort_quantization.models.retired_operators import replace_retired
 from ort_quantization.models.tensor_folder import SET_ASIDE_FROM, TensorFolder
@@ -57,6 +58,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
     if isinstance(source, ModelProto):
         copied = ModelProto()
         copied.CopyFrom(source)
+        checked(copied.graph)
         put_in_order(copied.graph)
         name_apart(copied.graph)
         return copied, ""
@@ -74,6 +76,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
         raise InvalidQuantization(f"{path} is no ONNX model: {error}") from error
+    checked(model.graph)
     put_in_order(model.graph)
     name_apart(model.graph)
     return model, str(path.parent)
@@ -88,6 +91,7 @@ def read_with_shapes(source: Source) -> tuple[ModelProto, str]:
 def with_shapes(model: ModelProto, folder: str = "") -> ModelProto:
     """Return a model, its nodes in order, with the shapes that ONNX infers, marked so; the one given may be changed."""
     put_in_order(model.graph)
+    opset_of(model)  # which refuses what ONNX's inference would fail on
     read_integers(model, folder)  # targets of Reshape, axes: shapes follow from them
     is_large = model.ByteSize() > FILE_LIMIT
     model = _shapes_by_file(model) if is_large else inferred(model)
@@ -323,23 +327,32 @@ def _is_large(tensor: TensorProto) -> bool:
     return is_float and 4 * math.prod(tensor.dims) >= SET_ASIDE_FROM
 
 
-def refuse_unwritable(path: object) -> None:
-    """Refuse a place for a model that cannot be written, before the work whose result it is to hold.
+def refuse_unwritable(path: object, what: str = "model") -> None:
+    """Refuse a place for a file that cannot be written, before the work whose result it is to hold.
 
     Raises:
         InvalidQuantization: it is no path, or a folder, or its folder cannot be written to.
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        what = "an empty text" if isinstance(path, str) else type(path).__name__
-        raise InvalidQuantization(f"the path of the model to write is expected, not {what}")
+        found = "an empty text" if isinstance(path, str) else type(path).__name__
+        raise InvalidQuantization(f"the path of the {what} to write is expected, not {found}")
     target = Path(path)
     if target.is_dir():
         raise InvalidQuantization(f"{target} is a folder; the path of the file to write is expected")
     folder = next((each for each in target.absolute().parents if each.exists()), Path())
     if not folder.is_dir():
         raise InvalidQuantization(f"{target} cannot be written: {folder} is no folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK) or not _takes_files(folder):
         raise InvalidQuantization(f"{target} cannot be written: files cannot be made in {folder}")
+
+
+def _takes_files(folder: Path) -> bool:
+    """Return whether a file can be made in a folder: that of a system such as /proc takes none, whatever it says."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def write_model(model: ModelProto, folder: str, path: str | Path, has_external_data: bool) -> None:
@@ -352,6 +365,7 @@ def write_model(model: ModelProto, folder: str, path: str | Path, has_external_d
         has_external_data: whether large tensors get a file of their own.
     """
     path = Path(path)
+    refuse_unwritable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not has_external_data and model.ByteSize() + _external_bytes(model) > FILE_LIMIT:
         log.warning("%s would have more than 2 GB: its tensors are written beside it, into %s.data", path, path.name)

@@ -18,6 +18,7 @@ from ort_quantization.arguments.advice import (
 )
 from ort_quantization.arguments.given_arguments import options_of, refuse_single_names
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_checks import free_names
 from ort_quantization.models.model_files import read_with_shapes, refuse_unwritable, with_opset_for
 from ort_quantization.models.tensor_folder import TensorFolder
 from ort_quantization.onnx_model import ONNXModel
@@ -81,6 +82,7 @@ def quantize_dynamic(
     if "Gather" in chosen and _gathers_halves(model):
         types.add(TensorProto.FLOAT16)
     model = with_opset_for(model, folder, types)
+    free_names(model.graph)
     held = TensorFolder(folder, Path(model_output).parent) if folder else ""
     quantizer = ONNXQuantizer(
         ONNXModel(model, held), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,

@@ -33,6 +33,7 @@ from ort_quantization.calibration.tensor_ranges import (
     save_tensors_data,
 )
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
+from ort_quantization.model_checks import free_names
 from ort_quantization.models.model_files import (
     has_element_type,
     is_external,
@@ -152,6 +153,8 @@ def quantize_static(
     converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)), has_channels)
     is_as_file = converted is model and not isinstance(model_input, ModelProto)
     model = converted
+    if free_names(model.graph):
+        is_as_file = False
     source = Path(model_input) if is_as_file and not isinstance(model_input, ModelProto) else None
     if options.get("CrossLayerEqualization", False):
         equalized(model, folder)
@@ -159,6 +162,8 @@ def quantize_static(
     correction = _Correction(calibration_data_reader, options)
     calibration_data_reader = correction.reader
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
+    if cache is not None and not cache.exists():
+        refuse_unwritable(cache, "ranges")
     ranges = None if is_smooth else _cached_ranges(cache, calibrate_method)
     if ranges is None:
         reader = _needed(calibration_data_reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantized_types import QuantFormat
@@ -44,6 +45,9 @@ class WeightOnlyQuantConfig:
         quant_axes: Iterable[tuple[str, int]] | None = None,
         customized_weight_config: NodeConfigs | None = None,
     ) -> None:
+        if not isinstance(quant_format, QuantFormat):
+            raise InvalidQuantization(f"{quant_format!r} is no format: choose QuantFormat.QOperator or QuantFormat.QDQ")
+        refuse_single_names(op_types_to_quantize=op_types_to_quantize)
         self.algorithm = algorithm
         self.quant_format = quant_format
         self.op_types_to_quantize = set(op_types_to_quantize) if op_types_to_quantize else {"MatMul"}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantized_types import QuantFormat
 from ort_quantization.weight_only.matmul_nbits_configs import WeightOnlyQuantConfig, checked_bits
@@ -60,12 +62,23 @@ def settings_of(
         config.algorithm,
         config.quant_format,
         checked_bits(int(getattr(config, "bits", bits))),
-        int(getattr(config, "block_size", block_size)) if has_own else block_size,
+        _whole(getattr(config, "block_size", block_size) if has_own else block_size),
         bool(getattr(config, "is_symmetric", is_symmetric)),
         int(getattr(config, "accuracy_level", accuracy_level) or 0),
         bool(getattr(config, "channel_wised_quantize", False)),
     )
     return _checked(found)
+
+
+def _whole(block_size: object) -> int:
+    """Return a count of rows.
+
+    Raises:
+        InvalidQuantization: it is no whole number.
+    """
+    if not isinstance(block_size, int | np.integer) or isinstance(block_size, bool):
+        raise InvalidQuantization(f"block_size is {block_size!r}; a whole number of rows is expected")
+    return int(block_size)
 
 
 def settings_of_node(
