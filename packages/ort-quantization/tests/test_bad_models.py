@@ -78,6 +78,14 @@ def test_sparse_weights_that_no_file_holds_as_dense_ones_are_refused():
         quantize_dynamic(model, "unused.onnx")
 
 
+@pytest.mark.parametrize("way", ["dynamic", "QDQ", "blocks"])
+def test_a_model_in_memory_without_its_files_is_refused_with_their_name(tmp_path, way):
+    onnx.save_model(matmul(), tmp_path / "a.onnx", save_as_external_data=True, location="numbers", size_threshold=0)
+    model = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    with pytest.raises(InvalidQuantization, match="in the file 'numbers', which cannot be read from this folder: give"):
+        WAYS[way](model, tmp_path / "small.onnx")
+
+
 def cut() -> onnx.ModelProto:
     model = matmul()
     model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:10]

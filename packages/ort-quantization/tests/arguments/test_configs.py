@@ -100,6 +100,14 @@ def test_nodes_are_excluded_by_what_a_function_says(tmp_path):
         ({"weight_type": QuantType.QFLOAT8E4M3FN}, "8 bit floats"),
         ({"activation_type": QuantType.QInt16, "quant_format": QuantFormat.QOperator}, "16-bit"),
         ({"weight_type": QuantType.QInt4, "quant_format": QuantFormat.QOperator}, "reads 4 bits"),
+        (
+            {
+                "activation_type": QuantType.QFLOAT8E4M3FN,
+                "weight_type": QuantType.QFLOAT8E4M3FN,
+                "quant_format": QuantFormat.QOperator,
+            },
+            "reads 8-bit floats",
+        ),
         ({"extra_options": {"TensorQuantOverrides": {"none": [{}]}}}, "no such tensor"),
         ({"extra_options": {"TensorQuantOverrides": {"w": {}}}}, "list of dictionaries"),
         ({"extra_options": {"TensorQuantOverrides": {"w": [{"scale": 1.0}]}}}, "zero_point"),

@@ -120,7 +120,27 @@ def read_integers(model: ModelProto, folder: str) -> None:
     """Read the external tensors that are neither large nor floats."""
     for tensor in model.graph.initializer:
         if is_external(tensor) and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
-            external_data_helper.load_external_data_for_tensor(tensor, folder)
+            _load(tensor, folder)
+
+
+def _load(tensor: TensorProto, folder: str) -> None:
+    """Read the numbers of a tensor from its file.
+
+    Raises:
+        InvalidQuantization: the file is not there, or cannot be read.
+    """
+    try:
+        external_data_helper.load_external_data_for_tensor(tensor, folder)
+    except (OSError, onnx.checker.ValidationError) as error:
+        raise _unreadable(tensor.name, external_data_helper.ExternalDataInfo(tensor).location, folder) from error
+
+
+def _unreadable(name: str, location: str, folder: str) -> InvalidQuantization:
+    """Return the refusal of a tensor whose file cannot be read."""
+    return InvalidQuantization(
+        f"the numbers of {name!r} lie in the file {location!r}, which cannot be read from {folder or 'this folder'}: "
+        "give the path of the model, or load it with its external data"
+    )
 
 
 def has_element_type(model: ModelProto, element_type: int) -> bool:
@@ -144,7 +164,7 @@ def read_tensor(tensor: TensorProto, folder: str) -> TensorProto:
     place = external_data_helper.ExternalDataInfo(tensor)
     own = folder.opened(place.location) if isinstance(folder, TensorFolder) else None
     if own is None:
-        external_data_helper.load_external_data_for_tensor(copied, folder)
+        _load(copied, folder)
     else:
         own.seek(place.offset or 0)
         copied.raw_data = own.read(place.length or 0)
@@ -183,12 +203,10 @@ def opset_of(model: ModelProto) -> int:
 
 def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
     """Return the least opset, from the model's own on, in which element types can be quantized to."""
-    if has_blocks:
+    if has_blocks or types & {TensorProto.INT16, TensorProto.UINT16}:
         return max(opset, 21)
     if types & {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT16}:  # QuantizeLinear of float16, too
         return max(opset, 19)
-    if types & {TensorProto.INT16, TensorProto.UINT16}:
-        return max(opset, 21)
     return max(opset, 11) if opset < 10 else opset
 
 
@@ -401,7 +419,7 @@ def _move(tensor: TensorProto, folder: str, file: IO[bytes], name: str) -> None:
     file.write(b"\0" * (-file.tell() % _ALIGNMENT))
     start = file.tell()
     if is_external(tensor):
-        _copy(external_data_helper.ExternalDataInfo(tensor), folder, file)
+        _copy(tensor.name, external_data_helper.ExternalDataInfo(tensor), folder, file)
     else:
         raw = tensor.raw_data if tensor.HasField("raw_data") else _raw(tensor)
         file.write(raw)
@@ -418,7 +436,7 @@ def _raw(tensor: TensorProto) -> bytes:
     return numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
 
 
-def _copy(place: external_data_helper.ExternalDataInfo, folder: str, file: IO[bytes]) -> None:
+def _copy(name: str, place: external_data_helper.ExternalDataInfo, folder: str, file: IO[bytes]) -> None:
     """Copy what a tensor refers to; its file must lie in the model's folder."""
     own = folder.opened(place.location) if isinstance(folder, TensorFolder) else None
     if own is not None:
@@ -429,6 +447,8 @@ def _copy(place: external_data_helper.ExternalDataInfo, folder: str, file: IO[by
     source = Path(folder) / place.location
     if Path(place.location).is_absolute() or not (root / place.location).absolute().is_relative_to(root):
         raise InvalidQuantization(f"external data {place.location!r} lies outside the model's folder {folder}")
+    if not source.is_file():
+        raise _unreadable(name, place.location, folder)
     with source.open("rb") as other:
         offset = place.offset or 0
         left = place.length if place.length is not None else source.stat().st_size - offset

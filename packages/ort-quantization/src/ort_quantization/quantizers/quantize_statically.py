@@ -81,6 +81,8 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
             "no operator of QuantFormat.QOperator reads 4 bits: choose QuantFormat.QDQ, or MatMulNBitsQuantizer for "
             "weights alone"
         )
+    if quant_format != QuantFormat.QDQ and weight_type == _FLOAT8:
+        raise InvalidQuantization("no operator of QuantFormat.QOperator reads 8-bit floats: choose QuantFormat.QDQ")
     if quant_format != QuantFormat.QDQ and activation_type == weight_type == QuantType.QInt8:
         log.warning("QInt8 activations in QuantFormat.QOperator are slow on x86-64: choose QUInt8, or QuantFormat.QDQ")
 
