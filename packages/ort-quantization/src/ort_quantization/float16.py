@@ -16,7 +16,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.half_floats.float16_conversion import HalfConversion, HalfRules
 from ort_quantization.half_floats.float16_tensors import LEAST, MOST, half_floats, make_half
 from ort_quantization.half_floats.float16_types import opset_that_takes
-from ort_quantization.model_checks import checked
+from ort_quantization.models.model_checks import checked
 from ort_quantization.models.model_files import (
     has_opset,
     inferred,

@@ -18,7 +18,7 @@ from ort_core.lazy_names import lazy_names
 from ort_core.plugin.kernels import quantize_matmul_bnb4
 from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_checks import checked
+from ort_quantization.models.model_checks import checked
 from ort_quantization.models.model_files import opset_of, read_model
 from ort_quantization.models.streamed_model import StreamedModel
 from ort_quantization.onnx_model import ONNXModel

@@ -19,7 +19,7 @@ from ort_core.lazy_names import lazy_names
 from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.calibration.activation_capture import Providers
 from ort_quantization.calibration.body_capture import Operand
-from ort_quantization.model_checks import checked
+from ort_quantization.models.model_checks import checked
 from ort_quantization.models.model_files import opset_of, read_model, read_tensor
 from ort_quantization.models.streamed_model import StreamedModel
 from ort_quantization.models.tensor_folder import TensorFolder

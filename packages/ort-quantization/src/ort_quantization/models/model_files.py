@@ -19,7 +19,7 @@ from onnx import ModelProto, TensorProto, defs, external_data_helper, helper, nu
 from ort_core.errors import NoSuchFile
 from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_checks import checked
+from ort_quantization.models.model_checks import checked
 from ort_quantization.models.node_order import name_apart, put_in_order
 from ort_quantization.models.retired_operators import replace_retired
 from ort_quantization.models.tensor_folder import SET_ASIDE_FROM, TensorFolder

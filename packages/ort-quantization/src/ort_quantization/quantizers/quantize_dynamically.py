@@ -18,7 +18,7 @@ from ort_quantization.arguments.advice import (
 )
 from ort_quantization.arguments.given_arguments import options_of, refuse_single_names
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.model_checks import free_names
+from ort_quantization.models.model_checks import free_names
 from ort_quantization.models.model_files import read_with_shapes, refuse_unwritable, with_opset_for
 from ort_quantization.models.tensor_folder import TensorFolder
 from ort_quantization.onnx_model import ONNXModel

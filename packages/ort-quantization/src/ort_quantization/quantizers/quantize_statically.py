@@ -33,7 +33,7 @@ from ort_quantization.calibration.tensor_ranges import (
     save_tensors_data,
 )
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
-from ort_quantization.model_checks import free_names
+from ort_quantization.models.model_checks import free_names
 from ort_quantization.models.model_files import (
     has_element_type,
     is_external,
