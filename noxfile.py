@@ -358,6 +358,17 @@ def quantized_files(session: nox.Session) -> None:
 
 
 @nox.session
+def quantized_graphs(session: nox.Session) -> None:
+    """Quantize random networks in random ways beside onnxruntime's tool: first seed, count, file of findings.
+
+    Stops where it may be stopped: the same command goes on behind the seeds that stand in the file.
+    """
+    prepare(session, "test")
+    given = session.posargs or ("100000", "1000", "quantization-findings.jsonl")
+    session.run("python", f"{QUANTIZATION}/tests/options_campaign.py", *given)
+
+
+@nox.session
 def downstream(session: nox.Session) -> None:
     """Run unchanged programs on onnxruntime and by the drop-in (over 900 MB of wheels); arguments: their names."""
     prepare(session, "test")

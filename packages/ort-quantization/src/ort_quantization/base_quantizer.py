@@ -239,7 +239,7 @@ class BaseQuantizer:
                 self.min_real_range, chosen.get("rmin"), chosen.get("rmax"), axis,
             )  # fmt: skip
         except InvalidQuantization as error:
-            raise InvalidQuantization(f"weight {name!r}: {error}") from error
+            raise type(error)(f"weight {name!r}: {error}") from error
 
     def channel_parameters(
         self, name: str, tensor_type: int, axis: int, is_reduced: bool, is_symmetric: bool | None = None

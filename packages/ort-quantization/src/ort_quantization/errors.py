@@ -11,3 +11,7 @@ class InvalidQuantization(InvalidArgument, ValueError):
 
 class InvalidCalibration(InvalidQuantization, RuntimeError):
     """Data from which no ranges follow: none at all, of a wrong shape, or without finite numbers."""
+
+
+class UnsupportedQuantization(InvalidQuantization, NotImplementedError):
+    """Something that is not quantized in one way, and may be in another."""

@@ -15,7 +15,7 @@ import numpy as np
 from ml_dtypes import float8_e4m3fn
 from onnx import TensorProto
 
-from ort_quantization.errors import InvalidQuantization
+from ort_quantization.errors import InvalidQuantization, UnsupportedQuantization
 from ort_quantization.quantized_types import (
     NUMPY_TYPES,
     RANGES,
@@ -59,7 +59,7 @@ def integer_range(tensor_type: int, is_reduced: bool = False, is_symmetric: bool
     """
     if tensor_type not in RANGES:
         known = ", ".join(type_name(each) for each in RANGES)
-        raise InvalidQuantization(f"{type_name(tensor_type)} has no range of integers; known: {known}")
+        raise UnsupportedQuantization(f"{type_name(tensor_type)} has no range of integers; known: {known}")
     if is_reduced:
         return REDUCED_RANGES[tensor_type]
     if is_symmetric:
@@ -184,7 +184,7 @@ def parameters_of(
     others = None if axis is None else tuple(each for each in range(values.ndim) if each != axis % values.ndim)
     if tensor_type == TensorProto.FLOAT8E4M3FN:
         if is_reduced:
-            raise InvalidQuantization("8 bit floats have no reduced range; leave out reduce_range")
+            raise UnsupportedQuantization("8 bit floats have no reduced range; leave out reduce_range")
         scale = float8_scale(np.asarray(np.std(values, axis=others)))
         return Parameters(scale, np.zeros(scale.shape, float8_e4m3fn), tensor_type, axis)
     integers = integer_range(tensor_type, is_reduced, is_symmetric)
@@ -204,10 +204,11 @@ def block_parameters_of(
     """Return what a matrix is quantized by in blocks along an axis; a last block may be shorter.
 
     Raises:
-        InvalidQuantization: the tensor is no matrix, or its numbers are not finite.
+        UnsupportedQuantization: the tensor is no matrix.
+        InvalidQuantization: its numbers are not finite.
     """
     if values.ndim != 2:
-        raise InvalidQuantization(f"blocks are of matrices; this tensor has {values.ndim} axes: {values.shape}")
+        raise UnsupportedQuantization(f"blocks are of matrices; this tensor has {values.ndim} axes: {values.shape}")
     axis %= 2
     rows = np.moveaxis(values, axis, 0)
     missing = -len(rows) % block_size
