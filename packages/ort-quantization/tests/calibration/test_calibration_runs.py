@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
 from float_models import Builder, conv, matmul
 
+from ort_quantization import quantize_static
 from ort_quantization.calibrate import CalibrationMethod, create_calibrator
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 
@@ -61,6 +65,49 @@ def test_a_calibration_that_was_broken_off_goes_on_where_it_stopped(tmp_path, me
     assert ranges_of(resumed) == ranges_of(whole)
     assert seen == [1, 2, 3, *range(4, count + 1)], "samples of the state must not run again"
     assert not (tmp_path / "state").exists()
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from ort_quantization import CalibrationMethod, quantize_static
+from ort_quantization.calibration import calibrater_base
+
+folder, method = sys.argv[1:]
+calibrater_base.SAVED_EVERY_S = -1.0  # each sample is saved
+
+class Reader:
+    given = 0
+    def get_next(self):
+        if self.given == 7:
+            os._exit(9)  # as if it were killed: nothing is tidied up
+        self.given += 1
+        return {"x": np.load(f"{folder}/{self.given - 1}.npy")}
+
+quantize_static(f"{folder}/float.onnx", f"{folder}/a.onnx", Reader(), calibrate_method=CalibrationMethod[method],
+                extra_options={"CalibStatePath": f"{folder}/state"})
+"""
+
+
+@pytest.mark.parametrize("method", ["MinMax", "Percentile", "Entropy", "Distribution"])
+def test_a_calibration_whose_process_was_killed_is_resumed_with_equal_tables(tmp_path, method):
+    samples = samples_of(12, (1, 3, 11, 11))
+    for place, sample in enumerate(samples):
+        np.save(tmp_path / f"{place}.npy", sample["x"])
+    onnx.save(conv(), tmp_path / "float.onnx")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), method], capture_output=True, check=False)
+    assert done.returncode == 9, done.stderr
+    tables = {}
+    for name, options in {"resumed": {"CalibStatePath": tmp_path / "state"}, "whole": {}}.items():
+        reader = Reader(samples)
+        quantize_static(
+            tmp_path / "float.onnx", tmp_path / f"{name}.onnx", reader, calibrate_method=CalibrationMethod[method],
+            extra_options=options, calibration_cache_path=tmp_path / f"{name}.json",
+        )  # fmt: skip
+        tables[name] = (tmp_path / f"{name}.json").read_bytes()
+    assert tables["resumed"] == tables["whole"]
+    assert not (tmp_path / "state").exists()
+    assert (tmp_path / "resumed.onnx").read_bytes() == (tmp_path / "whole.onnx").read_bytes()
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
