@@ -13,6 +13,7 @@ import ort_core
 from ort_core.errors import OrtError
 from ort_quantization import QuantFormat, QuantType, quant_pre_process, quantize_dynamic, quantize_static
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.float16 import convert_float_to_float16
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 UINT8, INT8 = QuantType.QUInt8, QuantType.QInt8
@@ -57,6 +58,7 @@ WAYS = {
     "blocks": by_blocks,
     "pairs of blocks": lambda source, target: by_blocks(source, target, quant_format=QuantFormat.QDQ),
     "prepared": lambda source, target: quant_pre_process(source, target),
+    "float16": lambda source, target: onnx.save(convert_float_to_float16(source, keep_io_types=True), target),
 }
 
 
@@ -73,7 +75,7 @@ def test_models_are_quantized(tmp_path, opset, way):
     assert relative_error(run(target), run(source)) < 0.05
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("blocks", "pairs of blocks", "prepared")])
+@pytest.mark.parametrize("way", ["dynamic", "QDQ", "QOperator", "16 bits"])
 @pytest.mark.parametrize("opset", [6, 29])
 def test_other_opsets_are_refused_in_a_sentence(tmp_path, opset, way):
     source = tmp_path / "float.onnx"

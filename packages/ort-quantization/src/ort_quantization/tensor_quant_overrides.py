@@ -261,9 +261,10 @@ def _fault_of_numbers(chosen: Override, default: QuantType | int | None) -> str 
     if "rmin" in chosen and "rmax" in chosen and chosen["rmin"] > chosen["rmax"]:
         return f"'rmin' is {chosen['rmin']!r}, which is more than 'rmax', {chosen['rmax']!r}"
     kind = chosen.get("quant_type", default)
-    ends = None if kind is None else RANGES.get(tensor_type_of(kind))
-    point = np.asarray(chosen.get("zero_point", 0)).item()
-    if ends is not None and "zero_point" in chosen and not ends[0] <= point <= ends[1]:
+    if kind is None or "zero_point" not in chosen:
+        return None
+    ends, point = RANGES.get(tensor_type_of(kind)), np.asarray(chosen["zero_point"]).item()
+    if ends is not None and not ends[0] <= point <= ends[1]:
         return f"'zero_point' is {point}; {type_name(tensor_type_of(kind))} has {ends[0]} to {ends[1]}"
     return None
 
