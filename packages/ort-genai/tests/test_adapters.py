@@ -147,3 +147,46 @@ def test_a_server_has_adapters_as_models(folder, files):
             texts[name] = answer["choices"][0]["text"]
         assert texts["base"] != texts["adapted"]
         assert client.post("/v1/completions", json={"model": "other", "prompt": A}).status_code == 404
+
+
+def tokens_of(engine, prompt, name):
+    options = og.GenerationOptions(max_tokens=12, min_tokens=12, adapter=name)
+    return [piece.token for piece in engine.submit(prompt, options)]
+
+
+def test_other_weights_under_a_name_are_not_mixed_with_those_that_it_had(folder, files):
+    model, prompt = og.Model(folder), [*A, *A, *A, *A]
+    adapters = og.Adapters(model)
+    alone = []
+    for file in files:
+        adapters.load(file, "a")
+        with og.AsyncEngine(model, adapters=adapters) as engine:
+            alone.append(tokens_of(engine, prompt, "a"))
+        adapters.unload("a")
+    assert alone[0] != alone[1]
+    adapters.load(files[0], "a")
+    with og.AsyncEngine(model, adapters=adapters) as engine:
+        assert tokens_of(engine, prompt, "a") == alone[0]
+        running = engine.submit(prompt, og.GenerationOptions(max_tokens=300, min_tokens=300, adapter="a"))
+        pieces = iter(running)
+        found = [next(pieces).token for _ in range(2)]  # it runs, and keeps what it began with
+        adapters.unload("a")
+        adapters.load(files[1], "a")
+        assert tokens_of(engine, prompt, "a") == alone[1]
+        found += [piece.token for piece in pieces]
+    assert found[:12] == alone[0]
+
+
+def test_an_adapter_that_is_unloaded_ends_nobody(folder, files):
+    model = og.Model(folder)
+    adapters = og.Adapters(model)
+    adapters.load(files[0], "a")
+    with og.AsyncEngine(model, adapters=adapters) as engine:
+        expected, plain = tokens_of(engine, A, "a"), tokens_of(engine, A, "")
+    with og.AsyncEngine(model, og.EngineOptions(max_batch=1), adapters=adapters) as engine:
+        options = og.GenerationOptions(max_tokens=60, min_tokens=60)
+        first = engine.submit(A, options)
+        waiting = engine.submit(A, og.GenerationOptions(max_tokens=12, min_tokens=12, adapter="a"))
+        adapters.unload("a")
+        assert [piece.token for piece in first][:12] == plain
+        assert [piece.token for piece in waiting] == expected

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -100,6 +102,19 @@ class Model:
         return search_options(self.config.search, self.decoder.context_length)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """LoRA weights, as they were loaded under a name.
+
+    Attributes:
+        key: tells them from others that have, or had, the same name.
+        weights: for the inputs of a model.
+    """
+
+    key: str
+    weights: LoraAdapter
+
+
 class Adapters:
     """LoRA weights for the inputs of a model, by name.
 
@@ -109,7 +124,8 @@ class Adapters:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._loaded: dict[str, LoraAdapter] = {}
+        self._loaded: dict[str, LoadedAdapter] = {}
+        self._numbers = itertools.count(1)
 
     def load(self, file: str, name: str) -> None:
         """Load a file ``.onnx_adapter`` under a name.
@@ -125,7 +141,7 @@ class Adapters:
             raise InvalidGeneration(f"Adapter already loaded: {name}")
         adapter = LoraAdapter()
         adapter.Load(file)
-        self._loaded[name] = adapter
+        self._loaded[name] = LoadedAdapter(f"{name} {next(self._numbers)}", adapter)
 
     def unload(self, name: str) -> None:
         """Forget an adapter.
@@ -133,7 +149,7 @@ class Adapters:
         Raises:
             InvalidGeneration: none has this name.
         """
-        self.find(name)
+        self.loaded(name)
         del self._loaded[name]
 
     def names(self) -> list[str]:
@@ -146,8 +162,17 @@ class Adapters:
         Raises:
             InvalidGeneration: none has it.
         """
+        return self.loaded(name).weights
+
+    def loaded(self, name: str) -> LoadedAdapter:
+        """Return an adapter by its name, with what tells it from others of that name.
+
+        Raises:
+            InvalidGeneration: none has it.
+        """
         from ort_genai.errors import InvalidGeneration
 
-        if name not in self._loaded:
+        found = self._loaded.get(name)
+        if found is None:
             raise InvalidGeneration(f"Adapter not found: {name}; loaded: {', '.join(self._loaded) or 'none'}")
-        return self._loaded[name]
+        return found

@@ -29,7 +29,7 @@ from ort_genai.prompt_parts import FEW_ROWS, part_length
 from ort_genai.row_inputs import RowInputs
 
 if TYPE_CHECKING:
-    from ort_genai.model import Adapters, Model
+    from ort_genai.model import Adapters, LoadedAdapter, Model
 
 log = logging.getLogger(__name__)
 _PART = 256  # tokens of a prompt between two steps
@@ -144,10 +144,11 @@ class AsyncEngine:
         """
         options = options or GenerationOptions()
         tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
+        adapter = self._adapter(options.adapter)
         self._check(tokens, options)
         self._check_images(tokens, features)
         guide = None if options.grammar is None else self.model.guidance.matcher(options.grammar)
-        request = AsyncRequest(tokens, options, self._wake, guide, features)
+        request = AsyncRequest(tokens, options, self._wake, guide, features, adapter)
         with self._changed:
             if self._is_closed:
                 raise EngineBusy("the engine is closed")
@@ -172,8 +173,6 @@ class AsyncEngine:
                 f"the prompt has {len(tokens)} tokens; the model's context has {decoder.context_length}, and the text "
                 "needs one of them at least"
             )
-        if options.adapter:
-            self._adapter(options.adapter)
         longest = self._longest(tokens, options)
         needed = self.model.decoder.new_state().nbytes_for(1, longest)
         if needed > self.options.cache_bytes:
@@ -189,10 +188,13 @@ class AsyncEngine:
         if asked != given:
             raise InvalidGeneration(f"the prompt has {asked} tokens that stand for images, and {given} vectors of them")
 
-    def _adapter(self, name: str) -> ort_core.LoraAdapter:
+    def _adapter(self, name: str) -> LoadedAdapter | None:
+        """Return the LoRA weights of a name as they are now: a request keeps them, whatever is unloaded meanwhile."""
+        if not name:
+            return None
         if self._adapters is None:
             raise InvalidGeneration(f"Adapter not found: {name}; the engine has none")
-        return self._adapters.find(name)
+        return self._adapters.loaded(name)
 
     def score(self, prompt: Sequence[int] | str, count: int = 0, *, adapter: str = "") -> list[Piece]:
         """Return the tokens of a prompt with their texts and log-probabilities; the first one has none.
@@ -208,8 +210,9 @@ class AsyncEngine:
             InvalidGeneration: the prompt cannot be taken.
         """
         tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
-        self._check(tokens, GenerationOptions(max_tokens=1, adapter=adapter))
-        return scored_prompt(self._new_state(adapter), self.model.text, tokens, count)
+        weights = self._adapter(adapter)
+        self._check(tokens, GenerationOptions(max_tokens=1))
+        return scored_prompt(self._new_state(weights), self.model.text, tokens, count)
 
     def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
         """Ask for a text: ``async for piece in engine.generate(...)``; leaving the loop cancels it."""
@@ -311,7 +314,7 @@ class AsyncEngine:
             if running and self._bytes_with(request, longest) > self.options.cache_bytes:
                 return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
             self._waiting.popleft()
-        state = self._new_state(request.options.adapter)
+        state = self._new_state(request.adapter)
         known = self._prefixes.find(request.prompt, request.weights_and_images)
         if known is None:
             state.add_row()
@@ -333,15 +336,15 @@ class AsyncEngine:
     def _bytes_with(self, request: AsyncRequest, longest: int) -> int:
         """Return the bytes of all caches with a further request, its prompt's own among them while it is read."""
         lanes = {**self._lanes}
-        own = lanes.pop(request.options.adapter, None) or _Lane(self.model.decoder.new_state(), [])
+        own = lanes.pop(request.weights, None) or _Lane(self.model.decoder.new_state(), [])
         reading = own.state.nbytes_for(1, len(request.prompt))
         return own.nbytes(longest) + reading + sum(lane.nbytes() for lane in lanes.values())
 
-    def _new_state(self, adapter: str) -> DecoderState:
+    def _new_state(self, adapter: LoadedAdapter | None) -> DecoderState:
         state = self.model.decoder.new_state()
-        if adapter:
+        if adapter is not None:
             state.run_options = ort_core.RunOptions()
-            state.run_options.add_active_adapter(self._adapter(adapter))
+            state.run_options.add_active_adapter(adapter.weights)
         return state
 
     def _read_part(self, reading: _ReadingState) -> None:
@@ -372,11 +375,10 @@ class AsyncEngine:
         text = TextState(
             request.options, request.prompt, self.model.text, self.model.decoder.end_tokens, request.guide, most
         )
-        adapter = request.options.adapter
-        lane = self._lanes.get(adapter) or _Lane(self._new_state(adapter), [])
+        lane = self._lanes.get(request.weights) or _Lane(self._new_state(request.adapter), [])
         lane.state.import_row(caches)
         lane.running.append(_RunningState(request, text, logits, reading.longest, reading.cached))
-        self._lanes[adapter], self._reading = lane, None
+        self._lanes[request.weights], self._reading = lane, None
 
     # ------------------------------------------------------------ steps
 

@@ -10,11 +10,15 @@ import queue
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_genai.errors import GenerationFailed, InvalidGeneration
 from ort_genai.guidance import Grammar, Guide
+
+if TYPE_CHECKING:
+    from ort_genai.model import LoadedAdapter
 
 
 class EndReason(enum.StrEnum):
@@ -144,13 +148,15 @@ class AsyncRequest:
         wake: is called when it is cancelled.
         guide: of the grammar.
         features: vectors of the prompt's images.
+        adapter: the LoRA weights that the options name, as they were when it was asked for.
     """
 
     def __init__(
         self, prompt: list[int], options: GenerationOptions, wake: Callable[[], None], guide: Guide | None = None,
-        features: np.ndarray | None = None,
+        features: np.ndarray | None = None, adapter: LoadedAdapter | None = None,
     ) -> None:  # fmt: skip
         self.prompt, self.options, self.guide, self.features = prompt, options, guide, features
+        self.adapter = adapter
         self.finished: Finished | None = None
         self.is_cancelled = False
         self._wake = wake
@@ -158,12 +164,17 @@ class AsyncRequest:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._listener: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
+    @property
+    def weights(self) -> str:
+        """What tells its adapter from others; empty for none."""
+        return "" if self.adapter is None else self.adapter.key
+
     @cached_property
     def weights_and_images(self) -> str:
         """What its caches depend on beside tokens: the adapter, and all images."""
         if self.features is None:
-            return self.options.adapter
-        return f"{self.options.adapter} {hashlib.sha256(np.ascontiguousarray(self.features).tobytes()).hexdigest()}"
+            return self.weights
+        return f"{self.weights} {hashlib.sha256(np.ascontiguousarray(self.features).tobytes()).hexdigest()}"
 
     def cancel(self) -> None:
         """End it; what was generated stays, and the room it takes is free after the step that runs."""
