@@ -112,6 +112,37 @@ FAMILIES: dict[str, dict[str, object]] = {
         "num_experts_per_tok": 2,
         "sliding_window": None,
     },
+    "qwen3_moe_in_some": {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": 16, "num_local_experts": 3,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 48, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+        "num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 5,
+    },
+    "qwen2_moe": {
+        "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 40,
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+    },
+    "llama_dynamic": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "relu",
+        "rope_scaling": {"type": "dynamic", "factor": 4.0},
+    },
+    "gemma_with_nulls": {
+        "architectures": ["GemmaForCausalLM"], "model_type": "gemma", "tie_word_embeddings": True, "head_dim": 32,
+        "hidden_act": "gelu", "hidden_activation": None,
+    },
+    "gpt2_scaled": {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64,
+        "n_positions": 128, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True,
+        "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False,
+    },
+    "smollm3_windows": {
+        "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layers": [1, 0, 1, 0],
+        "num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 5,
+    },
+    "qwen2_windows": {
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 5,
+        "max_window_layers": 1, "layer_types": None,
+    },
     "qwen3_moe": {
         "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": 16, "num_experts": 4,
         "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": True, "decoder_sparse_step": 1,
@@ -160,14 +191,20 @@ def shapes(config: dict[str, object]) -> list[tuple[str, tuple[int, ...]]]:
         start = f"model.layers.{place}"
         found += _attention_shapes(kind, f"{start}.self_attn", (hidden, queries, keys, size), config)
         found += _norm_shapes(kind, start, hidden)
-        found += _product_shapes(kind, start, hidden, inner, config)
+        found += _product_shapes("llama" if place in _plain_layers(config) else kind, start, hidden, inner, config)
     if kind != "olmo":
         found.append(("model.norm.weight", (hidden,)))
     if kind == "nemotron":
         found.append(("model.norm.bias", (hidden,)))
-    if not config["tie_word_embeddings"]:
+    if config["tie_word_embeddings"] is False:
         found.append(("lm_head.weight", (VOCABULARY, hidden)))
     return found
+
+
+def _plain_layers(config):
+    every = config.get("decoder_sparse_step", 1)
+    chosen = [place for place in range(config["num_hidden_layers"]) if (place + 1) % every]
+    return [*chosen, *config.get("mlp_only_layers", [])]
 
 
 def _attention_shapes(kind, start, sizes, config):
@@ -179,7 +216,7 @@ def _attention_shapes(kind, start, sizes, config):
         ]
     parts = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
     found = [(f"{start}.{part}_proj.weight", shape) for part, shape in parts.items()]
-    if kind == "qwen2":
+    if kind in ("qwen2", "qwen2_moe"):
         found += [(f"{start}.{part}_proj.bias", (parts[part][0],)) for part in "qkv"]
     if config.get("attention_bias"):
         biased = "qkv" if kind in ("glm", "glm4", "seed_oss") else "qkvo"
@@ -216,10 +253,14 @@ def _product_shapes(kind, start, hidden, inner, config):
                 (f"{name}.w{part}.weight", (hidden, inner) if part == 2 else (inner, hidden)) for part in (1, 2, 3)
             ]
         return found
-    if kind == "qwen3_moe":
-        found = [(f"{start}.mlp.gate.weight", (config["num_experts"], hidden))]
-        for number in range(config["num_experts"]):
+    if kind in ("qwen3_moe", "qwen2_moe"):
+        experts = config.get("num_experts") or config["num_local_experts"]
+        found = [(f"{start}.mlp.gate.weight", (experts, hidden))]
+        for number in range(experts):
             found += _gated(f"{start}.mlp.experts.{number}", hidden, config["moe_intermediate_size"])
+        if kind == "qwen2_moe":
+            found += _gated(f"{start}.mlp.shared_expert", hidden, config["shared_expert_intermediate_size"])
+            found.append((f"{start}.mlp.shared_expert_gate.weight", (1, hidden)))
         return found
     if kind == "gpt_oss":
         experts, start = config["num_local_experts"], f"{start}.mlp"

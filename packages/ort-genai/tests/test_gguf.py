@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from genai_tiny_models import PROMPTS, configuration, write_checkpoint
+from genai_tiny_models import FAMILIES, PROMPTS, configuration, write_checkpoint
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize, quantize
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 import ort_core
 from ort_genai.builder.build import BuildOptions, build
+from ort_genai.builder.gguf_source import GgufSource
 from ort_genai.builder.precision_names import Method, Precision
 from ort_genai.errors import InvalidModelFolder
 from ort_quantization.weight_only.matmul_nbits_rounding import real_zero_points
@@ -23,7 +24,8 @@ from ort_quantization.weight_only.matmul_nbits_rounding import real_zero_points
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 _PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "input_layernorm": "attn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }  # fmt: skip
 _AROUND = {
@@ -66,6 +68,8 @@ def write_gguf(folder, family, kind, weights=GGMLQuantizationType.F32, factors=N
         writer.add_sliding_window(config["sliding_window"])
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if kind == "phi3":
+        add_phi3_keys(writer, config)
     write_tokens(writer, source)
     for name, value in load_file(source / "model.safetensors").items():
         heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
@@ -84,6 +88,22 @@ def write_gguf(folder, family, kind, weights=GGMLQuantizationType.F32, factors=N
     return file
 
 
+def add_phi3_keys(writer, config):
+    """Add what llama.cpp's converter states of Phi-3 and Phi-4."""
+    size = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    writer.add_rope_dimension_count(int(config.get("partial_rotary_factor", 1.0) * size))
+    writer.add_sliding_window(config["sliding_window"] or 0)
+    scaling = config.get("rope_scaling")
+    if scaling is not None:
+        original = config["original_max_position_embeddings"]
+        share = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(share) / np.log(original))))
+        for length in ("short", "long"):
+            factors = np.array(scaling[f"{length}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{length}.weight", factors)
+
+
 def write_tokens(writer, source):
     state = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     vocabulary = state["model"]["vocab"]
@@ -99,7 +119,13 @@ def write_tokens(writer, source):
     writer.add_add_bos_token(False)
 
 
-@pytest.mark.parametrize(("family", "kind"), [("llama", "llama"), ("llama_tied", "llama"), ("qwen3", "qwen3")])
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("llama", "llama"), ("llama_tied", "llama"), ("qwen3", "qwen3"), ("phi3", "phi3"), ("phi3_long", "phi3"),
+        ("phi4", "phi3"),
+    ],
+)  # fmt: skip
 def test_a_gguf_file_answers_as_its_checkpoint(tmp_path, family, kind):
     build(write_gguf(tmp_path, family, kind), tmp_path / "built", BuildOptions(Precision.FP32))
     session = ort_core.InferenceSession(tmp_path / "built" / "model.onnx")
@@ -192,6 +218,19 @@ def test_norms_with_an_offset_are_taken_as_the_file_holds_them(tmp_path):
     assert config["query_pre_attn_scalar"] == 24  # which GGUF files do not state: 256 is taken, so scores differ
     assert np.isfinite(logits).all()
     assert not np.array_equal(logits[0], logits[1])
+
+
+@pytest.mark.parametrize(("layers", "scale"), [(4, 32), (46, 16)])
+def test_scores_of_the_largest_gemma_are_scaled_by_another_size(tmp_path, monkeypatch, layers, scale):
+    monkeypatch.setitem(FAMILIES, "gemma2", {**FAMILIES["gemma2"], "num_hidden_layers": layers})
+    source = GgufSource(write_gguf(tmp_path, "gemma2", "gemma2"))
+    assert source.config["query_pre_attn_scalar"] == scale
+
+
+def test_a_share_of_a_head_that_is_none_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "phi3", {**FAMILIES["phi3"], "partial_rotary_factor": 1.5})
+    with pytest.raises(InvalidModelFolder, match="dimension_count"):
+        build(write_gguf(tmp_path, "phi3", "phi3"), tmp_path / "out")
 
 
 def test_the_files_tokenizer_is_the_checkpoints(tmp_path):

@@ -68,6 +68,8 @@ class Experts:
         parts: names of the gate, the second and the last product.
         gating: how a gate and its product become one.
         are_joined: whether the checkpoint has one tensor for all experts, and biases, as gpt-oss does.
+        layers: that have experts; ``None``: all.
+        shared_size: inner elements of an expert that each token has, weighed by a gate of its own; 0: none.
     """
 
     count: int
@@ -79,6 +81,12 @@ class Experts:
     parts: tuple[str, str, str]
     gating: Gating = Gating()
     are_joined: bool = False
+    layers: frozenset[int] | None = None
+    shared_size: int = 0
+
+    def are_in(self, place: int) -> bool:
+        """Return whether a layer has them."""
+        return self.layers is None or place in self.layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +104,13 @@ class Architecture:
         has_mean_norms: whether norms subtract the mean (LayerNorm), not only scale.
         are_norms_plain: whether norms have no weights.
         attention_scale: factor of scores.
+        is_scale_by_layer: whether scores are divided by the number of their layer, too, from 1 on.
         attention_softcap: bound of scores; 0: none.
         logits_softcap: bound of logits; 0: none.
         windows: for each layer the tokens that it sees, -1: all.
         rotations: of the layers, most often one.
         layer_rotations: for each layer its place among the rotations, -1: none.
-        activation: ``silu``, ``gelu_tanh``, ``gelu`` or ``relu2`` (the square of what is above 0).
+        activation: ``silu``, ``gelu_tanh``, ``gelu``, ``relu`` or ``relu2`` (the square of what is above 0).
         is_gated: whether the product has a gate.
         is_rotation_interleaved: whether neighbors rotate together, not the halves of a head.
         has_sinks: whether each head has a score of its own that takes a share and gives nothing.
@@ -128,6 +137,7 @@ class Architecture:
     norm_offset: float = 0.0
     has_mean_norms: bool = False
     are_norms_plain: bool = False
+    is_scale_by_layer: bool = False
     attention_softcap: float = 0.0
     logits_softcap: float = 0.0
     activation: str = "silu"

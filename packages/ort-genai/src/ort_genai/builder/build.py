@@ -208,12 +208,22 @@ def _write_config(folder: Path, config: Mapping[str, object]) -> None:
     (folder / "genai_config.json").write_text(text, encoding="utf-8")
 
 
+def _check_tokens(config: Mapping[str, object]) -> None:
+    """Refuse what no tokens are, before they are written for others to stumble at."""
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        stated = config.get(name)
+        listed = stated if isinstance(stated, list) and name == "eos_token_id" else [] if stated is None else [stated]
+        if not all(isinstance(each, int) and not isinstance(each, bool) and abs(each) < 1 << 31 for each in listed):
+            raise InvalidModelFolder(f"config.json has {name} = {stated!r}, expected tokens")
+
+
 def genai_config(config: Mapping[str, object], made: Architecture) -> dict[str, object]:
     """Return the contents of ``genai_config.json``."""
     inputs = {"input_ids": "input_ids", "attention_mask": "attention_mask"}
     if made.has_positions:
         inputs["position_ids"] = "position_ids"
     inputs.update(past_key_names="past_key_values.%d.key", past_value_names="past_key_values.%d.value")
+    _check_tokens(config)
     ends = config.get("eos_token_id")
     first = next(iter(ends), 0) if isinstance(ends, list) else ends
     start, padding = config.get("bos_token_id"), config.get("pad_token_id")

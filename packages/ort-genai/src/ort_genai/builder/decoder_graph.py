@@ -15,7 +15,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 from ort_genai.builder.architecture import Architecture, QueryKeyNorm
 from ort_genai.builder.experts import write_experts
 from ort_genai.builder.graph_writer import CONTRIB, GraphWriter
-from ort_genai.builder.layer_weights import LayerWeights
+from ort_genai.builder.layer_weights import LayerWeights, Linear
 from ort_genai.builder.rotary import tables
 from ort_genai.builder.weight_precision import WeightFormat, store_blocks, write_blocks, write_product
 
@@ -268,7 +268,8 @@ class DecoderGraph:
         seen = self._graph.node(
             "GroupQueryAttention", [*inputs, *past, *lengths, *further],
             [f"{name}/output_0", *present], name, CONTRIB,
-            num_heads=made.num_heads, kv_num_heads=made.num_kv_heads, scale=made.attention_scale,
+            num_heads=made.num_heads, kv_num_heads=made.num_kv_heads,
+            scale=made.attention_scale / (place + 1 if made.is_scale_by_layer else 1),
             local_window_size=made.windows[place], softcap=made.attention_softcap, do_rotary=int(number >= 0),
             rotary_interleaved=int(made.is_rotation_interleaved),
         )  # fmt: skip
@@ -308,21 +309,40 @@ class DecoderGraph:
 
     def _mlp(self, value: str, place: int) -> str:
         made, start = self._made, f"/model/layers.{place}/mlp"
-        if made.experts is not None:
-            return write_experts(self._graph, self._form, made, self._weights, value, place)
+        if made.experts is not None and made.experts.are_in(place):
+            found = write_experts(self._graph, self._form, made, self._weights, value, place)
+            return self._with_shared(found, value, place) if made.experts.shared_size else found
         if not made.is_gated:
             weight, bias = self._weights.product(place, "up")
             inner = self._activated(self._product(value, weight, bias, f"{start}/fc1"), start)
             weight, bias = self._weights.product(place, "down")
             return self._product(inner, weight, bias, f"{start}/fc2")
+        return self._gated(value, [self._weights.product(place, part) for part in ("gate", "up", "down")], start)
+
+    def _gated(self, value: str, weights: list[Linear], start: str) -> str:
+        """Add two products, one the gate of the other, and a third."""
         gate, up = (
-            self._product(value, *self._weights.product(place, part), f"{start}/{part}_proj") for part in ("gate", "up")
+            self._product(value, *weight, f"{start}/{part}_proj")
+            for part, weight in zip(("gate", "up"), weights[:2], strict=True)
         )
         inner = self._graph.node("Mul", [self._activated(gate, start), up], f"{start}/Mul/output_0", f"{start}/Mul")
-        return self._product(inner, *self._weights.product(place, "down"), f"{start}/down_proj")
+        return self._product(inner, *weights[2], f"{start}/down_proj")
+
+    def _with_shared(self, value: str, given: str, place: int) -> str:
+        """Add the expert of all tokens to those that are chosen."""
+        start, node, weights = f"/model/layers.{place}/shared_expert", self._graph.node, self._weights
+        found = self._gated(given, weights.shared(place), start)
+        gate = self._product(
+            given, weights.plain(place, "mlp.shared_expert_gate", (1, self._made.hidden_size)), None, f"{start}_gate"
+        )
+        share = node("Sigmoid", [gate], f"{start}_gate/Sigmoid/output_0", f"{start}_gate/Sigmoid")
+        weighed = node("Mul", [found, share], f"{start}/Weighed/output_0", f"{start}/Weighed")
+        return node("Add", [value, weighed], f"{start}/Add/output_0", f"{start}/Add")
 
     def _activated(self, value: str, start: str) -> str:
         name, node = f"{start}/act_fn", self._graph.node
+        if self._made.activation == "relu":
+            return node("Relu", [value], f"{name}/Relu/output_0", f"{name}/Relu")
         if self._made.activation == "silu":
             share = node("Sigmoid", [value], f"{name}/Sigmoid/output_0", f"{name}/Sigmoid")
             return node("Mul", [value, share], f"{name}/Mul/output_0", f"{name}/Mul")

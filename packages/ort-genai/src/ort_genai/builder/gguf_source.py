@@ -18,6 +18,8 @@ _ARCHITECTURES = {
     "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM",
     "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
 }  # fmt: skip
+_LARGEST_LAYERS = {"gemma2": 46, "gemma3": 62}  # which is how llama.cpp, too, knows the models of 27 billion
+_SHORT = "rope_factors_short.weight"
 _ROTATED_IN_PAIRS = ("llama", "granite", "smollm3")  # their queries and keys are stored for interleaved rotations
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _PARTS = {
@@ -144,18 +146,50 @@ class GgufSource:
         for name in ("bos", "eos"):
             found[f"{name}_token_id"] = self._fields.get(f"tokenizer.ggml.{name}_token_id")
         found["pad_token_id"] = self._fields.get("tokenizer.ggml.padding_token_id", found["eos_token_id"])
-        return {**found, **self._scaling(found)}
+        if found.get("sliding_window") == 0:  # as llama.cpp's converter tells Phi-4, which has none, from Phi-3
+            del found["sliding_window"]
+        found["partial_rotary_factor"] = self._rotated_share(found)
+        return {**found, **self._scaling(found), **self._score_scale(found)}
 
-    def _rotation_factors(self, found: dict[str, object]) -> list[float]:
+    def _rotated_share(self, found: dict[str, object]) -> float:
+        """Return the share of a head that rotates.
+
+        Raises:
+            InvalidModelFolder: the file states no share of a head.
+        """
+        rotated, size = self._fields.get(f"{self._kind}.rope.dimension_count"), self._head_size(found)
+        if rotated is None or size == 0:
+            return 1.0
+        if not isinstance(rotated, int) or not 0 < rotated <= size:
+            raise InvalidModelFolder(
+                f"{str(self._path)!r} has rope.dimension_count = {rotated!r}, expected 1 to {size}"
+            )
+        return rotated / size
+
+    def _head_size(self, found: dict[str, object]) -> int:
+        """Return the elements of a head, 0 where the file does not tell."""
+        size, hidden, heads = (found.get(name) for name in ("head_dim", "hidden_size", "num_attention_heads"))
+        if isinstance(size, int):
+            return size
+        return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else 0
+
+    def _score_scale(self, found: dict[str, object]) -> dict[str, object]:
+        """Return what scores of Gemma 2 and 3 are scaled by: the size of a head, but for the models of 27 billion."""
+        if self._kind not in _LARGEST_LAYERS:
+            return {}
+        size = self._head_size({**found, "head_dim": None} if self._is_largest(found) else found)
+        return {"query_pre_attn_scalar": size} if size else {}
+
+    def _is_largest(self, found: dict[str, object]) -> bool:
+        return found.get("num_hidden_layers") == _LARGEST_LAYERS[self._kind]
+
+    def _rotation_factors(self, found: dict[str, object], name: str = "rope_freqs.weight") -> list[float]:
         """Return what divides each frequency: the table that LLaMA 3.1 and later files hold."""
-        factors = self._dequantized(self._tensors["rope_freqs.weight"]).reshape(-1)
-        size = found.get("head_dim")
-        if not isinstance(size, int):
-            hidden, heads = found.get("hidden_size"), found.get("num_attention_heads")
-            size = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else 0
+        factors = self._dequantized(self._tensors[name]).reshape(-1)
+        size = int(self._head_size(found) * self._rotated_share(found))
         if len(factors) != size // 2 or not (np.isfinite(factors) & (factors > 0)).all():
             raise InvalidModelFolder(
-                f"{str(self._path)!r} has rope_freqs.weight of {len(factors)} numbers; expected {size // 2} above 0"
+                f"{str(self._path)!r} has {name} of {len(factors)} numbers; expected {size // 2} above 0"
             )
         return [float(each) for each in factors]
 
@@ -164,7 +198,9 @@ class GgufSource:
         if self._kind == "gemma3":
             found.setdefault("rope_theta", 1e6)
             scaled = {} if factor is None else {"rope_scaling": {"rope_type": "linear", "factor": factor}}
-            return {**scaled, "query_pre_attn_scalar": found.get("head_dim", 256)}
+            return scaled
+        if _SHORT in self._tensors:
+            return self._longrope(found)
         if kind not in (None, "none", "linear"):
             raise InvalidModelFolder(
                 f"{str(self._path)!r} scales its rotation ({kind}); build from its safetensors, which state how"
@@ -174,6 +210,15 @@ class GgufSource:
         if self._kind == "smollm3":
             return {"no_rope_layer_interval": 4}
         return {} if kind != "linear" else {"rope_scaling": {"rope_type": "linear", "factor": factor}}
+
+    def _longrope(self, found: dict[str, object]) -> dict[str, object]:
+        """Return the scaling of Phi-3 and Phi-4 for contexts up to the one that they were trained with."""
+        start = f"{self._kind}.rope.scaling"
+        original = self._fields.get(f"{start}.original_context_length", found.get("max_position_embeddings"))
+        stated = {"rope_type": "longrope", "short_factor": self._rotation_factors(found, _SHORT)}
+        if f"{start}.attn_factor" in self._fields:
+            stated["attention_factor"] = self._fields[f"{start}.attn_factor"]
+        return {"original_max_position_embeddings": original, "rope_scaling": stated}
 
 
 def _plain_name(name: str, parts: Mapping[str, str]) -> str:

@@ -112,6 +112,14 @@ class LayerWeights:
             return parts[("gate", "up").index(part)]
         return self._linear(f"{start}.{part}_proj", shape)
 
+    def shared(self, place: int) -> list[Linear]:
+        """Return gate, product and last product of the expert of all tokens."""
+        made, start = self._made, f"{self._layers}.{place}.mlp.shared_expert"
+        size = made.experts.shared_size if made.experts is not None else 0
+        inner, outer = (size, made.hidden_size), (made.hidden_size, size)
+        shapes = {"gate": inner, "up": inner, "down": outer}
+        return [self._linear(f"{start}.{part}_proj", shape) for part, shape in shapes.items()]
+
     def sinks(self, place: int) -> np.ndarray:
         """Return the scores that take a share of each head's and give nothing, (heads,)."""
         return self._read(f"{self._layers}.{place}.self_attn.sinks", (self._made.num_heads,))

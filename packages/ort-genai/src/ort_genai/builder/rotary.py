@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 import numpy as np
 
 from ort_genai.builder.architecture import Rotation
 from ort_genai.errors import InvalidModelFolder
 
+_GREATEST = 1e30  # of a number that a scaling states
+_MOST_BYTES = 1 << 30  # of a table: 8 million positions of heads of 64
+
 
 def tables(rotation: Rotation, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return cosines and sines, float32 (length, width / 2).
 
     Raises:
-        InvalidModelFolder: the scaling is none that is known, or lacks a number.
+        InvalidModelFolder: the scaling is none that is known, or lacks a number, or the tables are too large.
     """
+    if 2 * length * rotation.width > _MOST_BYTES:
+        raise InvalidModelFolder(
+            f"cosines of {length} positions take {2 * length * rotation.width:,} bytes; build for a shorter context, "
+            "with --context-length"
+        )
     frequencies, factor = _frequencies(rotation, length)
     # transformers computes frequencies and angles in float32; so do these, so that far positions agree
     angles = np.arange(length, dtype=np.float32)[:, None] * frequencies.astype(np.float32)[None]
@@ -50,6 +59,8 @@ def _frequencies(rotation: Rotation, length: int) -> tuple[np.ndarray, float]:
 def _by_wavelength(plain: np.ndarray, scaling: dict[str, object]) -> np.ndarray:
     factor, low, high = (_value(scaling, name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     original = _value(scaling, "original_max_position_embeddings")
+    if low >= high:
+        raise InvalidModelFolder(f"rope_scaling has low_freq_factor = {low}, not below high_freq_factor = {high}")
     lengths = 2 * math.pi / plain
     share = (original / lengths - low) / (high - low)
     between = (1 - share) * plain / factor + share * plain
@@ -60,7 +71,7 @@ def _by_wavelength(plain: np.ndarray, scaling: dict[str, object]) -> np.ndarray:
 
 def _yarn(plain: np.ndarray, rotation: Rotation, length: int) -> tuple[np.ndarray, float]:
     scaling = rotation.scaling
-    original = _value(scaling, "original_max_position_embeddings", float(length))
+    original = _original(scaling, length)
     factor = _value(scaling, "factor")
     fast, slow = _value(scaling, "beta_fast", 32.0), _value(scaling, "beta_slow", 1.0)
 
@@ -71,12 +82,10 @@ def _yarn(plain: np.ndarray, rotation: Rotation, length: int) -> tuple[np.ndarra
     if scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rotation.width - 1)
-    ramp = np.clip((np.arange(rotation.width // 2, dtype=np.float32) - low) / max(high - low, 0.001), 0, 1)
+    ramp = np.clip((np.arange(rotation.width // 2, dtype=np.float32) - low) / ((high - low) or 0.001), 0, 1)
     frequencies = plain / factor * ramp + plain * (1 - ramp)
-    stated = scaling.get("attention_factor")
-    return frequencies.astype(np.float32), float(stated) if isinstance(stated, int | float) else _magnitude(
-        scaling, factor
-    )
+    stated = _stated_factor(scaling)
+    return frequencies.astype(np.float32), _magnitude(scaling, factor) if stated is None else stated
 
 
 def _magnitude(scaling: dict[str, object], factor: float) -> float:
@@ -84,7 +93,7 @@ def _magnitude(scaling: dict[str, object], factor: float) -> float:
         return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0
 
     first, all_dims = scaling.get("mscale"), scaling.get("mscale_all_dim")
-    if isinstance(first, int | float) and isinstance(all_dims, int | float) and first and all_dims:
+    if _is_number(first) and _is_number(all_dims) and first > 0 and all_dims > 0:
         return of(factor, first) / of(factor, all_dims)
     return of(factor, 1.0)
 
@@ -92,20 +101,41 @@ def _magnitude(scaling: dict[str, object], factor: float) -> float:
 def _longrope(plain: np.ndarray, scaling: dict[str, object], length: int) -> tuple[np.ndarray, float]:
     """Return those for contexts up to the original length: what a longer one needs is another table."""
     factors = scaling.get("short_factor")
-    if not isinstance(factors, list) or len(factors) != len(plain):
+    is_whole = isinstance(factors, list) and len(factors) == len(plain)
+    if not isinstance(factors, list) or not is_whole or not all(_is_number(each) and each > 0 for each in factors):
         raise InvalidModelFolder(
-            f"rope_scaling of {scaling.get('rope_type')!r} needs short_factor with {len(plain)} numbers"
+            f"rope_scaling of {scaling.get('rope_type')!r} needs short_factor with {len(plain)} numbers above 0"
         )
-    original = _value(scaling, "original_max_position_embeddings", float(length))
+    original = _original(scaling, length)
     longest = _value(scaling, "factor", 0.0) or _value(scaling, "max_position_embeddings", original) / original
-    stated = scaling.get("attention_factor")
-    magnitude = 1.0 if longest <= 1 else math.sqrt(1 + math.log(longest) / math.log(original))
-    return plain / np.asarray(factors, np.float32), float(stated) if isinstance(stated, int | float) else magnitude
+    stated = _stated_factor(scaling)
+    if stated is None:
+        if original <= 1:
+            raise InvalidModelFolder(f"rope_scaling has original_max_position_embeddings = {original}, expected over 1")
+        stated = 1.0 if longest <= 1 else math.sqrt(1 + math.log(longest) / math.log(original))
+    return plain / np.asarray(factors, np.float32), stated
+
+
+def _original(scaling: dict[str, object], length: int) -> float:
+    """Return the positions that a model was trained with before its context was made longer."""
+    whole = _value(scaling, "max_position_embeddings", float(length))
+    return _value(scaling, "original_max_position_embeddings", whole)
 
 
 def _value(scaling: dict[str, object], name: str, default: float | None = None) -> float:
     found = scaling.get(name)
     found = default if found is None else found
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise InvalidModelFolder(f"rope_scaling of {scaling.get('rope_type')!r} needs {name}, found {found!r}")
+    if not _is_number(found) or (found <= 0 and found != default):
+        raise InvalidModelFolder(
+            f"rope_scaling of {scaling.get('rope_type')!r} needs {name}, a number above 0; found {found!r}"
+        )
     return float(found)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _GREATEST
+
+
+def _stated_factor(scaling: dict[str, object]) -> float | None:
+    """Return what multiplies cosines and sines, where the scaling states it."""
+    return None if scaling.get("attention_factor") is None else _value(scaling, "attention_factor")
