@@ -32,3 +32,16 @@ def test_threads_level_and_entries_are_taken():
 def test_what_is_none_is_refused(options):
     with pytest.raises(InvalidModelFolder, match=next(iter(options))):
         opened(**options)
+
+
+@pytest.mark.parametrize(
+    "path", ["../model.onnx", "/etc/hostname", "a/../../b", "..\\b", "C:\\b", "\\\\host\\b", "", 5]
+)
+def test_paths_out_of_the_folder_are_refused(path):
+    config = og.Config(built())
+    config.overlay(json.dumps({"model": {"decoder": {"filename": path}}}))
+    with pytest.raises(InvalidModelFolder, match=r"model\.decoder\.filename"):
+        og.Model(config)
+    if path != "":  # which states that there is none
+        with pytest.raises(InvalidModelFolder, match=r"config_entries\.ep\.context_file_path"):
+            opened(config_entries={"ep.context_file_path": path})

@@ -14,6 +14,8 @@ from ort_genai.template_budget import SIZE, BoundedEnvironment, Budget
 _WIDEST = 64  # characters that JSON is indented by
 _FAULTS = (
     TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError, MemoryError, IndexError,
+    AssertionError,  # jinja2's word for arguments of filters that do not fit
+    SyntaxError,  # of Python, for a break outside of loops
 )  # fmt: skip
 
 

@@ -136,8 +136,8 @@ class Config:
         """
         found = self.model.get("eos_token_id")
         listed = found if isinstance(found, list) else [] if found is None else [found]
-        tokens = tuple(int(each) for each in listed if isinstance(each, int))
-        if any(abs(each) > _GREATEST_TOKEN for each in tokens):
+        tokens = tuple(each for each in listed if isinstance(each, int) and not isinstance(each, bool))
+        if len(tokens) < len(listed) or any(abs(each) > _GREATEST_TOKEN for each in tokens):
             raise InvalidModelFolder(f"genai_config.json has model.eos_token_id = {found!r}, expected tokens")
         return tokens
 
@@ -153,7 +153,7 @@ class Config:
             InvalidModelFolder: there is none.
         """
         found = self.decoder.get(name)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _GREATEST_TOKEN:
             raise InvalidModelFolder(f"genai_config.json has model.decoder.{name} = {found!r}, expected a whole number")
         return found
 
@@ -164,7 +164,7 @@ class Config:
             InvalidModelFolder: there is none.
         """
         found = self.model.get(name)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _GREATEST_TOKEN:
             raise InvalidModelFolder(f"genai_config.json has model.{name} = {found!r}, expected a whole number")
         return found
 

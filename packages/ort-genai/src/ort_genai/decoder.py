@@ -14,6 +14,7 @@ from ort_genai.configuration import Config
 from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+from ort_genai.folder_paths import part_file
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.prompt_parts import FEW_ROWS, has_few_bits
 from ort_genai.session_options import session_options
@@ -47,12 +48,11 @@ class Decoder:
     def __init__(self, config: Config) -> None:
         stated = config.decoder
         _refuse_others(stated)
-        file = str(stated.get("filename", "model.onnx"))
-        path = config.folder / file
+        file, path = part_file(config.folder, stated, "decoder", "model.onnx")
         if file not in config.model_data and not path.is_file():
             raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names, is not there")
         self._model: Path | bytes = config.model_data.get(file, path)
-        options = session_options(stated.get("session_options"))
+        options = session_options(stated.get("session_options"), config.folder)
         self.session = ort_core.InferenceSession(self._model, options, providers=config.providers)
         self._inputs = {each.name: each for each in self.session.get_inputs()}
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")

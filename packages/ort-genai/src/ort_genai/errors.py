@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from ort_core.errors import Fail, InvalidArgument
 
+_LONGEST, _HEAD, _TAIL = 1200, 800, 300  # characters of a message: values that it quotes may have any length
 
-class InvalidModelFolder(InvalidArgument, ValueError):
+
+class _Told(InvalidArgument):
+    """An error whose message is cut in its middle where it is longer than anyone reads."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(f"{message[:_HEAD]} … {message[-_TAIL:]}" if len(message) > _LONGEST else message)
+
+
+class InvalidModelFolder(_Told, ValueError):
     """A folder, a configuration or weights from which no model can be read or built."""
 
 
-class InvalidGeneration(InvalidArgument, ValueError, RuntimeError):
+class InvalidGeneration(_Told, ValueError, RuntimeError):
     """An option, a prompt or a step that a generation cannot take."""
 
 

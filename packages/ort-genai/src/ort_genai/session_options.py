@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import ort_core
 from ort_genai.errors import InvalidModelFolder
+from ort_genai.folder_paths import path_inside
 
 _COUNTS = ("intra_op_num_threads", "inter_op_num_threads", "log_severity_level", "log_verbosity_level")
 _LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
 
 
-def session_options(stated: object) -> ort_core.SessionOptions:
+_PATHS = ("_path", "_file", "_file_name", "_dir")
+
+
+def session_options(stated: object, folder: Path) -> ort_core.SessionOptions:
     """Return options of a section ``session_options``: threads, logs, the level of optimization, config entries.
 
     What is about memory patterns and arenas is onnxruntime's own, and left out.
 
+    Args:
+        stated: the section.
+        folder: of the model, which paths among the entries are in.
+
     Raises:
-        InvalidModelFolder: a value is of another kind.
+        InvalidModelFolder: a value is of another kind, or a path leads out of the folder.
     """
     made = ort_core.SessionOptions()
     given = stated if isinstance(stated, Mapping) else {}
@@ -38,5 +47,7 @@ def session_options(stated: object) -> ort_core.SessionOptions:
         made.graph_optimization_level = getattr(ort_core.GraphOptimizationLevel, str(level))
     entries = given.get("config_entries")
     for name, value in entries.items() if isinstance(entries, Mapping) else ():
+        if name.endswith(_PATHS) and value != "":
+            value = str(path_inside(folder, value, f"session_options.config_entries.{name}"))
         made.add_session_config_entry(str(name), str(value))
     return made

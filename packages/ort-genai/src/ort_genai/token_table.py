@@ -10,6 +10,7 @@ import ort_core
 from ort_genai.configuration import Config
 from ort_genai.element_types import FLOATS
 from ort_genai.errors import InvalidModelFolder
+from ort_genai.folder_paths import part_file
 from ort_genai.row_inputs import RowInputs
 from ort_genai.session_options import session_options
 
@@ -40,7 +41,7 @@ class TokenTable:
         self._width = width if isinstance(width, int) else config.size("hidden_size")
         self._result = outputs.get("inputs_embeds", "inputs_embeds")
         token = config.model.get("image_token_id", config.part("vision").get("image_token_id"))
-        if not isinstance(token, int):
+        if not isinstance(token, int) or not 0 <= token < 1 << 31:
             raise InvalidModelFolder(
                 f"genai_config.json has model.image_token_id = {token!r}, expected the token that stands for images"
             )
@@ -65,13 +66,12 @@ def open_part(config: Config, stated: Mapping[str, object], part: str) -> ort_co
     """Return a session of a part's graph.
 
     Raises:
-        InvalidModelFolder: the file is not there.
+        InvalidModelFolder: the file is not there, or not in the folder.
     """
-    file = str(stated.get("filename", f"{part}.onnx"))
-    path = config.folder / file
+    file, path = part_file(config.folder, stated, part, f"{part}.onnx")
     if file not in config.model_data and not path.is_file():
         raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names for its {part}, is not there")
-    options = session_options(stated.get("session_options"))
+    options = session_options(stated.get("session_options"), config.folder)
     return ort_core.InferenceSession(config.model_data.get(file, path), options, providers=config.providers)
 
 

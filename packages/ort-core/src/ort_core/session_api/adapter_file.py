@@ -81,7 +81,8 @@ def _to_bytes(array: np.ndarray, dtype: DataType) -> bytes:
 def _from_bytes(raw: memoryview, dtype: DataType, shape: list[int]) -> np.ndarray:
     count = math.prod(shape)
     if not dtype.bits or any(size < 0 for size in shape) or len(raw) != -(-count * dtype.bits // 8):
-        raise ValueError(f"{len(raw)} bytes do not make a tensor({dtype.text}) of shape {shape}")
+        sizes = ", ".join(map(str, shape[:8])) + (", …" if len(shape) > 8 else "")
+        raise ValueError(f"{len(raw)} bytes do not make a tensor({dtype.text}) of shape [{sizes}]")
     flat = np.frombuffer(raw, np.uint8)
     return (unpack_bits(flat, dtype, count) if dtype.bits < 8 else flat.view(dtype.numpy)).reshape(shape)
 

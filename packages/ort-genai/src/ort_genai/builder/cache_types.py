@@ -19,6 +19,7 @@ from ort_genai.builder.precision_names import CacheType
 from ort_genai.configuration import Config
 from ort_genai.decoder import CacheNames, Decoder
 from ort_genai.errors import InvalidModelFolder
+from ort_genai.folder_paths import part_file
 
 if TYPE_CHECKING:
     import onnx
@@ -66,7 +67,7 @@ def store_caches(folder: Path, kind: CacheType) -> None:
     import onnx
 
     config = Config(folder)
-    file = folder / str(config.decoder.get("filename", "model.onnx"))
+    file = part_file(folder, config.decoder, "decoder", "model.onnx")[1]
     decoder = Decoder(config)
     model = onnx.load(file, load_external_data=False)
     nodes = _attentions(model, decoder.caches)

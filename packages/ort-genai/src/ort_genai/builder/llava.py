@@ -13,7 +13,7 @@ from ort_genai.builder.families import architecture_of, count, number
 from ort_genai.builder.graph_writer import GraphWriter
 from ort_genai.builder.layer_blocks import LayerBlocks, activation_of
 from ort_genai.builder.sources import WeightSource
-from ort_genai.builder.vision_parts import vision_layer, write_embedding
+from ort_genai.builder.vision_parts import token_of, vision_layer, write_embedding
 from ort_genai.builder.weight_precision import WeightFormat
 from ort_genai.errors import InvalidModelFolder
 
@@ -87,7 +87,7 @@ def llava_of(config: Mapping[str, object]) -> LlavaArchitecture:
     if not isinstance(text, dict) or not isinstance(vision, dict):
         raise InvalidModelFolder("config.json of a LLaVA has no text_config, or no vision_config")
     kind, seen = text.get("model_type", "llama"), vision.get("model_type")
-    if kind not in _TEXTS or seen != "clip_vision_model":
+    if not isinstance(kind, str) or kind not in _TEXTS or seen != "clip_vision_model":
         raise InvalidModelFolder(
             f"a LLaVA of {kind!r} and {seen!r} cannot be built; known: {', '.join(_TEXTS)}, and clip_vision_model"
         )
@@ -95,9 +95,8 @@ def llava_of(config: Mapping[str, object]) -> LlavaArchitecture:
     layer, strategy = config.get("vision_feature_layer", -2), config.get("vision_feature_select_strategy", "default")
     if not isinstance(layer, int) or not -whole <= layer <= whole or strategy not in ("default", "full"):
         raise InvalidModelFolder(f"vision_feature_layer = {layer!r}, vision_feature_select_strategy = {strategy!r}")
-    token = config.get("image_token_index", config.get("image_token_id", 32000))
-    if not isinstance(token, int):
-        raise InvalidModelFolder(f"config.json has image_token_index = {token!r}, expected a token")
+    name = "image_token_index" if "image_token_index" in config else "image_token_id"
+    token = token_of(config, name, 32000)
     return LlavaArchitecture(
         architecture_of({**_LLAMA, **text, "architectures": [_TEXTS[kind]]}), token, count(vision, "image_size"),
         count(vision, "patch_size"), count(vision, "hidden_size"), count(vision, "intermediate_size"),

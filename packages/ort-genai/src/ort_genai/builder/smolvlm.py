@@ -13,7 +13,7 @@ from ort_genai.builder.families import architecture_of, count, number
 from ort_genai.builder.graph_writer import GraphWriter
 from ort_genai.builder.layer_blocks import LayerBlocks, activation_of
 from ort_genai.builder.sources import WeightSource
-from ort_genai.builder.vision_parts import vision_layer, write_embedding
+from ort_genai.builder.vision_parts import token_of, vision_layer, write_embedding
 from ort_genai.builder.weight_precision import WeightFormat
 from ort_genai.errors import InvalidModelFolder
 
@@ -78,11 +78,9 @@ def smolvlm_of(config: Mapping[str, object]) -> SmolVlmArchitecture:
     text, vision = config.get("text_config"), config.get("vision_config")
     if not isinstance(text, dict) or not isinstance(vision, dict):
         raise InvalidModelFolder("config.json of a SmolVLM has no text_config, or no vision_config")
-    kind, token = text.get("model_type", "llama"), config.get("image_token_id")
-    if kind not in _TEXTS:
+    kind, token = text.get("model_type", "llama"), token_of(config, "image_token_id")
+    if not isinstance(kind, str) or kind not in _TEXTS:
         raise InvalidModelFolder(f"a SmolVLM with a decoder of {kind!r} cannot be built; known: {', '.join(_TEXTS)}")
-    if isinstance(token, bool) or not isinstance(token, int):
-        raise InvalidModelFolder(f"config.json has image_token_id = {token!r}, expected a token")
     made = SmolVlmArchitecture(
         architecture_of({"rms_norm_eps": 1e-5, **text, "architectures": [_TEXTS[kind]]}), token,
         count(vision, "image_size"), count(vision, "patch_size"), count(config, "scale_factor", 2),

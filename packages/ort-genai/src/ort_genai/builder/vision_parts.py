@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -78,6 +79,18 @@ def vision_layer(blocks: LayerBlocks, made: SeeingArchitecture, value: str, star
     weights, sizes = (f"{start}.mlp.fc1", f"{start}.mlp.fc2"), (made.hidden_size, made.inner_size)
     inner = blocks.inner(normed, f"{name}/mlp", weights, sizes, made.activation)
     return blocks.node("Add", [value, inner], f"{name}/Add_2")
+
+
+def token_of(config: Mapping[str, object], name: str, default: int | None = None) -> int:
+    """Return a token that a configuration names.
+
+    Raises:
+        InvalidModelFolder: it is none that a vocabulary can have.
+    """
+    found = config.get(name, default)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 31:
+        raise InvalidModelFolder(f"config.json has {name} = {found!r}, expected a token")
+    return found
 
 
 def write_embedding(

@@ -14,6 +14,7 @@ import ort_core
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_genai.configuration import Config
 from ort_genai.element_types import FLOATS
+from ort_genai.folder_paths import part_file
 from ort_genai.model import Model
 
 PROMPTS = ("The capital of France is", "Once upon a time", "1, 2, 3, 4,", "def add(a, b):")
@@ -94,7 +95,7 @@ class _Logits:
     def __init__(self, folder: Path, engine: str) -> None:
         config = Config(folder)
         self.vocab_size = config.number("vocab_size")
-        path = folder / str(config.decoder.get("filename", "model.onnx"))
+        path = part_file(folder, config.decoder, "decoder", "model.onnx")[1]
         self._session = _engine(engine).InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def of(self, tokens: list[int]) -> np.ndarray:

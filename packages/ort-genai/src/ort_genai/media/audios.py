@@ -83,7 +83,7 @@ def _decoded(content: bytes, name: str) -> Sound:
     try:
         with wave.open(io.BytesIO(content)) as opened:
             return _from_wave(opened, name)
-    except (wave.Error, EOFError, ValueError) as error:
+    except (wave.Error, EOFError, ValueError, RuntimeError) as error:  # the last one from chunks that end early
         if isinstance(error, InvalidGeneration):
             raise
         return _by_soundfile(content, name)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_genai.errors import InvalidModelFolder
+from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.media.images import resized
-from ort_genai.media.seen_images import PixelNumbers, SeenImage
+from ort_genai.media.seen_images import PixelNumbers, SeenImage, filter_of
 
 Array = np.ndarray
+_LARGEST, _LONGEST = 1 << 13, 1 << 16  # pixels of a side: that a file may state, and that an image may come to
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,8 @@ class PixelRecipe:
             stated = config.get("size")
             shortest = _side(stated, "shortest_edge")
             size = None if shortest else _sides(stated, "size")
-        number = config.get("resample", 3)
         return cls(
-            shortest, size, number if isinstance(number, int) else 3,
+            shortest, size, filter_of(config, 3),
             _sides(config.get("crop_size"), "crop_size") if config.get("do_center_crop", False) else None,
             PixelNumbers.of(config),
         )  # fmt: skip
@@ -64,9 +64,13 @@ class PixelRecipe:
 
 
 def _with_shortest(height: int, width: int, shortest: int) -> tuple[int, int]:
-    if height <= width:
-        return shortest, max(int(shortest * width / height), 1)
-    return max(int(shortest * height / width), 1), shortest
+    longest = max(int(shortest * max(height, width) / min(height, width)), 1)
+    if longest > _LONGEST:
+        raise InvalidGeneration(
+            f"an image of {width} x {height} pixels has {longest} on its longer side when the shorter one has "
+            f"{shortest}, as the model sees it; {_LONGEST} is the most"
+        )
+    return (shortest, longest) if height <= width else (longest, shortest)
 
 
 def _middle(image: Array, height: int, width: int) -> Array:
@@ -86,15 +90,17 @@ def _side(stated: object, name: str) -> int:
     found = stated.get(name) if isinstance(stated, Mapping) else None
     if isinstance(stated, int) and not isinstance(stated, bool) and name == "shortest_edge":
         found = stated
-    return found if isinstance(found, int) and found > 0 else 0
+    is_size = isinstance(found, int) and not isinstance(found, bool) and 0 < found <= _LARGEST
+    return found if is_size and isinstance(found, int) else 0
 
 
 def _sides(stated: object, name: str) -> tuple[int, int]:
-    if isinstance(stated, int) and stated > 0:
+    if isinstance(stated, int) and 0 < stated <= _LARGEST:
         return stated, stated
     height, width = _side(stated, "height"), _side(stated, "width")
     if not height or not width:
         raise InvalidModelFolder(
-            f"preprocessor_config.json has {name} = {stated!r}, expected height and width, or shortest_edge"
+            f"preprocessor_config.json has {name} = {stated!r}, expected height and width, or shortest_edge, of 1 "
+            f"to {_LARGEST} pixels"
         )
     return height, width

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_genai.errors import InvalidModelFolder
 from ort_genai.media.images import resized
-from ort_genai.media.seen_images import PixelNumbers, SeenImage
+from ort_genai.media.seen_images import PixelNumbers, SeenImage, filter_of
 
 Array = np.ndarray
 _LONGEST = 4096  # pixels of a side that an image is resized to at most
@@ -41,11 +41,10 @@ class TileRecipe:
         Raises:
             InvalidModelFolder: a size is none.
         """
-        number = config.get("resample", 1)
         return cls(
             _longest_edge(config, "size", 4 * 364) if config.get("do_resize", True) else 0,
             _longest_edge(config, "max_image_size", 364), bool(config.get("do_image_splitting", True)),
-            number if isinstance(number, int) else 1, PixelNumbers.of(config, 0.5),
+            filter_of(config, 1), PixelNumbers.of(config, 0.5),
         )  # fmt: skip
 
     def seen(self, image: Array) -> SeenImage:
@@ -98,6 +97,6 @@ def _even(count: int) -> int:
 def _longest_edge(config: Mapping[str, object], name: str, default: int) -> int:
     stated = config.get(name, {"longest_edge": default})
     found = stated.get("longest_edge") if isinstance(stated, Mapping) else None
-    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 1 << 16:
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 1 << 13:
         raise InvalidModelFolder(f"preprocessor_config.json has {name} = {stated!r}, expected longest_edge")
     return found

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
+from ort_genai.errors import InvalidModelFolder
+
+FILE = "preprocessor_config.json"
 Array = np.ndarray
+_GREATEST = 1e30  # of a number that pixels are scaled or moved by
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
 
 
@@ -72,16 +76,21 @@ class PixelNumbers:
         Args:
             config: its contents.
             middle: mean and deviation where it states none; ``None``: 0 and 1.
+
+        Raises:
+            InvalidModelFolder: a number is none.
         """
         is_normalized = config.get("do_normalize", True)
         means = config.get("image_mean") if is_normalized else None
         deviations = config.get("image_std") if is_normalized else None
         has_middle = is_normalized and middle is not None
         factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 0.0
+        if not _is_number(factor):
+            raise InvalidModelFolder(f"{FILE} has rescale_factor = {factor!r}, expected a number")
         return cls(
-            float(factor) if isinstance(factor, int | float) else 0.0,
-            _floats(means, middle or 0.0 if has_middle else 0.0),
-            _floats(deviations, middle or 1.0 if has_middle else 1.0),
+            float(factor),
+            _floats(means, "image_mean", middle or 0.0 if has_middle else 0.0),
+            _floats(deviations, "image_std", middle or 1.0 if has_middle else 1.0),
         )  # fmt: skip
 
     def of_pixels(self, image: Array) -> Array:
@@ -90,6 +99,31 @@ class PixelNumbers:
         return np.ascontiguousarray((found / np.array(self.deviation, np.float32)).transpose(2, 0, 1))
 
 
-def _floats(stated: object, default: float) -> tuple[float, ...]:
-    listed = stated if isinstance(stated, list) else [default] * 3
+def _floats(stated: object, name: str, default: float) -> tuple[float, ...]:
+    listed = [default] * 3 if stated is None else [stated] * 3 if _is_number(stated) else stated
+    is_whole = isinstance(listed, list) and len(listed) == 3 and all(_is_number(each) for each in listed)
+    if not isinstance(listed, list) or not is_whole or (name == "image_std" and 0 in listed):
+        raise InvalidModelFolder(f"{FILE} has {name} = {stated!r}, expected a number for each of three channels")
     return tuple(float(each) for each in listed)
+
+
+def filter_of(config: Mapping[str, object], default: int) -> int:
+    """Return Pillow's number of the filter that images are resized by.
+
+    Args:
+        config: contents of a ``preprocessor_config.json``.
+        default: where it states none.
+
+    Raises:
+        InvalidModelFolder: Pillow has none of that number.
+    """
+    found = config.get("resample")
+    found = default if found is None else found
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= 5:
+        raise InvalidModelFolder(f"{FILE} has resample = {found!r}, expected 0 to 5, as Pillow numbers its filters")
+    return found
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_plain and abs(value) <= _GREATEST  # which no NaN is
