@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
     from ort_core.passes.fusions.attention import AttentionFusion
     from ort_core.passes.fusions.attention_targets import AttentionTarget
+    from ort_core.passes.fusions.channel_norm import ChannelNormFusion
     from ort_core.passes.fusions.experts import ExpertFusion
     from ort_core.passes.fusions.qdq_selector import QDQSelectorActionTransformer
     from ort_core.passes.fusions.rotary import RotaryEmbeddingFusion
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from ort_core.passes.pipelines import pipeline_for
 
 __all__ = [
-    "EXTENDED_PASSES", "STANDARD_FUSIONS", "AttentionFusion", "AttentionTarget", "ExpertFusion", "Level", "NearMiss",
-    "Pass", "PassContext", "PassRecordState", "PassReport", "QDQSelectorActionTransformer", "RotaryEmbeddingFusion",
-    "RulePass", "counted", "pipeline_for",
+    "EXTENDED_PASSES", "STANDARD_FUSIONS", "AttentionFusion", "AttentionTarget", "ChannelNormFusion", "ExpertFusion",
+    "Level", "NearMiss", "Pass", "PassContext", "PassRecordState", "PassReport", "QDQSelectorActionTransformer",
+    "RotaryEmbeddingFusion", "RulePass", "counted", "pipeline_for",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -30,6 +31,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.passes.extended": ("EXTENDED_PASSES", "STANDARD_FUSIONS"),
         "ort_core.passes.fusions.attention": ("AttentionFusion",),
         "ort_core.passes.fusions.attention_targets": ("AttentionTarget",),
+        "ort_core.passes.fusions.channel_norm": ("ChannelNormFusion",),
         "ort_core.passes.fusions.experts": ("ExpertFusion",),
         "ort_core.passes.fusions.qdq_selector": ("QDQSelectorActionTransformer",),
         "ort_core.passes.fusions.rotary": ("RotaryEmbeddingFusion",),

@@ -13,8 +13,9 @@ from ort_core.passes.base import Level, RulePass
 from ort_core.passes.fusions.attention import AttentionFusion
 from ort_core.passes.fusions.attention_targets import AttentionTarget
 
-MULTI_HEAD, GROUPED, GROUPED_PAST, STANDARD = (
+MULTI_HEAD, GROUPED, GROUPED_PAST, STANDARD, MADE_KEYS = (
     AttentionTarget.MULTI_HEAD, AttentionTarget.GROUPED, AttentionTarget.GROUPED_PAST, AttentionTarget.STANDARD,
+    AttentionTarget.MULTI_HEAD_OF_MADE_KEYS,
 )  # fmt: skip
 SIZES = {"B": 2, "P": 4}
 HEAD = "g (float[B,3,32] q, float[B,3,16] k, float[B,3,16] v, float[B,1,3,3] mask{more}) => (float[B,3,32] y{out}) \
@@ -189,6 +190,45 @@ def test_sinks_of_another_form_stay(old: str, new: str, because: str) -> None:
 
 def test_sinks_are_told_of_where_the_operator_asked_for_has_none() -> None:
     stays(_rule(MULTI_HEAD), _sunk(), because="have sinks beside them")
+
+
+@pytest.mark.parametrize("operator", ["MultiHeadAttention", "Attention"])
+def test_sinks_become_one_more_key_of_an_operator_that_has_none(operator: str) -> None:
+    targets = (MULTI_HEAD, MADE_KEYS) if operator == "MultiHeadAttention" else (STANDARD,)
+    opset = {} if operator == "MultiHeadAttention" else {"opset": 23}
+    scores = SUNK.replace("ReduceMax <axes = [-1]> (j)", "ReduceMax(j, last)")
+    node = _node(fires(_rule(*targets), _sunk(scores if opset else SUNK), sizes={"B": 2}, **opset), operator)
+    assert node.inputs[1].shape[1] == 4
+
+
+def test_sinks_that_a_pad_puts_there_become_an_input() -> None:
+    scores = SCORES.replace(
+        "p = Softmax <axis = 3> (b)",
+        "j = Pad(b, pads, over) w = Softmax <axis = 3> (j) p = Slice(w, first, last, axis)",
+    )
+    sinks = "int64[8] pads = {0,0,0,0,0,0,0,1}, int64[1] first = {0}, int64[1] last = {-1}, int64[1] axis3 = {3}"
+    body = _sunk(scores.replace("last, axis)", "last, axis3)"), sinks)
+    node = _node(fires(_rule(MULTI_HEAD, GROUPED), body, sizes={"B": 2}), "GroupQueryAttention")
+    assert node.inputs[11].constant.array().tolist() == pytest.approx([0.4] * 4)
+    stays(_rule(MULTI_HEAD, GROUPED), body.replace("0,0,0,1}", "0,0,1,0}"), because="not padded by one constant")
+
+
+@pytest.mark.parametrize("lifts", [True, False])
+def test_one_head_of_keys_for_all_of_queries_is_repeated_where_it_is_asked_for(lifts: bool) -> None:
+    body = "g (float[B,3,32] q, float[B,5,8] k, float[B,5,8] v) => (float[B,3,32] y) \
+<int64[4] four = {0,0,4,8}, int64[3] merge = {0,0,32}, int64[1] one = {1}> { qs = Reshape(q, four) \
+qh = Transpose <perm = [0,2,1,3]> (qs) kt = Transpose <perm = [0,2,1]> (k) ku = Unsqueeze(kt, one) \
+vu = Unsqueeze(v, one) m = MatMul(qh, ku) p = Softmax <axis = 3> (m) o = MatMul(p, vu) \
+t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge) }"
+    if not lifts:
+        body = body.replace(
+            "kt = Transpose <perm = [0,2,1]> (k) ku = Unsqueeze(kt, one)",
+            "kl = Unsqueeze(k, one) \
+ku = Transpose <perm = [0,1,3,2]> (kl)",
+        )
+    node = _node(fires(_rule(MULTI_HEAD, MADE_KEYS), body, sizes=SIZES), "MultiHeadAttention")
+    assert node.inputs[1].shape[2] == 32
+    stays(_rule(MULTI_HEAD), body, because="one head of keys and values is for all 4 of queries")
 
 
 @pytest.mark.parametrize(

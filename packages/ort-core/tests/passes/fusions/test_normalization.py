@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from fusion_check import fires, ops_of, stays
 
+from ort_core.passes.base import Level, RulePass
+from ort_core.passes.fusions.channel_norm import ChannelNormFusion
+
 WEIGHTS = "float[4] w = {1.5, 0.5, 2.0, 1.0}, float[4] b = {0.1, 0.2, 0.3, 0.4}"
 HEAD = f"g (float[2,3,4] x) => (float[2,3,4] y) <{WEIGHTS}, float two = {{2.0}}, float eps = {{0.00001}}, \
 float half = {{0.5}}, float minus = {{-0.5}}, float one = {{1.0}}, int64[1] last = {{-1}}, float big = {{3.0}}>"
@@ -93,6 +96,8 @@ Mul(n, w)",
     "one_over": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) i = Div(one, r) "
     "n = Mul(x, i) y = Mul(n, w)",
     "without_scale": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) y = Div(x, r)",
+    "scaled_first": "g = Mul(w, x) s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) "
+    "i = Reciprocal(r) y = Mul(g, i)",
     "without_epsilon": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) r = Sqrt(v) i = Reciprocal(r) n = Mul(x, i) "
     "y = Mul(w, n)",
 }
@@ -205,3 +210,35 @@ def test_the_scale_of_an_rms_norm_may_be_joined_to_the_inverse_root():
     body = "g (float[N,4,8] x) => (float[N,4,8] y) <float[8] s = {1,2,3,4,5,6,7,8}, float e = {1e-5}> { q = Mul(x, x) \
 m = GlobalAveragePool(q) p = Add(m, e) r = Sqrt(p) i = Reciprocal(r) g = Mul(i, s) y = Mul(x, g) }"
     fires("SimplifiedLayerNormFusion", body, ["SimplifiedLayerNormalization"], sizes={"N": 3})
+
+
+CHANNEL_HEAD = "g (float[N,4,5] x) => (float[N,4,5] y) <float[4,1] w = {1,2,3,4}, float[1,4,1] b = {1,0,-1,2}, \
+float two = {2}, float eps = {1e-5}>"
+CHANNEL_LAYER = "m = ReduceMean <axes = [1]> (x) d = Sub(x, m) s = Pow(d, two) v = ReduceMean <axes = [-2]> (s) \
+p = Add(v, eps) r = Sqrt(p) n = Div(d, r) c = Mul(n, w) y = Add(c, b)"
+CHANNEL_ROOT = "s = Mul(x, x) v = ReduceMean <axes = [1]> (s) p = Add(v, eps) r = Sqrt(p) n = Div(x, r) y = Mul(n, w)"
+
+
+def _channel_norms(*, is_centered: bool) -> RulePass:
+    return RulePass("ChannelNormFusion", [ChannelNormFusion(is_centered=is_centered)], Level.EXTENDED)
+
+
+def test_norms_over_channels_become_norms_over_the_last_axis() -> None:
+    for is_centered, body, name in (
+        (True, CHANNEL_LAYER, "LayerNormalization"),
+        (False, CHANNEL_ROOT, "SimplifiedLayerNormalization"),
+    ):
+        expected = ["Transpose", name, "Transpose"]
+        fires(_channel_norms(is_centered=is_centered), f"{CHANNEL_HEAD} {{ {body} }}", expected, sizes={"N": 3})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "because"),
+    [
+        ("axes = [-2]", "axes = [0]", "not over one axis"),
+        ("axes = [1]", "axes = [2]", "not over one axis"),
+    ],
+)
+def test_near_misses_of_norms_over_channels_stay(old: str, new: str, because: str) -> None:
+    body = CHANNEL_LAYER.replace(old, new)
+    stays(_channel_norms(is_centered=True), f"{CHANNEL_HEAD} {{ {body} }}", because=because)

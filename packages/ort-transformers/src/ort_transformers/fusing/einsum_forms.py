@@ -34,26 +34,32 @@ class MatrixProduct:
     result: tuple[int, ...]
 
 
-def matrix_product(equation: str) -> MatrixProduct | None:
-    """Return the orders of axes of an equation of two operands, ``None`` where it is no product of matrices."""
+def matrix_product(equation: str, shares: int | None = None) -> MatrixProduct | None:
+    """Return the orders of axes of an equation of two operands, ``None`` where it is no product of matrices.
+
+    ``shares`` is the operand that comes from a softmax. It, or else the result, has the axes of scores in their order:
+    so they stay, with those of one operand alone among the batches, and the last of them rows and columns.
+    """
     terms, arrow, result = equation.replace(" ", "").partition("->")
     operands = terms.split(",")
     if not arrow or len(operands) != 2 or "." in equation or any(len(set(t)) != len(t) for t in (*operands, result)):
         return None
     left, right = operands
-    batch = [letter for letter in result if letter in left and letter in right]
+    scores = result if shares is None else operands[shares]
+    order = [*scores, *(letter for letter in result if letter not in scores)]
+    batch = {letter for letter in result if letter in left and letter in right}
     summed = [letter for letter in left if letter in right and letter not in result]
-    rows = [letter for letter in result if letter in left and letter not in right]
-    columns = [letter for letter in result if letter in right and letter not in left]
+    rows = [letter for letter in order if letter in result and letter in left and letter not in right]
+    columns = [letter for letter in order if letter in result and letter in right and letter not in left]
     others = set(left + right + result) - {*batch, *summed, *rows, *columns}
     if others or len(summed) != 1 or not rows or not columns or min(len(rows), len(columns)) > 1:
         return None
-    alone = (*rows[:-1], *columns[:-1])
-    batch = [letter for letter in result if letter in batch or letter in alone]
-    made = [*batch, rows[-1], columns[-1]]
+    batch |= {*rows[:-1], *columns[:-1]}
+    kept = [letter for letter in order if letter in batch]
+    made = [*kept, rows[-1], columns[-1]]
     return MatrixProduct(
-        tuple(left.index(letter) if letter in left else None for letter in (*batch, rows[-1], *summed)),
-        tuple(right.index(letter) if letter in right else None for letter in (*batch, *summed, columns[-1])),
+        tuple(left.index(letter) if letter in left else None for letter in (*kept, rows[-1], *summed)),
+        tuple(right.index(letter) if letter in right else None for letter in (*kept, *summed, columns[-1])),
         tuple(made.index(letter) for letter in result),
     )
 
@@ -70,10 +76,11 @@ class EinsumToMatMul(RewriteRule[MatrixProduct]):
     def check(self, match: Match) -> MatrixProduct | Rejection:
         """The equation must be one of matrices, and a softmax be near."""
         equation = match.root.attribute("equation")
-        found = matrix_product(equation) if isinstance(equation, str) else None
+        shares = next((at for at, each in enumerate(_OPERANDS) if _comes_from_softmax(match[each])), None)
+        found = matrix_product(equation, shares) if isinstance(equation, str) else None
         if found is None:
             return Rejection(f"{equation!r} is no product of matrices", match.root)
-        if not leads_to_softmax(match.output) and not any(_comes_from_softmax(match[each]) for each in _OPERANDS):
+        if shares is None and not leads_to_softmax(match.output):
             return Rejection("there is no softmax near, for which an attention could be", match.root)
         return found
 
@@ -128,8 +135,9 @@ def _comes_from_softmax(value: Value | None, steps: int = _STEPS) -> bool:
     return node.op_type in _BEHIND and _comes_from_softmax(node.inputs[0], steps - 1)
 
 
-_ON_THE_WAY = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Where", "Reshape", "Transpose", "Cast", "Slice", "Unsqueeze", "Gather", "Squeeze"}
-)
-_BEHIND = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Mul", "Dropout"})
+_ON_THE_WAY = frozenset([
+    "Add", "Sub", "Mul", "Div", "Where", "Reshape", "Transpose", "Cast", "Slice", "Unsqueeze", "Gather", "Squeeze",
+    "Concat", "Pad",
+])  # fmt: skip
+_BEHIND = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Mul", "Dropout", "Slice"})
 EINSUM_FORMS = RulePass("EinsumForms", [EinsumToMatMul()], Level.EXTENDED)

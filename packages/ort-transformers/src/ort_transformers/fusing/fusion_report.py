@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -86,14 +86,17 @@ _OTHERS = frozenset({"MoE", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Rotary
 def _attentions(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
     """Find softmaxes whose shares weigh values: those of attentions in pieces."""
     readers, makers = model.input_name_to_nodes(), model.output_name_to_node()
-    weights = frozenset(each.name for each in model.model.graph.initializer)
+    weights = {each.name: tuple(each.dims) for each in model.model.graph.initializer}
     for node in model.get_nodes_by_op_type("Softmax"):
         if not _comes_from_product(node, makers, weights):
+            yield from _mixed_heads(node, makers, readers, weights)
             continue
         product = _product_behind(node, readers)
         if product is not None:
             reason = _reason(misses, (node.name, product.name), ("Attention",)) or _why_unknown(node, product, readers)
             yield Unfused("attention", node.name, reason)
+        else:
+            yield from _mixed_heads(node, makers, readers, weights)
 
 
 def _why_unknown(softmax: onnx.NodeProto, product: onnx.NodeProto, readers: Readers) -> str:
@@ -107,7 +110,46 @@ def _why_unknown(softmax: onnx.NodeProto, product: onnx.NodeProto, readers: Read
     return f"{between.op_type} {between.name!r} reads the softmax, beside its product with values or in front of it"
 
 
-def _comes_from_product(node: onnx.NodeProto, makers: Makers, weights: frozenset[str]) -> bool:
+def _mixed_heads(
+    node: onnx.NodeProto, makers: Makers, readers: Readers, weights: Mapping[str, tuple[int, ...]]
+) -> Iterable[Unfused]:
+    """Find a softmax of scores that weights mixed across heads, with a product behind it or behind another mixture."""
+    current = makers.get(node.input[0])
+    for _ in range(_DEPTH):
+        if current is None:
+            return
+        if _mixes_heads(current, weights):
+            break
+        current = makers.get(current.input[0]) if current.op_type in _STEPS_TO_VALUES else None
+    if current is None or not _comes_from_product(current, makers, weights):
+        return
+    if _product_behind(node, readers) is not None or _mixer_behind(node, readers, weights):
+        reason = (
+            f"{current.op_type} {current.name!r} mixes the scores of heads in front of the softmax: no operator for "
+            "attentions does"
+        )
+        yield Unfused("attention", node.name, reason)
+
+
+def _mixes_heads(node: onnx.NodeProto, weights: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether a node multiplies one axis by a square matrix of weights, maybe as a convolution of 1 by 1."""
+    shape = next((weights[name] for name in node.input if name in weights), ())
+    if node.op_type not in ("MatMul", "Einsum", "Conv") or len(shape) < 2 or shape[0] != shape[1]:
+        return False
+    return node.op_type != "Conv" or set(shape[2:]) == {1}
+
+
+def _mixer_behind(node: onnx.NodeProto, readers: Readers, weights: Mapping[str, tuple[int, ...]]) -> bool:
+    waiting, depth = [node], 0
+    while waiting and depth < _DEPTH:
+        children = [each for one in waiting for name in one.output for each in readers.get(name, [])]
+        if any(_mixes_heads(each, weights) for each in children):
+            return True
+        waiting, depth = [each for each in children if each.op_type in _STEPS_TO_VALUES], depth + 1
+    return False
+
+
+def _comes_from_product(node: onnx.NodeProto, makers: Makers, weights: Collection[str]) -> bool:
     """Return whether scores are a product of two computed values: one with weights is a projection."""
     waiting = [(name, 0) for name in node.input[:1]]
     while waiting:
@@ -116,7 +158,7 @@ def _comes_from_product(node: onnx.NodeProto, makers: Makers, weights: frozenset
         if maker is None or depth > _DEPTH:
             continue
         if maker.op_type in ("MatMul", "Einsum", "FusedMatMul"):
-            if weights.isdisjoint(maker.input):
+            if not any(each in weights for each in maker.input):
                 return True
             continue
         waiting += [(each, depth + 1) for each in maker.input]

@@ -19,6 +19,7 @@ from ort_core.plugin.passes import (
     EXTENDED_PASSES,
     AttentionFusion,
     AttentionTarget,
+    ChannelNormFusion,
     ExpertFusion,
     Level,
     Pass,
@@ -29,8 +30,11 @@ from ort_core.plugin.passes import (
 from ort_transformers.fusing.einsum_forms import EINSUM_FORMS
 from ort_transformers.fusing.five_axes import FIVE_AXES
 from ort_transformers.fusing.fusion_report import FusionReport, report_of
+from ort_transformers.fusing.joined_axes import JOINED_AXES
+from ort_transformers.fusing.norm_forms import NORM_FORMS
 from ort_transformers.fusing.row_scales import ROW_SCALES
 from ort_transformers.fusing.score_sizes import SCORE_SIZES
+from ort_transformers.fusing.softmax_forms import SOFTMAX_FORMS
 from ort_transformers.fusing.tensorflow_forms import TENSORFLOW_FORMS
 from ort_transformers.fusing.turned_shares import TURNED_SHARES
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
@@ -53,6 +57,10 @@ _BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("Laye
 
 
 EXPERTS = RulePass("ExpertFusion", [ExpertFusion()], Level.EXTENDED)  # before activations become operators of their own
+CHANNEL_NORMS = RulePass(
+    "ChannelNormFusion", [ChannelNormFusion(is_centered=True), ChannelNormFusion(is_centered=False)], Level.EXTENDED
+)
+_MERGING = frozenset({"ReshapeElimination", "TransposeOptimizer"})
 _CLEANING = frozenset({"ReshapeElimination", "DeadCodeElimination", "TransposeOptimizer"})
 STANDARD_OPSET = 23
 STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
@@ -88,7 +96,7 @@ def fuse_model(
     if options.use_standard_operators:
         source = at_standard_opset(source)
     basic = basic_passes(options)
-    pipelines = [basic, form_passes(basic), fusion_passes(options)]
+    pipelines = [basic, form_passes(basic, options), fusion_passes(options)]
     done = optimize_proto(source, pipelines, explains=True, checks=checks, feeds=feeds)
     for graph in graphs_of(done.model.graph):
         drop_unread_tensors(graph)
@@ -129,15 +137,22 @@ def basic_passes(options: FusionOptions) -> Sequence[Pass]:
     return pipeline_for(Level.BASIC, disabled=disabled)
 
 
-def form_passes(basic: Sequence[Pass]) -> Sequence[Pass]:
+def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]:
     """Return the passes that bring TensorFlow's forms, Einsums, sizes and scales to those of others, and clean up."""
+    named = {each.name: each for each in basic}
+    once = [named[name] for name in ("CommonSubexpressionElimination", "LayerNormFusionL1") if name in named]
+    norms = [NORM_FORMS, *once, CHANNEL_NORMS]
     return [
         TENSORFLOW_FORMS,
+        *(norms if options.enable_layer_norm else ()),
+        SOFTMAX_FORMS,
         EINSUM_FORMS,
         SCORE_SIZES,
         ROW_SCALES,
         TURNED_SHARES,
         FIVE_AXES,
+        *(each for each in basic if each.name in _MERGING),
+        JOINED_AXES,
         *(each for each in basic if each.name in _CLEANING),
     ]
 
@@ -158,8 +173,9 @@ def attention_targets(options: FusionOptions) -> frozenset[AttentionTarget]:
     beside several new tokens of several sentences, which the model as exported runs.
     """
     asked = options.attention_op_type
+    multi_head = frozenset({AttentionTarget.MULTI_HEAD, AttentionTarget.MULTI_HEAD_OF_MADE_KEYS})
     if asked is None:
-        return frozenset({AttentionTarget.MULTI_HEAD, AttentionTarget.GROUPED})
+        return multi_head | {AttentionTarget.GROUPED}
     if asked is AttentionOpType.GroupQueryAttention:
-        return frozenset({AttentionTarget.MULTI_HEAD, AttentionTarget.GROUPED, AttentionTarget.GROUPED_PAST})
-    return frozenset({AttentionTarget.MULTI_HEAD})
+        return multi_head | {AttentionTarget.GROUPED, AttentionTarget.GROUPED_PAST}
+    return multi_head

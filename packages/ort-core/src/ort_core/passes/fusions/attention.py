@@ -30,6 +30,7 @@ from ort_core.passes.fusions.attention_heads import (
     SPLIT,
     batch_of,
 )
+from ort_core.passes.fusions.attention_keys import bias_of_sink, repeat_head, with_empty_key
 from ort_core.passes.fusions.attention_mask import Mask, broadcast_mask, broadcast_type
 from ort_core.passes.fusions.attention_parts import AttentionParts, find_parts
 from ort_core.passes.fusions.attention_rows import above_lowest, refuse_hidden_rows, replace_hidden_rows
@@ -188,6 +189,8 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
     pasts = (parts.key.past, parts.value.past) if parts.uses_past else (None, None)
     if bias is not None:
         bias = broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))
+    if parts.target is AttentionTarget.STANDARD and parts.sink is not None:
+        key, value, bias = _with_sinks(patch, parts, query, key, value, bias)
     if parts.target is AttentionTarget.STANDARD:
         if bias is not None and any(mask.is_finite for mask in parts.masks):
             bias = above_lowest(patch, bias, place)
@@ -223,6 +226,7 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | Non
     facts = parts.facts
     is_four = parts.key.four is not None and parts.value.four is not None and parts.key.split is None
     is_four &= not parts.broadcasts_batch and facts.head_size == facts.value_size  # onnxruntime wants one shape
+    is_four &= parts.sink is None and facts.num_groups == facts.num_heads
     if parts.uses_past or not is_four:
         query, key, value = _flat_operands(patch, parts)
     else:
@@ -232,10 +236,32 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | Non
         key, value = parts.key.four, parts.value.four
     inputs: list[Value | None] = [query, key, value]
     if bias is not None:
-        inputs += [None, None, broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))]
+        bias = broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))
+    if parts.sink is not None:
+        key, value, bias = _with_sinks(patch, parts, query, key, value, bias)
+        inputs[1:] = [key, value]
+    if facts.num_groups != facts.num_heads:
+        key = repeat_head(patch, key, facts.num_heads, facts.head_size, facts.dtype)
+        inputs[1:] = [key, repeat_head(patch, value, facts.num_heads, facts.value_size, facts.dtype)]
+    if bias is not None:
+        inputs += [None, None, bias]
     if parts.uses_past:
         inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]
     return inputs
+
+
+def _with_sinks(
+    patch: GraphPatch, parts: AttentionParts, query: Value, key: Value, value: Value, bias: Value | None
+) -> tuple[Value, Value, Value | None]:
+    """Return keys and values with one more, and the bias that gives it the score of a sink."""
+    facts, sink = parts.facts, parts.sink
+    assert sink is not None
+    lengths = _lengths(patch, parts, query, key)
+    batch = _size(patch, key, 0)
+    if bias is not None or sink.array().any():  # the score of an empty key is zero
+        bias = bias_of_sink(patch, bias, sink, facts, lengths)
+    key = with_empty_key(patch, key, facts.num_groups * facts.head_size, batch, facts.dtype)
+    return key, with_empty_key(patch, value, facts.num_groups * facts.value_size, batch, facts.dtype), bias
 
 
 def _flat_operands(patch: GraphPatch, parts: AttentionParts) -> tuple[Value, Value, Value]:

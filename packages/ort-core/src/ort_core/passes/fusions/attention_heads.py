@@ -94,6 +94,9 @@ def find_heads(four: Value) -> Heads | None:
     if four.rank == 3:
         unstacked = unstack(four)
         return find_length_first(four) if unstacked is None else find_heads(unstacked)
+    one = lifted_head(four)
+    if one is not None:
+        return Heads(four, None, one)
     joined = producer_of(four, "Concat")
     if joined is not None and len(joined.inputs) == 2 and joined.int_attribute("axis", 0) in (2, -2):
         past, new = joined.inputs
@@ -133,6 +136,15 @@ def find_flat(split: Value | None) -> Value | None:
     ):
         return None
     return flat
+
+
+def lifted_head(four: Value) -> Value | None:
+    """Return the (batch, m, n) that became (batch, 1, m, n): one head for all heads of queries."""
+    node = producer_of(four, "Unsqueeze", "Reshape")
+    three = None if node is None else node.inputs[0]
+    if three is None or three.rank != 3 or four.rank != 4 or dim(four, 1) != 1:
+        return None
+    return three if all(same_dim(dim(three, a), dim(four, b)) for a, b in ((0, 0), (1, 2), (2, 3))) else None
 
 
 def unstack(three: Value) -> Value | None:
@@ -176,6 +188,10 @@ def find_keys(turned: Value) -> tuple[Heads, float] | None:
         first = _split_length_first(split)
         if first is not None:
             return first, factor * more
+    one = lifted_head(value)
+    if one is not None:
+        alone, more = swapped_head_of(one)
+        return None if alone is None else (alone, factor * more)
     four = _before_swap(value)
     if four is None:
         return (Heads(None, None, None, swapped=value), factor) if value.rank == 4 else None

@@ -85,28 +85,36 @@ def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget
         query = Heads(q, None, None)
     read = (q, *(value for mask in masks for value in mask.read()))
     place = _Place(match, scores, targets, scores.factor * q_factor * keys[1], read)
-    more = "have sinks beside them" if scores.sink is not None else "are capped by Tanh" if scores.softcap else ""
-    if (
-        scores.sink is None
-        and AttentionTarget.STANDARD in targets
-        and match.opset() >= STANDARD_OPSET
-        and place.scale > 0
-    ):
+    is_standard = AttentionTarget.STANDARD in targets and match.opset() >= STANDARD_OPSET and place.scale > 0
+    if is_standard and (scores.sink is None or AttentionTarget.GROUPED not in targets):
         return _standard(place, query, keys[0], value)
     if AttentionTarget.GROUPED in targets:
         grouped = _grouped(place, query, keys[0], value)
         if not isinstance(grouped, Rejection):
             return grouped
-        if more:
+        if scores.softcap:
             return grouped
     if AttentionTarget.MULTI_HEAD not in targets:
         return Rejection(
             f"the operator asked for needs opset {STANDARD_OPSET} and a positive scale; these are opset "
             f"{match.opset()} and {place.scale}", match.root,
         )  # fmt: skip
-    if more:
+    makes_keys = AttentionTarget.MULTI_HEAD_OF_MADE_KEYS in targets
+    if scores.softcap or (scores.sink is not None and not makes_keys):
+        more = "are capped by Tanh" if scores.softcap else "have sinks beside them"
         return Rejection(f"the scores {more}, for which MultiHeadAttention has no attribute or input", match.root)
-    key, value = _same_cache(match, keys[0], value, read)
+    return _multi_head(place, query, keys[0], value)
+
+
+def _multi_head(place: _Place, query: Heads, key: Heads, value: Heads) -> AttentionParts | Rejection:
+    """Return the parts for MultiHeadAttention: one head of keys and values is repeated for all of queries."""
+    count = size_of_heads(query)[0] or 0
+    is_shared = count > 1 and size_of_heads(key)[0] == size_of_heads(value)[0] == 1
+    if is_shared and AttentionTarget.MULTI_HEAD_OF_MADE_KEYS not in place.targets:
+        return Rejection(f"one head of keys and values is for all {count} of queries", place.match.root)
+    if is_shared or place.scores.sink is not None:
+        key, value = _without_cache(key), _without_cache(value)
+    key, value = _same_cache(place.match, key, value, place.read)
     return _checked(place, query, key, value, AttentionTarget.MULTI_HEAD)
 
 
@@ -114,6 +122,8 @@ def _standard(place: _Place, query: Heads, key: Heads, value: Heads) -> Attentio
     """Return the parts for the standard's operator: groups where there are some, a cache where both have one."""
     groups = find_groups(key, value, size_of_heads(query)[0] or 0)
     key, value = (key, value) if groups is None else (groups.key, groups.value)
+    if place.scores.sink is not None:
+        key, value = _without_cache(key), _without_cache(value)
     key, value = _same_cache(place.match, key, value, place.read)
     return _checked(place, query, key, value, AttentionTarget.STANDARD)
 
@@ -165,7 +175,7 @@ def _facts_of(
     known = any(None in size for size in sizes)
     if known or head_size != key_size or groups != value_groups or not count or not groups:
         return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
-    if count != groups and (target is AttentionTarget.MULTI_HEAD or count % groups):
+    if count != groups and (count % groups or (target is AttentionTarget.MULTI_HEAD and groups != 1)):
         return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
     if not same_dim(batch_of(others[0]), batch_of(others[1])):
         return Rejection("key and value are not known to have the same batch", match.root)

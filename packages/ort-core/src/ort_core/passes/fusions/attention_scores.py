@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.nodes import Node
@@ -18,7 +20,7 @@ from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
 from ort_core.passes.fusions.attention_mask import LOWEST_EFFECT, SWALLOWS_SCORES, Mask, find_choice, hides_rest
 from ort_core.passes.fusions.attention_windows import find_windowed
-from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, only_reader, same_dim
+from ort_core.passes.fusions.operands import dim, dtype_of, fixed_dim, integers_of, number_of, only_reader, same_dim
 from ort_core.rewrite.matcher import constant_of
 
 _ON_THE_WAY = ("Add", "Sub", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
@@ -92,6 +94,9 @@ def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
         if not _is_shift_by_largest(shifted):
             return Rejection("the scores are not shifted by their largest", shifted)
         joined = shifted.inputs[0] or joined
+    padded = producer_of(joined, "Pad")
+    if padded is not None:
+        return _padded_scores(padded, is_first=is_first)
     concat = producer_of(joined, "Concat")
     if concat is None or len(concat.inputs) != 2 or concat.int_attribute("axis", 0) not in (3, -1):
         return Rejection("the scores are not joined with one of each head", cut)
@@ -104,6 +109,21 @@ def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
     if found is None or inner is None or inner.rank != 4 or found.sink is not None:
         return Rejection(why_no_scores(joined if inner is None else inner), concat)
     return replace(found, sink=sink)
+
+
+def _padded_scores(padded: Node, *, is_first: bool) -> Scores | Rejection:
+    """Return the scores beside which a Pad puts one number for all heads."""
+    inner, pads, value = padded.inputs[0], integers_of(padded.input(1)), padded.input(2)
+    number = 0.0 if value is None else number_of(value)
+    wanted = (0, 0, 0, 1, 0, 0, 0, 0) if is_first else (0, 0, 0, 0, 0, 0, 0, 1)
+    mode = padded.attribute("mode") or "constant"
+    if pads != wanted or number is None or mode not in ("constant", b"constant") or padded.input(3) is not None:
+        return Rejection("the scores are not padded by one constant in the place that is cut off", padded)
+    heads = None if inner is None or inner.rank != 4 else fixed_dim(inner, 1)
+    found = None if inner is None or heads is None else find_scores(inner)
+    if found is None or inner is None or heads is None or found.sink is not None:
+        return Rejection(why_no_scores(padded.output if inner is None else inner), padded)
+    return replace(found, sink=Constant.of(np.full((1, heads, 1, 1), number, dtype_of(inner).numpy)))
 
 
 def _scaled(found: Scores | None, factor: float) -> Scores | None:

@@ -23,7 +23,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts
-from ort_core.passes.fusions.attention_heads import Heads, find_heads, producer_of
+from ort_core.passes.fusions.attention_heads import Heads, find_heads, producer_of, size_of_heads
 from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, fixed_dim, same_dim, stands_before
 from ort_core.rewrite.patch import GraphPatch
 
@@ -40,6 +40,7 @@ class AttentionTarget(Enum):
     """An operator that an attention may become."""
 
     MULTI_HEAD = "MultiHeadAttention"
+    MULTI_HEAD_OF_MADE_KEYS = "MultiHeadAttention of keys that are repeated or made for it"
     GROUPED = "GroupQueryAttention"
     GROUPED_PAST = "GroupQueryAttention with a past"
     STANDARD = "Attention"
@@ -66,7 +67,7 @@ def find_groups(key: Heads, value: Heads, num_heads: int) -> Groups | None:
     before_key, before_value = found
     if before_key is None or before_value is None:
         return None
-    counts = {fixed_dim(each.four, 1) for each in (before_key, before_value) if each.four is not None}
+    counts = {size_of_heads(each)[0] for each in (before_key, before_value)}
     count = counts.pop() if len(counts) == 1 else None
     return Groups(before_key, before_value, count) if count and num_heads % count == 0 else None
 
@@ -74,10 +75,10 @@ def find_groups(key: Heads, value: Heads, num_heads: int) -> Groups | None:
 def _before_repeats(heads: Heads, num_heads: int) -> Heads | None:
     """Return (batch, groups, length, size) of which each head was repeated in place, or is one for all."""
     four = heads.four
+    if heads.joined is None and size_of_heads(heads)[0] == 1 and num_heads > 1:
+        return heads
     if four is None or heads.joined is not None:
         return None
-    if fixed_dim(four, 1) == 1 and num_heads > 1:
-        return heads
     merged = producer_of(four, "Reshape")
     wide = None if merged is None else merged.inputs[0]
     if wide is None or wide.rank != 5 or fixed_dim(four, 1) != num_heads:
@@ -120,7 +121,9 @@ def _length_of(heads: Heads) -> Size:
     if heads.four is not None:
         return dim(heads.four, 2)
     if heads.swapped is not None:
-        return dim(heads.swapped, 3)
+        return dim(heads.swapped, -1)
+    if heads.alone is not None:
+        return dim(heads.alone, 1)
     return None if heads.split is None else dim(heads.split, 1)
 
 

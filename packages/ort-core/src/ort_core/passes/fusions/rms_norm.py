@@ -48,7 +48,8 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalization]):
         scaled = op("Mul", quotient, scale)
         inverse = root_of(mean_of(square_of(inner), "mean"))[1]
         gained = op("Mul", inner, op("Mul", inverse, scale))  # as Keras has it
-        return one_of(scaled, op("Cast", scaled, name="cast_last"), gained, quotient)
+        first = divided(op("Mul", inner, scale), mean_of(square_of(inner), "mean"))  # scaled before it is normalized
+        return one_of(scaled, op("Cast", scaled, name="cast_last"), gained, first, quotient)
 
     def check(self, match: Match) -> Normalization | Rejection:
         """Axes, epsilon, element types and the scale must fit."""

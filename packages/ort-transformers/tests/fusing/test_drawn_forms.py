@@ -1,0 +1,84 @@
+"""Attentions and norms written by hand, of drawn forms: fused, they give the same results in both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from drawn_forms import drawn_attention, drawn_norm
+from exported_graphs import random_weights
+from onnx import parser
+
+import ort_core
+from ort_core.tolerances import tolerance
+from ort_transformers import FusionOptions, fuse_model
+
+
+def _run(engine: Any, model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, is_plain: bool = False) -> np.ndarray:
+    options = engine.SessionOptions()
+    if is_plain:
+        options.graph_optimization_level = engine.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = engine.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)[0]
+
+
+def _seeds(count: int, more: int) -> list[Any]:
+    return [*range(count), *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(count, count + more))]
+
+
+def _assert_equal(model: onnx.ModelProto, fused: onnx.ModelProto, feeds: dict[str, np.ndarray], drawn: object) -> None:
+    wanted = _run(onnxruntime, model, feeds, is_plain=True)
+    limits = tolerance("approximate", "float32")
+    scale = max(1.0, float(np.abs(wanted).max()))
+    for engine in (onnxruntime, ort_core):
+        found = _run(engine, fused, feeds)
+        np.testing.assert_allclose(found, wanted, limits.relative, limits.absolute * scale, err_msg=str(drawn))
+
+
+@pytest.mark.parametrize("seed", _seeds(30, 100))
+def test_an_attention_of_any_form_is_fused_to_the_same_results(seed: int) -> None:
+    model, feeds, drawn = drawn_attention(seed)
+    options = FusionOptions("bert")
+    options.use_standard_operators = seed % 3 == 0
+    fused, report = fuse_model(model, options)
+    _assert_equal(model, fused, feeds, drawn)
+    assert report.num_attentions == 1, (report.unfused, drawn)
+
+
+@pytest.mark.parametrize("seed", _seeds(20, 60))
+def test_a_norm_of_any_form_is_fused_to_the_same_results(seed: int) -> None:
+    model, feeds, drawn = drawn_norm(seed)
+    options = FusionOptions("bert")
+    options.use_standard_operators = seed % 3 == 0
+    fused, report = fuse_model(model, options)
+    _assert_equal(model, fused, feeds, drawn)
+    assert report.num_norms == 1, (str(report), drawn)
+
+
+TALKING = """
+<ir_version: 8, opset_import: ["": 17]>
+attention (float[B,4,L,8] q, float[B,4,L,8] k, float[B,4,L,8] v) => (float[B,4,L,8] y)
+{
+  kt = Transpose<perm=[0, 1, 3, 2]>(k)
+  m = MatMul(q, kt)
+  MIXED
+  w = MatMul(p, v)
+  y = Identity(w)
+}
+"""
+BY_PRODUCT = (
+    "t = Transpose<perm=[0,2,3,1]>(m) x = MatMul(t, w0_4_4) a = Transpose<perm=[0,3,1,2]>(x) p = Softmax<axis=3>(a)"
+)
+BY_CONVOLUTION = "a = Conv(m, w0_4_4_1_1) s = Softmax<axis=3>(a) p = Conv(s, w1_4_4_1_1)"
+
+
+@pytest.mark.parametrize("mixed", [BY_PRODUCT, BY_CONVOLUTION])
+def test_talking_heads_stay_and_the_node_that_mixes_them_is_named(mixed: str) -> None:
+    fused, report = fuse_model(random_weights(parser.parse_model(TALKING.replace("MIXED", mixed))))
+    assert report.num_attentions == 0
+    (found,) = report.unfused_of("attention")
+    assert "mixes the scores of heads in front of the softmax" in found.reason
+    assert "Softmax" in {node.op_type for node in fused.graph.node}
