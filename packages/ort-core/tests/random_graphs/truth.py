@@ -26,6 +26,7 @@ from ort_core.kernels.preconditions.conditions import ArrayConditions
 from ort_core.kernels.preconditions.table import find_precondition
 from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import model_from_proto
+from ort_core.ops.contrib_schemas import find_contrib_schema
 from random_graphs import element_types
 from random_graphs.element_types import F32, ElementType, of_array
 
@@ -254,7 +255,11 @@ class Interpreter:
             ]
         else:
             self._check_last_scale(node, inputs, truths)
-        found = [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
+        always = _always_float32(node.domain, node.op_type)
+        found = [
+            _finished(node, inputs, t, a, b, F32 if place in always else types(t))
+            for place, (t, a, b) in enumerate(zip(truths, *twins, strict=True))
+        ]
         return self._or_in_floats(inputs, node, found) if node.op_type == "DynamicQuantizeLSTM" else found
 
     def _or_in_floats(self, inputs: Sequence[Triple | None], node: NodeProto, found: Sequence[Triple]) -> list[Triple]:
@@ -568,6 +573,16 @@ def _finished(
         if moved > most * min(dtype.window, F32.window) * max(largest, 1e-3):
             raise NoTruth("ill-conditioned")
     return Triple(truth, above, below, dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _always_float32(domain: str, op_type: str) -> frozenset[int]:
+    """Return the places of outputs that are float32 whatever half type an operator of com.microsoft computes in."""
+    schema = find_contrib_schema(domain, op_type, 1) if domain == "com.microsoft" else None
+    if schema is None:
+        return frozenset()
+    only = {name for name, texts in schema.type_constraints.items() if texts == {"tensor(float)"}}
+    return frozenset(place for place, each in enumerate(schema.outputs) if each.type_text in only)
 
 
 def _real_weights(levels: np.ndarray, scale: np.ndarray, point: np.ndarray) -> np.ndarray:
