@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -84,6 +85,7 @@ def test_sizes_may_have_units():
     assert {text: nbytes_of(text) for text in sizes} == sizes
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows lets two programs have a port")
 @pytest.mark.parametrize("option", ["--http-port", "--grpc-port"])
 def test_a_port_that_is_taken_is_told_before_models_are_loaded(app, model, option, monkeypatch):
     async def load(self) -> None:
