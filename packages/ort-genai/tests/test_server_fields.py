@@ -63,6 +63,7 @@ def test_what_changes_no_text_is_taken(client, taken):
         ({"audio": {"voice": "x", "format": "wav"}}, "audio", "no sound"), ({"modalities": ["audio"]}, None, "text"),
         ({"functions": [{"name": "f"}]}, "functions", "replaced by tools"), ({"store": True}, "store", "False"),
         ({"function_call": "auto"}, "function_call", "tool_choice"),
+        ({"tool_choice": "required"}, None, "set tools"),
         ({"web_search_options": {}}, "web_search_options", "looked up"),
         ({"top_logprobs": 2}, None, "set logprobs"), ({"stream_options": {"include_usage": True}}, None, "set stream"),
         ({"reasoning_effort": "low"}, None, "template takes no reasoning_effort"),
@@ -221,3 +222,21 @@ def test_bytes_of_tokens_are_those_of_the_text_together(kind):
     made = TokenBytes(library)
     assert b"".join(made.of(token) for token in tokens).decode() == text
     assert made.of(1 << 20) == b""
+
+
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
+NESTED = {
+    "type": "object", "properties": {"a": {"$ref": "#/$defs/Point"}, "$ref": {"enum": ["#/$defs/none"]}},
+    "$defs": {"Point": POINT}, "required": ["a", "$ref"], "additionalProperties": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_arguments_of_models_within_models_are_followed(client, count):
+    """As pydantic writes them: references were looked for in the schema of the call, and refused."""
+    tools = [{"type": "function", "function": {"name": name, "parameters": NESTED}} for name in ("near", "far")[:count]]
+    found = answer(client, tools=tools, tool_choice="required", max_tokens=300, temperature=1, seed=3).choices[0]
+    (call,) = found.message.tool_calls
+    read = json.loads(call.function.arguments)
+    assert isinstance(read["a"]["x"], int)
+    assert read["$ref"] == "#/$defs/none"

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_OLMO = {"rms_norm_eps": 1e-5}
-_GEMMA_2 = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096}
-_QWEN = {"sliding_window": 4096}
-_GLM = {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5}
-_GPT_OSS_ROTATION = {
+Fields = dict[str, object]
+
+_OLMO: Fields = {"rms_norm_eps": 1e-5}
+_GEMMA_2: Fields = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096}
+_QWEN: Fields = {"sliding_window": 4096}
+_GLM: Fields = {"rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5}
+_GPT_OSS_ROTATION: Fields = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
 }  # fmt: skip
-_DEFAULTS: dict[str, dict[str, object]] = {
+_DEFAULTS: dict[str, Fields] = {
     "MistralForCausalLM": {"sliding_window": 4096}, "MixtralForCausalLM": {"rope_theta": 1e6, "rms_norm_eps": 1e-5},
     "Phi3ForCausalLM": {"rms_norm_eps": 1e-5}, "Gemma2ForCausalLM": _GEMMA_2,
     "Gemma3ForCausalLM": {"sliding_window": 4096},
@@ -33,7 +35,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
 _NULLS_WITH_A_MEANING = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "rope_scaling")
 
 
-def completed(config: Mapping[str, object], family: str) -> dict[str, object]:
+def completed(config: Mapping[str, object], family: str) -> Fields:
     """Return a configuration with the fields that it leaves out, and without the nulls that mean the same.
 
     Args:

@@ -197,8 +197,7 @@ class GgufSource:
         kind, factor = (self._fields.get(f"{self._kind}.rope.scaling.{each}") for each in ("type", "factor"))
         if self._kind == "gemma3":
             found.setdefault("rope_theta", 1e6)
-            scaled = {} if factor is None else {"rope_scaling": {"rope_type": "linear", "factor": factor}}
-            return scaled
+            return {} if factor is None else {"rope_scaling": {"rope_type": "linear", "factor": factor}}
         if _SHORT in self._tensors:
             return self._longrope(found)
         if kind not in (None, "none", "linear"):
@@ -215,7 +214,7 @@ class GgufSource:
         """Return the scaling of Phi-3 and Phi-4 for contexts up to the one that they were trained with."""
         start = f"{self._kind}.rope.scaling"
         original = self._fields.get(f"{start}.original_context_length", found.get("max_position_embeddings"))
-        stated = {"rope_type": "longrope", "short_factor": self._rotation_factors(found, _SHORT)}
+        stated: dict[str, object] = {"rope_type": "longrope", "short_factor": self._rotation_factors(found, _SHORT)}
         if f"{start}.attn_factor" in self._fields:
             stated["attention_factor"] = self._fields[f"{start}.attn_factor"]
         return {"original_max_position_embeddings": original, "rope_scaling": stated}

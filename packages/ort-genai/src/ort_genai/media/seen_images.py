@@ -125,5 +125,6 @@ def filter_of(config: Mapping[str, object], default: int) -> int:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_plain and abs(value) <= _GREATEST  # which no NaN is
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= _GREATEST  # which no NaN is

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from ort_genai.engine.requests import GenerationOptions
 from ort_genai.errors import InvalidGeneration
 from ort_genai.guidance import Grammar, GrammarKind
+from ort_genai.server.call_schemas import call_schema
 
 _SEEDS = 1 << 63
 
@@ -182,6 +183,8 @@ class ChatBody(Sampling):
             raise ValueError("top_logprobs are told with logprobs: set logprobs")
         if self.max_tokens == 0:
             raise ValueError("max_tokens should be 1 or more")
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError("tool_choice asks for a call, and there are no tools: set tools")
         return self
 
     def template_values(self, template: str | None) -> dict[str, Any]:  # Any: what the template takes
@@ -235,8 +238,8 @@ class ChatBody(Sampling):
     def grammar(self) -> Grammar | None:
         """Return what the answer must follow, if anything."""
         if self.must_call():
-            calls = [_call_schema(each) for each in self.used_tools()]
-            return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(calls[0] if len(calls) == 1 else {"anyOf": calls}))
+            functions = [(each.function.name, each.function.parameters) for each in self.used_tools()]
+            return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(call_schema(functions)))
         form = self.response_format
         if form is None or form.type == "text":
             return None
@@ -367,11 +370,3 @@ def _image(stated: object) -> bytes:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
         raise InvalidGeneration(f"image_url.url is no base64: {error}") from error
-
-
-def _call_schema(tool: Tool) -> dict[str, Any]:
-    arguments = tool.function.parameters or {"type": "object"}
-    return {
-        "type": "object", "properties": {"name": {"const": tool.function.name}, "arguments": arguments},
-        "required": ["name", "arguments"], "additionalProperties": False,
-    }  # fmt: skip
