@@ -56,6 +56,14 @@ def test_weights_beyond_their_type_are_refused_by_their_name(tmp_path, value, pr
         ({"rope_scaling": {"rope_type": "linear"}}, "needs factor"),
         ({"rope_scaling": [1]}, "expected an object"),
         ({"head_dim": 20}, "heads of 20 elements"),
+        ({"max_position_embeddings": 1 << 30}, "cosines of .* with --context"),
+        (
+            {"sliding_window": 4, "layer_types": ["full_attention"], "architectures": ["MistralForCausalLM"]},
+            "layer_types",
+        ),
+        ({"eos_token_id": [[]]}, "eos_token_id"),
+        ({"model_type": [1]}, "model_type"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor, a number above 0"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(tmp_path, changes, words):

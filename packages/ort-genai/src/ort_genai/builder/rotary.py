@@ -23,7 +23,7 @@ def tables(rotation: Rotation, length: int) -> tuple[np.ndarray, np.ndarray]:
     if 2 * length * rotation.width > _MOST_BYTES:
         raise InvalidModelFolder(
             f"cosines of {length} positions take {2 * length * rotation.width:,} bytes; build for a shorter context, "
-            "with --context-length"
+            "with --context"
         )
     frequencies, factor = _frequencies(rotation, length)
     # transformers computes frequencies and angles in float32; so do these, so that far positions agree
