@@ -157,3 +157,10 @@ def test_tokens_beyond_any_vocabulary_are_refused(stated):
     config.overlay(json.dumps({"model": {"eos_token_id": stated}}))
     with pytest.raises(InvalidModelFolder, match="eos_token_id"):
         og.Model(config)
+
+
+def test_caches_that_the_graph_does_not_give_back_are_refused():
+    config = og.Config(str(built("llama")))
+    config.overlay(json.dumps({"model": {"decoder": {"outputs": {"present_key_names": "kept.%d"}}}}))
+    with pytest.raises(InvalidModelFolder, match=r"no output 'kept\.0'"):
+        og.Model(config)

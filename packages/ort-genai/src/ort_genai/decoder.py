@@ -100,22 +100,31 @@ class Decoder:
             for part in ("key", "value"):
                 past = inputs.get(f"past_{part}_names", f"past_key_values.%d.{part}").replace("%d", str(place))
                 present = outputs.get(f"present_{part}_names", f"present.%d.{part}").replace("%d", str(place))
-                given = self._inputs.get(past)
-                if given is None or given.type not in CACHES or len(given.shape) != 4:
-                    raise InvalidModelFolder(
-                        f"the graph has no cache {past!r} of floats or int8 and four axes, which genai_config.json "
-                        f"names for layer {place}"
-                    )
-                heads: object = given.shape[1]
-                size: object = given.shape[3]
-                if not isinstance(heads, int):
-                    heads = config.decoder.get("num_key_value_heads")
-                if not isinstance(size, int):
-                    size = config.decoder.get("head_size")
-                if not isinstance(heads, int) or not isinstance(size, int):
-                    raise InvalidModelFolder(f"neither the graph nor genai_config.json says how large {past!r} is")
-                found.append(CacheNames(past, present, heads, size, np.dtype(CACHES[given.type])))
+                found.append(self._cache(config, past, present))
         return found
+
+    def _cache(self, config: Config, past: str, present: str) -> CacheNames:
+        """Return what a cache holds.
+
+        Raises:
+            InvalidModelFolder: the graph does not take it, or does not give it back.
+        """
+        given = self._inputs.get(past)
+        if given is None or given.type not in CACHES or len(given.shape) != 4:
+            raise InvalidModelFolder(
+                f"the graph has no cache {past!r} of floats or int8 and four axes, which genai_config.json names"
+            )
+        if present not in [each.name for each in self.session.get_outputs()]:
+            raise InvalidModelFolder(f"the graph has no output {present!r}, which genai_config.json names for a cache")
+        heads: object = given.shape[1]
+        size: object = given.shape[3]
+        if not isinstance(heads, int):
+            heads = config.decoder.get("num_key_value_heads")
+        if not isinstance(size, int):
+            size = config.decoder.get("head_size")
+        if not isinstance(heads, int) or not isinstance(size, int):
+            raise InvalidModelFolder(f"neither the graph nor genai_config.json says how large {past!r} is")
+        return CacheNames(past, present, heads, size, np.dtype(CACHES[given.type]))
 
     @cached_property
     def takes_long_masks(self) -> bool:

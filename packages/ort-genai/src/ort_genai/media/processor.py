@@ -23,6 +23,8 @@ from ort_genai.text import Tokenizer, TokenizerStream
 if TYPE_CHECKING:
     from ort_genai.model import Model
 
+_MOST_TOKENS = 1 << 16  # that stand for a tile: far above any model that is known
+
 
 class MultiModalProcessor:
     """Writes the inputs of a model that sees or hears; ``Model.create_multimodal_processor`` makes it.
@@ -131,8 +133,10 @@ class MultiModalProcessor:
     @property
     def _tokens_of_a_tile(self) -> int:
         found = self._model.config.part("vision").get("tokens_per_image")
-        if not isinstance(found, int) or found < 1:
-            raise InvalidGeneration(f"genai_config.json has model.vision.tokens_per_image = {found!r}")
+        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= _MOST_TOKENS:
+            raise InvalidGeneration(
+                f"genai_config.json has model.vision.tokens_per_image = {found!r}, expected 1 to {_MOST_TOKENS}"
+            )
         return found
 
     def _rows(self, prompts: list[str]) -> np.ndarray:
