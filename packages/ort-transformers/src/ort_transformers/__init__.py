@@ -26,9 +26,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(  # a program that needs one name does not import everything
     __name__,
     {
-        "ort_transformers.fusion_options": ("AttentionMaskFormat", "AttentionOpType", "FusionOptions"),
         "ort_transformers.fusing.fusion_report": ("FusionReport",),
         "ort_transformers.fusing.fusions": ("fuse_model",),
+        "ort_transformers.fusion_options": ("AttentionMaskFormat", "AttentionOpType", "FusionOptions"),
         "ort_transformers.onnx_model": ("OnnxModel",),
         "ort_transformers.optimizer": (
             "get_fusion_statistics", "optimize_by_fusion", "optimize_by_onnxruntime", "optimize_model",
