@@ -61,7 +61,7 @@ WRONG = {
     "padding around nothing": ("Pad", 21, [X[:0, 0], np.array([1, 1, 1, 1])], {}, "holds no element"),
     "nothing of a row": ("TopK", 21, [X, np.array([0])], {}, "holds no element"),
     "how much of a row is not said": ("TopK", 21, [X, np.array([2])], {}, "nothing says how many", (1,)),
-    "a grid of unsaid sizes": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {}, "no constant", (1,)),
+    "a grid of unsaid sizes": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {}, "not a constant", (1,)),
     "a row of unsaid length": (
         "OneHot", 11, [np.array([0, 1]), np.array(3), np.array([0, 1], np.float32)], {}, "nothing proves", (1,)
     ),

@@ -163,7 +163,7 @@ def test_a_grammar_that_cannot_be_read_is_refused_before_anything_is_read(model)
 
 @pytest.mark.parametrize("token", [-1, 1 << 40])
 def test_what_is_no_token_is_not_decoded(model, token):
-    with pytest.raises(InvalidGeneration, match="no list of tokens"):
+    with pytest.raises(InvalidGeneration, match="not a list of tokens"):
         og.Tokenizer(model).decode(np.array([token]))
 
 

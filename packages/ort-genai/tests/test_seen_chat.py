@@ -125,7 +125,7 @@ def test_a_text_alone_is_answered_and_never_names_an_image(client, engine, model
     ("content", "words"),
     [
         ([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}], "nothing is fetched"),
-        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "no base64"),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "not base64"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "cannot be read as an image"),
         ([{"type": "image_url"}], "must be a data URI"),
         ([{"type": "video_url"}], "expected text or image_url"),

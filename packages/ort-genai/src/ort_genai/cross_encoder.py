@@ -84,7 +84,7 @@ class CrossEncoder:
                 return whole.ids, whole.type_ids
             bare = library.encode(text, add_special_tokens=False)
         except TypeError as error:
-            raise InvalidGeneration("a text has half a pair of surrogates, which is no character") from error
+            raise InvalidGeneration("a text has half a pair of surrogates, which is not a character") from error
         kept = len(bare.ids) - (len(whole.ids) - self.longest)
         if kept < 1:
             raise InvalidGeneration(

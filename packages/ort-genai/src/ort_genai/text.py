@@ -55,7 +55,7 @@ class Text:
         """Return the tokens of a text; names of special tokens in it are these tokens.
 
         Raises:
-            InvalidGeneration: it has half a pair of surrogates, which is no character.
+            InvalidGeneration: it has half a pair of surrogates, which is not a character.
         """
         return self._encoded(self.library, text, has_special)
 
@@ -64,7 +64,7 @@ class Text:
             with _ENCODING:
                 return library.encode(text, add_special_tokens=has_special).ids
         except TypeError as error:
-            raise InvalidGeneration("the text has half a pair of surrogates, which is no character") from error
+            raise InvalidGeneration("the text has half a pair of surrogates, which is not a character") from error
 
     def chat_tokens(
         self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None, image_token: str = "",
@@ -132,7 +132,7 @@ class Text:
             with _DECODING:
                 return self.library.decode(list(tokens), skip_special_tokens=skips_special)
         except (OverflowError, TypeError) as error:
-            raise InvalidGeneration(f"what is to be decoded is no list of tokens: {error}") from error
+            raise InvalidGeneration(f"what is to be decoded is not a list of tokens: {error}") from error
 
     def token(self, name: str) -> str | None:
         """Return a token's text by its name in ``tokenizer_config.json``: ``bos_token``."""

@@ -50,7 +50,7 @@ def constant_inputs(*positions: int) -> Condition:
         for position in positions:
             value = node.input(position)
             if value is not None and held_constant(view, value) is None:
-                return f"input {position} ({value.name!r}) is no constant; OpenVINO needs its values for shapes"
+                return f"input {position} ({value.name!r}) is not a constant; OpenVINO needs its values for shapes"
         return None
 
     return check

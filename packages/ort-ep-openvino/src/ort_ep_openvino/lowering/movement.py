@@ -28,7 +28,7 @@ def _known_tiles(view: GraphView, node: Node) -> str | None:
     data = node.input(0)
     if held_constant(view, node.input(1)) is not None or (data is not None and (data.rank or 9) <= TILES_OF_LOW_RANK):
         return None
-    return "OpenVINO leaves parts of a tile of rank 4 unwritten when its repeats are no constant"
+    return "OpenVINO leaves parts of a tile of rank 4 unwritten when its repeats are not a constant"
 
 
 def _known_axes(view: GraphView, node: Node) -> str | None:
@@ -81,7 +81,7 @@ def _whole_blocks(view: GraphView, node: Node) -> str | None:
         return "OpenVINO's Col2Im ends the process where sizes do not fit, and nothing says that these do"
     channels, size = data.shape[-2], int(np.prod(block.array()))
     if not isinstance(channels, int) or size < 1 or channels % size:
-        return f"{channels} rows are no multiple of blocks of {size} elements"
+        return f"{channels} rows are not a multiple of blocks of {size} elements"
     return None
 
 

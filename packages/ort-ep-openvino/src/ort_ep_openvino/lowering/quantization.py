@@ -24,7 +24,7 @@ def _given_scale(view: GraphView, node: Node) -> str | None:
     if all(value is None or held_constant(view, value) is not None for value in (scale, point)):
         return None
     if view.opset(node) < ROUNDS:
-        return f"before opset {ROUNDS} there is nothing that rounds a quotient by a scale that is no constant"
+        return f"before opset {ROUNDS} there is nothing that rounds a quotient by a scale that is not a constant"
     if scale is None or held_constant(view, scale) is not None:
         return None
     return "OpenVINO multiplies by the reciprocals of computed scales, and rounds some values to the neighbor"

@@ -55,7 +55,7 @@ def _resizes_as_onnx(view: GraphView, node: Node) -> str | None:
 def _scaled_axes_change(view: GraphView, node: Node, place: int) -> str | None:
     scales = _scales(view, node, place)
     if scales is None:
-        return f"the scales of {node.op_type} are no constants: OpenVINO leaves axes alone that keep their size"
+        return f"the scales of {node.op_type} are not constants: OpenVINO leaves axes alone that keep their size"
     if _keeps_a_scaled_axis(node, scales):
         return "OpenVINO leaves an axis alone that keeps its size, though it has another scale"
     return None

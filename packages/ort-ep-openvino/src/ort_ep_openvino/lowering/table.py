@@ -34,7 +34,7 @@ _WHY_NOT = {
 def refusal(view: GraphView, node: Node) -> str | None:
     """Return why a node is not handed to OpenVINO, or ``None`` when its rule holds."""
     if node.domain not in STANDARD_DOMAINS:
-        return f"{node.domain} is no domain that this provider claims"
+        return f"{node.domain} is not a domain that this provider claims"
     rule = RULES.get(node.op_type)
     if rule is None:
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that OpenVINO computes rightly")

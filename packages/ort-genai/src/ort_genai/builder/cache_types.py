@@ -46,7 +46,7 @@ def write_with_caches(source: Path, folder: Path, kind: CacheType) -> None:
     if folder.exists():
         raise InvalidModelFolder(f"{str(folder)!r} is there already; name a new folder")
     if not source.is_dir():
-        raise InvalidModelFolder(f"{str(source)!r} is no folder")
+        raise InvalidModelFolder(f"{str(source)!r} is not a folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -134,7 +134,7 @@ def _scales(decoder: Decoder) -> list[Array]:
             np.maximum(most, np.abs(array.astype(np.float32)).max(1), out=most)
     for names, each in zip(decoder.caches, greatest, strict=True):
         if not np.isfinite(each).all():
-            raise InvalidModelFolder(f"cache {names.past!r} has values that are no finite numbers: it has no scale")
+            raise InvalidModelFolder(f"cache {names.past!r} has values that are not finite numbers: it has no scale")
     smallest = np.float32(np.finfo(np.float32).tiny)
     return [np.maximum(each / np.float32(_GREATEST), smallest)[None, :, None] for each in greatest]
 

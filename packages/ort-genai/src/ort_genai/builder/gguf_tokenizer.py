@@ -50,7 +50,7 @@ def write_tokenizer(fields: Fields, folder: Path) -> None:
 def _of_bytes(fields: Fields, tokens: list[str]) -> Tokenizer:
     pairs = [tuple(each.split(" ")) for each in _texts(fields, "merges")]
     if any(len(pair) != 2 for pair in pairs):
-        raise InvalidModelFolder("tokenizer.ggml.merges holds an entry that is no pair")
+        raise InvalidModelFolder("tokenizer.ggml.merges holds an entry that is not a pair")
     made = Tokenizer(_model(tokens, cast(list[tuple[str, str]], pairs)))
     made.pre_tokenizer = _splits(str(fields.get("tokenizer.ggml.pre", "default")))
     made.decoder = decoders.ByteLevel()

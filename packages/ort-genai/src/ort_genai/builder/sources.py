@@ -59,6 +59,6 @@ def open_source(path: Path) -> WeightSource:
         return GgufSource(files[0])
     found = f"{len(files)} .gguf files" if files else "neither" if path.is_dir() else "no such folder"
     raise InvalidModelFolder(
-        f"{str(path)!r} is no trained model: expected a .gguf file, or a folder with config.json and .safetensors; "
+        f"{str(path)!r} is not a trained model: expected a .gguf file, or a folder with config.json and .safetensors; "
         f"found {found}"
     )

@@ -87,7 +87,7 @@ class GenerationOptions:
         if self.seed is not None and self.seed < 0:
             raise InvalidGeneration(f"seed = {self.seed}; expected 0 or more, or None for another one each time")
         if not all(math.isfinite(bias) for bias in self.logit_bias.values()):
-            raise InvalidGeneration("logit_bias has a value that is no finite number")
+            raise InvalidGeneration("logit_bias has a value that is not a finite number")
         if "" in self.stop:
             raise InvalidGeneration("a stop string is empty")
 

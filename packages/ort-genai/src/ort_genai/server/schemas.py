@@ -310,7 +310,7 @@ def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
     if calls is None:
         return message
     if not isinstance(calls, list) or not all(isinstance(each, dict) for each in calls):
-        raise InvalidGeneration("a message has tool_calls that are no list of calls")
+        raise InvalidGeneration("a message has tool_calls that are not a list of calls")
     return {**message, "tool_calls": [_with_object(each) for each in calls]}
 
 
@@ -337,7 +337,7 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
         raise InvalidGeneration(f"a message has content of type {type(content).__name__}; expected a text or parts")
     texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     if len(texts) != len(content) or not all(isinstance(each, str) for each in texts):
-        raise InvalidGeneration("a message has parts that are no text, which this model cannot read")
+        raise InvalidGeneration("a message has parts that are not text, which this model cannot read")
     return {**message, "content": "".join(str(each) for each in texts)}
 
 
@@ -369,4 +369,4 @@ def _image(stated: object) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:
-        raise InvalidGeneration(f"image_url.url is no base64: {error}") from error
+        raise InvalidGeneration(f"image_url.url is not base64: {error}") from error

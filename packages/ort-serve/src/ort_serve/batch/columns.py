@@ -85,7 +85,7 @@ def _number(item: Any) -> Any:
         try:
             return float(item)
         except ValueError as error:
-            raise InvalidRequest(f"{item!r} is no number") from error
+            raise InvalidRequest(f"{item!r} is not a number") from error
 
 
 def _shape_of(data: Any) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def _image(path: Path, tensor: TensorSignature) -> np.ndarray:
         with Image.open(path) as opened:
             image = opened.convert("L" if channels == 1 else "RGB")
     except (UnidentifiedImageError, OSError) as error:
-        raise InvalidRequest(f"{path.name} is no image that can be read: {error}") from error
+        raise InvalidRequest(f"{path.name} is not an image that can be read: {error}") from error
     if isinstance(height, int) and isinstance(width, int):
         image = image.resize((width, height))
     pixels = np.asarray(image, np.float32)

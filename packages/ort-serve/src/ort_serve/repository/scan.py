@@ -53,7 +53,7 @@ def scan_models(root: Path) -> dict[str, FoundModel]:
     if root.is_file():
         return {root.stem: FoundModel(root.stem, ModelSettings(), {1: root})}
     if not root.is_dir():
-        raise InvalidRequest(f"{root} is no model and no folder of models")
+        raise InvalidRequest(f"{root} is neither a model nor a folder of models")
     found = [scan_model(folder) for folder in sorted(_folders(root))]
     return {model.name: model for model in found}
 

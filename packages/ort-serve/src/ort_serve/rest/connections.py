@@ -156,7 +156,7 @@ class LimitedConnection(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as stop:
                 rest = data[stop.args[0] :]
             if self._method == b"CONNECT":
-                raise httptools.HttpParserInvalidMethodError("this is no proxy")
+                raise httptools.HttpParserInvalidMethodError("this is not a proxy")
             self.parser = httptools.HttpRequestParser(self)
             data = self._head_without_upgrade() + rest
 
