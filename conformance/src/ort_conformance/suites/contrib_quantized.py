@@ -49,6 +49,10 @@ def _nibbles(v: Arrays) -> np.ndarray:
     return v["a"] @ (weights * v["s"].reshape(COLUMNS, -1).repeat(BLOCK, 1)).T
 
 
+def _shorts(*shape: int) -> np.ndarray:
+    return _RANDOM.integers(-1000, 1000, shape).astype(np.int16)
+
+
 PAIR = ("as", "az", "bs", "bz", "ys", "yz")
 ONE = ("xs", "xz", "ys", "yz")
 QUANTIZED_ROWS = (
@@ -78,4 +82,22 @@ QUANTIZED_ROWS = (
                given={"ys": _scale(0.03), "yz": _zero(119)}, constants=("ys", "yz")),
     ContribRow("DequantizeLinear", {}, lambda v: _real(v, "x"), constants=("xs", "xz"),
                given={"x": _bytes(2, 3, 8), "xs": _scale(0.03), "xz": _zero(119)}),
+    ContribRow("MulInteger", {}, lambda v: (v["a"].astype(np.int32) - v["az"]) * (v["b"].astype(np.int32) - v["bz"]),
+               given={"a": _bytes(2, 3), "az": _zero(120), "b": _bytes(2, 3), "bz": _zero(131)},
+               constants=("az", "bz")),
+    ContribRow("ReduceSumInteger", {}, lambda v: v["x"].astype(np.uint32).sum(1, np.uint32),
+               {"axes": [1], "keepdims": 0}, given={"x": _bytes(3, 5)}),
+    ContribRow("MatMulInteger16", {}, lambda v: v["a"].astype(np.int32) @ v["b"].astype(np.int32),
+               given={"a": _shorts(3, 8), "b": _shorts(8, 5)}),
+    ContribRow("QGemm", {}, lambda v: _stored(v, _real(v, "a") @ _real(v, "b")),
+               given=_pair(_bytes(ROWS_OF_A, DEPTH), _bytes(DEPTH, COLUMNS)) | {"ys": _scale(1.5)},
+               constants=("b", *PAIR), order=("a", "as", "az", "b", "bs", "bz", "", "ys", "yz")),
+    ContribRow("QLinearConcat", {}, lambda v: _stored(v, np.concatenate([_real(v, "a"), _real(v, "b")], 1)),
+               {"axis": 1}, given=_pair(_bytes(2, 3), _bytes(2, 5)), constants=PAIR,
+               order=("ys", "yz", "a", "as", "az", "b", "bs", "bz")),
+    ContribRow("QLinearWhere", {}, lambda v: _stored(v, np.where(v["c"], _real(v, "a"), _real(v, "b"))),
+               given=_pair(_bytes(2, 3), _bytes(2, 3)) | {"c": np.array([[True, False, True]] * 2)}, constants=PAIR,
+               order=("c", "a", "as", "az", "b", "bs", "bz", "ys", "yz")),
+    ContribRow("QLinearReduceMean", {}, lambda v: _stored(v, _real(v, "x").mean(1)), {"axes": [1], "keepdims": 0},
+               given=_one(_bytes(2, 5, 3)), constants=ONE),
 )  # fmt: skip

@@ -37,6 +37,24 @@ def _complex(v: Arrays) -> np.ndarray:
     return np.stack([a * c - b * d, a * d + b * c], -1)
 
 
+def _complex_by_conjugate(v: Arrays) -> np.ndarray:
+    (a, b), (c, d) = (np.moveaxis(v[name], -1, 0) for name in "ab")
+    return np.stack([a * c + b * d, b * c - a * d], -1)
+
+
+def _spectrum(v: Arrays) -> np.ndarray:
+    found = np.fft.rfft(v["x"])
+    return np.stack([found.real, found.imag], -1)
+
+
+def _signal(v: Arrays) -> np.ndarray:
+    return np.fft.irfft(v["x"][..., 0] + 1j * v["x"][..., 1])
+
+
+def _largest_of_four(v: Arrays) -> np.ndarray:
+    return v["x"].reshape(1, 2, 2, 2, 2, 3).max((2, 4))
+
+
 def _padded(v: Arrays) -> np.ndarray:
     return np.pad(v["x"], ((1, 2), (0, 3)), constant_values=0.5)
 
@@ -65,6 +83,22 @@ TENSOR_ROWS = (
                given={"pads": np.array([1, 0, 2, 3], np.int64), "value": np.array(0.5, np.float32)}),
     ContribRow("UnfoldTensor", {"x": (2, 9)}, lambda v: np.lib.stride_tricks.sliding_window_view(v["x"], 4, -1)[:, ::2],
                {"dim": -1, "size": 4, "step": 2}),
+    ContribRow("ComplexMulConj", {"a": (2, 3, 2), "b": (2, 3, 2)}, _complex_by_conjugate),
+    ContribRow("Rfft", {"x": (2, 8)}, _spectrum, {"signal_ndim": 1, "normalized": 0, "onesided": 1}),
+    ContribRow("Irfft", {"x": (2, 5, 2)}, _signal, {"signal_ndim": 1, "normalized": 0, "onesided": 1}),
+    ContribRow("GatherND", {"x": (3, 4)}, lambda v: v["x"][v["at"][:, 0], v["at"][:, 1]],
+               given={"at": np.array([[0, 1], [2, 3], [1, 0]], np.int64)}),
+    ContribRow("TorchEmbedding", {"x": (5, 3)}, lambda v: v["x"][v["at"]],
+               given={"at": np.array([[0, 4], [2, 2]], np.int64)}),
+    ContribRow("Range", {}, lambda v: np.arange(v["start"], v["limit"], v["step"]),
+               given={"start": np.array(1, np.float32), "limit": np.array(7.5, np.float32),
+                      "step": np.array(1.5, np.float32)}),
+    ContribRow("IsAllFinite", {"x": (2, 3)}, lambda v: np.array(True)),
+    ContribRow("SwiGLU", {"x": (2, 3, 8), "s": (2, 3, 8)}, lambda v: v["x"] / (1 + np.exp(-v["x"])) * v["s"]),
+    ContribRow("FusedMatMulActivation", {"a": (3, 5), "b": (5, 7)}, lambda v: np.maximum(v["a"] @ v["b"], 0),
+               {"activation": "Relu"}),
+    ContribRow("NhwcMaxPool", {}, _largest_of_four, {"kernel_shape": [2, 2], "strides": [2, 2]},
+               given={"x": np.random.default_rng(23).integers(0, 256, (1, 4, 4, 3)).astype(np.uint8)}),
 )  # fmt: skip
 
 
