@@ -1,11 +1,15 @@
 """Small models that the tests of the API share, as ONNX text, and sessions over them."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from onnx import parser
 
 from ort_core.session import InferenceSession
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests import storing_providers from here
 
 MODELS = {
     "two_inputs": """

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import numpy_helper
+from storing_providers import EngineProvider, StoringProvider, storing_of
 
 import ort_core
 from ort_core import InferenceSession, ModelCompiler, SessionOptions
@@ -19,7 +20,6 @@ from ort_core.errors import EngineError, Fail, InvalidArgument, InvalidGraph, Mo
 from ort_core.stages import PlacementWarning
 from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import plugin_of
-from ort_core.testing.storing_providers import EngineProvider, StoringProvider, storing_of
 from ort_core.tolerances import tolerance
 
 ALL = ort_core.GraphOptimizationLevel.ORT_ENABLE_ALL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from timed_providers import FakeClockState, timed_of
 
 from ort_core.errors import InvalidArgument
 from ort_core.options import SessionOptions
@@ -20,7 +21,6 @@ from ort_core.session import InferenceSession
 from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import FailsInCompile, plugin_of
 from ort_core.testing.models import model_of
-from ort_core.testing.timed_providers import FakeClockState, timed_of
 
 CHAIN = """g (float[N, 3] x) => (float[N, 3] y) {
     a = Relu (x)

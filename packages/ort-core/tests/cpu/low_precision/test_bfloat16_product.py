@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from kernel_calls import compiled
+from plain_products import Bias, bfloat16_text
 
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import (
-    bfloat16_text,
     has_pair_products,
     pack_pairs,
     pair_table,
@@ -24,7 +24,6 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     split_table,
     split_tiles_text,
 )
-from ort_core.cpu.codegen.products.epilogue import Bias
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
 from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pytest
+from plain_products import Bias, Chain, Rectifier, Residual, Scale, product_text
 
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.products.epilogue import Bias, Chain, Epilogue, Rectifier, Residual, Scale
-from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, Blocking, product_text, scratch_nbytes
+from ort_core.cpu.codegen.products.epilogue import Epilogue
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, Blocking, scratch_nbytes
 from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels
 from ort_core.cpu.codegen.products.partial_sums import CHAIN

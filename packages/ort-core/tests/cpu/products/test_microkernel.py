@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from plain_products import Bias, product_text
 
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.products.epilogue import Bias
-from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, product_text
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS
 from ort_core.cpu.codegen.products.microkernel import tile_name, tile_shape, tiles_text
 from ort_core.cpu.codegen.products.packing import pack_panels
 

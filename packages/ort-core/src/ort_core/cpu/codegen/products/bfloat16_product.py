@@ -99,11 +99,6 @@ def bfloat16_functions(name: str, target: Target, *, epilogue: Epilogue | None =
     return [finish, make(name, shape, Blocking(), packed=True, has_epilogue=epilogue is not None).emit()]
 
 
-def bfloat16_text(name: str, target: Target, *, epilogue: Epilogue | None = None) -> str:
-    """Return the module of ``bfloat16_functions``."""
-    return module_text(bfloat16_functions(name, target, epilogue=epilogue))
-
-
 # with dot products of pairs -------------------------------------------------------------------------------------------
 
 

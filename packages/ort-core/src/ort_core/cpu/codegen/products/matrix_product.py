@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
@@ -84,15 +84,10 @@ def scratch_nbytes(target: Target, blocking: Blocking = Blocking()) -> int:
     return -(-layout.count * 4 // ALIGNMENT) * ALIGNMENT
 
 
-def product_text(
-    name: str,
-    target: Target,
-    *,
-    packed: bool,
-    epilogue: Epilogue | None = None,
-    blocking: Blocking = Blocking(),
-) -> str:
-    """Return the module of one product, a step kernel with the parameters of every kernel.
+def product_functions(
+    name: str, target: Target, *, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = Blocking()
+) -> list[Emitter]:
+    """Return the functions of one product; the last one is a step kernel with the parameters of every kernel.
 
     Args:
         name: the kernel's symbol.
@@ -101,13 +96,6 @@ def product_text(
         epilogue: what to do with the sums before they are stored; may be emitted more than once.
         blocking: the sizes of blocks.
     """
-    return module_text(product_functions(name, target, packed=packed, epilogue=epilogue, blocking=blocking))
-
-
-def product_functions(
-    name: str, target: Target, *, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = Blocking()
-) -> list[Emitter]:
-    """Return the functions of ``product_text``; the last one is the kernel."""
     shape = tile_shape(target)
     finish = finish_function(f"{name}_finish", shape, epilogue)
     return [finish, ProductDriver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
