@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -228,16 +229,21 @@ ValueType = TensorType | SparseTensorType | SequenceType | OptionalType | MapTyp
 
 def is_assignable(found: ValueType, expected: ValueType) -> bool:
     """Return whether a value of type ``found`` may stand where ``expected`` is declared (shapes are not compared)."""
-    if isinstance(found, TensorType) and isinstance(expected, TensorType):
-        return found.dtype == expected.dtype or DataType.UNDEFINED in (found.dtype, expected.dtype)
-    if isinstance(found, SparseTensorType) and isinstance(expected, SparseTensorType):
-        return found.dtype == expected.dtype
-    if isinstance(found, SequenceType) and isinstance(expected, SequenceType):
-        return is_assignable(found.element, expected.element)
-    if isinstance(found, OptionalType) and isinstance(expected, OptionalType):
-        return is_assignable(found.element, expected.element)
-    if isinstance(expected, OptionalType):
+    if isinstance(expected, OptionalType) and not isinstance(found, OptionalType):
         return is_assignable(found, expected.element)
-    if isinstance(found, MapType) and isinstance(expected, MapType):
-        return found.key == expected.key and is_assignable(found.value, expected.value)
-    return found == expected
+    return compare_types(found, expected, is_assignable)
+
+
+def compare_types(first: ValueType, second: ValueType, inner: Callable[[ValueType, ValueType], bool]) -> bool:
+    """Return whether kinds and element types do not contradict each other; ``inner`` compares types within types."""
+    if isinstance(first, TensorType) and isinstance(second, TensorType):
+        return first.dtype == second.dtype or DataType.UNDEFINED in (first.dtype, second.dtype)
+    if isinstance(first, SparseTensorType) and isinstance(second, SparseTensorType):
+        return first.dtype == second.dtype
+    if isinstance(first, SequenceType) and isinstance(second, SequenceType):
+        return inner(first.element, second.element)
+    if isinstance(first, OptionalType) and isinstance(second, OptionalType):
+        return inner(first.element, second.element)
+    if isinstance(first, MapType) and isinstance(second, MapType):
+        return first.key == second.key and inner(first.value, second.value)
+    return first == second

@@ -48,19 +48,25 @@ def _simple(function: Callable[..., Scalar]) -> ElementMeaning:
 
 
 def _only_float(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
-    def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
-        if inputs[0].dtype is not F32:
-            return Rejection(f"it is approximated for float32 only, not for {inputs[0].dtype.text}")
-        return function(inputs[0])
-
-    return meaning
+    return _limited(function, lambda dtype: dtype is F32, "it is approximated for float32 only, not for")
 
 
 def _real(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
+    return _limited(function, lambda dtype: dtype.is_float, "of floats, not of")
+
+
+def _integer(operation: str) -> ElementMeaning:
+    made = unary if operation == "not" else binary
+    return _limited(lambda *inputs: made(operation, *inputs), lambda dtype: dtype in INTEGERS, "of integers, not of")
+
+
+def _limited(function: Callable[..., Scalar], takes: Callable[[DataType], bool], reason: str) -> ElementMeaning:
+    """Return the meaning of an operator over some element types; ``reason`` is what a refusal says before the type."""
+
     def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
-        if not inputs[0].dtype.is_float:
-            return Rejection(f"of floats, not of {inputs[0].dtype.text}")
-        return function(inputs[0])
+        if not takes(inputs[0].dtype):
+            return Rejection(f"{reason} {inputs[0].dtype.text}")
+        return function(*inputs)
 
     return meaning
 
@@ -247,15 +253,6 @@ def _bit_shift(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rej
         return Rejection("only shifts of unsigned integers are generated")
     shifted = binary("shl" if attributes.get("direction") == "LEFT" else "lshr", x, amount)
     return select(binary("lt", amount, x.dtype.bits), shifted, 0)
-
-
-def _integer(operation: str) -> ElementMeaning:
-    def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
-        if inputs[0].dtype not in INTEGERS:
-            return Rejection(f"of integers, not of {inputs[0].dtype.text}")
-        return binary(operation, *inputs) if len(inputs) > 1 else unary(operation, inputs[0])
-
-    return meaning
 
 
 def _is_inf(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:

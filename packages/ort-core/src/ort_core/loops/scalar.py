@@ -8,7 +8,7 @@ either side is NaN, as numpy and ONNX do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
@@ -146,6 +146,25 @@ def integer_range(dtype: DataType) -> tuple[int, int]:
     if dtype.text.startswith("u"):
         return 0, 2**dtype.bits - 1
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+
+
+def rebuilt(root: Scalar, replacement: Callable[[Scalar], Scalar | None]) -> Scalar:
+    """Return the expression made of new operations, some replaced as a whole; sharing is kept.
+
+    ``replacement`` is asked of each operation once, and returns ``None`` for those that stay.
+    """
+    done: dict[int, Scalar] = {}
+
+    def walk(node: Scalar) -> Scalar:
+        if id(node) not in done:
+            result = replacement(node)
+            if result is None:
+                arguments = tuple([walk(argument) for argument in node.arguments])
+                result = Scalar(node.operation, node.dtype, arguments, node.index, node.value)
+            done[id(node)] = result
+        return done[id(node)]
+
+    return walk(root)
 
 
 def substitute(root: Scalar, inputs: Mapping[int, Scalar]) -> Scalar:

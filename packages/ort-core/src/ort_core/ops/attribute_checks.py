@@ -43,25 +43,20 @@ def in_range(name: str, least: int, most: int | None = None) -> AttributeRule:
 
 def not_negative(*names: str) -> AttributeRule:
     """Require numbers to be at least 0; NaN is not."""
-
-    def rule(node: Node, since_version: int) -> str | None:
-        for name in names:
-            value = node.float_attribute(name, 0.0)
-            if not value >= 0:
-                return f"attribute {name} must be at least 0, found {value}"
-        return None
-
-    return rule
+    return _numbers(names, 0.0, lambda value: value >= 0, "at least 0")
 
 
 def above_zero(*names: str) -> AttributeRule:
     """Require numbers to be greater than 0; NaN is not."""
+    return _numbers(names, 1.0, lambda value: value > 0, "greater than 0")
 
+
+def _numbers(names: Sequence[str], default: float, holds: Callable[[float], bool], wanted: str) -> AttributeRule:
     def rule(node: Node, since_version: int) -> str | None:
         for name in names:
-            value = node.float_attribute(name, 1.0)
-            if not value > 0:
-                return f"attribute {name} must be greater than 0, found {value}"
+            value = node.float_attribute(name, default)
+            if not holds(value):
+                return f"attribute {name} must be {wanted}, found {value}"
         return None
 
     return rule

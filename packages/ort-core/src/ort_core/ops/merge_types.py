@@ -14,6 +14,7 @@ from ort_core.ir.types import (
     SparseTensorType,
     TensorType,
     ValueType,
+    compare_types,
 )
 from ort_core.ops.unknown_dims import is_unknown
 
@@ -84,17 +85,7 @@ def merge_types(first: ValueType, second: ValueType, given: Collection[str] = ()
 
 def types_agree(first: ValueType, second: ValueType) -> bool:
     """Return whether kinds and element types do not contradict each other (shapes are not compared)."""
-    if isinstance(first, TensorType) and isinstance(second, TensorType):
-        return first.dtype == second.dtype or DataType.UNDEFINED in (first.dtype, second.dtype)
-    if isinstance(first, SparseTensorType) and isinstance(second, SparseTensorType):
-        return first.dtype == second.dtype
-    if isinstance(first, SequenceType) and isinstance(second, SequenceType):
-        return types_agree(first.element, second.element)
-    if isinstance(first, OptionalType) and isinstance(second, OptionalType):
-        return types_agree(first.element, second.element)
-    if isinstance(first, MapType) and isinstance(second, MapType):
-        return first.key == second.key and types_agree(first.value, second.value)
-    return first == second
+    return compare_types(first, second, types_agree)
 
 
 def type_shapes_agree(first: ValueType, second: ValueType) -> bool:

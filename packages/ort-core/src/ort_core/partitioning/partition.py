@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 
@@ -76,6 +76,14 @@ class PartitionedGraph:
     graph: Graph
     steps: tuple[Partition | ControlFlow, ...]
     placements: tuple[NodePlacement, ...]
+
+    def every_step(self) -> Iterator[Partition | ControlFlow]:
+        """Yield the steps, each control-flow node followed by the steps of its bodies."""
+        for step in self.steps:
+            yield step
+            if isinstance(step, ControlFlow):
+                for body in step.bodies.values():
+                    yield from body.every_step()
 
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

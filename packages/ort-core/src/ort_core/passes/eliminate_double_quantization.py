@@ -15,7 +15,7 @@ from ort_core.ir.values import Value
 from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, op, optional, var
-from ort_core.rewrite.rule import RewriteRule
+from ort_core.rewrite.rule import RewriteRule, replace_by
 
 _LAYOUT = ("axis", "block_size")  # attributes that must agree when a scale is not a scalar
 
@@ -49,10 +49,7 @@ class DoubleQDQPairsRemover(RewriteRule[Match]):
 
     def rewrite(self, match: Match, bindings: Match) -> GraphPatch:
         """Replace the second integers by the first."""
-        patch = GraphPatch(match.model, match.root)
-        patch.replace(match.output, match["p"])
-        patch.remove(*match.nodes)
-        return patch
+        return replace_by(match, "p")
 
 
 def _equal(first: Value, second: Value) -> bool:

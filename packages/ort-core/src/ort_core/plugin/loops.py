@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         maximum,
         minimum,
         operations,
+        rebuilt,
         row_value,
         select,
         structure,
@@ -79,7 +80,7 @@ __all__ = [
     "converted", "cuda_schedule", "element", "erf", "evaluate", "evaluate_rows", "exp", "exp2_of_negative", "fma",
     "integer_range", "is_of_row", "lift", "log", "log_softmax", "lp_normalized", "masked_softmax", "maximum",
     "mean_variance_normalized", "meaning_of", "minimum", "neutral_value", "normalized", "normalizer", "operations",
-    "packed", "print_elementwise_kernel", "print_expression", "print_row_kernel", "print_rows", "reads_rows",
+    "packed", "print_elementwise_kernel", "print_expression", "print_row_kernel", "print_rows", "reads_rows", "rebuilt",
     "reduction_of", "row_blocks", "row_length", "row_max", "row_mean", "row_min", "row_prod", "row_sum", "row_value",
     "scheduled", "select", "sigmoid", "softmax", "structure", "substitute", "tanh", "unary", "unpacked", "value_range",
 ]  # fmt: skip
@@ -107,7 +108,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         ),
         "ort_core.loops.scalar": (
             "COMPARISONS", "Scalar", "binary", "bitcast", "cast", "element", "fma", "integer_range", "lift", "maximum",
-            "minimum", "operations", "row_value", "select", "structure", "substitute", "unary",
+            "minimum", "operations", "rebuilt", "row_value", "select", "structure", "substitute", "unary",
         ),
         "ort_core.loops.small_types": ("SMALL_TYPES", "converted", "packed", "unpacked"),
     },

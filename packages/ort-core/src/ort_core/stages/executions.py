@@ -99,13 +99,8 @@ def _told(prepared: PreparedModel, own: Mapping[_Place, NodeExecution]) -> Itera
 
 
 def _nodes(partitioned: PartitionedGraph) -> Iterator[Node]:
-    for part in partitioned.steps:
-        if isinstance(part, Partition):
-            yield from part.nodes
-        else:
-            yield part.node
-            for body in part.bodies.values():
-                yield from _nodes(body)
+    for part in partitioned.every_step():
+        yield from part.nodes if isinstance(part, Partition) else (part.node,)
 
 
 def _place_of(node: Node) -> _Place:

@@ -96,12 +96,7 @@ def foresee(
 
 def partitions_of(graph: PartitionedGraph) -> Iterator[Partition]:
     """Yield the partitions of a graph, those of bodies that are partitioned themselves included."""
-    for step in graph.steps:
-        if isinstance(step, Partition):
-            yield step
-        else:
-            for body in step.bodies.values():
-                yield from partitions_of(body)
+    return (step for step in graph.every_step() if isinstance(step, Partition))
 
 
 def _select(providers: ProviderRequest, environment: Environment, settings: PrepareSettings) -> ProviderSelection:

@@ -111,22 +111,23 @@ def _lstm(to: EmissionState, node: Node) -> list[Operand]:
 
 def _sequence(node: Node, sequence: Term, count: int) -> Term:
     """Return [steps, batch, directions * hidden] as ONNX has it: [steps, directions, batch, hidden]."""
-    if count == 1:
-        return sequence.do("expand_dims", axes=_ints(1))
-    hidden = sizes_of(node.inputs[2])[-1]  # type: ignore[arg-type]  # required
-    assert isinstance(hidden, int), "a constant"
-    halves = [sequence.cut(2, way * hidden, (way + 1) * hidden, 3).do("expand_dims", axes=_ints(1)) for way in (0, 1)]
-    return joined(halves, 1)
+    return _by_direction(node, sequence, count, 1)
 
 
 def _states(node: Node, states: Term, count: int) -> Term:
     """Return [batch, directions * hidden] as ONNX has it: [directions, batch, hidden]."""
+    return _by_direction(node, states, count, 0)
+
+
+def _by_direction(node: Node, term: Term, count: int, axis: int) -> Term:
+    """Return values with the directions, which their last axis holds, as an axis in front of the batch's."""
     if count == 1:
-        return states.do("expand_dims", axes=_ints(0))
+        return term.do("expand_dims", axes=_ints(axis))
     hidden = sizes_of(node.inputs[2])[-1]  # type: ignore[arg-type]  # required
     assert isinstance(hidden, int), "a constant"
-    halves = [states.cut(1, way * hidden, (way + 1) * hidden, 2).do("expand_dims", axes=_ints(0)) for way in (0, 1)]
-    return joined(halves, 0)
+    last = axis + 1
+    halves = [term.cut(last, way * hidden, (way + 1) * hidden, last + 1) for way in (0, 1)]
+    return joined([half.do("expand_dims", axes=_ints(axis)) for half in halves], axis)
 
 
 def _rnn(to: EmissionState, node: Node) -> list[Operand]:

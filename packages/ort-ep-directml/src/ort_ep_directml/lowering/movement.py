@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -193,20 +193,17 @@ def _tile(to: EmissionState, node: Node) -> Operand:
     return to.emit("TILE", (x.dtype, sizes), Input=x, Repeats=repeats)
 
 
-def _depth_to_space(to: EmissionState, node: Node) -> Operand:
-    x, block = to.operand(node.input(0)), node.int_attribute("blocksize", 1)
-    is_column_first = node.string_attribute("mode", "DCR") == "CRD"
-    order = DepthSpaceOrder.COLUMN_ROW_DEPTH if is_column_first else DepthSpaceOrder.DEPTH_COLUMN_ROW
-    made = (x.dtype, to.sizes(node.output))
-    return to.emit("DEPTH_TO_SPACE1", made, Input=x, BlockSize=block, Order=int(order))
+def _exchange(operation: str) -> Callable[[EmissionState, Node], Operand]:
+    """Return the rule of DepthToSpace or SpaceToDepth: blocks of channels become space, or the other way round."""
 
+    def lower(to: EmissionState, node: Node) -> Operand:
+        is_column_first = node.string_attribute("mode", "DCR") == "CRD"
+        order = DepthSpaceOrder.COLUMN_ROW_DEPTH if is_column_first else DepthSpaceOrder.DEPTH_COLUMN_ROW
+        x, block = to.operand(node.input(0)), node.int_attribute("blocksize", 1)
+        made = (x.dtype, to.sizes(node.output))
+        return to.emit(operation, made, Input=x, BlockSize=block, Order=int(order))
 
-def _space_to_depth(to: EmissionState, node: Node) -> Operand:
-    x, block = to.operand(node.input(0)), node.int_attribute("blocksize", 1)
-    is_column_first = node.string_attribute("mode", "DCR") == "CRD"
-    order = DepthSpaceOrder.COLUMN_ROW_DEPTH if is_column_first else DepthSpaceOrder.DEPTH_COLUMN_ROW
-    made = (x.dtype, to.sizes(node.output))
-    return to.emit("SPACE_TO_DEPTH1", made, Input=x, BlockSize=block, Order=int(order))
+    return lower
 
 
 def _trilu(to: EmissionState, node: Node) -> Operand:
@@ -237,7 +234,7 @@ def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
 MOVEMENT: Mapping[str, Rule] = {
     "BitCast": Rule(_bit_cast),
     "Concat": Rule(_concat, oldest=4),
-    "DepthToSpace": Rule(_depth_to_space),
+    "DepthToSpace": Rule(_exchange("DEPTH_TO_SPACE1")),
     "Dropout": Rule(_dropout, outputs=2, oldest=7),
     "Expand": Rule(_expand, required=2),
     "Flatten": Rule(_reshaped),
@@ -246,7 +243,7 @@ MOVEMENT: Mapping[str, Rule] = {
     "Reshape": Rule(_reshaped, required=2, oldest=5),
     "ReverseSequence": Rule(_reverse_sequence, required=2),
     "Slice": Rule(_slice),
-    "SpaceToDepth": Rule(_space_to_depth),
+    "SpaceToDepth": Rule(_exchange("SPACE_TO_DEPTH1")),
     "Split": Rule(_split, outputs=1 << 16, oldest=2),
     "Squeeze": Rule(_reshaped),
     "Tile": Rule(_tile, required=2, oldest=6),

@@ -15,10 +15,14 @@ _DROPOUT_RATIO = 0.5
 
 def raise_axes(view: NodeView) -> list[NodeProto]:
     """Squeeze, Unsqueeze, Reduce…: ``axes`` becomes the second input."""
-    axes = view.integers("axes")
-    view.drop("axes")
-    if axes is not None:
-        view.set_inputs([view.input(0), view.put_integers(axes, "axes")])
+    return _integers_as_input(view, "axes")
+
+
+def _integers_as_input(view: NodeView, name: str) -> list[NodeProto]:
+    integers = view.integers(name)
+    view.drop(name)
+    if integers is not None:
+        view.set_inputs([view.input(0), view.put_integers(integers, name)])
     return [view.node]
 
 
@@ -46,11 +50,7 @@ def _reduced_over_nothing(view: NodeView) -> list[NodeProto]:
 
 def raise_split(view: NodeView) -> list[NodeProto]:
     """Split: ``split`` becomes the second input."""
-    split = view.integers("split")
-    view.drop("split")
-    if split is not None:
-        view.set_inputs([view.input(0), view.put_integers(split, "split")])
-    return [view.node]
+    return _integers_as_input(view, "split")
 
 
 def lower_split(view: NodeView) -> list[NodeProto]:

@@ -250,17 +250,18 @@ def lower_quantized_type(view: NodeView) -> list[NodeProto]:
 
 def lower_dequantized_type(view: NodeView) -> list[NodeProto]:
     """DequantizeLinear: the type that is named is that of the scale anyway, or has no older form."""
-    to = view.integer("output_dtype", 0)
-    if to and to == view.element_type(view.input(1)):
-        view.drop("output_dtype")
-    return [view.node]
+    return _without_type_of_scale(view, "output_dtype")
 
 
 def lower_precision(view: NodeView) -> list[NodeProto]:
     """QuantizeLinear: the precision that is named is that of the scale anyway, or has no older form."""
-    precision = view.integer("precision", 0)
-    if precision and precision == view.element_type(view.input(1)):
-        view.drop("precision")
+    return _without_type_of_scale(view, "precision")
+
+
+def _without_type_of_scale(view: NodeView, attribute: str) -> list[NodeProto]:
+    named = view.integer(attribute, 0)
+    if named and named == view.element_type(view.input(1)):
+        view.drop(attribute)
     return [view.node]
 
 

@@ -28,7 +28,7 @@ from ort_core.ir.values import Value
 from ort_core.onnx_io.load import load_model
 from ort_core.onnx_io.save import save_model
 from ort_core.onnx_io.value_file import write_value
-from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph, partition_graph
+from ort_core.partitioning.partition import ControlFlow, Partition, partition_graph
 from ort_core.stages import evaluate_by_reference
 
 DATA_FOLDER = "test_data_set_0"
@@ -201,21 +201,13 @@ def _partition(model: Model, name: str, request: SessionRequest, settings: stage
     selection = stages.select_providers(parse_providers(request.providers), environment, settings)
     context = stages.evaluation_context(model, environment)
     partitioned = partition_graph(model, model.graph, selection.providers, context)
-    found = {step.name: _step_nodes(step) for step in _steps(partitioned)}
+    found = {step.name: _step_nodes(step) for step in partitioned.every_step()}
     if name not in found:
         raise typer.BadParameter(
             f"there is no partition {name!r}.{did_you_mean(name, list(found))} There are: {', '.join(found)}.",
             param_hint="--partition",
         )
     return found[name]
-
-
-def _steps(graph: PartitionedGraph) -> Iterable[Partition | ControlFlow]:
-    for step in graph.steps:
-        yield step
-        if isinstance(step, ControlFlow):
-            for body in step.bodies.values():
-                yield from _steps(body)
 
 
 def _step_nodes(step: Partition | ControlFlow) -> list[Node]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from ort_core.plugin import frozen
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, rebuilt
 
 T = TypeVar("T")
 Fact = tuple[str, object, tuple[int, ...], int, str]  # an operation, its type, arguments by number, index and value
@@ -173,12 +173,4 @@ class SharedExpressions:
 
 def _copied(expression: Scalar) -> Scalar:
     """Return an expression that shares no operation with another one."""
-    done: dict[int, Scalar] = {}
-
-    def walk(node: Scalar) -> Scalar:
-        if id(node) not in done:
-            arguments = tuple([walk(argument) for argument in node.arguments])
-            done[id(node)] = Scalar(node.operation, node.dtype, arguments, node.index, node.value)
-        return done[id(node)]
-
-    return walk(expression)
+    return rebuilt(expression, lambda node: None)

@@ -29,8 +29,9 @@ from ort_core.cpu.codegen.images.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.images.layout import joined_vectors, shuffle
+from ort_core.cpu.codegen.images.layout import joined_vectors
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.vectors import shuffle
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin import frozen
 

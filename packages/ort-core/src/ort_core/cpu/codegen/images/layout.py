@@ -18,6 +18,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     zeros,
 )
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
+from ort_core.cpu.codegen.llvm_ir.vectors import shuffle, transpose
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin import frozen
 
@@ -142,12 +143,12 @@ def _squares(
                 emitter.load(existing.type, position(emitter, near, [(i, plane)]), align=4)
                 for i in range(existing.count)
             ]
-            columns = transposed(emitter, rows + [zeros(existing)] * (lanes - existing.count))
+            columns = transpose(emitter, rows + [zeros(existing)] * (lanes - existing.count))
             for i, column in enumerate(columns):
                 existing.write(emitter, column, position(emitter, far, [(i, pitch)]))
             return
         rows = [existing.read(emitter, position(emitter, far, [(i, pitch)])) for i in range(lanes)]
-        for i, column in enumerate(transposed(emitter, rows)[: existing.count]):
+        for i, column in enumerate(transpose(emitter, rows)[: existing.count]):
             emitter.store(column, position(emitter, near, [(i, plane)]), align=4)
 
     if whole:
@@ -155,30 +156,6 @@ def _squares(
             square(channel, Lanes(lanes, lanes))
     if rest:
         square(integer(whole * lanes), Lanes(lanes, rest))
-
-
-def transposed(emitter: Emitter, rows: Sequence[IRValue]) -> list[IRValue]:
-    """Append the exchange of a square's rows and columns; the number of rows is that of the lanes, a power of two."""
-    lanes = len(rows)
-    square = list(rows)
-    distance = 1
-    while distance < lanes:
-        low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
-        high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
-        for i in range(lanes):
-            if not i & distance:
-                a, b = square[i], square[i + distance]
-                square[i], square[i + distance] = shuffle(emitter, a, b, low), shuffle(emitter, a, b, high)
-        distance *= 2
-    return square
-
-
-def shuffle(emitter: Emitter, left: IRValue, right: IRValue, places: Sequence[int]) -> IRValue:
-    """Append the choice of lanes of two vectors of one type; places count through both."""
-    element = left.type[1:-1].partition(" x ")[2]
-    mask = ", ".join(f"i32 {place}" for place in places)
-    text = f"shufflevector {left.typed}, {right.typed}, <{len(places)} x i32> <{mask}>"
-    return emitter.assign(f"<{len(places)} x {element}>", text)
 
 
 def _interleave(

@@ -60,9 +60,11 @@ def copy_row(emitter: Emitter, width: int, source: IRValue, target: IRValue, cou
 
 
 def shuffle(emitter: Emitter, left: IRValue, right: IRValue, lanes: Sequence[int]) -> IRValue:
-    """Return the chosen lanes of two vectors; lane ``width + i`` is lane ``i`` of the right one."""
+    """Return the chosen lanes of two vectors of one type; lane ``width + i`` is lane ``i`` of the right one."""
+    element = left.type[1:-1].partition(" x ")[2]
     chosen = ", ".join(f"i32 {lane}" for lane in lanes)
-    return emitter.assign(left.type, f"shufflevector {left.typed}, {right.typed}, <{len(lanes)} x i32> <{chosen}>")
+    text = f"shufflevector {left.typed}, {right.typed}, <{len(lanes)} x i32> <{chosen}>"
+    return emitter.assign(f"<{len(lanes)} x {element}>", text)
 
 
 def transpose(emitter: Emitter, rows: Sequence[IRValue]) -> list[IRValue]:

@@ -19,7 +19,7 @@ from ort_core.cpu.lowering.rows.reducing import (
 from ort_core.cpu.lowering.steps import Operators
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import KnownDim
-from ort_core.plugin.loops import RowPass, RowReduction, RowSchedule, Scalar, cast, is_of_row, scheduled
+from ort_core.plugin.loops import RowPass, RowReduction, RowSchedule, Scalar, cast, is_of_row, rebuilt, scheduled
 
 ROW_LENGTH = 0  # the row value that is the number of elements
 
@@ -112,19 +112,13 @@ class _ReductionSteps:
 
     def _bound(self, root: Scalar, shape: Sequence[KnownDim]) -> ReductionOperand:
         """Return an expression over views: what was stored, values of rows and inputs."""
-        state, done = FusionState(), dict[int, Scalar]()
+        state = FusionState()
 
-        def walk(node: Scalar) -> Scalar:
-            if id(node) not in done:
-                view = self._view_of(node)
-                if view is not None:
-                    done[id(node)] = cast(state.add(view), node.dtype)  # the length is stored as an integer
-                else:
-                    arguments = tuple([walk(argument) for argument in node.arguments])
-                    done[id(node)] = Scalar(node.operation, node.dtype, arguments, node.index, node.value)
-            return done[id(node)]
+        def stored(node: Scalar) -> Scalar | None:
+            view = self._view_of(node)
+            return None if view is None else cast(state.add(view), node.dtype)  # the length is stored as an integer
 
-        return ReductionOperand(walk(root), tuple(state.inputs), tuple(shape))
+        return ReductionOperand(rebuilt(root, stored), tuple(state.inputs), tuple(shape))
 
     def _view_of(self, node: Scalar) -> View | None:
         if id(node) in self.stored:
@@ -159,16 +153,9 @@ def _is_behind(derived: Scalar, reduction: RowReduction, reads: Counter[int]) ->
 
 def _after(derived: Scalar, index: int) -> After:
     def after(result: Scalar, count: Scalar) -> Scalar:
-        done: dict[int, Scalar] = {}
+        def of_row(node: Scalar) -> Scalar | None:
+            return None if node.operation != "row" else result if node.index == index else count
 
-        def walk(node: Scalar) -> Scalar:
-            if node.operation == "row":
-                return result if node.index == index else count
-            if id(node) not in done:
-                arguments = tuple([walk(argument) for argument in node.arguments])
-                done[id(node)] = Scalar(node.operation, node.dtype, arguments, node.index, node.value)
-            return done[id(node)]
-
-        return walk(derived)
+        return rebuilt(derived, of_row)
 
     return after

@@ -6,6 +6,7 @@ has wrapped, and the estimate's sign says at which end it belongs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,50 +16,39 @@ KeepDims = Any  # a bool; numpy types the two values apart, so that a bool known
 _WRAPPED = 2.0**62
 
 
-@np.errstate(all="ignore")
 def sum_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums over ``axes``, limited to the range of ``x``'s dtype."""
-    wide = x.astype(_widest(x.dtype))
-    return _limited(
-        np.sum(wide, axis=axes, dtype=wide.dtype, keepdims=keepdims),
-        np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims),
-        x.dtype,
-    )
+    return _reduced(np.sum, lambda values: values, x, axes, keepdims)
 
 
-@np.errstate(all="ignore")
 def multiply_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return products over ``axes``, limited to the range of ``x``'s dtype."""
-    wide = x.astype(_widest(x.dtype))
-    return _limited(
-        np.prod(wide, axis=axes, dtype=wide.dtype, keepdims=keepdims),
-        np.prod(x, axis=axes, dtype=np.float64, keepdims=keepdims),
-        x.dtype,
-    )
+    return _reduced(np.prod, lambda values: values, x, axes, keepdims)
 
 
-@np.errstate(all="ignore")
 def sum_absolute_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums of magnitudes over ``axes``, limited to the range of ``x``'s dtype."""
-    magnitude = np.abs(x.astype(_widest(x.dtype)))
-    estimate = np.abs(x.astype(np.float64))
-    return _limited(
-        np.sum(magnitude, axis=axes, dtype=magnitude.dtype, keepdims=keepdims),
-        np.sum(estimate, axis=axes, keepdims=keepdims),
-        x.dtype,
-    )
+    return _reduced(np.sum, np.abs, x, axes, keepdims)
+
+
+def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
+    """Return sums of squares over ``axes``, limited to the range of ``x``'s dtype."""
+    return _reduced(np.sum, np.square, x, axes, keepdims)
 
 
 @np.errstate(all="ignore")
-def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
-    """Return sums of squares over ``axes``, limited to the range of ``x``'s dtype."""
-    wide = x.astype(_widest(x.dtype))
-    real = x.astype(np.float64)
-    return _limited(
-        np.sum(wide * wide, axis=axes, dtype=wide.dtype, keepdims=keepdims),
-        np.sum(real * real, axis=axes, keepdims=keepdims),
-        x.dtype,
+def _reduced(
+    reduce: Callable[..., np.ndarray],
+    change: Callable[[np.ndarray], np.ndarray],
+    x: np.ndarray,
+    axes: Axes,
+    keepdims: KeepDims,
+) -> np.ndarray:
+    exact, estimate = (
+        reduce(values, axis=axes, dtype=values.dtype, keepdims=keepdims)
+        for values in (change(x.astype(_widest(x.dtype))), change(x.astype(np.float64)))
     )
+    return _limited(exact, estimate, x.dtype)
 
 
 def mean_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
