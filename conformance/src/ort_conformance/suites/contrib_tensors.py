@@ -90,7 +90,7 @@ TENSOR_ROWS = (
                given={"at": np.array([[0, 1], [2, 3], [1, 0]], np.int64)}),
     ContribRow("TorchEmbedding", {"x": (5, 3)}, lambda v: v["x"][v["at"]],
                given={"at": np.array([[0, 4], [2, 2]], np.int64)}),
-    ContribRow("Range", {}, lambda v: np.arange(v["start"], v["limit"], v["step"]),
+    ContribRow("Range", {}, lambda v: np.arange(*(v[name].item() for name in v)),
                given={"start": np.array(1, np.float32), "limit": np.array(7.5, np.float32),
                       "step": np.array(1.5, np.float32)}),
     ContribRow("IsAllFinite", {"x": (2, 3)}, lambda v: np.array(True)),
