@@ -33,7 +33,7 @@ import base64
 
 import ml_dtypes  # noqa: F401 - gives numpy the names of narrow types
 import numpy as np
-from onnx import ValueInfoProto, helper, numpy_helper  # noqa: F401
+from onnx import ValueInfoProto, helper, numpy_helper  # noqa: F401 - which of them depends on the model
 
 import ort_core as ort
 
