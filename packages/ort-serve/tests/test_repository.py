@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import sys
@@ -452,7 +453,8 @@ def test_what_would_give_other_results_is_refused_by_name(folder, field):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode here")
-def test_a_folder_whose_name_is_no_text_is_told_and_hides_no_other(folder):
+def test_a_folder_whose_name_is_no_text_is_told_and_hides_no_other(folder, caplog):
+    caplog.set_level(logging.CRITICAL, logger="ort_serve")  # as below
     shutil.copytree(folder / "scaler", os.fsdecode(os.fsencode(folder) + b"/odd\xff"))
     (folder / "broken" / "1").mkdir(parents=True)
     with running_server(folder) as running, triton_grpc.InferenceServerClient(running.grpc) as client:
@@ -464,7 +466,8 @@ def test_a_folder_whose_name_is_no_text_is_told_and_hides_no_other(folder):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode here")
-def test_reasons_that_name_such_a_folder_are_told_by_both_protocols(tmp_path):
+def test_reasons_that_name_such_a_folder_are_told_by_both_protocols(tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL, logger="ort_serve")  # pytest-xdist cannot send lines that are not UTF-8
     root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
     (root / "broken" / "1").mkdir(parents=True)
     with running_server(root) as running, triton_grpc.InferenceServerClient(running.grpc) as client:
