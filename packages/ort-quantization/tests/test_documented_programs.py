@@ -105,6 +105,98 @@ assert errors
 """
 
 
+RUNNER = """
+import argparse, os, time
+import numpy as np
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+class Images(CalibrationDataReader):
+    def __init__(self, path):
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self.name, self.shape = session.get_inputs()[0].name, session.get_inputs()[0].shape
+        self.rewind()
+
+    def get_next(self):
+        return next(self.left, None)
+
+    def rewind(self):
+        random = np.random.default_rng(0)
+        self.left = iter([{self.name: random.normal(size=self.shape).astype(np.float32)} for _ in range(3)])
+
+def benchmark(path):
+    session = onnxruntime.InferenceSession(path)
+    name = session.get_inputs()[0].name
+    start = time.perf_counter()
+    session.run([], {name: np.zeros((1, 3, 11, 11), np.float32)})
+    return (time.perf_counter() - start) * 1000
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--input_model", default="conv.onnx")
+parser.add_argument("--output_model", default="quantized.onnx")
+parser.add_argument("--quant_format", default=QuantFormat.QDQ, type=QuantFormat.from_string, choices=list(QuantFormat))
+parser.add_argument("--per_channel", default=False, type=bool)
+parser.add_argument("--activation_type", default=QuantType.QUInt8, type=QuantType.from_string)
+given = parser.parse_args(["--quant_format", "QOperator", "--per_channel", "True"])
+quantize_static(given.input_model, given.output_model, Images(given.input_model), quant_format=given.quant_format,
+                per_channel=given.per_channel, activation_type=given.activation_type, weight_type=QuantType.QInt8)
+assert os.path.getsize(given.output_model) and benchmark(given.input_model) > 0 < benchmark(given.output_model)
+"""
+
+TENSORRT = """
+import os
+import numpy as np
+import onnx
+from onnxruntime.quantization import (
+    CalibrationDataReader, CalibrationMethod, QDQQuantizer, QuantType, create_calibrator, write_calibration_table)
+
+class Data(CalibrationDataReader):
+    def __init__(self, first, last):
+        self.left = iter([{"x": np.random.default_rng(place).normal(size=(4, 16)).astype(np.float32)}
+                          for place in range(first, last)])
+
+    def get_next(self):
+        return next(self.left, None)
+
+kinds = ["MatMul", "Add"]
+calibrator = create_calibrator("matmul.onnx", kinds, augmented_model_path="augmented.onnx",
+                               calibrate_method=CalibrationMethod.Percentile)
+calibrator.set_execution_providers(["CPUExecutionProvider"])
+for first in range(0, 6, 2):
+    calibrator.collect_data(Data(first, first + 2))
+ranges = calibrator.compute_data()
+write_calibration_table(ranges)
+assert os.path.exists("calibration.cache") and os.path.exists("calibration.json")
+options = {"ActivationSymmetric": True, "AddQDQPairToWeight": True, "OpTypesToExcludeOutputQuantization": kinds,
+           "DedicatedQDQPair": True, "QDQOpTypePerChannelSupportToAxis": {"MatMul": 1}}
+quantizer = QDQQuantizer(onnx.load("matmul.onnx"), True, False, QuantType.QInt8, QuantType.QInt8, ranges, [], [],
+                         kinds, options)
+quantizer.quantize_model()
+quantizer.model.save_model_to_file("quantized.onnx", False)
+"""
+
+SMOOTH = """
+import numpy as np
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+class Prompts(CalibrationDataReader):
+    def __init__(self):
+        self.left = iter([{"ids": np.random.default_rng(place).integers(0, 16, (2, 5))} for place in range(4)])
+
+    def get_next(self):
+        return next(self.left, None)
+
+    def __iter__(self):
+        return iter(self.get_next, None)
+
+quantize_static("language.onnx", "quantized.onnx", calibration_data_reader=Prompts(),
+                quant_format=QuantFormat.QOperator, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"],
+                use_external_data_format=True, per_channel=True,
+                extra_options={"SmoothQuant": True, "SmoothQuantAlpha": 0.6, "SmoothQuantFolding": True,
+                               "OpTypesToExcludeOutputQuantization": ["MatMul"]})
+"""
+
+
 def language():
     b = Builder(21)
     words = b.node("Gather", [b.weight("table", 16, 128), "ids"], "e")
@@ -141,8 +233,11 @@ def op_types(path: Path) -> set[str]:
         (WEIGHTS, "MatMulNBits"),
         (QNN, "QuantizeLinear"),
         (DEBUGGING, "DequantizeLinear"),
+        (RUNNER, "QLinearConv"),
+        (TENSORRT, "DequantizeLinear"),
+        (SMOOTH, "QLinearMatMul"),
     ],
-    ids=["static", "dynamic", "weights", "qnn", "debugging"],
+    ids=["static", "dynamic", "weights", "qnn", "debugging", "runner", "TensorRT", "SmoothQuant"],
 )
 def test_programs_of_the_guides_run_unchanged(folder, program, expected):
     (folder / "program.py").write_text(program, encoding="utf-8")

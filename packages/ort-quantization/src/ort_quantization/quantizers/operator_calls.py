@@ -172,7 +172,7 @@ class OperatorCalls:
 
         The range of integers and what is added for roundings are always those of the quantizer.
         """
-        scale = np.asarray(weight_scale, weight_scale_dtype)
+        scale: np.ndarray = np.asarray(weight_scale, weight_scale_dtype)
         found, has_grown = widened_weight_scale(np.asarray(bias_val), np.asarray(input_scale), scale)
         return has_grown, found
 
