@@ -189,11 +189,12 @@ class Prompts(CalibrationDataReader):
     def __iter__(self):
         return iter(self.get_next, None)
 
-quantize_static("language.onnx", "quantized.onnx", calibration_data_reader=Prompts(),
-                quant_format=QuantFormat.QOperator, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"],
-                use_external_data_format=True, per_channel=True,
-                extra_options={"SmoothQuant": True, "SmoothQuantAlpha": 0.6, "SmoothQuantFolding": True,
-                               "OpTypesToExcludeOutputQuantization": ["MatMul"]})
+quantize_static(
+    "language.onnx", "quantized.onnx", calibration_data_reader=Prompts(), quant_format=QuantFormat.QOperator,
+    activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"],
+    use_external_data_format=True, per_channel=True,
+    extra_options={"SmoothQuant": True, "SmoothQuantAlpha": 0.6, "SmoothQuantFolding": True,
+                   "OpTypesToExcludeOutputQuantization": ["MatMul"]})
 """
 
 
