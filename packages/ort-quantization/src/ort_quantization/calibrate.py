@@ -69,7 +69,6 @@ class MinMaxCalibrater(CalibraterBase):
             raise InvalidQuantization(f"an averaging constant lies between 0 and 1; found {averaging_constant}")
         self.moving_average, self.averaging_constant = moving_average, averaging_constant
         self.max_intermediate_outputs = max_intermediate_outputs
-        self.model_original_outputs = {each.name for each in self.model.graph.output}
         self.calibrate_tensors_range: TensorsData | None = None
         self._tensors: list[str] = []
         self._ends: dict[str, list[np.ndarray]] = {}

@@ -13,7 +13,12 @@ from onnxruntime.quantization import create_calibrator as their_calibrator
 from onnxruntime.quantization import load_tensors_data as their_load
 from onnxruntime.quantization import save_tensors_data as their_save
 
-from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
+from ort_quantization.calibrate import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    MinMaxCalibrater,
+    create_calibrator,
+)
 from ort_quantization.calibration.histograms import Histogram
 from ort_quantization.calibration.tensor_ranges import TensorData, load_tensors_data, save_tensors_data
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
@@ -265,3 +270,27 @@ def test_extremes_are_taken_where_a_value_is_given_so_that_none_is_kept_to_the_e
     nodes = onnx.load(tmp_path / "augmented.onnx").graph.node
     order = [node.op_type for node in nodes]
     assert order == ["ReduceMin", "ReduceMax", *(["Relu", "ReduceMin", "ReduceMax"] * 6)]
+
+
+def test_a_program_may_take_the_results_out_of_the_model_that_gives_inner_values(tmp_path, monkeypatch):
+    """Olive does so: extremes alone leave the model."""
+    whole = MinMaxCalibrater.augment_graph
+
+    def without_results(self):
+        whole(self)
+        model = onnx.load(self.augmented_model_path)
+        for name in list(self.model_original_outputs):
+            model.graph.output.remove(next(each for each in model.graph.output if each.name == name))
+            self.model_original_outputs.remove(name)
+            self.num_model_outputs -= 1
+        onnx.save(model, self.augmented_model_path)
+
+    onnx.save(conv(), tmp_path / "float.onnx")
+    ranges = []
+    for step in (whole, without_results):
+        monkeypatch.setattr(MinMaxCalibrater, "augment_graph", step)
+        calibrator = create_calibrator(tmp_path / "float.onnx", None, tmp_path / "augmented.onnx")
+        calibrator.collect_data(Reader())
+        ranges.append({name: data.range_value for name, data in calibrator.compute_data().items()})
+    assert calibrator.num_model_outputs == 0
+    assert ranges[0] == ranges[1]

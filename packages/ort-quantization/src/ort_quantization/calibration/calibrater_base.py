@@ -49,6 +49,11 @@ class CalibraterBase:
         symmetric: ranges have both ends as far from zero.
         use_external_data_format: that model's large tensors get a file of their own.
         per_channel: a range for each channel, along axis 1.
+
+    Attributes:
+        model_original_outputs: the names of the float model's results, which programs may take out of the other.
+        num_model_outputs: how many there are; a note for programs.
+        intermediate_outputs: empty, as no sample is kept.
     """
 
     def __init__(
@@ -59,6 +64,9 @@ class CalibraterBase:
         if not isinstance(model_path, (str, Path)):
             raise InvalidQuantization(f"a calibrator takes the path of a model; found a {type(model_path).__name__}")
         self.model, self._folder = read_with_shapes(model_path)
+        self.model_original_outputs = {each.name for each in self.model.graph.output}
+        self.num_model_outputs = len(self.model.graph.output)
+        self.intermediate_outputs: list[object] = []
         self.op_types_to_calibrate = op_types_to_calibrate
         self.augmented_model_path = augmented_model_path
         self.symmetric = symmetric

@@ -137,6 +137,8 @@ class QuantizationParams(dict[str, Any]):
 
 def written_form(found: QDQTensorQuantParams) -> QDQTensorQuantParams:
     """Return parameters as they are written, whichever form a subclass gave them."""
-    given = (found.original, found.converted)
-    both = [each.parameters() if isinstance(each, QuantizationParams) else each for each in given]
-    return QDQTensorQuantParams(*both, found.converted_recv_nodes)
+    original, converted = (
+        each.parameters() if isinstance(each, QuantizationParams) else each
+        for each in (found.original, found.converted)
+    )
+    return QDQTensorQuantParams(original, converted, found.converted_recv_nodes)
