@@ -6,6 +6,7 @@ are needed more than once are kept in a file, never in memory.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,6 +95,9 @@ def captured(
                 raise InvalidCalibration(f"the model does not run on calibration sample {count}: {error}") from error
             found.update((name, np.asarray(value)) for name, value in zip(inner, results, strict=True))
         yield found
+    if session is not None:
+        del session
+        gc.collect()  # its weights are as large as the model's, and objects that know each other hold them
 
 
 def _session(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import tempfile
 from collections import Counter
@@ -299,7 +300,8 @@ def _calibrated(
                 reader.set_range(start_index=start, end_index=end)
             calibrator.collect_data(reader)
         ranges = calibrator.compute_data()
-        calibrator.infer_session = None  # its files are removed
+        del calibrator
+        gc.collect()  # the session holds the weights once more, and its files are removed
         return ranges
 
 
