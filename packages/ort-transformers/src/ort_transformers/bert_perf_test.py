@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import json
 import logging
 import os
@@ -100,6 +101,39 @@ def create_session(
     if tuning_results_path is not None:
         session.set_tuning_results(json.loads(Path(tuning_results_path).read_text(encoding="utf-8")))
     return session
+
+
+def numpy_type(torch_type: Any) -> type:
+    """Return numpy's element type of torch's.
+
+    Raises:
+        KeyError: a BERT has no inputs or outputs of that type.
+    """
+    types = {"float32": np.float32, "float16": np.float16, "int32": np.int32, "int64": np.int64}
+    return types[str(torch_type).removeprefix("torch.")]
+
+
+def create_input_output_tensors(
+    inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], device: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return torch's tensors on a device of the arrays of inputs and of outputs, by name."""
+    torch = importlib.import_module("torch")
+    found = [
+        {name: torch.from_numpy(array).to(device) for name, array in arrays.items()} for arrays in (inputs, outputs)
+    ]
+    return found[0], found[1]
+
+
+def create_io_binding(
+    sess: ort_core.InferenceSession, input_tensors: Mapping[str, Any], output_tensors: Mapping[str, Any]
+) -> Any:
+    """Return a binding of a session's inputs and outputs to torch's tensors."""
+    binding = sess.io_binding()
+    for tensors, bind in ((input_tensors, binding.bind_input), (output_tensors, binding.bind_output)):
+        for name, tensor in tensors.items():
+            place = (tensor.device.type, tensor.device.index or 0)
+            bind(name, *place, numpy_type(tensor.dtype), list(tensor.shape), tensor.data_ptr())
+    return binding
 
 
 def onnxruntime_inference(
@@ -196,6 +230,17 @@ def _write_tuning(session: ort_core.InferenceSession, path: Path) -> None:
     path.write_text(json.dumps(session.get_tuning_results()), encoding="utf-8")
 
 
+def launch_test(
+    model_setting: ModelSetting,
+    test_setting: TestSetting,
+    perf_results: Results,
+    all_inputs: Feeds,
+    intra_op_num_threads: int | None,
+) -> None:
+    """Time runs as ``run_one_test`` does; onnxruntime needs a process for each number of threads."""
+    run_one_test(model_setting, test_setting, perf_results, all_inputs, intra_op_num_threads)
+
+
 def run_perf_tests(
     model_setting: ModelSetting, test_setting: TestSetting, perf_results: Results, all_inputs: Feeds
 ) -> None:
@@ -204,7 +249,7 @@ def run_perf_tests(
     most = os.cpu_count() or 1
     tried = [asked] if asked is not None else sorted({most, *range(1, min(_MOST_THREADS, most))}, reverse=True)
     for num_threads in tried:
-        run_one_test(model_setting, test_setting, perf_results, all_inputs, num_threads)
+        launch_test(model_setting, test_setting, perf_results, all_inputs, num_threads)
 
 
 def run_performance(model_setting: ModelSetting, test_setting: TestSetting, perf_results: Results) -> None:

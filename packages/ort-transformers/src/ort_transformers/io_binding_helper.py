@@ -12,9 +12,10 @@ from typing import Any
 import ort_core
 from ort_core.type_names import TypeHelper
 
-__all__ = ["CudaSession", "IOBindingHelper", "TypeHelper"]
+__all__ = ["CudaSession", "GpuBinding", "GpuBindingManager", "IOBindingHelper", "ShapeDict", "TypeHelper"]
 
 Tensor = Any  # torch's, which need not be installed
+ShapeDict = Mapping[str, Sequence[int]]
 
 
 class IOBindingHelper:
@@ -189,6 +190,97 @@ class CudaSession:
             "enable_cuda_graph": enable_cuda_graph,
         }
         return found | ({"user_compute_stream": str(stream)} if stream else {})
+
+
+class GpuBinding(CudaSession):
+    """A session with buffers of certain shapes, on a CPU or a GPU.
+
+    Args:
+        ort_session: the session.
+        device: where torch's tensors lie.
+        shape_dict: the shape of each input and output.
+        enable_gpu_graph: not available.
+        gpu_graph_id: what a run is told of the graph that it belongs to; -1 for none.
+        stream: a CUDA stream on which runs are not waited for.
+        buffer_sharing: the output of each input that shares its tensor.
+
+    Raises:
+        ValueError: CUDA graphs are asked for, or a name is neither an input nor an output.
+    """
+
+    def __init__(
+        self,
+        ort_session: ort_core.InferenceSession,
+        device: Any,
+        shape_dict: ShapeDict,
+        enable_gpu_graph: bool = False,
+        gpu_graph_id: int = -1,
+        stream: int = 0,
+        buffer_sharing: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(ort_session, device, enable_gpu_graph)
+        for input_name, output_name in (buffer_sharing or {}).items():
+            self.set_buffer_sharing(input_name, output_name)
+        self.allocate_buffers(shape_dict)
+        self.gpu_graph_id, self.stream = gpu_graph_id, stream
+        self.shape_dict: ShapeDict | None = None
+        self.last_run_gpu_graph_id: int | None = None
+
+    def get_run_options(self, disable_cuda_graph_in_run: bool = False) -> ort_core.RunOptions:
+        """Return the options of a run, which name its graph."""
+        options = ort_core.RunOptions()
+        self.last_run_gpu_graph_id = -1 if disable_cuda_graph_in_run else self.gpu_graph_id
+        options.add_run_config_entry("gpu_graph_id", str(self.last_run_gpu_graph_id))
+        return options
+
+    def infer(  # type: ignore[override]  # onnxruntime's, too, has another second argument than its base class
+        self, feed_dict: Mapping[str, Tensor], disable_cuda_graph_in_run: bool = False
+    ) -> dict[str, Tensor]:
+        """Run on these inputs; return the tensors of the outputs, which the next run overwrites.
+
+        Raises:
+            ValueError: an input is not contiguous, or lies on another device.
+        """
+        options = self.get_run_options(disable_cuda_graph_in_run)
+        if self.stream:
+            options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        return super().infer(feed_dict, options)
+
+
+class GpuBindingManager:
+    """Keeps the binding of a session, and gives it buffers of the shapes that are asked for.
+
+    Args:
+        ort_session: the session.
+        device: where torch's tensors lie.
+        stream: a CUDA stream on which runs are not waited for.
+        max_cuda_graphs: how many CUDA graphs there may be; none are made.
+    """
+
+    def __init__(
+        self, ort_session: ort_core.InferenceSession, device: Any, stream: int = 0, max_cuda_graphs: int = 1
+    ) -> None:
+        self.ort_session, self.device, self.stream = ort_session, device, stream
+        self.max_cuda_graphs = max_cuda_graphs
+        self.graph_bindings: list[GpuBinding] = []
+        self.no_graph_binding: GpuBinding | None = None
+
+    def get_binding(
+        self, shape_dict: ShapeDict, use_cuda_graph: bool = False, buffer_sharing: Mapping[str, str] | None = None
+    ) -> GpuBinding:
+        """Return the binding, with buffers of these shapes.
+
+        Raises:
+            ValueError: CUDA graphs are asked for, or a name is neither an input nor an output.
+        """
+        if use_cuda_graph or self.no_graph_binding is None:
+            self.no_graph_binding = GpuBinding(
+                self.ort_session, self.device, shape_dict, use_cuda_graph, stream=self.stream,
+                buffer_sharing=buffer_sharing,
+            )  # fmt: skip
+        else:
+            self.no_graph_binding.allocate_buffers(shape_dict)
+        return self.no_graph_binding
 
 
 def _place(session: ort_core.InferenceSession, name: str, tensor: Tensor) -> tuple[str, int, type]:

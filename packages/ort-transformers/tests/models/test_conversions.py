@@ -282,3 +282,29 @@ def test_a_session_keeps_its_inputs_and_outputs_in_tensors_of_torch():
         helper.CudaSession(session, "cpu", enable_cuda_graph=True)
     with pytest.raises(ValueError, match="contiguous"):
         bound.infer({"x": torch.zeros(2, 3).T})
+
+
+def test_a_manager_of_bindings_gives_buffers_of_the_shapes_asked_for():
+    helper = importlib.import_module("ort_transformers.io_binding_helper")
+    text = """<ir_version: 10, opset_import: ["": 18]> g (float[n, 2] x) => (float[n, 2] y)
+      <float[2] w = {2, 3}> { y = Mul(x, w) }"""
+    session = ort_core.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    manager = helper.GpuBindingManager(session, "cpu")
+    for rows in (3, 5, 3):
+        binding = manager.get_binding({"x": (rows, 2), "y": (rows, 2)})
+        x = torch.arange(2.0 * rows).reshape(rows, 2)
+        assert torch.equal(binding.infer({"x": x})["y"], x * torch.tensor([2.0, 3.0]))
+    assert binding.last_run_gpu_graph_id == -1
+    with pytest.raises(ValueError, match="CUDA provider"):
+        manager.get_binding({"x": (1, 2), "y": (1, 2)}, use_cuda_graph=True)
+
+
+def test_bindings_of_a_performance_test_read_and_write_tensors_of_torch():
+    perf = importlib.import_module("ort_transformers.bert_perf_test")
+    text = "g (int64[n] x) => (int64[n] y) { y = Add(x, x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}')
+    session = ort_core.InferenceSession(model.SerializeToString())
+    inputs, outputs = {"x": np.arange(4)}, {"y": np.zeros(4, np.int64)}
+    tensors, results = perf.create_input_output_tensors(inputs, outputs, "cpu")
+    session.run_with_iobinding(perf.create_io_binding(session, tensors, results))
+    assert results["y"].tolist() == [0, 2, 4, 6]

@@ -6,7 +6,7 @@ Squeeze<axes = [1]>(x)   <->   Squeeze(x, axes)           opset 13
 from __future__ import annotations
 
 import numpy as np
-from onnx import NodeProto, TensorProto, numpy_helper
+from onnx import NodeProto, TensorProto
 
 from ort_tools.opsets.node_view import NodeView
 
@@ -203,11 +203,16 @@ def lower_pad_axes(view: NodeView) -> list[NodeProto]:
 
 
 def raise_dropout(view: NodeView) -> list[NodeProto]:
-    """Dropout: ``ratio`` becomes an input. Without ``training_mode`` nothing is dropped, as before."""
+    """Dropout: ``ratio`` becomes an input. Without ``training_mode`` nothing is dropped, as before.
+
+    The mask says then that all is kept, where engines gave one of zeros before.
+    """
     ratio = view.find("ratio")
     view.drop("ratio")
     if ratio is not None:
         view.set_inputs([view.input(0), view.put_constant(np.asarray(ratio.f, np.float32), "ratio")])
+    if view.has_output(1):
+        _put_mask(view, "And")
     return [view.node]
 
 
@@ -220,11 +225,15 @@ def lower_dropout(view: NodeView) -> list[NodeProto]:
     view.drop("seed")
     view.put("ratio", _DROPOUT_RATIO if ratio is None else float(ratio.reshape(())))
     if view.has_output(1):  # nothing is dropped, which older ones say as they like
-        shape = view.add("Shape", [view.input(0)])
-        kept = numpy_helper.from_array(np.ones(1, np.bool_))
-        view.add("ConstantOfShape", [shape], view.node.output[1], value=kept)
-        view.node.output.pop()
+        _put_mask(view, "Or")
     return [view.node]
+
+
+def _put_mask(view: NodeView, joined: str) -> None:
+    """Make a mask of one value in place of the operator's: And of each element and its inverse is false, Or is true."""
+    truth = view.add("Cast", [view.input(0)], to=TensorProto.BOOL)
+    view.add(joined, [truth, view.add("Not", [truth])], view.node.output[1])
+    view.node.output.pop()
 
 
 def raise_dropout_mask(view: NodeView) -> list[NodeProto]:
