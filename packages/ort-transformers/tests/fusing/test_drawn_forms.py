@@ -82,3 +82,33 @@ def test_talking_heads_stay_and_the_node_that_mixes_them_is_named(mixed: str) ->
     (found,) = report.unfused_of("attention")
     assert "mixes the scores of heads in front of the softmax" in found.reason
     assert "Softmax" in {node.op_type for node in fused.graph.node}
+
+
+ROTATED = """
+<ir_version: 8, opset_import: ["": 18]>
+rotation (float[B,L,2,8] x, int64[B,L] places) => (float[B,L,2,8] y)
+<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] last = {-1}>
+{
+  FACTORS
+  a, d = Split<axis=3, num_outputs=2>(x)
+  ac = Mul(a, c)  ds = Mul(d, s)  first = Sub(ac, ds)
+  dc = Mul(d, c)  as = Mul(a, s)  second = Add(dc, as)
+  y = Concat<axis=3>(first, second)
+}
+"""
+CUT = """n = Shape<start=1, end=2>(x)
+  cr = Slice(w0_64_4, zero, n, zero, one)  c = Unsqueeze(cr, one)
+  sr = Slice(w1_64_4, zero, n, zero, one)  s = Unsqueeze(sr, one)"""
+INDEXED = """i = Unsqueeze(places, last)
+  cr = GatherND(w0_64_4, i)  c = Unsqueeze(cr, two)
+  sr = GatherND(w1_64_4, i)  s = Unsqueeze(sr, two)"""
+
+
+@pytest.mark.parametrize("factors", [CUT, INDEXED])
+def test_factors_cut_from_a_table_or_indexed_turn_heads(factors: str) -> None:
+    model = random_weights(parser.parse_model(ROTATED.replace("FACTORS", factors)))
+    fused, report = fuse_model(model)
+    random = np.random.default_rng(3)
+    feeds = {"x": random.standard_normal((2, 5, 2, 8)).astype(np.float32), "places": random.integers(0, 64, (2, 5))}
+    _assert_equal(model, fused, feeds, factors)
+    assert report.fused.get("RotaryEmbedding") == 1, str(report)

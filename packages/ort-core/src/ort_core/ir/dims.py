@@ -279,6 +279,18 @@ def _is_bounded(dim: KnownDim, other: KnownDim) -> bool:
     return any(isinstance(bound, int) and bound > 0 for bound in atom.arguments)
 
 
+def is_same_beside(dim: Dim, other: Dim) -> bool:
+    """Return whether two sizes are equal wherever values with them are added: a row cut to ``min(64, n)`` has n."""
+    if dim is None or other is None:
+        return False
+    if dim == other:
+        return True
+    if not isinstance(dim, SymbolicDim) or not _is_bounded(dim, other):
+        return False
+    atom = dim.terms[0][0][0][0]
+    return isinstance(atom, Call) and all(each > 1 for each in atom.arguments if isinstance(each, int))
+
+
 def evaluate(dim: KnownDim, sizes: Mapping[str, int]) -> int:
     """Return the value of an int or symbolic dimension under an assignment."""
     return dim if isinstance(dim, int) else dim.evaluate(sizes)

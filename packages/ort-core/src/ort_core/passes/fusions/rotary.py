@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ort_core.ir.dims import SymbolicDim
+from ort_core.ir.dims import SymbolicDim, is_same_beside
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import TensorType
@@ -307,7 +307,7 @@ def _is_for_tokens(factor: Value, x: Value, heads_axis: int, width: int) -> bool
     padded.extend(shape)
     batch, *middle, last = padded
     length_axis = 3 - heads_axis
-    if last != width or middle[heads_axis - 1] != 1 or not same_dim(middle[length_axis - 1], dim(x, length_axis)):
+    if last != width or middle[heads_axis - 1] != 1 or not is_same_beside(middle[length_axis - 1], dim(x, length_axis)):
         return None
     if batch == 1:
         return False

@@ -24,7 +24,9 @@ from ort_core.rewrite.patch import GraphPatch
 _DEPTH = 24  # operators between a factor and what repeats in it; exports have up to a dozen
 _UNARY = frozenset({"Cos", "Sin", "Cast", "Neg", "Identity", "Sqrt", "Reciprocal", "Exp"})
 _BINARY = frozenset({"Mul", "Add", "Sub", "Div"})
-_KEEPS_ROWS = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Gather", "Transpose", "Split", "Tile"})
+_KEEPS_ROWS = frozenset(
+    {"Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Gather", "GatherND", "Transpose", "Split", "Tile"}
+)
 
 
 _SHAPES = ("Reshape", "Expand")  # between a factor and the table of an operator
@@ -149,6 +151,10 @@ def _keeps_rows(node: Node) -> bool:
     if node.op_type == "Gather":
         axis = node.int_attribute("axis", 0)
         return axis % inner.rank != inner.rank - 1
+    if node.op_type == "GatherND":  # as indexing by a tensor is exported
+        indices = node.inputs[1]
+        depth = None if indices is None else fixed_dim(indices, -1)
+        return depth is not None and depth + node.int_attribute("batch_dims", 0) < inner.rank
     if node.op_type == "Transpose":
         perm = node.ints_attribute("perm")
         return perm is not None and perm[-1] == inner.rank - 1
