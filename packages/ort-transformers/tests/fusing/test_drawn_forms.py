@@ -112,3 +112,33 @@ def test_factors_cut_from_a_table_or_indexed_turn_heads(factors: str) -> None:
     feeds = {"x": random.standard_normal((2, 5, 2, 8)).astype(np.float32), "places": random.integers(0, 64, (2, 5))}
     _assert_equal(model, fused, feeds, factors)
     assert report.fused.get("RotaryEmbedding") == 1, str(report)
+
+
+PAIRS = """
+<ir_version: 8, opset_import: ["": 18]>
+rotation (float[B,L,16] flat, float[L,4] angles) => (float[B,L,2,8] y)
+<int64[5] apart = {0, 0, 2, 4, 2}, int64[1] last = {-1}, int64[1] one = {1}, int64 first = {0}, int64 second = {1},
+ int64[4] shape = {0, 0, 2, 8}, int64[2] alone = {1, 1}>
+{
+  cr = Cos(angles)  sr = Sin(angles)  c = Unsqueeze(cr, one)  s = Unsqueeze(sr, one)
+  pairs = Reshape(flat, apart)
+  TAKEN
+  ac = Mul(a, c)  ds = Mul(d, s)  real = Sub(ac, ds)
+  as = Mul(a, s)  dc = Mul(d, c)  imaginary = Add(as, dc)
+  ru = Unsqueeze(real, last)  iu = Unsqueeze(imaginary, last)
+  stacked = Concat<axis=-1>(ru, iu)
+  y = Reshape(stacked, shape)
+}
+"""
+GATHERED = "a = Gather<axis=4>(pairs, first)  d = Gather<axis=-1>(pairs, second)"
+UNBOUND = "a5, d5 = Split<axis=4>(pairs, alone)  a = Squeeze(a5, last)  d = Squeeze(d5, last)"
+
+
+@pytest.mark.parametrize("taken", [GATHERED, UNBOUND])
+def test_a_rotation_of_pairs_as_complex_numbers_is_fused(taken: str) -> None:
+    model = parser.parse_model(PAIRS.replace("TAKEN", taken))
+    fused, report = fuse_model(model)
+    random = np.random.default_rng(3)
+    feeds = {"flat": random.standard_normal((2, 5, 16)), "angles": random.standard_normal((5, 4))}
+    _assert_equal(model, fused, {name: each.astype(np.float32) for name, each in feeds.items()}, taken)
+    assert report.fused.get("RotaryEmbedding") == 1, str(report)

@@ -32,6 +32,7 @@ from ort_transformers.fusing.five_axes import FIVE_AXES
 from ort_transformers.fusing.fusion_report import FusionReport, report_of
 from ort_transformers.fusing.joined_axes import JOINED_AXES
 from ort_transformers.fusing.norm_forms import NORM_FORMS
+from ort_transformers.fusing.pairs_as_axis import PAIRS_AS_AXIS
 from ort_transformers.fusing.row_scales import ROW_SCALES
 from ort_transformers.fusing.score_sizes import SCORE_SIZES
 from ort_transformers.fusing.softmax_forms import SOFTMAX_FORMS
@@ -143,6 +144,7 @@ def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]
     once = [named[name] for name in ("CommonSubexpressionElimination", "LayerNormFusionL1") if name in named]
     norms = [NORM_FORMS, *once, CHANNEL_NORMS]
     return [
+        *((PAIRS_AS_AXIS, *once[:1]) if options.enable_rotary_embeddings else ()),
         TENSORFLOW_FORMS,
         *(norms if options.enable_layer_norm else ()),
         SOFTMAX_FORMS,

@@ -94,7 +94,7 @@ class QuietSoftmax(RewriteRule[Value]):
         assert isinstance(bindings.type, TensorType)
         assert bindings.shape is not None
         dtype = bindings.type.dtype
-        zero = patch.constant(np.zeros((1, bindings.shape[-3], 1, 1), dtype.numpy), "zero")
+        zero = patch.constant(np.zeros((1, int(str(bindings.shape[-3])), 1, 1), dtype.numpy), "zero")
         sizes = patch.op("Concat", [_rows(patch, bindings), patch.constant(np.ones(1, np.int64), "one")], {"axis": 0})
         column = patch.op("Expand", [zero, sizes], type=TensorType(dtype, (*bindings.shape[:-1], 1)))
         last = bindings.shape[-1]
