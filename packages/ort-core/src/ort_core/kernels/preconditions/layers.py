@@ -156,24 +156,6 @@ def causal_convolution_of_com_microsoft(c: Conditions) -> None:
         c.sized(3, "past_state", x[0], x[1], (w[2] - 1) * dilation)
 
 
-def packed_convolution(c: Conditions) -> None:
-    """Input [tokens, channels], weight [channels, 1, kernel], a state for each request."""
-    x, ends = c.rank(0, "input", 2), c.rank(2, "cumulative_sequence_length", 1)
-    if x is None or ends is None:
-        return
-    w = c.sized(1, "weight", x[1], 1, None)
-    c.sized(3, "bias", x[1])
-    if w is not None:
-        c.sized(4, "initial_state", ends[0] - 1, x[1], (w[2] - 1) * c.node.int_attribute("dilation", 1))
-
-
-def packed_hashes(c: Conditions) -> None:
-    """Tokens of all requests in one vector, and as many sizes as there are heads of all n-grams."""
-    c.rank(0, "input_ids", 1)
-    heads = (c.node.int_attribute("max_ngram_size", 1) - 1) * c.node.int_attribute("n_head_per_ngram", 1)
-    c.sized(2, "vocab_sizes", heads)
-
-
 def mixture_of_experts(c: Conditions) -> None:
     """MoE: input [..., hidden], router_probs [rows, experts], biases of experts [experts, columns]."""
     x, probabilities, first = (

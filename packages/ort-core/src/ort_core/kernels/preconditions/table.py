@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.kernels.preconditions import attention, layers, learning, quantization, tensors, windows
+from ort_core.kernels.preconditions import attention, layers, learning, packed, quantization, tensors, windows
 from ort_core.kernels.preconditions.conditions import Precondition
 
 _STANDARD: dict[str, Precondition] = {
@@ -44,9 +44,13 @@ _CONTRIB: dict[str, Precondition] = {
     "DequantizeLinear": quantization.contrib_linear,
     "DynamicTimeWarping": layers.warping, "EmbedLayerNormalization": layers.embedding,
     "FastGelu": layers.bias_activation, "FusedConv": windows.convolution,
-    "GatherBlockQuantized": quantization.gathered_blocks, "GridSample": layers.grid_sample,
+    "GatedRelativePositionBias": packed.gated_positions,
+    "GatherBlockQuantized": quantization.gathered_blocks, "GemmFloat8": packed.small_float_product,
+    "GemmaRotaryEmbedding": packed.turned_rows, "GridSample": layers.grid_sample,
     "GroupQueryAttention": attention.group_query, "LinearAttention": layers.linear_attention,
-    "LinearAttentionGate": layers.linear_attention_gate, "MatMulNBits": quantization.n_bits_product,
+    "LinearAttentionGate": layers.linear_attention_gate,
+    "MatMulBlockQuantizedFp4Weight": packed.block_scaled_product,
+    "MatMulBlockQuantizedFp8Weight": packed.block_scaled_product, "MatMulNBits": quantization.n_bits_product,
     "MaxpoolWithMask": windows.masked_pooling, "MoE": layers.mixture_of_experts,
     "MultiHeadAttention": attention.multi_head,
     "NhwcMaxPool": windows.pooling_channels_last, "Pad": tensors.pads_of_com_microsoft,
@@ -62,7 +66,7 @@ _CONTRIB: dict[str, Precondition] = {
     "Range": tensors.singles(start=0, limit=1, delta=2),
     "RotaryEmbedding": attention.rotary_of_com_microsoft, "SkipLayerNormalization": layers.skip_normalization,
     "SkipSimplifiedLayerNormalization": layers.skip_normalization, "Trilu": layers.triangle, "Unique": layers.vector,
-    "VarlenCausalConvWithState": layers.packed_convolution, "VarlenNGramHashMapping": layers.packed_hashes,
+    "VarlenCausalConvWithState": packed.packed_convolution, "VarlenNGramHashMapping": packed.packed_hashes,
 }  # fmt: skip
 _ML: dict[str, Precondition] = {
     "Normalizer": learning.normalized_rows, "TreeEnsemble": learning.split_leaves,
