@@ -80,7 +80,7 @@ def truncated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         whole = _whole(x, wide)
         if dtype == np.uint64:
             half = 2.0**63
-            whole = np.where(x >= half, _whole(x - x.dtype.type(half), wide) ^ np.iinfo(wide).min, whole)
+            whole = np.where(x >= half, _whole(x - x.dtype.type(half), wide) ^ np.int64(-(2**63)), whole)
     return whole.astype(dtype, copy=False)
 
 
