@@ -141,6 +141,17 @@ def test_what_cannot_be_served_is_told_in_one_line(tmp_path, model):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="several processes share ports on POSIX only")
+def test_workers_that_all_have_nothing_to_serve_end_the_server(tmp_path):
+    (tmp_path / "text.onnx").write_text("hello")
+    command = [sys.executable, "-m", "ort_core.cli", "serve", "text.onnx", "--http-port", "0", "--grpc-port", "0"]
+    found = subprocess.run([*command, "--workers", "2"], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert found.returncode == 1
+    assert found.stderr.endswith("ort serve: text.onnx cannot be served: the lines above say why\n")
+    assert re.search(r"worker 0 text\.onnx cannot be served: .*are no ONNX model", found.stderr)
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="several processes share ports on POSIX only")
 def test_a_worker_that_is_killed_comes_back_and_the_others_go_on(model):
     with Process(model, "--workers", "2") as server:
         address = server.address()

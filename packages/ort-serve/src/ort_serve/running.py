@@ -100,10 +100,10 @@ async def _check_serves(root: Path, server: Server) -> None:
         InvalidRequest: the message says why it cannot be loaded.
     """
     settings = server.settings
-    is_fixed = settings.watch_s is None and not settings.allows_loading and not settings.shares_ports
+    is_fixed = settings.watch_s is None and not settings.allows_loading
     if root.is_file() and is_fixed and not server.repository.loaded():
-        await server.stop()
         told = "; ".join(reason for _, _, _, reason in server.repository.index())
+        await server.stop()
         raise InvalidRequest(f"{root} cannot be served: {told}")
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from prometheus_client.multiprocess import mark_process_dead
 
 from ort_serve.access_log import log_to_stderr
+from ort_serve.failures import InvalidRequest
 from ort_serve.platform_sockets import SharedSockets, shared_sockets
 from ort_serve.ports import bound_socket
 from ort_serve.running import run_server
@@ -32,12 +33,14 @@ log = logging.getLogger(__name__)
 _FAST_S = 5.0  # a process that lived shorter is not started again at once
 _LONGEST_PAUSE_S = 30.0
 _GRACE_S = 40.0
+_REFUSED = 3  # exit status of a process that told why there is nothing to serve
 
 
 def run_workers(root: Path, settings: ServerSettings, count: int) -> None:
     """Serve with ``count`` processes until SIGINT or SIGTERM.
 
     Raises:
+        InvalidRequest: none of the processes can load the one model.
         OSError: a port or a socket is taken.
     """
     settings = replace(settings, shares_ports=True)
@@ -61,10 +64,15 @@ class Supervisor:
         self._workers: list[tuple[SpawnProcess, float] | None] = [None] * count
         self._pauses = [0.0] * count
         self._next_start = [0.0] * count
+        self._has_refused = [False] * count
         self._ends = False
 
     def run(self) -> None:
-        """Start the processes, and start those again that die, until a signal ends it."""
+        """Start the processes, and start those again that die, until a signal ends it.
+
+        Raises:
+            InvalidRequest: all have told that there is nothing to serve.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._end)
         if hasattr(signal, "SIGHUP"):  # not on Windows
@@ -80,6 +88,8 @@ class Supervisor:
             process.join(_GRACE_S)
             if process.is_alive():
                 process.kill()
+        if all(self._has_refused):
+            raise InvalidRequest(f"{self._root} cannot be served: the lines above say why")
 
     def _end(self, number: int, frame: object) -> None:
         self._ends = True
@@ -99,14 +109,18 @@ class Supervisor:
             self._workers[place] = None
             # what it had in flight is no more
             mark_process_dead(process.pid, os.environ[FOLDER])  # type: ignore[no-untyped-call]  # annotated in part
-            is_fast = now - started < _FAST_S
+            self._has_refused[place] = process.exitcode == _REFUSED
+            if all(self._has_refused):
+                self._ends = True
+                return
+            is_fast = self._has_refused[place] or now - started < _FAST_S
             self._pauses[place] = min(max(2 * self._pauses[place], 0.5), _LONGEST_PAUSE_S) if is_fast else 0.0
             self._next_start[place] = now + self._pauses[place]
             log.warning(
                 "worker %d (process %s) ended with %s; it is started again in %.1f s",
                 place, process.pid, process.exitcode, self._pauses[place],
             )  # fmt: skip
-        if now >= self._next_start[place]:
+        if now >= self._next_start[place] and not self._ends:
             context = multiprocessing.get_context("spawn")
             given = (self._root, self._settings, place, self._shared)
             process = context.Process(target=_work, args=given, name=f"ort-serve-{place}")
@@ -118,7 +132,11 @@ def _work(root: Path, settings: ServerSettings, place: int, shared: SharedSocket
     if hasattr(signal, "SIGHUP"):  # it is the server's a moment later
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log_to_stderr(f"worker {place}", is_access=settings.has_access_log)
-    run_server(root, settings, is_told=place == 0, shared=shared)
+    try:
+        run_server(root, settings, is_told=place == 0, shared=shared)
+    except InvalidRequest as error:
+        log.error("%s", error)
+        raise SystemExit(_REFUSED) from error
 
 
 @contextmanager
