@@ -90,9 +90,9 @@ def test_the_documentation_names_every_operator_that_is_lowered() -> None:
 @pytest.mark.parametrize(
     ("shape", "wanted", "is_zero_allowed"),
     [
-        ((0, 3), (0, -1), False), ((0, 3, 2), (0, -1), False), ((4, 0, 2), (0, -1), False), ((2, 0, 3), (0, -1), True),
-        ((2, 0, 3), (0, 2, -1), True), ((0, 5), (-1, 5), False), ((0, 6), (-1, 2, 3), False), ((3, 0), (-1, 7), False),
-        ((2, 0, 3), (3, 0, -1), True), ((2, 3), (0, -1), False), ((2, 3, 4), (-1, 0), False),
+        ((0, 3), (0, -1), False), ((0, 3, 2), (0, -1), False), ((4, 0, 2), (0, -1), False), ((2, 0, 3), (0, 3), True),
+        ((2, 0, 3), (3, 0, 2), True), ((0, 5), (-1, 5), False), ((0, 6), (-1, 2, 3), False), ((3, 0), (-1, 7), False),
+        ((2, 0, 3), (4, 0), True), ((2, 3), (0, -1), False), ((2, 3, 4), (-1, 0), False),
     ],
 )  # fmt: skip
 def test_a_tensor_without_elements_is_reshaped_as_the_kernels_of_numpy_do(shape, wanted, is_zero_allowed):

@@ -98,7 +98,7 @@ def test_what_cannot_be_changed_is_refused(tmp_path, folders):
         write_with_caches(folders / CacheType.INT8, tmp_path / "again", CacheType.FP16)
     with pytest.raises(InvalidModelFolder, match="is there already"):
         write_with_caches(built("llama"), folders / CacheType.INT8, CacheType.FP16)
-    with pytest.raises(InvalidModelFolder, match="no folder"):
+    with pytest.raises(InvalidModelFolder, match="is not a folder"):
         write_with_caches(tmp_path / "none", tmp_path / "out", CacheType.FP16)
     assert sorted(tmp_path.iterdir()) == []
 

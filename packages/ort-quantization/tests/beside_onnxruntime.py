@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +70,24 @@ def run_onnxruntime(path: Path | str, feeds: dict[str, np.ndarray]) -> list[np.n
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def run_onnxruntime_apart(path: Path | str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """As ``run_onnxruntime``, in a process that it may end: it aborts on some files that it should refuse.
+
+    Raises:
+        RuntimeError: it ended its process.
+    """
+    try:
+        return _apart().submit(run_onnxruntime, path, feeds).result()
+    except BrokenProcessPool as error:
+        _apart.cache_clear()
+        raise RuntimeError("onnxruntime ended its process") from error
+
+
+@functools.cache
+def _apart() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def run_ours(path: Path | str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

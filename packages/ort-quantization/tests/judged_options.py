@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime.quantization as tool
-from beside_onnxruntime import _node, relative_error, run_onnxruntime, run_ours, tensors_of
+from beside_onnxruntime import _node, relative_error, run_onnxruntime_apart, run_ours, tensors_of
 from drawn_options import Choices, with_types
 from float_models import feeds_of
 
@@ -230,7 +230,7 @@ def _judge_alone(found: Judgement, source: Path, here: Path, model: onnx.ModelPr
     loss = _error_of(small, exact)
     if not loss < 1:
         found.add("far from float", f"loss {loss:.3g}")
-    other, error = _run(run_onnxruntime, here, feeds)
+    other, error = _run(run_onnxruntime_apart, here, feeds)
     if other is None:
         found.differences.append(f"onnxruntime does not run it: {error}")
     elif _error_of(small, other) > max(loss, 0.02):
@@ -290,12 +290,12 @@ def _compare_tensors(found: Judgement, name: str, mine: np.ndarray, other: np.nd
 def _compare_results(found: Judgement, model: onnx.ModelProto, source: Path, here: Path, there: Path) -> None:
     """Both files in both engines."""
     feeds = feeds_for(model)
-    exact, _ = _run(run_onnxruntime, source, feeds)
+    exact, _ = _run(run_onnxruntime_apart, source, feeds)
     if exact is None:
         exact = run_ours(source, feeds)
     results = {}
     for which, path in (("ours", here), ("theirs", there)):
-        for engine, run in (("here", run_ours), ("there", run_onnxruntime)):
+        for engine, run in (("here", run_ours), ("there", run_onnxruntime_apart)):
             results[which, engine], error = _run(run, path, feeds)
             if error:
                 results[which, engine, "error"] = error

@@ -288,6 +288,7 @@ READERS_OF_HEADS = {
     "ort_ep_directml/lowering/attention.py": _ROTARY,
     "ops/infer/contrib_attention.py": "operators without a record: PagedAttention, DecoderAttention",
     "kernels/preconditions/attention.py": "the attribute itself is checked, as the caller wrote it",
+    "kernels/preconditions/packed.py": "an operator without a record: GatedRelativePositionBias",
 }
 """Files that read ``num_heads`` and why they may."""
 
