@@ -41,21 +41,26 @@ def pytest_report_header() -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--every-case``."""
-    parser.addoption("--every-case", action="store_true", help="run sweeps with all their cases, not with one half")
+    parser.addoption("--every-case", action="store_true", help="run sweeps with all their cases")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out one half of each sweep: the cases of which the places of the parameters have an odd sum.
+    """Run one half of each sweep: the cases of which the places of the parameters have an even sum.
 
     With three parameters or more every combination of two still occurs, each with one half of the values of a third.
+    A sweep of ``parts=4`` keeps the cases whose sum is a multiple of four.
     """
     if config.getoption("--every-case"):
         return
     seen: dict[tuple[str, str], dict[tuple[int, ...], int]] = {}
-    odd = [item for item in items if item.get_closest_marker("sweep") and _sum_of_places(item, seen) % 2]
-    if odd:
-        config.hook.pytest_deselected(items=odd)
-        left_out = set(odd)
+    rest = [
+        item
+        for item in items
+        if (sweep := item.get_closest_marker("sweep")) and _sum_of_places(item, seen) % sweep.kwargs.get("parts", 2)
+    ]
+    if rest:
+        config.hook.pytest_deselected(items=rest)
+        left_out = set(rest)
         items[:] = [item for item in items if item not in left_out]
 
 

@@ -70,7 +70,7 @@ def both(
     return source, here, there
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(parts=4)
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("types", TYPES, ids=str)
