@@ -43,6 +43,13 @@ CHAIN = SampleGraph(
     "g (float[4, 8] x) => (float[4, 8] y) { a = Relu(x)  b = Add(a, x)  c = Mul(b, b)  y = Tanh(c) }",
     {"x": (4, 8)},
 )
+CHAIN_BEHIND_A_PIECE = SampleGraph(
+    "chain_behind_a_piece",
+    """g (float[4, 16] x) => (float[4, 8] y) <int64 size = {8}, int64 first = {0}>
+       { pieces = SplitToSequence<axis = 1>(x, size)  p = SequenceAt(pieces, first)
+         a = Relu(p)  b = Add(a, p)  c = Mul(b, b)  y = Tanh(c) }""",
+    {"x": (4, 16)},
+)
 PRODUCT = SampleGraph(
     "product",
     """g (float[4, 8] x, float[8, 3] w) => (float[4, 3] y)
