@@ -66,6 +66,7 @@ def run(path):
     return ort_core.InferenceSession(str(path), providers=["ReferenceExecutionProvider"]).run(None, SAMPLE)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 13, 17, 19, 21, 23, 25, 26, 27, 28])
 @pytest.mark.parametrize("way", WAYS)
 def test_models_are_quantized(tmp_path, opset, way):

@@ -34,7 +34,7 @@ def load_and_run(content: bytes) -> ort_core.InferenceSession:
     return session
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(parts=4)
 @pytest.mark.parametrize("name", KINDS)
 def test_load_grows_linearly(name, calls_of, tmp_path, monkeypatch):
     sizes = LARGER_SIZES if name in LARGER else SIZES

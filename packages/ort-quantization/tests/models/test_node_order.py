@@ -70,6 +70,7 @@ def test_the_order_of_nodes_in_bodies_does_not_change_a_quantization(tmp_path, n
     assert description(found[1].graph) == description(found[0].graph)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 @pytest.mark.parametrize("name", [name for name in STATIC if name not in NAMED_BY_ORDER])
 def test_the_order_of_nodes_does_not_change_a_static_quantization(tmp_path, name, quant_format):

@@ -132,6 +132,7 @@ def test_quantized_models_give_in_both_engines_nearly_what_floats_give(tmp_path,
     assert relative_error([each for each in expected if each.dtype.kind == "f"], reals) < 0.1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "options",
     [

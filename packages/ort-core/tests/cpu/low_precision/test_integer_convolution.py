@@ -155,7 +155,7 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
     return dataclasses.replace(spec, **changes)  # type: ignore[arg-type]  # fields by name
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(parts=4)
 @pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
