@@ -54,7 +54,7 @@ WRONG = {
     "a norm of windows rounded up": ("LpPool", 21, [floats(1, 1, 4)],
                                      {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}, "ceil_mode"),
     "scales that are computed": ("Resize", 13, [floats(1, 1, 2, 4), None, np.array([1, 1, 2, 2], np.float32)], {},
-                                 "no constants", (2,)),
+                                 "not constants", (2,)),
     "a grid of one row": ("AffineGrid", 20, [THETA, np.array([1, 1, 1, 3])], {"align_corners": 1}, "align_corners"),
     "an activation that is none of them": ("CausalConvWithState", 27, CAUSAL, {"activation": "relu"}, "activation"),
     "a peephole": ("LSTM", 14, [floats(2, 1, 3), *RECURRENT, *[None] * 4, floats(1, 6)], {"hidden_size": 2}, "input 7"),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ort_core.plugin import Capability, GraphView, Rejection
 from ort_core.plugin.claims import claims_of, form_groups
-from ort_core.plugin.ir import Node
-from ort_core.plugin.ops import ValueRanges
+from ort_core.plugin.ir import Node, border_of
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.lowering.input_bounds import bounds_from_outside, sizes_from_outside
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of
-from ort_ep_openvino.lowering.table import refusal
+from ort_ep_openvino.lowering.sized_view import example_views, named_sizes, standing_view
+from ort_ep_openvino.lowering.table import is_trusted_in_one, refusal
 from ort_ep_openvino.options import OpenVinoOptions
 from ort_ep_openvino.support_cache import Refused, SupportAnswer, SupportCacheState
 
@@ -25,26 +25,32 @@ def find_capability(view: GraphView, options: OpenVinoOptions, answers: SupportC
     absent = _sdk.find_absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
-    reasons = _untrusted(view)
-    question = _Question(view, options.device, answers)
+    reasons, conditional = _untrusted(view)
+    question = _Question(view, options.device, answers, conditional)
     return claims_of(form_groups(view, reasons, lambda group: _refused(question, group)), reasons)
 
 
-def _untrusted(view: GraphView) -> dict[Node, str]:
-    """Return the nodes that the table refuses; values that they make come from outside of every claim."""
+def _untrusted(view: GraphView) -> tuple[dict[Node, str], dict[Node, str]]:
+    """Return the nodes that the table refuses, and those that it trusts with some sizes, each with the objection.
+
+    Values that the first of them make come from outside of every claim.
+    """
     offered = set(view.nodes)
     outside = {value for node in view.graph if node not in offered for value in node.present_outputs()}
-    ranges = ValueRanges(
-        given=lambda value: bounds_from_outside(view, outside, ranges, value), sizes=sizes_from_outside(view)
-    )
-    seen = replace(view, ranges=ranges.value_range)
+    standing = standing_view(view, outside)
+    examples = example_views(view, outside, named_sizes(view.graph.inputs))
     reasons: dict[Node, str] = {}
+    conditional: dict[Node, str] = {}
     for node in view.nodes:
-        reason = refusal(seen, node)
-        if reason is not None:
-            reasons[node] = reason
-            outside.update(node.present_outputs())
-    return reasons
+        reason = refusal(standing, node)
+        if reason is None:
+            continue
+        if is_trusted_in_one(examples, node):
+            conditional[node] = reason
+            continue
+        reasons[node] = reason
+        outside.update(node.present_outputs())
+    return reasons, conditional
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,13 @@ class _Question:
         view: the graph, and what is known of it.
         device: as OpenVINO names it.
         answers: what was said before.
+        conditional: nodes that each run asks the table about with its own sizes, and what speaks against them else.
     """
 
     view: GraphView
     device: str
     answers: SupportCacheState
+    conditional: Mapping[Node, str]
 
     def ask(self, group: tuple[Node, ...]) -> SupportAnswer:
         """Return how the ports of a group's model stand to it, or why OpenVINO does not take it."""
@@ -75,11 +83,24 @@ def _refused(question: _Question, group: tuple[Node, ...]) -> dict[Node, str]:
     """Return the nodes of a group that OpenVINO does not take, with its words; empty when it takes the group."""
     if all(node.op_type in _NOTHING_TO_COMPUTE for node in group):
         return dict.fromkeys(group, "there is nothing to compute: constants, and values that are handed on")
+    unseen = _beyond_its_border(question, group)
+    if unseen:
+        return unseen
     lowered = question.ask(group)
     if isinstance(lowered, Ports):
         handed_on = "it hands its inputs on unchanged: there is nothing to compute"
         return {} if lowered.outputs else dict.fromkeys(group, handed_on)
     return _culprits(question, group, lowered) or dict.fromkeys(group, lowered.reason)
+
+
+def _beyond_its_border(question: _Question, group: tuple[Node, ...]) -> dict[Node, str]:
+    """Return the nodes of a group whose condition hangs on sizes that the inputs of the group do not show."""
+    asked = [node for node in group if node in question.conditional]
+    if not asked:
+        return {}
+    inputs = border_of(group).inputs
+    examples = example_views(question.view, set(inputs), named_sizes(inputs))
+    return {node: question.conditional[node] for node in asked if not is_trusted_in_one(examples, node)}
 
 
 def _culprits(question: _Question, group: tuple[Node, ...], refused: Refused) -> dict[Node, str]:

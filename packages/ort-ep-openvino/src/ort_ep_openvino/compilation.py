@@ -22,6 +22,7 @@ from ort_ep_openvino.fixed_sizes import FixedSizesPartition, Shapes
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of_request
 from ort_ep_openvino.options import OpenVinoOptions
+from ort_ep_openvino.size_conditions import SizeConditions
 
 Weights = Mapping[str, np.ndarray]
 log = logging.getLogger(__name__)
@@ -175,6 +176,7 @@ def _partition(
         weights,
         lambda: _blob_key(program, key),
         lambda: _compiled(program, weights, request, options, shapes)[0],
+        SizeConditions(request.view()),
         KernelFallbackState(request),
     )
 

@@ -26,6 +26,7 @@ from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.narrowing import has_odd_size, narrowings_of
 from ort_ep_openvino.output_shapes import InnerSizes, OutputShapes, dtype_of
 from ort_ep_openvino.requests import RequestPoolState
+from ort_ep_openvino.size_conditions import SizeConditions
 
 
 class OpenVinoPartition(CompiledPartition):
@@ -38,6 +39,7 @@ class OpenVinoPartition(CompiledPartition):
         weights: arrays whose memory the compiled model may use.
         key: returns what a stored form depends on; digests of all weights are in it, so it is asked late.
         compile_anew: returns another compiled model of the same.
+        conditions: what must hold of the sizes of a run.
         fallback: computes the runs for which OpenVINO would be wrong.
     """
 
@@ -49,10 +51,11 @@ class OpenVinoPartition(CompiledPartition):
         weights: Mapping[str, np.ndarray],
         key: Callable[[], str],
         compile_anew: Callable[[], Any],
+        conditions: SizeConditions,
         fallback: KernelFallbackState,
     ) -> None:
         self._compiled, self._weights, self._key = compiled, weights, key
-        self._graph, self._fallback = graph, fallback
+        self._graph, self._conditions, self._fallback = graph, conditions, fallback
         self._tensor = _sdk.tensor_type()
         self._shapes, self._inner = OutputShapes(graph), InnerSizes(graph)
         self._input_dtypes = tuple(dtype_of(v).numpy for v in graph.inputs)
@@ -89,8 +92,13 @@ class OpenVinoPartition(CompiledPartition):
         if odd is not None:
             self._fallback.run(_beyond(odd), inputs, outputs, run_state)
             return
-        if not self._inner.are_all_positive(tuple(array.shape for array in arrays)):
+        shapes = tuple([array.shape for array in arrays])
+        if not self._inner.are_all_positive(shapes):
             self._fallback.run("a value within has no elements", inputs, outputs, run_state)
+            return
+        unfit = self._conditions.refusal(shapes)
+        if unfit is not None:
+            self._fallback.run(unfit, inputs, outputs, run_state)
             return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:

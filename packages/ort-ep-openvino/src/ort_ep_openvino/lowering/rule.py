@@ -13,8 +13,9 @@ from types import MappingProxyType
 from ort_core.plugin import GraphView, claims
 from ort_core.plugin.claims import arity_refusal, first_refusal, held_constant, types_refusal
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_ep_openvino.lowering.sized_view import SizedView
 
-Condition = claims.Condition[GraphView]
+Condition = claims.Condition[SizedView]
 """Returns why a node cannot be trusted to OpenVINO, or ``None``."""
 
 FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
@@ -56,7 +57,7 @@ class Rule:
     conditions: tuple[Condition, ...] = ()
     oldest: int = 1
 
-    def refusal(self, view: GraphView, node: Node) -> str | None:
+    def refusal(self, view: SizedView, node: Node) -> str | None:
         """Return why OpenVINO is not trusted with a node, or ``None``."""
         return (
             arity_refusal(view, node, oldest=self.oldest)

@@ -11,6 +11,7 @@ from ort_core.plugin.ops import TransposedAxis, known_sizes, node_transposed, no
 from ort_ep_openvino.lowering.compositions import causal_refusal
 from ort_ep_openvino.lowering.conditions import constant_inputs, proven_between, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
+from ort_ep_openvino.lowering.sized_view import SizedView
 
 INT64 = frozenset({DataType.INT64})
 
@@ -19,14 +20,14 @@ def _text(node: Node, name: str, default: str) -> str:
     return node.string_attribute(name, default)
 
 
-def _counts_as_onnx(view: GraphView, node: Node) -> str | None:
+def _counts_as_onnx(view: SizedView, node: Node) -> str | None:
     if not (node.int_attribute("ceil_mode", 0) and node.int_attribute("count_include_pad", 0)):
         return None
-    x, kernel = node.input(0), node.ints_attribute("kernel_shape") or ()
-    if x is None or not is_static(x) or not is_static(node.output):
+    shape, kernel = view.exact_shape(node.input(0)), node.ints_attribute("kernel_shape") or ()
+    if shape is None:
         return "OpenVINO counts what a last window of AveragePool may reach beyond the padding"
     is_same = _text(node, "auto_pad", "NOTSET").startswith("SAME")
-    for axis in node_windows(node, (x.shape or ())[2:], kernel):
+    for axis in node_windows(node, shape[2:], kernel):
         before, after, beyond = known_sizes((axis.before, axis.after, axis.beyond))
         if before + after if is_same else beyond:
             return "OpenVINO counts what the last window of AveragePool reaches beyond the padding"
