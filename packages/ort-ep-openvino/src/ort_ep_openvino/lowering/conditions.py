@@ -9,6 +9,7 @@ from ort_core.plugin.claims import attribute_refusal, dtype_of, held_bounds, hel
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL, WIDE, Interval
 from ort_ep_openvino.lowering.rule import Condition
+from ort_ep_openvino.lowering.sized_view import SizedView
 
 SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)
 
@@ -125,7 +126,7 @@ def counted_axes(view: GraphView, node: Node) -> str | None:
     return f"the number of axes in {axes.name!r} is not known before a run; OpenVINO needs the rank of the result"
 
 
-def comparable_integers(view: GraphView, node: Node) -> str | None:
+def comparable_integers(view: SizedView, node: Node) -> str | None:
     """Refuse comparisons of wide integers, which OpenVINO makes in float32, unless one side is a small constant."""
     if all(dtype_of(value) not in WIDE for value in node.present_inputs()):
         return None

@@ -19,6 +19,7 @@ from ort_ep_openvino.lowering.conditions import (
 )
 from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, MOVED, Rule
+from ort_ep_openvino.lowering.sized_view import SizedView
 
 INT64 = frozenset({DataType.INT64})
 TILES_OF_LOW_RANK = 3  # of rank 4 and more, with repeats from outside, OpenVINO leaves parts unwritten
@@ -31,7 +32,7 @@ def _known_tiles(view: GraphView, node: Node) -> str | None:
     return "OpenVINO leaves parts of a tile of rank 4 unwritten when its repeats are not a constant"
 
 
-def _known_axes(view: GraphView, node: Node) -> str | None:
+def _known_axes(view: SizedView, node: Node) -> str | None:
     if is_static(node.output):  # the axes then say nothing new: it is lowered to Reshape
         return None
     return constant_inputs(1)(view, node)
