@@ -29,7 +29,7 @@ def states_of(
     for source, target in pairs.items():
         if source not in by_name or target not in results:
             raise ValueError(
-                f"option 'States' names {source!r} and {target!r}, and they are no input and output of one program; "
+                f"option 'States' names {source!r} and {target!r}, which are not an input and an output of one program; "
                 f"its inputs are {', '.join(by_name)}; its outputs are {', '.join(results)}"
             )
         (place, value), (result_place, result) = by_name[source], results[target]

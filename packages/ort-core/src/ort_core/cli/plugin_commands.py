@@ -52,7 +52,7 @@ def find_plugin_commands() -> dict[str, Any]:  # Any: typer's own Command, whose
             continue
         for name, command in offered.items():
             if name in commands or not (isinstance(command, typer.Typer) or callable(command)):
-                reason = "another plugin has it already" if name in commands else f"{command!r} is no command"
+                reason = "another plugin has it already" if name in commands else f"{command!r} is not a command"
                 warn(f"the subcommand {name!r} of plugin {plugin!r} is left out: {reason}")
                 continue
             commands[name] = _as_command(name, command)

@@ -59,7 +59,7 @@ def decode_context(stored: memoryview) -> ContextContent:
     """
     start = len(_MAGIC) + _LENGTH.size
     if len(stored) < start or stored[: len(_MAGIC)] != _MAGIC:
-        raise InvalidGraph("the bytes are no compiled partition of ort-core; another program has written them")
+        raise InvalidGraph("the bytes are not a compiled partition of ort-core; another program has written them")
     (head_nbytes,) = _LENGTH.unpack_from(stored, len(_MAGIC))
     try:
         head = json.loads(bytes(stored[start : start + head_nbytes]))

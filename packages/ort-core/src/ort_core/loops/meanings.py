@@ -348,5 +348,5 @@ def meaning_of(domain: str, op_type: str, inputs: Sequence[Scalar], attributes: 
         and inputs[0].dtype is DataType.BOOL
         and op_type in ("Add", "Sub", "Mul", "Min", "Max", "Neg", "Abs", "Sum")
     ):
-        return Rejection(f"{op_type} of bool is no arithmetic")
+        return Rejection(f"{op_type} of bool is not arithmetic")
     return found(inputs, attributes)

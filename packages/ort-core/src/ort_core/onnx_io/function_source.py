@@ -32,7 +32,7 @@ def _proto(source: object) -> onnx.FunctionProto:
         try:
             return onnx.FunctionProto.FromString(source)
         except DecodeError as error:
-            raise InvalidGraph("the bytes are no serialized FunctionProto") from error
+            raise InvalidGraph("the bytes are not a serialized FunctionProto") from error
     if isinstance(source, str):
         try:
             return onnx.parser.parse_function(source)

@@ -173,7 +173,7 @@ def _weights_are_fixed(place: int) -> Callable[[LoweringContext, Node], str | No
     def check(context: LoweringContext, node: Node) -> str | None:
         scale = context.constant(node.input(place + 1))
         if scale is not None and scale.size > 1 and context.constant(node.input(place)) is None:
-            return f"{node.op_type} with several scales of a factor that is no constant is not lowered"
+            return f"{node.op_type} with several scales of a factor that is not a constant is not lowered"
         return None
 
     return check
@@ -244,7 +244,7 @@ def _nbits_as_lowered(context: LoweringContext, node: Node) -> str | None:
     zero, packed = context.constant(node.input(3)), context.constant(node.input(1))
     if zero is not None and zero.dtype != np.uint8:
         return "MatMulNBits with zero points of floats is not lowered"
-    return None if packed is not None and is_static(node.input(1)) else "its weights are no constant"
+    return None if packed is not None and is_static(node.input(1)) else "its weights are not a constant"
 
 
 INTEGERS: Mapping[str, Rule] = {

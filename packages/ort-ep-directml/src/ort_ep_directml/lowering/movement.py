@@ -98,7 +98,7 @@ def _slice(to: EmissionState, node: Node) -> Operand:
     for start, end, axis, step in zip(starts, _ends(to, node, len(starts)), axes, steps, strict=True):
         place = from_front(axis, x.rank)
         if end is None and step < 0:
-            raise Refused("a Slice that walks back to an end which is no constant is left to others")
+            raise Refused("a Slice that walks back to an end that is not a constant is left to others")
         walked = slice_range(x.sizes[place], start, x.sizes[place] if end is None else end, step)
         walked = walked if end is not None else walked[: to.sizes(node.output)[place]]
         if not walked:

@@ -182,7 +182,7 @@ def _known_signatures(
     needed: int = 2,
 ) -> _KnownSignatures | Rejection:  # fmt: skip
     if guarded_mode() is not GuardedMode.OFF:
-        return Rejection("guarded runs are no direct calls")
+        return Rejection("guarded runs are not direct calls")
     layout = find_python_layout()
     if isinstance(layout, Rejection):
         return layout

@@ -106,7 +106,7 @@ class DirectOffer:
         (slot,) = first.native_reads
         name = sources[slot] if 0 <= slot < len(sources) else None
         if not isinstance(name, str) or not is_text(self.graph.inputs[slot]) or second.direct is None:
-            return Rejection("the strings are no feed of known rank, or the program has no direct calls")
+            return Rejection("the strings are not a feed of known rank, or the program has no direct calls")
         declared = self.graph.inputs[slot].type
         assert isinstance(declared, TensorType)
         assert isinstance(first.call, TextCounts)

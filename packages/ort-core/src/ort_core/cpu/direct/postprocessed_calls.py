@@ -94,7 +94,7 @@ def postprocessed_outputs(
             return finish
         given = None if node.inputs[0] is None else made.get(read.get(node.inputs[0], -1))
         if given is None or given[1] is not None or node.output not in written:
-            return Rejection(f"what {node.op_type} reads is no result of the program", node)
+            return Rejection(f"what {node.op_type} reads is not a result of the program", node)
         found[written[node.output]] = (given[0], finish)
     return found
 
@@ -118,7 +118,7 @@ def _zip_map(node: Node, given: TensorType) -> Finish | Rejection:
     names = node.attribute("classlabels_strings") or node.attribute("classlabels_int64s")
     assert given.shape is not None
     if not isinstance(names, tuple) or len(given.shape) != 2 or given.shape[1] != len(names):
-        return Rejection("the scores are no rows of one for each label", node)
+        return Rejection("the scores are not rows of one for each label", node)
     places = {name: place for place, name in enumerate(names)}
     keys = sorted(places)
     order = [places[key] for key in keys]

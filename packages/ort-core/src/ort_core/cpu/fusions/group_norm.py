@@ -51,7 +51,7 @@ class GroupNormFusion(RewriteRule[Groups]):
         if shape is None or len(shape) < 3 or not isinstance(shape[1], int) or groups is None or len(groups) != 3:
             return Rejection(f"the channels of {x.name!r} or the groups are not known", root)
         if not isinstance(groups[1], int) or groups[1] < 1 or shape[1] % groups[1] or groups[0] != shape[0]:
-            return Rejection(f"{grouped.name!r} is no row for each group of channels", root)
+            return Rejection(f"{grouped.name!r} is not a row for each group of channels", root)
         if not _is_shape_of(match["shape"], x) and (result is None or len(result) < 3 or result[:2] != shape[:2]):
             return Rejection(f"{restored.name!r} is not known to have the images and channels of {x.name!r}", root)
         if None in shape[:1] or restored.rank is None:

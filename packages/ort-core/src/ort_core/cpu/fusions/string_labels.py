@@ -33,7 +33,7 @@ class SplitStringLabels(RewriteRule[tuple[str, ...]]):
         """The labels must be strings, and someone must want them."""
         labels = match.root.attribute(STRINGS)
         if not isinstance(labels, tuple) or not labels or match.root.attribute(NUMBERS[match.root.op_type]):
-            return Rejection("the labels are no strings", match.root)
+            return Rejection("the labels are not strings", match.root)
         if match.root.outputs[0] is None:
             return Rejection("nobody reads the labels", match.root)
         return tuple(map(str, labels))

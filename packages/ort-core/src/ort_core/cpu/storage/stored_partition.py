@@ -33,7 +33,7 @@ def decode_partition(
         at = -(-(_COUNTS.size + 8 * len(numbers)) // ALIGNMENT) * ALIGNMENT
         program = decode_program(content[at:], shared_pool(threads))
     except (OSError, ValueError, KeyError, TypeError, IndexError, struct.error) as error:
-        return Rejection(f"the bytes are no remembered partition: {error}")
+        return Rejection(f"the bytes are not a remembered partition: {error}")
     if program is None:
         return Rejection("the program was compiled for another processor or compiler")
     return RecalledPartition(program, numbers[:read_count], numbers[read_count:], compile_anew)

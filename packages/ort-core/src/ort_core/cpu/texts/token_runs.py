@@ -57,7 +57,7 @@ def token_runs(node: Node) -> TokenRuns | Rejection:
         return TokenRuns((r"\w",), False, max(2, least))
     run = _RUN.fullmatch(expression)
     if run is None:
-        return Rejection(f"tokens of the expression {expression!r} are no runs of a set of characters", node)
+        return Rejection(f"tokens of the expression {expression!r} are not runs of a set of characters", node)
     return _checked(TokenRuns((run.group(1),), False, least), node)
 
 

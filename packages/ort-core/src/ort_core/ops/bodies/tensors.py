@@ -82,7 +82,7 @@ def torch_embedding(w: BodyWriter) -> Results:
 def bias_dropout(w: BodyWriter) -> Results:
     """Y = data + bias + residual, where nothing is dropped."""
     if w.has(4):
-        raise NoBody("its training mode is an input, and random numbers are no composition")
+        raise NoBody("its training mode is an input, and random numbers are not a composition")
     data = w.wide(0)
     total = w.narrow(w.sum(data, w.wide(1), w.find_wide(2)))
     mask = w.op("Expand", w.constant(True, DataType.BOOL), w.op("Shape", w.input(0))) if w.wants(1) else None

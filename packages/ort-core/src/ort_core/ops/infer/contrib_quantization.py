@@ -77,7 +77,7 @@ def infer_qlinear_concat(ctx: InferenceContext) -> None:
     """After scale and zero point of the result: (data, scale, zero point) of every input."""
     count, rest = divmod(ctx.input_count - 2, 3)
     if rest or count < 1:
-        ctx.refuse(f"{ctx.input_count - 2} inputs are no groups of data, scale and zero point")
+        ctx.refuse(f"{ctx.input_count - 2} inputs are not groups of data, scale and zero point")
     shapes = [ctx.shape(2 + 3 * i) for i in range(count)]
     if any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):
         return

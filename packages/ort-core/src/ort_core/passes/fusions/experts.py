@@ -121,7 +121,7 @@ def _find_experts(last: ExpertLayer, shares: Value, summed: Value, match: Match)
         return routing
     if routing.logits is None and match.opset() < SCATTER_OPSET:
         return Rejection(
-            f"the shares are no softmax of what chooses the experts, and opset {match.opset()} has no form of others",
+            f"the shares are not a softmax of what chooses the experts, and opset {match.opset()} has only those",
             match.root,
         )
     layers = [layer for layer, _ in activation.parts]

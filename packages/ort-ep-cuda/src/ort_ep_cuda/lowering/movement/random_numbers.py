@@ -89,7 +89,7 @@ def refuse_random(node: Node) -> str | None:
 
 def refuse_seed(node: Node) -> str | None:
     """Return why the seed of a node is none."""
-    return None if math.isfinite(node.float_attribute("seed", 0.0)) else "the attribute seed is no finite number"
+    return None if math.isfinite(node.float_attribute("seed", 0.0)) else "the attribute seed is not a finite number"
 
 
 def lower_random(facts: LoweredNode) -> None:

@@ -37,7 +37,7 @@ class Equation:
         left, arrow, right = text.replace(" ", "").partition("->")
         terms = left.split(",")
         if len(terms) != len(ranks) or not all(_TERM.match(term) for term in (*terms, right)):
-            raise InvalidArgument(f"Einsum: {text!r} is no equation of {len(ranks)} operands")
+            raise InvalidArgument(f"Einsum: {text!r} is not an equation of {len(ranks)} operands")
         hidden = max((rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)), default=0)
         digits = "0123456789"[: max(hidden, 0)]
 

@@ -72,11 +72,11 @@ def link(object_code: bytes) -> LinkedObject | Rejection:
     Constants lie in the same memory as the code: it can be read and executed, and no longer be written.
 
     Raises:
-        struct.error, LookupError, ValueError: the bytes are no object file, or a cut one.
+        struct.error, LookupError, ValueError: the bytes are not an object file, or a cut one.
     """
     magic, kind, machine, *_ = header = _HEADER.unpack_from(object_code)  # the table of sections: 6 and 12
     if magic[:6] != b"\x7fELF\x02\x01" or (kind, machine) != (_RELOCATABLE, _X86_64):
-        return Rejection("it is no relocatable ELF file for x86-64")
+        return Rejection("it is not a relocatable ELF file for x86-64")
     sections = _sections(object_code, header[6], header[12])
     symbols = _symbols(object_code, sections)
     kept = [number for number, section in enumerate(sections) if section.flags & _ALLOCATED and section.nbytes]

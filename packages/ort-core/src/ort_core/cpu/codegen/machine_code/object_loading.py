@@ -39,7 +39,7 @@ def load_object(object_code: bytes, target: Target | None = None) -> CompiledMod
         BadObject: it is not an object file.
     """
     if not _is_whole(object_code):
-        raise BadObject(f"{len(object_code)} bytes are no object file, or a part of one")
+        raise BadObject(f"{len(object_code)} bytes are not an object file, or a part of one")
     linked = _linked(object_code)
     if not isinstance(linked, Rejection):
         return linked

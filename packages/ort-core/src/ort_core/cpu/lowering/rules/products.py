@@ -235,7 +235,7 @@ def weight_product(lowering: Lowering, left: View, right: Value, operator: str) 
     """Return the product of a float32 view and a matrix of the model."""
     view, constant = _right(lowering, right)
     if view.dtype is not F32 or len(view.shape) != 2:
-        raise NotLowered("the right side is no float32 matrix")
+        raise NotLowered("the right side is not a float32 matrix")
     return _product(lowering, left, view, constant, operator)
 
 

@@ -62,7 +62,7 @@ def find_packed_format(number: int, count: int, node: str) -> PackedFormat:
         raise InvalidArgument(f"{node}: packed format {number} is not known; known are {known}")
     if count < 1 or count % found.elements:
         raise InvalidArgument(
-            f"{node}: rows of {count} elements are no whole blocks of {found.elements}, as {found.name} has them"
+            f"{node}: rows of {count} elements are not whole blocks of {found.elements}, as {found.name} has them"
         )
     return found
 

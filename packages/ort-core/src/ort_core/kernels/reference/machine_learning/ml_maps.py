@@ -187,7 +187,7 @@ def _cast(cast: Callable[[MapValue], MapValue], value: MapValue, cast_to: str) -
     try:
         found = cast(value)
         if isinstance(found, int) and not -(2**63) <= found < 2**63:
-            raise OverflowError(f"{found} is no int64")
+            raise OverflowError(f"{found} is not an int64")
         return found
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"CastMap: the map's value {value!r} cannot be read as {cast_to}") from error

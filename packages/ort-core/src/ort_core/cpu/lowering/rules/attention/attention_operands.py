@@ -122,7 +122,7 @@ def _projected(lowering: Lowering, node: Node, projection: Projection) -> View:
         value = value + element(1, F32)
     shape = (*product.a.shape[:2], width)
     if not product.can_fuse(shape, inputs):
-        raise NotLowered("the bias is no float32 vector")
+        raise NotLowered("the bias is not a float32 vector")
     projected = lowering.new_view(F32, shape)
     product.store(lowering, PendingAnchor(product, value, inputs, shape, (node,)), projected)
     return projected

@@ -24,7 +24,7 @@ def embed_layer_normalization(lowering: Lowering, node: Node) -> None:
     """EmbedLayerNormalization: rows of two or three tables, summed, normalized; also counts of a mask."""
     ids = lowering.contiguous(required(node, 0))
     if len(ids.shape) != 2:
-        raise NotLowered("the ids are no matrix")
+        raise NotLowered("the ids are not a matrix")
     tables = [lowering.contiguous(required(node, index)) for index in (2, 3)]
     rows = [gather_rows(lowering, node, tables[0], ids)]
     given = node.input(8)

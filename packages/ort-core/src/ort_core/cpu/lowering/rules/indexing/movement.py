@@ -42,7 +42,7 @@ def arithmetic_range(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     bounds = [_whole_number(lowering, node.input(i)) for i in range(3)]
     if dtype not in RANGES or any(bound is None for bound in bounds):
-        raise NotLowered("its bounds are only known at run time, or are no whole numbers")
+        raise NotLowered("its bounds are only known at run time, or are not whole numbers")
     start, limit, step = (bound for bound in bounds if bound is not None)
     if not isinstance(step, int) or step == 0:
         raise NotLowered("the step is not a number known before a run, or zero")

@@ -73,5 +73,5 @@ def emit_class_scores(
     writes = [view.buffer for view in (results, labels.view if labels is not None else None) if view is not None]
     work = count_of(scores.shape) * (8 if spec.transform else 2)
     if len(scores.shape) != 2:
-        raise NotLowered("scores that are no matrix are not generated")
+        raise NotLowered("scores that are not a matrix are not generated")
     lowering.emit(KernelText(name, function), arguments, [scores.buffer], writes, work, (node,))

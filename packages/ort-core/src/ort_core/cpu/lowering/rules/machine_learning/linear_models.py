@@ -74,7 +74,7 @@ def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
         view = view.reshaped((1, *view.shape))
     width = view.shape[-1]
     if len(view.shape) != 2 or not isinstance(width, int):
-        raise NotLowered("features that are no matrix of known width are not generated")
+        raise NotLowered("features that are not a matrix of known width are not generated")
     return view, width
 
 

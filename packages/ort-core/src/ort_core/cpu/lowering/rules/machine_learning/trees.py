@@ -160,7 +160,7 @@ def _features(lowering: Lowering, value: Value | None) -> View:
     """Return the rows as a dense matrix of float32 or float64; integers become float32, as in onnxruntime."""
     view = lowering.contiguous(value)
     if len(view.shape) != 2:
-        raise NotLowered("features that are no matrix are not generated")
+        raise NotLowered("features that are not a matrix are not generated")
     if view.dtype in (F32, F64):
         return view
     return lowering.computed(cast(element(0, view.dtype), F32), (view,))

@@ -235,6 +235,6 @@ def _anchor(
 def _vector(inputs: list[View], view: View) -> Scalar:
     """Append a float vector or number to the operands and return how it is read."""
     if view.dtype is not F32 or len(view.shape) > 1:
-        raise NotLowered("a scale or bias is no float32 vector")
+        raise NotLowered("a scale or bias is not a float32 vector")
     inputs.append(view.reshaped(()) if count_of(view.shape) == 1 else view)
     return element(len(inputs), F32)
