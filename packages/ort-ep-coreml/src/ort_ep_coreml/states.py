@@ -29,8 +29,8 @@ def states_of(
     for source, target in pairs.items():
         if source not in by_name or target not in results:
             raise ValueError(
-                f"option 'States' names {source!r} and {target!r}, which are not an input and an output of one program; "
-                f"its inputs are {', '.join(by_name)}; its outputs are {', '.join(results)}"
+                f"option 'States' names {source!r} and {target!r}, which are not an input and an output of "
+                f"one program; its inputs are {', '.join(by_name)}; its outputs are {', '.join(results)}"
             )
         (place, value), (result_place, result) = by_name[source], results[target]
         reason = _refusal(context, value, result)
