@@ -78,6 +78,25 @@ def test_the_newest_version_answers_by_number_not_by_letter(folder):
         assert ask(running) == 10.0
 
 
+def test_a_number_that_begins_with_0_is_not_a_version_and_told(folder):
+    write_model(scaler_text(99.0), folder / "scaler" / "0099" / "model.onnx")
+    write_model(scaler_text(98.0), folder / "scaler" / "010" / "model.onnx")
+    found = scan_models(folder)["scaler"]
+    assert sorted(found.versions) == [1, 2, 10]
+    assert found.remark == "not versions, for numbers of versions do not begin with 0: 0099, 010"
+    with running_server(folder) as running:
+        assert ask(running) == 10.0
+
+
+@pytest.mark.parametrize(("name", "is_served"), [("scaler", True), ("", True), ("other", False)])
+def test_a_name_in_tritons_settings_is_that_of_the_folder(folder, name, is_served):
+    (folder / "scaler" / "config.pbtxt").write_text(f'name: "{name}"')
+    problem = scan_models(folder)["scaler"].problem
+    assert (problem == "") is is_served
+    if not is_served:
+        assert "name 'other' is not that of the folder" in problem
+
+
 def test_versions_are_chosen_by_the_settings(folder):
     (folder / "scaler" / "model.toml").write_text("versions = [1, 2]\n")
     with running_server(folder) as running:
@@ -482,11 +501,15 @@ def test_reasons_that_name_such_a_folder_are_told_by_both_protocols(tmp_path, ca
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        ("model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number; move model.onnx to"),
+        (
+            "model.onnx",
+            "no VERSION/model.onnx; a version is a folder whose name is a number from 1 on; move model.onnx to",
+        ),
         ("1/net.onnx", "1 has no model.onnx, but net.onnx: rename it, or name it as `file` in"),
         ("1/readme.txt", "1 has no model.onnx"),
-        ("one/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number"),
-        ("\u0661/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number"),
+        ("one/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number from 1 on"),
+        ("0/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number from 1 on"),
+        ("\u0661/model.onnx", "no VERSION/model.onnx; a version is a folder whose name is a number from 1 on"),
     ],
 )
 def test_a_folder_without_versions_is_told_by_what_is_there_instead(tmp_path, made, told):

@@ -94,11 +94,13 @@ def scan_model(folder: Path) -> FoundModel:
 
 
 def _version_folders(folder: Path) -> list[Path]:
-    """Return the folders whose names are numbers, the largest last."""
-    names = [
-        path for path in _folders(folder) if path.name.isascii() and path.name.isdecimal() and len(path.name) <= 18
-    ]
+    """Return the folders whose names are numbers from 1 on, the largest last; ``007`` is not ``7``."""
+    names = [path for path in _numbered_folders(folder) if not path.name.startswith("0")]
     return sorted(names, key=lambda path: int(path.name))
+
+
+def _numbered_folders(folder: Path) -> Iterable[Path]:
+    return (path for path in _folders(folder) if path.name.isascii() and path.name.isdecimal() and len(path.name) <= 18)
 
 
 def _without_versions(folder: Path, name: str) -> str:
@@ -106,7 +108,7 @@ def _without_versions(folder: Path, name: str) -> str:
     versions = _version_folders(folder)
     if not versions:
         advice = f"; move {name} to {folder}/1/{name}" if (folder / name).is_file() else ""
-        return f"{folder} has no VERSION/{name}; a version is a folder whose name is a number{advice}"
+        return f"{folder} has no VERSION/{name}; a version is a folder whose name is a number from 1 on{advice}"
     newest = versions[-1]
     if (newest / name).is_symlink():
         return f"{newest / name} is a link to a file that is not there"
@@ -122,10 +124,14 @@ def _model_file(path: Path) -> Path:
 
 
 def _remark(folder: Path) -> str:
-    if (folder / "model.toml").is_file():
-        return ""
-    unread = unread_fields(folder / "config.pbtxt")
-    return f"config.pbtxt has fields without a meaning here: {', '.join(unread)}" if unread else ""
+    remarks = []
+    padded = sorted(path.name for path in _numbered_folders(folder) if path.name.startswith("0"))
+    if padded:
+        remarks.append(f"not versions, for numbers of versions do not begin with 0: {', '.join(padded)}")
+    unread = [] if (folder / "model.toml").is_file() else unread_fields(folder / "config.pbtxt")
+    if unread:
+        remarks.append(f"config.pbtxt has fields without a meaning here: {', '.join(unread)}")
+    return "; ".join(remarks)
 
 
 def _folders(root: Path) -> Iterable[Path]:

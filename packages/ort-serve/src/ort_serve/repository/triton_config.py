@@ -77,6 +77,11 @@ def read_triton_config(path: Path) -> ModelSettings:
         raise InvalidRequest(
             f"{path}: platform {config.platform or config.backend!r} is not served here, only ONNX models"
         )
+    if config.name and config.name != path.parent.name:
+        raise InvalidRequest(
+            f"{path}: name {config.name!r} is not that of the folder, which clients ask for; "
+            f"leave it out, or rename one of the two"
+        )
     refused = sorted(_paths(text).intersection(_REFUSED))
     if refused:
         raise InvalidRequest(f"{path}: {', '.join(refused)} cannot be done here, and results would be others without")
