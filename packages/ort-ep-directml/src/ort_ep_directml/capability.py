@@ -46,9 +46,11 @@ def find_capability(
         why = _lacking(node, lacking) or refusal(replace(context, numbers={}), node)
         if why is not None:
             reasons[node] = why
+    trusted = set(view.nodes) - reasons.keys()
     for node in view.nodes:
-        if node not in reasons and (why := unproven(view, node, set(view.nodes) - reasons.keys())) is not None:
+        if node in trusted and (why := unproven(view, node, trusted)) is not None:
             reasons[node] = why
+            trusted.discard(node)
     derived, offered = _derived(view), set(view.nodes)
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):

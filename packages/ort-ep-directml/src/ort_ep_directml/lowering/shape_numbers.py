@@ -47,17 +47,27 @@ def learn_numbers(context: LoweringContext, node: Node, sizes: Callable[[Value],
 
 def learn_behind(context: LoweringContext, node: Node, sizes: Callable[[Value], Sizes | None]) -> None:
     """Compute the numbers that a node reads, from the shapes that they follow from."""
-    behind: dict[Node, None] = {}
-    left = [value.producer for value in node.present_inputs()]
+    for producer in _number_nodes_behind(context, node):
+        learn_numbers(context, producer, sizes)
+
+
+def _number_nodes_behind(context: LoweringContext, node: Node) -> list[Node]:
+    """Return the nodes of the graph that the numbers which a node reads follow from, each behind those it reads."""
+    graph, seen, ordered = context.view.graph, set[Node](), list[Node]()
+    left: list[tuple[Node, bool]] = [(node, False)]
     while left:
-        producer = left.pop()
-        if producer is not None and producer not in behind and is_number_of_shapes(producer):
-            behind[producer] = None
-            if producer.op_type not in SHAPE_READERS:
-                left += [value.producer for value in producer.present_inputs()]
-    for producer in context.view.graph:
-        if producer in behind:
-            learn_numbers(context, producer, sizes)
+        each, is_done = left.pop()
+        if is_done:
+            ordered.append(each)
+            continue
+        if each is not node:
+            if each in seen or each.graph is not graph or not is_number_of_shapes(each):
+                continue
+            seen.add(each)
+            left.append((each, True))
+        if each is node or each.op_type not in SHAPE_READERS:
+            left += [(value.producer, False) for value in each.present_inputs() if value.producer is not None]
+    return ordered
 
 
 def _is_small(value: Value, sizes: Sizes | None) -> bool:
