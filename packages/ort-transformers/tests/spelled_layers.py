@@ -232,7 +232,7 @@ def _mlp(state: LayerState, x: str) -> str:
 
 
 def _active(state: LayerState, x: str) -> str:
-    form = state.choose("silu", "quick gelu", "gelu", "tanh gelu")
+    form = state.choose("silu", "quick gelu", "gelu", "tanh gelu", "sigmoid gelu")
     if form in ("silu", "quick gelu"):
         scaled = x if form == "silu" else state.swapped("Mul", x, state.constant(1.702))
         return state.swapped("Mul", x, state.op("Sigmoid", scaled))
@@ -240,6 +240,9 @@ def _active(state: LayerState, x: str) -> str:
         more = state.swapped("Add", state.op("Erf", state.op("Div", x, state.constant(2**0.5))), state.constant(1))
         return state.swapped("Mul", state.swapped("Mul", x, more), state.constant(0.5))
     cube = state.swapped("Mul", state.op("Pow", x, state.constant(3)), state.constant(0.044715))
-    inner = state.swapped("Mul", state.swapped("Add", x, cube), state.constant((2 / np.pi) ** 0.5))
+    factor = (2 / np.pi) ** 0.5 * (2 if form == "sigmoid gelu" else 1)
+    inner = state.swapped("Mul", state.swapped("Add", x, cube), state.constant(factor))
+    if form == "sigmoid gelu":
+        return state.swapped("Mul", x, state.op("Sigmoid", inner))
     more = state.swapped("Add", state.op("Tanh", inner), state.constant(1))
     return state.swapped("Mul", state.swapped("Mul", x, state.constant(0.5)), more)

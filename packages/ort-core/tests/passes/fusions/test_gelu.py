@@ -7,6 +7,7 @@ from fusion_check import PASSES, fires, stays
 
 HEAD = "g (float[2,3,8] x) => (float[2,3,8] y) <float half = {0.5}, float one = {1.0}, float two = {2.0}, \
 float root = {1.4142135}, float inverse = {0.70710678}, float small = {0.044715}, float pi = {0.7978845608}, \
+float twice = {1.5957691216}, float less = {0.0356774081}, float more = {0.0713548162}, \
 float three = {3.0}, float[1] vector = {0.5}, float[1,1,1,1] wide = {0.5}, float wrong = {0.6}>"
 
 ERF_FORMS = {
@@ -27,6 +28,13 @@ TANH_FORMS = {
     "s = Add(t, one) m = Mul(x, s) y = Mul(m, half)",
     "nested": "k = Mul(small, x) q = Mul(k, x) g1 = Add(one, q) p = Mul(pi, x) r = Mul(p, g1) t = Tanh(r) "
     "s = Add(t, one) h = Mul(half, x) y = Mul(h, s)",
+    "multiplied": "q = Mul(x, x) k = Mul(q, less) g1 = Add(pi, k) r = Mul(x, g1) t = Tanh(r) s = Add(t, one) "
+    "h = Mul(half, x) y = Mul(h, s)",
+    "sigmoid": "c = Pow(x, three) k = Mul(small, c) i = Add(x, k) r = Mul(twice, i) s = Sigmoid(r) y = Mul(x, s)",
+    "sigmoid_factored": "q = Mul(x, x) k = Mul(q, small) g1 = Add(k, one) p = Mul(x, twice) r = Mul(p, g1) "
+    "s = Sigmoid(r) y = Mul(s, x)",
+    "sigmoid_multiplied": "q = Pow(x, two) k = Mul(more, q) g1 = Add(twice, k) r = Mul(x, g1) s = Sigmoid(r) "
+    "y = Mul(s, x)",
 }
 
 
@@ -45,7 +53,7 @@ def test_both_forms_become_the_standard_gelu_at_opset_20(text: str) -> None:
     model = fires("GeluFusionL1", f"{HEAD} {{ {text} }}", ["Gelu"], opset=20)
     node = model.graph.nodes[0]
     assert node.domain == ""
-    assert node.string_attribute("approximate", "") == ("tanh" if "Tanh" in text else "none")
+    assert node.string_attribute("approximate", "") == ("none" if "Erf" in text else "tanh")
 
 
 def test_standard_gelu_is_not_used_before_opset_20() -> None:
@@ -65,6 +73,20 @@ def test_standard_gelu_is_not_used_before_opset_20() -> None:
 )
 def test_near_misses_of_the_erf_form_stay(body: str) -> None:
     stays("GeluFusionL2", f"{HEAD} {{ {body} }}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "c = Pow(x, three) k = Mul(small, c) i = Add(x, k) r = Mul(pi, i) s = Sigmoid(r) y = Mul(x, s)",
+        "c = Pow(x, two) k = Mul(small, c) i = Add(x, k) r = Mul(twice, i) s = Sigmoid(r) y = Mul(x, s)",
+        "q = Mul(x, x) k = Mul(less, q) g1 = Add(twice, k) r = Mul(x, g1) s = Sigmoid(r) y = Mul(x, s)",
+        "c = Pow(x, three) k = Mul(small, c) i = Add(x, k) r = Mul(twice, i) s = Sigmoid(r) y = Mul(i, s)",
+    ],
+    ids=["wrong_root", "square", "wrong_small", "another_operand"],
+)
+def test_near_misses_of_the_sigmoid_form_stay(body: str) -> None:
+    stays("FastGeluFusion", f"{HEAD} {{ {body} }}")
 
 
 def test_gelu_stays_when_an_interior_value_is_a_graph_output() -> None:

@@ -121,15 +121,17 @@ def composed_activation(g: GraphWriter) -> Value:
     def number(x: float) -> Value:
         return g.constant(x, value.dtype)
 
-    kind = g.choice(("silu", "gelu", "tanh gelu", "hard swish", "relu6"))
+    kind = g.choice(("silu", "gelu", "tanh gelu", "sigmoid gelu", "hard swish", "relu6"))
     if kind == "silu":
         return g.node("Mul", [value, g.node("Sigmoid", [value])])
     if kind == "gelu":
         inner = g.node("Erf", [g.node("Div", [value, number(2**0.5)])])
         return g.node("Mul", [g.node("Mul", [value, g.node("Add", [inner, number(1)])]), number(0.5)])
-    if kind == "tanh gelu":
+    if kind in ("tanh gelu", "sigmoid gelu"):
         cube = g.node("Pow", [value, number(3)])
         inner = g.node("Add", [value, g.node("Mul", [cube, number(0.044715)])])
+        if kind == "sigmoid gelu":
+            return g.node("Mul", [value, g.node("Sigmoid", [g.node("Mul", [inner, number((8 / np.pi) ** 0.5)])])])
         inner = g.node("Tanh", [g.node("Mul", [inner, number((2 / np.pi) ** 0.5)])])
         return g.node("Mul", [g.node("Mul", [value, number(0.5)]), g.node("Add", [inner, number(1)])])
     if kind == "hard swish":

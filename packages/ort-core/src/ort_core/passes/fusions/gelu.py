@@ -2,6 +2,7 @@
 
     erf form      y = x * 0.5 * (1 + Erf(x / sqrt(2)))                                  ->  y = Gelu(x)
     tanh form     y = x * 0.5 * (1 + Tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))           ->  y = FastGelu(x)
+                  y = x * Sigmoid(2 * sqrt(2/pi) * (x + 0.044715 * x^3))                ->  y = FastGelu(x)
 
 The factors may stand in any order; the division may be a multiplication by the inverse. From opset 20 on the
 standard has Gelu itself, in both forms.
@@ -46,17 +47,24 @@ def erf_form(x: ValuePattern) -> ValuePattern:
 
 
 def tanh_form(x: ValuePattern) -> ValuePattern:
-    """Return the pattern of the approximation by a hyperbolic tangent."""
-    small, root, one = is_scalar(0.044715), is_scalar(math.sqrt(2 / math.pi)), is_scalar(1.0)
+    """Return the pattern of the approximation by a hyperbolic tangent, or by the sigmoid of twice its argument."""
+    root = math.sqrt(2 / math.pi)
+    by_tanh = gate(x, op("Add", op("Tanh", bent(x, root)), is_scalar(1.0)))
+    return one_of(by_tanh, op("Mul", x, op("Sigmoid", bent(x, 2 * root))))
+
+
+def bent(x: ValuePattern, factor: float) -> ValuePattern:
+    """Return the pattern of ``factor * (x + 0.044715 * x^3)``."""
+    small, scale, one = is_scalar(0.044715), is_scalar(factor), is_scalar(1.0)
     square = one_of(op("Mul", x, x), op("Pow", x, is_scalar(2.0)))
     cube = one_of(op("Pow", x, is_scalar(3.0)), op("Mul", x, square))
-    bent = one_of(op("Mul", small, square), op("Mul", x, op("Mul", small, x)))
-    grown = op("Add", bent, one)
-    inner = one_of(
-        op("Mul", root, one_of(op("Add", x, op("Mul", small, cube)), op("Mul", x, grown))),
-        op("Mul", op("Mul", root, x), grown),
+    grown = op("Add", one_of(op("Mul", small, square), op("Mul", x, op("Mul", small, x))), one)
+    multiplied = op("Add", op("Mul", is_scalar(factor * 0.044715), square), scale)
+    return one_of(
+        op("Mul", scale, one_of(op("Add", x, op("Mul", small, cube)), op("Mul", x, grown))),
+        op("Mul", op("Mul", scale, x), grown),
+        op("Mul", x, multiplied),
     )
-    return gate(x, op("Add", op("Tanh", inner), one))
 
 
 class StandardGeluFusion(RewriteRule[None]):
@@ -78,7 +86,7 @@ class StandardGeluFusion(RewriteRule[None]):
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
         """Put one Gelu there; which form it was shows in the matched nodes."""
         patch = GraphPatch(match.model, match.root)
-        form = "tanh" if any(node.op_type == "Tanh" for node in match.nodes) else "none"
+        form = "tanh" if any(node.op_type in ("Tanh", "Sigmoid") for node in match.nodes) else "none"
         fuse(patch, match, "Gelu", [match["x"]], {"approximate": form}, domain="")
         return patch
 
