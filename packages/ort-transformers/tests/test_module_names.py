@@ -80,7 +80,7 @@ def test_a_script_of_an_installed_onnxruntime_that_python_runs_by_m_finds_others
 @pytest.mark.parametrize(
     ("name", "what"),
     [("fusion_attention_unet", "optimize_model"), ("models.longformer.convert_to_onnx", "optimum-onnx"),
-     ("models.stable_diffusion.benchmark", "diffusers"), ("models.gpt2.gpt2_parity", "convert_to_onnx"),
+     ("models.stable_diffusion.benchmark", "optimize_pipeline"), ("models.gpt2.gpt2_parity", "convert_to_onnx"),
      ("large_model_exporter", "genai")],
 )  # fmt: skip
 def test_a_module_that_is_left_out_says_why_and_what_to_use(prefix, name, what) -> None:

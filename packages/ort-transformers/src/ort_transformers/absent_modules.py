@@ -28,6 +28,10 @@ _REASONS = {  # the longest name that fits counts
         "one weight at a time"
     ),
     "models": _EXPORTS,
+    "models.bart": (
+        "it imports modules that onnxruntime's own wheel lacks. Export by optimum-onnx, then call "
+        "optimizer.optimize_model with the type bart"
+    ),
     "models.bert": "it scores a model on a data set of the hub; run the model, and score its answers with `evaluate`",
     "models.gpt2": _INSIDE,
     "models.gpt2.benchmark_gpt2": _MEASURES,
@@ -39,14 +43,17 @@ _REASONS = {  # the longest name that fits counts
         "it writes LongformerAttention, of which CUDA alone has a kernel. Export by optimum-onnx or torch.onnx.export, "
         "then call optimizer.optimize_model"
     ),
-    "models.phi2": "it is for CUDA's kernels; `ort genai build` writes Phi's decoders, and runs them",
-    "models.sam2": (
-        "it exports SAM2 from the package of its authors, which is not transformers'. Export Sam2Model by "
-        "torch.onnx.export, then call optimizer.optimize_model with the type sam2"
+    "models.phi2": "it runs Phi-2 on CUDA; `ort genai build` writes Phi's decoders, and `ort genai` runs them",
+    "models.sam2": _INSIDE,
+    "models.sam2.benchmark_sam2": _MEASURES,
+    "models.sam2.nvtx_helper": "it marks stages for CUDA's profilers; use profiler, or `ort profile`",
+    "models.sam2.sam2_demo": (
+        "it draws masks on a picture of the authors' repository; give a picture of your own to SAM2ImageOnnxPredictor "
+        "of models.sam2.sam2_image_onnx_predictor"
     ),
     "models.stable_diffusion": (
-        "its scripts are for CUDA and TensorRT. Export a pipeline of diffusers by optimum-onnx, then call "
-        "optimizer.optimize_model on each part: unet, vae, clip or mmdit"
+        "it runs pipelines by CUDA and TensorRT. Fuse a pipeline of optimum by models.stable_diffusion."
+        "optimize_pipeline, and run it by optimum's ORTDiffusionPipeline"
     ),
     "models.whisper": _INSIDE,
     "models.whisper.benchmark": _MEASURES,

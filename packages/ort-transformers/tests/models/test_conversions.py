@@ -211,6 +211,10 @@ def test_whispers_parts_have_the_files_that_generators_read(whisper, tmp_path, o
     assert caches[:4] == ["past_key_self_0", "past_value_self_0", "past_key_cross_0", "past_value_cross_0"]
 
 
+# onnxruntime's GroupQueryAttention takes several tokens beside a past for one sentence only
+SHARED = ((2, 1, 4), (1, 1, 4), (1, 3, 2))
+
+
 @pytest.mark.parametrize(
     ("options", "forms"),
     [
@@ -231,7 +235,67 @@ def test_llama_has_torchs_results_in_both_engines(llama, tmp_path, options, form
     model = modules.LlamaWithPast(transformers.AutoModelForCausalLM.from_pretrained(llama).eval())
     monkeypatch.setattr(convert, "ort_core", importlib.import_module("onnxruntime"))
     for path, form in zip(found, forms, strict=True):
-        assert convert.largest_difference_of(model, path, form) < convert._CLOSE
+        kinds = [node.op_type for node in onnx.load(path, load_external_data=False).graph.node]
+        if "--use_gqa" in options:
+            assert kinds.count("GroupQueryAttention") == 2
+        cases = SHARED if "--use_gqa" in options else convert._CASES
+        assert convert.largest_difference_of(model, path, form, cases=cases) < convert._CLOSE
+
+
+@pytest.mark.parametrize(
+    ("options", "precision", "most"),
+    [
+        (["--use_gqa"], "int4", 0.2),
+        (["--no_merged", "-q", "blockwise", "--block_size", "16"], "int4", 0.2),
+        (["--int4_accuracy_level", "4", "--bits", "8"], "int4", 0.02),
+        (["-q", "quantize_dynamic", "--quantize_per_channel", "--quantize_embedding_layer"], "int8", 0.05),
+        ([], "fp16", 0.005),
+    ],
+    ids=str,
+)
+def test_llama_of_fewer_bits_is_near_torch_in_both_engines(llama, tmp_path, options, precision, most, monkeypatch):
+    convert = importlib.import_module("ort_transformers.models.llama.convert_to_onnx")
+    found: dict[str, float] = convert.main(
+        ["-m", "tiny-llama", "-i", llama, "-o", str(tmp_path), "-p", precision, *options]
+    )
+    forms = ["decoder", "decoder_with_past"] if "--no_merged" in options else ["decoder_merged"]
+    assert [Path(each).name for each in found] == [f"rank_0_tiny-llama_{each}_model_{precision}.onnx" for each in forms]
+    assert max(found.values()) < most, "of logits whose size is near 1"
+    modules = importlib.import_module("ort_transformers.models.llama.llama_modules")
+    transformers = importlib.import_module("transformers")
+    model = modules.LlamaWithPast(transformers.AutoModelForCausalLM.from_pretrained(llama).eval())
+    monkeypatch.setattr(convert, "ort_core", importlib.import_module("onnxruntime"))
+    for path, form in zip(found, forms, strict=True):
+        kinds = [node.op_type for node in onnx.load(path, load_external_data=False).graph.node]
+        assert kinds.count("MatMulNBits") == (15 if precision == "int4" else 0), "seven of each layer, and the head"
+        cases = SHARED if "--use_gqa" in options else convert._CASES
+        assert convert.largest_difference_of(model, path, form, cases=cases) < most
+
+
+def test_phi_has_a_file_for_each_form_with_torchs_results(folder, tmp_path, monkeypatch):
+    source = save_tiny("phi", folder)
+    convert = importlib.import_module("ort_transformers.models.phi2.convert_to_onnx")
+    limits = {"fp32_cpu": 1e-4, "int4_cpu": 0.2, "fp16_gpu": 0.005, "fp16_gpu_sm8x": 0.005}
+    given = ["--model", source, "--output_dir", str(tmp_path), *(f"--{name}" for name in limits)]
+    found: dict[str, float] = convert.main(given)
+    assert [Path(each).name for each in found] == [f"phi2_decoder_{name}.onnx" for name in limits]
+    operators = {
+        name: [node.op_type for node in onnx.load(path, load_external_data=False).graph.node]
+        for name, path in zip(limits, found, strict=True)
+    }
+    for (name, most), difference in zip(limits.items(), found.values(), strict=True):
+        assert difference < most, name
+        wanted = "GroupQueryAttention" if name.endswith("sm8x") else "MultiHeadAttention"
+        assert operators[name].count(wanted) == 2, name
+        assert operators[name].count("MatMulNBits") == (13 if name.startswith("int4") else 0), (
+            "six a layer, and the head"
+        )
+    model = convert.ConvertPhi2ToONNX("cpu", source).get_phi2_torch_model()
+    llama = importlib.import_module("ort_transformers.models.llama.convert_to_onnx")
+    monkeypatch.setattr(llama, "ort_core", importlib.import_module("onnxruntime"))
+    for (name, most), path in zip(limits.items(), found, strict=True):
+        cases = SHARED if name.endswith("sm8x") else llama._CASES
+        assert llama.largest_difference_of(model, path, "decoder_merged", cases=cases) < most, name
 
 
 def refused(module: str, argv: list[str]) -> str:
@@ -247,6 +311,10 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("models.whisper.convert_to_onnx", ["-m", "x", "--separate_encoder_and_decoder_init"], "--no_beam_search_op"),
     ("models.llama.convert_to_onnx", ["-m", "x", "-p", "int8"], "quantize_dynamic"),
     ("models.llama.convert_to_onnx", ["-m", "x", "-d"], "--use_dynamo_export"),
+    ("models.phi2.convert_to_onnx", [], "--fp32_cpu"),
+    ("models.phi2.convert_to_onnx", ["--fp16_vllm"], "--fp16_gpu_sm8x"),
+    ("models.phi2.convert_to_onnx", ["--fp16_gpu_sm8x", "--use_cuda_graph"], "CUDA"),
+    ("models.phi2.convert_to_onnx", ["--fp32_cpu", "--run_example"], "ort genai"),
     ("convert_generation", ["-m", "x", "--output", "y", "--past_present_share_buffer"], "CUDA"),
     ("convert_generation", ["-m", "x", "--output", "y", "--model_type", "t5", "--decoder_onnx", "z"], "z"),
 ]

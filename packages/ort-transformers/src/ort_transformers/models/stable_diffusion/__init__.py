@@ -1,0 +1,1 @@
+"""Stable Diffusion: the ONNX models of a pipeline of diffusers, fused and in float16."""
