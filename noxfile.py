@@ -53,13 +53,15 @@ DOWNSTREAM_ALONE = (
     "vietcombank-captcha",
 )  # want old numpy or more
 
-WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai")
+WITH_TORCH = (
+    "caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai", "diffusers",
+)  # fmt: skip
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts
 
 
 DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, and so do older ones of the others
     "torch", "caustic-nmr", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai",
-    "onnxscript", "txtai",
+    "onnxscript", "txtai", "diffusers",
 )  # fmt: skip
 
 
@@ -399,7 +401,7 @@ def exports(session: nox.Session) -> None:
     output = () if only else ("--output", "benchmarks/results/export-fusions.json")
     session.run("python", "benchmarks/export_fusions.py", str(folder), *only, *output)
     if not only:
-        session.run("pytest", "-n", "0", f"{TRANSFORMERS}/tests/test_conversions.py")
+        session.run("pytest", "-n", "0", f"{TRANSFORMERS}/tests/models")
 
 
 @nox.session

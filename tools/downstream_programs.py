@@ -5,6 +5,7 @@ from __future__ import annotations
 from downstream_builders import BUILDERS
 from downstream_models import MODELS
 from downstream_offline import OFFLINE
+from downstream_pictures import PICTURES
 from downstream_tools import TOOLS, TORCH_TOOLS
 
 PICTURE = """
@@ -216,5 +217,6 @@ attempt("quantizer", quantized)
     **MODELS,
     **OFFLINE,
     **BUILDERS,
+    **PICTURES,
 }
-WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS)  # a session of its own
+WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS, *PICTURES)  # a session of its own
