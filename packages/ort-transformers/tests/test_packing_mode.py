@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 
 import numpy as np
 import onnx
@@ -70,3 +71,17 @@ def test_packing_mode_leaves_a_model_that_needs_its_padding(changed, reason, cap
     optimized.convert_to_packing_mode()
     assert reason in caplog.text
     assert optimized.model.SerializeToString(deterministic=True) == before
+
+
+def test_one_operator_is_packed_by_the_class_of_its_name(caplog):
+    packing = importlib.import_module("ort_transformers.convert_to_packing_mode")
+    optimized = optimize_model(encoder())
+    expected = optimize_model(encoder())
+    packing.PackingMode(expected).convert()
+    packing.PackingAttention(optimized).convert()
+    assert "it has no Attention: fuse it first" in caplog.text
+    packing.PackingMultiHeadAttention(optimized).convert()
+    assert optimized.get_operator_statistics() == expected.get_operator_statistics()
+    np.testing.assert_array_equal(result_of(optimized.model), result_of(expected.model))
+    with pytest.raises(ValueError, match="'Gelu' has no packed form"):
+        packing.PackingAttentionBase(optimized, "Gelu")

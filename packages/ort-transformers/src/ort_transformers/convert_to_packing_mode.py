@@ -58,6 +58,7 @@ class PackingMode:
 
     def __init__(self, model: OnnxModel) -> None:
         self.model = model
+        self.kinds: tuple[str, ...] = tuple(_KEPT_ATTRIBUTES)
 
     def convert(self, use_symbolic_shape_infer: bool = True) -> None:
         """Pack the model; where it cannot be, log why and leave it as it is.
@@ -83,8 +84,8 @@ class PackingMode:
 
     # ------------------------------------------------------------------ what must hold
     def _attentions(self) -> list[NodeProto]:
-        found = {name: self.model.get_nodes_by_op_type(name) for name in _KEPT_ATTRIBUTES}
-        if all(found.values()):
+        found = {name: self.model.get_nodes_by_op_type(name) for name in self.kinds}
+        if len(found) > 1 and all(found.values()):
             raise _Refusal("it has both Attention and MultiHeadAttention")
         for name, nodes in found.items():
             for node in nodes:
@@ -96,7 +97,7 @@ class PackingMode:
                     raise _Refusal(f"{name} {node.name!r} has a cache")
             if nodes:
                 return nodes
-        raise _Refusal("it has neither Attention nor MultiHeadAttention: fuse it first")
+        raise _Refusal(f"it has no {' and no '.join(self.kinds)}: fuse it first")
 
     def _lengths(self, attentions: Sequence[NodeProto]) -> str:
         """Return the value of how many tokens of each sentence count, or the input of ones and zeros for it."""
@@ -246,6 +247,39 @@ class PackingMode:
         made += [_packed_form(node, offset, begins) for node in attentions]
         self.model.remove_nodes(attentions)
         self.model.add_nodes(made)
+
+
+class PackingAttentionBase(PackingMode):
+    """A model of whose attentions one operator is packed.
+
+    Args:
+        model: changed by ``convert``.
+        attention_op_type: ``"Attention"`` or ``"MultiHeadAttention"``.
+
+    Raises:
+        ValueError: there is no packed form of that operator.
+    """
+
+    def __init__(self, model: OnnxModel, attention_op_type: str) -> None:
+        super().__init__(model)
+        if attention_op_type not in _KEPT_ATTRIBUTES:
+            raise ValueError(f"{attention_op_type!r} has no packed form; {' and '.join(_KEPT_ATTRIBUTES)} have one")
+        self.attention_op_type = attention_op_type
+        self.kinds = (attention_op_type,)
+
+
+class PackingAttention(PackingAttentionBase):
+    """A model whose Attention operators are packed."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        super().__init__(model, Operators.ATTENTION)
+
+
+class PackingMultiHeadAttention(PackingAttentionBase):
+    """A model whose MultiHeadAttention operators are packed."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        super().__init__(model, Operators.MULTI_HEAD_ATTENTION)
 
 
 def _sizes(declared: onnx.ValueInfoProto) -> list[int]:
