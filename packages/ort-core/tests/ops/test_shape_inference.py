@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from ort_core.errors import Fail, InvalidGraph
 from ort_core.ir.dims import SymbolicDim
@@ -80,6 +83,43 @@ def test_expand_pattern_of_exporters_is_understood(infer):
         y = Expand(x, target)
     }""")
     assert find(model, "y").shape == (5, n)
+
+
+def test_repeats_of_one_axis_are_understood_as_torch_writes_them(infer):
+    model, _ = infer("""g (float[1, 1, 8] x, float[n, 3] like) => (float[?, ?, ?] y) {
+        sizes = Shape(like)
+        first = Constant<value = int64 {0}>()
+        count = Gather(sizes, first)
+        one = Constant<value = int64[1] {1}>()
+        row = Reshape(count, one)
+        pair = Concat<axis = 0>(one, row)
+        depth = Constant<value = int64 {3}>()
+        flags = OneHot(one, depth, pair)
+        minus = Constant<value = int64[1] {-1}>()
+        repeats = Reshape(flags, minus)
+        y = Tile(x, repeats)
+    }""")
+    assert find(model, "y").shape == (1, n, 8)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_contents_of_a_one_hot_are_those_of_the_reference(infer, axis, depth):
+    places = np.array([[0, -1, 5], [1, -4, 3]])
+    text = f"""g (float[1, 1, 1] x) => (float[?] y) {{
+        places = Constant<value = int64[2, 3] {{0, -1, 5, 1, -4, 3}}>()
+        depth = Constant<value = int64 {{{depth}}}>()
+        pair = Constant<value = int64[2] {{2, 7}}>()
+        z = OneHot<axis = {axis}>(places, depth, pair)
+        minus = Constant<value = int64[1] {{-1}}>()
+        sizes = Reshape(z, minus)
+        y = ConstantOfShape(sizes)
+    }}"""
+    model, _ = infer(text)
+    node = onnx.helper.make_node("OneHot", ["i", "d", "v"], ["z"], axis=axis)
+    given = {"i": places, "d": np.array(depth), "v": np.array([2, 7])}
+    (wanted,) = ReferenceEvaluator(node).run(None, given)
+    assert find(model, "y").shape == tuple(wanted.reshape(-1))
 
 
 def test_broadcast_of_two_symbols_is_the_same_wherever_it_happens(infer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -76,6 +77,15 @@ def test_a_model_that_is_not_there_is_asked_for_by_its_path(tmp_path):
         sam2_utils.load_sam2_model(str(tmp_path), "sam2_hiera_tiny")
     with pytest.raises(ValueError, match="sam2_hiera_large"):
         sam2_utils.load_sam2_model(str(tmp_path), "sam2_hiera_huge")
+
+
+def test_a_checkpoint_needs_the_authors_package(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "sam2_hiera_tiny.pt").touch()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "sam2", None)
+    with pytest.raises(ModuleNotFoundError, match=r"authors' package is needed to read sam2_hiera_tiny\.pt"):
+        sam2_utils.load_sam2_model(str(tmp_path), "sam2_hiera_tiny")
 
 
 @pytest.mark.parametrize(("option", "word"), [("--dynamo", "fusions"), ("--demo", "SAM2ImageOnnxPredictor")])

@@ -8,6 +8,7 @@ from ort_core.ir.dims import Dim, product
 from ort_core.ir.types import DataType
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
+from ort_core.ops.symbolic_values import MAX_ELEMENTS, Element, SymbolicValue
 
 
 @infer_rule("Gather")
@@ -65,6 +66,21 @@ def infer_one_hot(ctx: InferenceContext) -> None:
     axis = ctx.axis(ctx.int_of("axis", -1), len(shape) + 1)
     depth = ctx.scalar(1)
     ctx.set_shape(0, (*shape[:axis], None if isinstance(depth, float) else depth, *shape[axis:]))
+    places, pair = ctx.value(0), ctx.elements(2)
+    if places is None or pair is None or len(pair) != 2 or not isinstance(depth, int):
+        return
+    if places.size * depth <= MAX_ELEMENTS and all(isinstance(i, int) for i in places.reshape(-1)):
+        ctx.set_value(0, _one_hot(places.astype(np.int64), depth, pair, axis))
+
+
+def _one_hot(places: np.ndarray, depth: int, pair: tuple[Element, ...], axis: int) -> SymbolicValue:
+    """Return the second of a pair at each place, and the first elsewhere; places below zero count from the end."""
+    found = np.empty((*places.shape, depth), object)
+    found[...] = pair[0]
+    for where, place in np.ndenumerate(places):
+        if -depth <= place < depth:
+            found[(*where, place)] = pair[1]
+    return np.moveaxis(found, -1, axis)
 
 
 @infer_rule("NonZero")
