@@ -93,3 +93,16 @@ def test_all_parts_have_named_sizes(folder, tmp_path, caplog):
     before = [Path(each).stat().st_mtime_ns for each in written]
     convert(folder, tmp_path, *parts)
     assert [Path(each).stat().st_mtime_ns for each in written] == before, "what is there is not written again"
+
+
+def test_dynamo_gives_an_encoder_that_is_fused_alike(folder, tmp_path, caplog):
+    pytest.importorskip("onnxscript", reason="torch's exporter by dynamo needs onnxscript")
+    options = ["--components", "image_encoder", "--dynamic_batch_axes", "--optimize"]
+    with caplog.at_level("WARNING", "ort_transformers"):
+        written = [convert(folder, tmp_path / each, *options, *more) for each, more in (("a", []), ("b", ["--dynamo"]))]
+    assert "not close" not in caplog.text
+    graphs = [onnx.load(each[1]).graph for each in written]
+    assert shapes_of(graphs[0].input) == shapes_of(graphs[1].input) == {"image": ["batch_size", 3, SIZE, SIZE]}
+    assert shapes_of(graphs[0].output) == shapes_of(graphs[1].output)
+    counts = [[node.op_type for node in graph.node].count("MultiHeadAttention") for graph in graphs]
+    assert counts[0] == counts[1] > 0

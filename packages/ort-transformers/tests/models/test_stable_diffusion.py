@@ -139,6 +139,23 @@ def test_the_decoder_of_sdxl_stays_in_float32(source, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("wide", [[], ["--bfloat16"]], ids=str)
+def test_norms_of_flux_stay_wide_in_float16(source, tmp_path, wide):
+    for name in ("transformer", "text_encoder_2"):
+        save(TEXT, source / name / "model.onnx")
+    target = tmp_path / "out"
+    counts = optimize_pipeline.main(["-i", str(source), "-o", str(target), "--float16", *wide])
+    assert set(counts) == {"text_encoder", "text_encoder_2", "transformer", "vae_decoder"}, "Flux has no UNet"
+    graph = onnx.load(target / "transformer" / "model.onnx").graph
+    (norm,) = (each for each in graph.node if each.op_type == "LayerNormalization")
+    (cast,) = (each for each in graph.node if norm.input[0] in each.output)
+    kind = TensorProto.BFLOAT16 if wide else TensorProto.FLOAT
+    assert (cast.op_type, cast.attribute[0].i) == ("Cast", kind)
+    (wanted,) = onnxruntime_results(source / "transformer" / "model.onnx", {"x": WORDS})
+    most = 0.05 if wide else 0.005
+    np.testing.assert_allclose(run(target / "transformer" / "model.onnx", WORDS), wanted, atol=most)
+
+
 def test_folders_that_are_no_pipelines_are_refused(source, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()

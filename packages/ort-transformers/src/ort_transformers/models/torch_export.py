@@ -1,4 +1,4 @@
-"""Exports by TorchScript whose inputs and outputs get exactly the shapes that a conversion promises.
+"""Exports whose inputs and outputs get exactly the shapes that a conversion promises.
 
 The exporter names sizes as it likes (``Concatpresent_0_dim_3``). A conversion says the shape of each input and output,
 and the file gets that. Only modules below ``ort_transformers.models`` import torch, and this is the one that runs it.
@@ -6,6 +6,7 @@ and the file gets that. Only modules below ``ort_transformers.models`` import to
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 
 import onnx
 
+from ort_transformers.dynamo_onnx_helper import DynamoOnnxHelper
 from ort_transformers.onnx_model import OnnxModel
 from ort_transformers.torch_onnx_export_helper import torch_onnx_export
 
@@ -76,6 +78,47 @@ def export_torch(
         proto = onnx.load(written)
     write_shapes(proto, signature)
     OnnxModel.save(proto, str(path), save_as_external_data=use_external_data_format, all_tensors_to_one_file=True)
+
+
+def export_dynamo(
+    model: Module,
+    arguments: Sequence[Any],
+    path: str | Path,
+    signature: Signature,
+    *,
+    clears_metadata: bool = False,
+) -> None:
+    """Write a module as an ONNX model by torch's other exporter, with the weights beside it.
+
+    Args:
+        model: the module, which is called with ``arguments``.
+        arguments: an example; no size of it may be 1 where the signature leaves it open.
+        path: the file to write; its folder is made.
+        signature: what the file's inputs and outputs are called, and their shapes.
+        clears_metadata: remove the exporter's notes at nodes.
+
+    Raises:
+        ModuleNotFoundError: onnxscript, which that exporter needs, is not installed.
+    """
+    torch = importlib.import_module("torch")
+    named = {size for shape in signature.inputs.values() for size in shape if isinstance(size, str)}
+    sizes = {name: torch.export.Dim(name) for name in named}
+    open_axes = tuple(
+        {axis: sizes[size] for axis, size in enumerate(shape) if isinstance(size, str)}
+        for shape in signature.inputs.values()
+    )
+    with torch.no_grad(), eager_attention(model):
+        program = torch.onnx.export(
+            model, tuple(arguments), dynamo=True, dynamic_shapes=open_axes, opset_version=OPSET, verbose=False,
+            input_names=list(signature.inputs), output_names=list(signature.outputs),
+        )  # fmt: skip
+    helper = DynamoOnnxHelper(program.model_proto)
+    helper.convert_constants_to_initializers()
+    if clears_metadata:
+        helper.clear_metadata()
+    write_shapes(helper.model.model, signature)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    OnnxModel.save(helper.model.model, str(path), save_as_external_data=True, all_tensors_to_one_file=True)
 
 
 def write_shapes(proto: onnx.ModelProto, signature: Signature) -> None:

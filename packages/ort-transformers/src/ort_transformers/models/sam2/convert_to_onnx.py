@@ -53,7 +53,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--optimize", **FLAG, help="fuse the files, into other ones")
     add("--dtype", choices=["fp32", "fp16"], default="fp32", help="of the fused files")
     add("--use_gpu", **FLAG, help="fuse for a GPU")
-    add("--dynamo", **FLAG, help="not available: what is fused is the same by TorchScript")
+    add("--dynamo", **FLAG, help="export image_encoder by dynamo; it is fused alike")
     add("--verbose", **FLAG, help="show torch's remarks")
     return parser.parse_args(argv)
 
@@ -86,8 +86,6 @@ def export_component(args: argparse.Namespace, sam2_model: Any, component: str, 
 
 
 def _refuse(args: argparse.Namespace) -> None:
-    if args.dynamo:
-        raise ValueError("--dynamo is not available: leave it out, fusions give the same model")
     if args.demo:
         raise ValueError(
             "--demo is not available: leave it out, and give the files and your picture to SAM2ImageOnnxPredictor of "

@@ -9,7 +9,7 @@ import torch
 from ort_transformers.models.sam2.sam2_export import export_part, is_as_torch, refuse_nvtx
 from ort_transformers.models.sam2.sam2_parts import parts_of
 from ort_transformers.models.sam2.sam2_utils import random_sam2_input_image
-from ort_transformers.models.torch_export import Signature
+from ort_transformers.models.torch_export import Signature, export_dynamo
 
 Tensor = Any  # torch's, as models
 OUTPUTS = ("image_features_0", "image_features_1", "image_embeddings")
@@ -55,14 +55,9 @@ def export_image_encoder_onnx(
         onnx_model_path: the file to write.
         dynamic_batch_axes: leave the number of images open.
         verbose: show torch's remarks.
-        dynamo: not available: the export by TorchScript has all of the model.
-        clear_dynamo_metadata: without effect: there is none.
-
-    Raises:
-        ValueError: ``dynamo`` is asked for.
+        dynamo: export by dynamo, with the weights in a file beside it; needs onnxscript.
+        clear_dynamo_metadata: remove what that exporter notes at nodes.
     """
-    if dynamo:
-        raise ValueError("--dynamo is not available: leave it out, fusions give the same model")
     module = SAM2ImageEncoder(sam2_model).cpu()
     size = module.parts.image_size
     image = random_sam2_input_image(2 if dynamic_batch_axes else 1, size, size)
@@ -70,9 +65,11 @@ def export_image_encoder_onnx(
     with torch.no_grad():
         features = module(image)
     outputs = {name: (batch, *each.shape[1:]) for name, each in zip(OUTPUTS, features, strict=True)}
-    export_part(
-        module, [image], onnx_model_path, Signature({"image": (batch, 3, size, size)}, outputs), verbose=verbose
-    )
+    signature = Signature({"image": (batch, 3, size, size)}, outputs)
+    if dynamo:
+        export_dynamo(module, [image], onnx_model_path, signature, clears_metadata=clear_dynamo_metadata)
+    else:
+        export_part(module, [image], onnx_model_path, signature, verbose=verbose)
 
 
 def test_image_encoder_onnx(

@@ -49,7 +49,7 @@ def create_session(
     return CudaSession(session, device=torch.device(device), enable_cuda_graph=enable_cuda_graph)
 
 
-class SAM2ImageOnnxPredictor(SAM2ImagePredictor):  # type: ignore[misc]  # the package has no types
+class SAM2ImageOnnxPredictor(SAM2ImagePredictor):
     """The authors' predictor whose encoder and decoders are files of ``convert_to_onnx``.
 
     Args:

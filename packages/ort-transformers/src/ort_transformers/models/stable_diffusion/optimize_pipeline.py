@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx
 from onnx import TensorProto
@@ -218,10 +218,11 @@ def optimize_stable_diffusion_pipeline(
             log.warning("%s is there already and is left as it is", written)
             continue
         model_type = "t5" if (kind, name) == ("flux", "text_encoder_2") else _TYPES[name]
-        fused: BertOnnxModel | OnnxModel = optimize_model(
+        optimized = optimize_model(
             str(path), model_type=model_type, opt_level=0,
             optimization_options=_options(args, model_type, float16), use_gpu=True, provider=args.provider,
         )  # fmt: skip
+        fused = cast("BertOnnxModel", optimized)  # the class of the model type
         if float16:
             _to_float16(fused, kind, name, forced[name], args.bfloat16)
         is_external = has_external_data(path) if use_external_data_format is None else use_external_data_format
