@@ -123,6 +123,8 @@ class _Attention:
         state = self.state
         q = state.swapped("Mul", q, state.constant(0.4)) if state.random.integers(2) else q
         rank = 5 if self.axes in ("windows", "groups", "groups behind") else 4
+        if not self.is_einsum and "bias" not in state.inputs and state.choose("rows", "columns") == "columns":
+            return self._by_columns(q, k, v, [*range(rank - 2), rank - 1, rank - 2])
         if self.is_einsum:
             made = state.op("Einsum", q, k, equation=scores)
         else:
@@ -130,6 +132,16 @@ class _Attention:
             made = state.op("MatMul", q, turned)
         made = self._masked(state.op("Div", made, state.constant(1.7)))
         return self._shared(made, lambda shares: self._weighed(shares, v, values), rank)
+
+    def _by_columns(self, q: str, k: str, v: str, swap: list[int]) -> str:
+        """Return an attention whose scores have a row for each key."""
+        state = self.state
+        made = state.op("MatMul", k, state.op("Transpose", q, perm=swap))
+        shares = state.op("Softmax", state.op("Div", made, state.constant(1.7)), axis=-2)
+        if state.choose("shares turned", "values turned") == "shares turned":
+            return state.op("MatMul", state.op("Transpose", shares, perm=swap), v)
+        product = state.op("MatMul", state.op("Transpose", v, perm=swap), shares)
+        return state.op("Transpose", product, perm=swap)
 
     def _weighed(self, shares: str, v: str, values: str) -> str:
         if self.is_einsum:

@@ -23,6 +23,15 @@ g (float[B,N,4] q, float[B,4,N] k, float[B,4,N] v) => (float[B,4,N] y) <float sc
   m = MatMul(q, k)   c = Mul(m, scale)   p = Softmax <axis = 2> (c)
   pt = Transpose <perm = [0,2,1]> (p)   y = MatMul(v, pt)
 }"""
+KEYS_BY_QUERIES = """
+g (float[B,4,N] f, float[B,4,N] q, float[B,6,N] h) => (float[B,6,N] y) {
+  ft = Transpose <perm = [0,2,1]> (f)   m = MatMul(ft, q)   p = Softmax <axis = 1> (m)   y = MatMul(h, p)
+}"""
+SCALED_KEYS_BY_QUERIES = """
+g (float[B,2,N,8] q, float[B,2,M,8] k, float[B,2,M,8] v) => (float[B,2,N,8] y) <float scale = {0.5}> {
+  qt = Transpose <perm = [0,1,3,2]> (q)   m = MatMul(k, qt)   c = Mul(scale, m)   p = Softmax <axis = -2> (c)
+  pt = Transpose <perm = [0,1,3,2]> (p)   y = MatMul(pt, v)
+}"""
 WINDOWS = """
 g (float[B,W,2,N,4] q, float[B,W,2,4,N] k, float[B,W,2,N,4] v, float[BIAS] bias) => (float[B,W,2,N,4] y)
 <float scale = {0.5}> {
@@ -53,6 +62,27 @@ def _assert_fused(text: str, sizes: dict[str, int]) -> None:
 def _run(engine: object, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     session = engine.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, feeds)
+
+
+@pytest.mark.parametrize("text", [KEYS_BY_QUERIES, SCALED_KEYS_BY_QUERIES])
+def test_a_softmax_over_keys_that_stand_in_columns_is_that_of_an_attention(text: str) -> None:
+    _assert_fused(text, {"B": 3, "N": 5, "M": 7})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("axis = 1", "axis = 0"), ("y = MatMul(h, p)", "z = MatMul(h, p) s = ReduceSum(p) y = Mul(z, s)"),
+     ("p = Softmax <axis = 1> (m)", "e = Exp(m) p = Softmax <axis = 1> (e)")],
+)  # fmt: skip
+def test_softmaxes_that_only_look_like_it_keep_their_results(old: str, new: str) -> None:
+    model = parser.parse_model(HEADER + KEYS_BY_QUERIES.replace(old, new))
+    fused, report = fuse_model(model)
+    assert report.num_attentions == 0
+    random = np.random.default_rng(12)
+    feeds = {name: random.standard_normal((3, size, 5)).astype(np.float32) for name, size in zip("fqh", (4, 4, 6))}
+    limits = tolerance("approximate", "float32")
+    (wanted,) = _run(onnxruntime, model, feeds)
+    np.testing.assert_allclose(_run(ort_core, fused, feeds)[0], wanted, limits.relative, limits.absolute)
 
 
 @pytest.mark.parametrize("text", [CHANNELS_FIRST, ONE_HEAD])

@@ -27,6 +27,7 @@ from ort_core.plugin.passes import (
     RulePass,
     pipeline_for,
 )
+from ort_transformers.fusing.column_softmax import COLUMN_SOFTMAX
 from ort_transformers.fusing.einsum_forms import EINSUM_FORMS
 from ort_transformers.fusing.five_axes import FIVE_AXES
 from ort_transformers.fusing.fusion_report import FusionReport, report_of
@@ -151,6 +152,7 @@ def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]
         EINSUM_FORMS,
         SCORE_SIZES,
         ROW_SCALES,
+        COLUMN_SOFTMAX,
         TURNED_SHARES,
         FIVE_AXES,
         *(each for each in basic if each.name in _MERGING),
