@@ -79,10 +79,19 @@ def test_a_shared_subexpression_is_computed_once() -> None:
     printed = print_expression(square + square, lambda index: f"in{index}[i]")
     assert printed.statements == (
         "const float v0 = in0[i];",
-        "const float v1 = v0 * v0;",
+        "const float v1 = __fmul_rn(v0, v0);",
         "const float v2 = v1 + v1;",
     )
     assert printed.result == "v2"
+
+
+@pytest.mark.parametrize(("dtype", "product"), [(F32, "__fmul_rn"), (F64, "__dmul_rn")])
+def test_a_product_is_rounded_before_the_sum_behind_it(dtype: DataType, product: str) -> None:
+    """A sign would let the compiler fuse both, as emulation does not, and the squares of equal values would differ."""
+    x, y = element(0, dtype), element(1, dtype)
+    text = "".join(print_expression(x * x - y * y, lambda index: f"in{index}[i]").statements)
+    assert text.count(f"{product}(") == 2
+    assert " * " not in text
 
 
 def test_the_source_of_a_kernel_is_the_same_every_time() -> None:

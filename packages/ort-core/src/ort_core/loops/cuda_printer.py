@@ -60,6 +60,9 @@ _BITCASTS = {
     (DataType.DOUBLE, DataType.INT64): "__double_as_longlong",
     (DataType.INT64, DataType.DOUBLE): "__longlong_as_double",
 }  # fmt: skip
+_ROUNDED_PRODUCTS = {DataType.FLOAT: "__fmul_rn", DataType.DOUBLE: "__dmul_rn"}
+"""Products that the compiler never fuses with the sum behind them: it would round once less than two operators do."""
+
 ReadValue = Callable[[int], str]
 
 
@@ -246,6 +249,8 @@ def binary_text(operation: str, dtype: DataType, left: str, right: str) -> str:
     unsigned = _UNSIGNED.get(dtype)
     if operation == "lshr" and unsigned:
         return f"({type_text(dtype)})(({unsigned}){left} >> {right})"
+    if operation == "mul" and dtype in _ROUNDED_PRODUCTS:
+        return f"{_ROUNDED_PRODUCTS[dtype]}({left}, {right})"
     if operation not in _OPERATORS:
         raise ValueError(f"{operation} of {dtype.text} has no CUDA form")
     sign = _OPERATORS[operation]

@@ -45,6 +45,8 @@ struct emu_dim3 { unsigned x, y, z; };
 static thread_local emu_dim3 threadIdx, blockIdx;
 static emu_dim3 blockDim, gridDim;
 template <typename To, typename From> static To emu_bits(From v) { To r; std::memcpy(&r, &v, sizeof r); return r; }
+static float __fmul_rn(float a, float b) { return a * b; }
+static double __dmul_rn(double a, double b) { return a * b; }
 static int __float_as_int(float v) { return emu_bits<int>(v); }
 static float __int_as_float(int v) { return emu_bits<float>(v); }
 static long long __double_as_longlong(double v) { return emu_bits<long long>(v); }

@@ -20,7 +20,7 @@ TYPES = {
 STORED = {**TYPES, DataType.BOOL: "i8"}
 """How elements lie in memory: a bool takes a byte. Of bfloat16 and small types only bits are stored, no numbers."""
 
-_FLOAT = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv", "rem": "frem"}
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "div": "sdiv", "rem": "srem", "and": "and", "or": "or", "xor": "xor",
     "shl": "shl", "lshr": "lshr", "ashr": "ashr",
