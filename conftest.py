@@ -7,6 +7,7 @@ import cProfile
 import gc
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,13 +121,24 @@ def external_test_data() -> Path:
 
 
 @pytest.fixture
-def calls_of() -> Callable[..., tuple[int, Any]]:
+def calls_of(calls_by_function: Callable[..., tuple[Counter[str], Any]]) -> Callable[..., tuple[int, Any]]:
     """Return a function that calls one, and tells how many calls that made here, C's included, and the result.
 
     What a machine does meanwhile changes a time, of the processor too; it does not change this number.
     """
 
     def count(function: Callable[..., Any], *arguments: object) -> tuple[int, Any]:
+        calls, result = calls_by_function(function, *arguments)
+        return calls.total(), result
+
+    return count
+
+
+@pytest.fixture
+def calls_by_function() -> Callable[..., tuple[Counter[str], Any]]:
+    """Return a function that calls one, and tells how often that called each function, and the result."""
+
+    def count(function: Callable[..., Any], *arguments: object) -> tuple[Counter[str], Any]:
         profile = cProfile.Profile()
         gc.collect()
         gc.disable()  # what others left behind is no part of the work
@@ -134,7 +146,11 @@ def calls_of() -> Callable[..., tuple[int, Any]]:
             result = profile.runcall(function, *arguments)
         finally:
             gc.enable()
-        return sum(entry.callcount for entry in profile.getstats()), result
+        calls: Counter[str] = Counter()
+        for entry in profile.getstats():
+            code = entry.code  # of one in C, its name
+            calls[code if isinstance(code, str) else f"{code.co_qualname} {code.co_filename}"] += entry.callcount
+        return calls, result
 
     return count
 

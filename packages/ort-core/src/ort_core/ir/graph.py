@@ -37,9 +37,9 @@ class Graph(Body):
         self.owner: Node | None = None
         self._inputs: list[Value] = []
         self._outputs: list[Value] = []
-        # The sets let Value.is_graph_input and is_graph_output take constant time: passes ask them of every value.
+        # These let Value.is_graph_input, is_graph_output and replace_uses take constant time: passes ask every value.
         self._input_set: set[Value] = set()
-        self._output_set: set[Value] = set()
+        self._output_places: dict[Value, list[int]] = {}
         self._initializers: dict[str, Value] = {}
         self._first: Node | None = None
         self._last: Node | None = None
@@ -106,27 +106,28 @@ class Graph(Body):
     def add_output(self, value: Value) -> None:
         """Return one more value."""
         self._check_editable()
+        self._output_places.setdefault(value, []).append(len(self._outputs))
         self._outputs.append(value)
-        self._output_set.add(value)
 
     def set_output(self, index: int, value: Value) -> None:
         """Return ``value`` at position ``index``."""
         self._check_editable()
+        index = range(len(self._outputs))[index]
         replaced = self._outputs[index]
+        self._output_places[replaced].remove(index)
+        if not self._output_places[replaced]:  # a value may be returned twice
+            del self._output_places[replaced]
+        self._output_places.setdefault(value, []).append(index)
         self._outputs[index] = value
-        if not any(output is replaced for output in self._outputs):  # a value may be returned twice
-            self._output_set.discard(replaced)
-        self._output_set.add(value)
 
     def replace_output(self, old: Value, new: Value) -> None:
-        """Return ``new`` wherever ``old`` is returned; takes no new list, as there may be thousands."""
+        """Return ``new`` wherever ``old`` is returned; looks through no list of outputs, as there may be thousands."""
         self._check_editable()
-        if old not in self._output_set:
-            return
-        for _ in range(self._outputs.count(old)):
-            self._outputs[self._outputs.index(old)] = new
-        self._output_set.discard(old)
-        self._output_set.add(new)
+        places = self._output_places.pop(old, [])
+        for place in places:
+            self._outputs[place] = new
+        if places:
+            self._output_places.setdefault(new, []).extend(places)
 
     def set_inputs(self, inputs: Sequence[Value]) -> None:
         """Replace the list of formal inputs."""
@@ -139,8 +140,9 @@ class Graph(Body):
     def set_outputs(self, outputs: Sequence[Value]) -> None:
         """Replace the list of returned values."""
         self._check_editable()
-        self._outputs = list(outputs)
-        self._output_set = set(self._outputs)
+        self._outputs, self._output_places = [], {}
+        for value in outputs:
+            self.add_output(value)
 
     def add_initializer(self, value: Value) -> Value:
         """Add a value that has a constant; a value that is an input already gets a default that way."""

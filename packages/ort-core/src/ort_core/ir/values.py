@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ort_core.ir.types import Shape, TensorType, ValueType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ort_core.ir.constants import Constant
     from ort_core.ir.graph import Graph
     from ort_core.ir.nodes import Node
@@ -51,6 +53,10 @@ class Value:
         """How often nodes read this value (graph outputs are not counted)."""
         return len(self._uses)
 
+    def readers(self) -> Iterator[Node]:
+        """Iterate over the reading nodes in order of first use, without a copy; one that reads twice may come twice."""
+        return (node for node, _ in self._uses)
+
     def consumers(self) -> tuple[Node, ...]:
         """Return the reading nodes, each once, in order of first use."""
         return tuple(dict.fromkeys(node for node, _ in self._uses))
@@ -58,7 +64,7 @@ class Value:
     @property
     def is_graph_output(self) -> bool:
         """Whether the graph that owns this value returns it."""
-        return self.graph is not None and self in self.graph._output_set
+        return self.graph is not None and self in self.graph._output_places
 
     @property
     def is_graph_input(self) -> bool:

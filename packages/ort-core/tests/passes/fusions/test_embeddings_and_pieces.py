@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fusion_check import fires, ops_of, stays
+from fusion_check import fires, ops_of, run_passes, stays, typed_model
 
 
 def _table(name: str, rows: int) -> str:
@@ -81,6 +81,19 @@ c) y = Sub(e, d)"
 )
 def test_pieces_that_do_not_cover_stay(body: str) -> None:
     stays("GatherSliceToSplitFusion", f"{CUT} {{ {body} }}", because="cover")
+
+
+def test_many_pieces_are_not_each_held_against_all_others(calls_by_function) -> None:
+    def asked(count: int) -> int:
+        graph = f"g (float[{2 * count}] x) => (float[1] y) <int64[1] axis = {{0}}"
+        bounds = "".join(f", int64[1] s{i} = {{{i}}}, int64[1] e{i} = {{{i + 1}}}" for i in range(count))
+        pieces = " ".join(f"p{i} = Slice(x, s{i}, e{i}, axis)" for i in range(count))
+        sums = "y = Sum(" + ", ".join(f"p{i}" for i in range(count)) + ")"
+        model = typed_model(f"{graph}{bounds}> {{ {pieces} {sums} }}")
+        calls, _ = calls_by_function(run_passes, model, "GatherSliceToSplitFusion")
+        return sum(number for name, number in calls.items() if name.startswith("find_piece"))
+
+    assert asked(80) < 2.2 * asked(40)
 
 
 RANGE = "g (float[7,3] x, float[N,2] z) => (float[M,3] y) <int64 zero = {0}, int64 one = {1}, int64 back = {-3}>"

@@ -86,7 +86,7 @@ class CpuPartition(EagerPartition):
         context = request.context
         self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
-        self.bodies: list[CompiledBody[CpuPartition]] = []
+        self._bodies: dict[Graph, CompiledBody[CpuPartition]] = {}  # by the graph that each runs
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
@@ -110,9 +110,14 @@ class CpuPartition(EagerPartition):
         return tuple(step.program for step in self._steps if step.program is not None)
 
     @property
+    def bodies(self) -> tuple[CompiledBody[CpuPartition], ...]:
+        """The compiled bodies of control flow, in order."""
+        return tuple(self._bodies.values())
+
+    @property
     def is_native(self) -> bool:
         """Whether anything here, bodies of control flow included, was compiled."""
-        return bool(self.bodies) or any(step.program or step.call for step in self._steps)
+        return bool(self._bodies) or any(step.program or step.call for step in self._steps)
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer direct calls where everything between feeds and outputs is native, but for maps and strings."""
@@ -252,7 +257,7 @@ class CpuPartition(EagerPartition):
         if not body.partition.is_native:
             self._plain_bodies.append(PlainBody(graph, compile_body, body.partition))
             return BoundGraph(graph, replace(context, bodies=None), depth)
-        self.bodies.append(body)
+        self._bodies[graph] = body
         return body
 
     @paused_collection()
@@ -396,7 +401,7 @@ class CpuPartition(EagerPartition):
         """Return the native call of bound kernels that are one Loop or Scan; ``None`` where rounds run one by one."""
         if not (self._request.short_cuts and has_rounds(kernels.nodes)):
             return None
-        rounds = native_rounds(kernels.graph.nodes[0], self.bodies, kernels.graph.outputs, kernels.originals())
+        rounds = native_rounds(kernels.graph.nodes[0], self._bodies, kernels.graph.outputs, kernels.originals())
         if isinstance(rounds, Rejection):
             log.debug("no native rounds of %s: %s", described(kernels.nodes), rounds.reason)
             return None

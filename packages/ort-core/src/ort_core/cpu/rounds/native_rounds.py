@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -29,7 +29,7 @@ from ort_core.plugin.forks import new_lock
 if TYPE_CHECKING:
     from ort_core.cpu.partition.bodies import CompiledBody
     from ort_core.cpu.partition.partition import CpuPartition
-    from ort_core.plugin.ir import Node, Value
+    from ort_core.plugin.ir import Graph, Node, Value
     from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
 MAX_SIGNATURES = 8  # whose records are kept: the newest
@@ -131,17 +131,20 @@ class NativeRounds:
 
 
 def native_rounds(
-    node: Node, bodies: Iterable[CompiledBody[CpuPartition]], outputs: Sequence[Value], originals: Mapping[Value, Value]
+    node: Node,
+    bodies: Mapping[Graph, CompiledBody[CpuPartition]],
+    outputs: Sequence[Value],
+    originals: Mapping[Value, Value],
 ) -> NativeRounds | Rejection:
     """Return a Loop or Scan as a native call, or why its rounds are run one by one.
 
     Args:
         node: any node.
-        bodies: the bodies that were compiled, among them the node's.
+        bodies: the bodies that were compiled, among them the node's, by their graphs.
         outputs: the outputs that are wanted.
         originals: the values of the partition for those that the node is given.
     """
-    body = next((each for each in bodies if any(each.graph is own for own in node.subgraphs())), None)
+    body = next((bodies[own] for own in node.subgraphs() if own in bodies), None)
     if body is None:
         return Rejection(f"{node.op_type} has no compiled body")
     if guarded_mode() is not GuardedMode.OFF:

@@ -8,11 +8,12 @@ where the axis has a known size, bounds and indices are constants, and all piece
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ort_core.frozen import frozen
+from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import TensorType
@@ -49,8 +50,10 @@ class GatherSliceToSplitFusion(RewriteRule[tuple[Piece, ...]]):
         first = find_piece(match.root)
         if first is None or constant_of(x) is not None:
             return Rejection("this is not a constant piece of a known axis", match.root)
-        found = [find_piece(node) for node in x.consumers() if node.graph is match.graph and node.inputs[0] is x]
-        pieces = sorted((p for p in found if p is not None and p.axis == first.axis), key=lambda piece: piece.start)
+        found = _pieces(x, match.graph, first.axis)
+        if next(found).node is not match.root:  # or thousands of pieces would each look at all the others
+            return Rejection("the first piece of this axis is asked for all of them", match.root)
+        pieces = sorted((first, *found), key=lambda piece: piece.start)
         ends = [0, *(piece.end for piece in pieces)]
         covers = all(piece.start == end for piece, end in zip(pieces, ends, strict=False))
         if len(pieces) < 2 or not covers or ends[-1] != fixed_dim(x, first.axis):
@@ -75,6 +78,15 @@ class GatherSliceToSplitFusion(RewriteRule[tuple[Piece, ...]]):
             patch.replace(piece.node.output, result)
         patch.remove(*(piece.node for piece in bindings))
         return patch
+
+
+def _pieces(x: Value, graph: Graph, axis: int) -> Iterator[Piece]:
+    """Yield what a graph's nodes take of an axis, in the order in which they came to read the value."""
+    for node in x.readers():
+        if node.graph is graph and node.inputs[0] is x:
+            piece = find_piece(node)
+            if piece is not None and piece.axis == axis:
+                yield piece
 
 
 def find_piece(node: Node) -> Piece | None:
