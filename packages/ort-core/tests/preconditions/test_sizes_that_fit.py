@@ -29,6 +29,16 @@ FITTING = {  # attributes, number of outputs, inputs as (shape, type), and axes 
         {"block_size": 16}, 1,
         [((3, 32), "f2"), ((4, 16), "u1"), ((4, 2), "u1"), ((1,), "f4"), None, ((4,), "f2")], {(0, 0), (3, 0)},
     ),
+    "HyperConnectionLowRankMix": (
+        {"num_branches": 3}, 3,
+        [((2, 12), "f4"), ((12,), "f4"), ((12, 5), "f4"), ((5, 12), "f4"), ((12, 3), "f4"), ((2, 4), "f4"),
+         ((2, 3), "f4")], {},
+    ),
+    "MatMulNBitsQLoRA": (
+        {"K": 20, "N": 5, "block_size": 16, "lora_block_size": 16}, 1,
+        [((3, 20), "f4"), ((5, 2, 8), "u1"), ((5, 2), "f4"), ((6, 2, 16), "u1"), ((6, 2), "f4"), ((5, 1, 16), "u1"),
+         ((5, 1), "f4")], {(0, 0)},
+    ),
 }  # fmt: skip
 
 
@@ -78,5 +88,15 @@ def test_a_size_that_does_not_fit_is_refused(op_type: str, place: int, axis: int
     broken = arrays[place]
     assert broken is not None
     arrays[place] = np.concatenate([broken, np.take(broken, [0], axis=axis)], axis=axis)
+    with pytest.raises(ort.errors.OrtError, match=op_type):
+        run(op_type, arrays)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "place"), [(op, i) for op, row in FITTING.items() for i, e in enumerate(row[2]) if e and e[0] != (1,)]
+)
+def test_an_axis_too_many_is_refused(op_type: str, place: int) -> None:
+    arrays = ones(op_type)
+    arrays[place] = arrays[place][..., None]  # type: ignore[index]  # what is left out is not asked for
     with pytest.raises(ort.errors.OrtError, match=op_type):
         run(op_type, arrays)

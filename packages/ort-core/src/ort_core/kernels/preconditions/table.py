@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ort_core.kernels.preconditions import attention, layers, learning, packed, quantization, tensors, windows
+from ort_core.kernels.preconditions import (
+    attention,
+    layers,
+    learning,
+    packed,
+    quantization,
+    states,
+    tensors,
+    windows,
+)
 from ort_core.kernels.preconditions.conditions import Precondition
 
 _STANDARD: dict[str, Precondition] = {
@@ -44,13 +53,14 @@ _CONTRIB: dict[str, Precondition] = {
     "DequantizeLinear": quantization.contrib_linear,
     "DynamicTimeWarping": layers.warping, "EmbedLayerNormalization": layers.embedding,
     "FastGelu": layers.bias_activation, "FusedConv": windows.convolution,
-    "GatedRelativePositionBias": packed.gated_positions,
+    "GatedDeltaNet": states.gated_delta_network, "GatedRelativePositionBias": packed.gated_positions,
     "GatherBlockQuantized": quantization.gathered_blocks, "GemmFloat8": packed.small_float_product,
     "GemmaRotaryEmbedding": packed.turned_rows, "GridSample": layers.grid_sample,
     "GroupQueryAttention": attention.group_query, "LinearAttention": layers.linear_attention,
-    "LinearAttentionGate": layers.linear_attention_gate,
+    "HyperConnectionLowRankMix": states.low_rank_streams, "LinearAttentionGate": layers.linear_attention_gate,
     "MatMulBlockQuantizedFp4Weight": packed.block_scaled_product,
     "MatMulBlockQuantizedFp8Weight": packed.block_scaled_product, "MatMulNBits": quantization.n_bits_product,
+    "MatMulNBitsQLoRA": states.adapted_product,
     "MaxpoolWithMask": windows.masked_pooling, "MoE": layers.mixture_of_experts,
     "MultiHeadAttention": attention.multi_head,
     "NhwcMaxPool": windows.pooling_channels_last, "Pad": tensors.pads_of_com_microsoft,

@@ -166,7 +166,7 @@ def matmul_n_bits_with_adapter(
     base = narrow(np.matmul(widen(x), weights(w, scales, N, K, bits, block_size, "base").T), x.dtype)
     if not lora_b.size:
         return base
-    rank = lora_a_scales.shape[0] if lora_a_scales.ndim == 2 else lora_a_scales.size // -(-K // lora_block_size)
+    rank = len(lora_a_scales)
     down = np.zeros((*x.shape[:-1], rank), np.float32)
     if lora_a.size:
         down = np.matmul(widen(x), weights(lora_a, lora_a_scales, rank, K, lora_bits, lora_block_size, "down").T)
