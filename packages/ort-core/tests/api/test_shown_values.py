@@ -26,6 +26,8 @@ GRAPHS = {
     "other_names_of_the_same_size": "g (float[A, A, 7] x) => (float[B, C, D] y) { y = Relu(x) }",
     "sizes_replace_names": "g (float[2, 3] x) => (float[N, K] y) { y = Relu(x) }",
     "a_size_that_contradicts": "g (float[N, 4] x) => (float[N, 5] y) { y = Relu(x) }",
+    "a_size_that_contradicts_beside_others": "g (float[N, 4, 2] x) => (float[M, 5, 2] y) { y = Relu(x) }",
+    "a_size_that_contradicts_beside_unknown_ones": "g (float[N, 4] x) => (int64[3, 7] y) { y = NonZero(x) }",
     "a_rank_that_contradicts": "g (float[N, 4] x) => (float[N] y) { y = Relu(x) }",
     "a_scalar": "g (float x) => (float y) { y = Relu(x) }",
     "the_input_itself": "g (float[N, 4] x) => (float[M, K] y) { y = Identity(x) }",

@@ -13,7 +13,7 @@ from ort_core.errors import InvalidGraph, MalformedGraph, UndefinedInput
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
-from ort_core.ir.model import Function
+from ort_core.ir.model import Function, FunctionKey
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import is_topologically_sorted, topological_order
 from ort_core.ir.types import Shape, SparseTensorType, TensorType
@@ -83,9 +83,8 @@ class GraphLoader:
                 raise InvalidGraph(f"{what} returns {name!r}, which no node in it produces")
             graph.add_output(names[name])
         defaults = {a.name: self._attribute(a, names, 0) for a in proto.attribute_proto}
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
         return Function(
-            domain, proto.name, proto.overload, graph, tuple(proto.attribute), defaults,
+            *function_key(proto), graph, tuple(proto.attribute), defaults,
             read_imports(proto.opset_import, what), proto.doc_string, read_metadata(proto.metadata_props),
         )  # fmt: skip
 
@@ -309,6 +308,11 @@ def read_metadata(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, s
     pairs = {entry.key: entry.value for entry in entries}
     check_text(*pairs, *pairs.values())
     return pairs
+
+
+def function_key(proto: onnx.FunctionProto) -> FunctionKey:
+    """Return what nodes call a function by."""
+    return "" if proto.domain == "ai.onnx" else proto.domain, proto.name, proto.overload
 
 
 def read_imports(entries: object, what: str) -> dict[str, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import onnx
@@ -14,17 +15,20 @@ from ort_core.errors import (
     InvalidArgument,
     InvalidGraph,
     MalformedGraph,
+    UndefinedInput,
 )
 from ort_core.ir.graph import Graph
-from ort_core.ir.model import Function, Model
+from ort_core.ir.model import Function, FunctionKey, Model
 from ort_core.onnx_io.denotations import fix_denoted_sizes
 from ort_core.onnx_io.external_data import ExternalFiles
-from ort_core.onnx_io.graph_loader import GraphLoader, read_imports, read_metadata
+from ort_core.onnx_io.graph_loader import GraphLoader, function_key, read_imports, read_metadata
 from ort_core.onnx_io.ignored_attributes import drop_ignored_attributes
 from ort_core.onnx_io.opset_limits import check_opsets
 from ort_core.onnx_io.read_proto import ProtoSource, read_proto
 from ort_core.onnx_io.shadowed_functions import without_shadowed
 from ort_core.onnx_io.utf8 import check_text
+
+log = logging.getLogger(__name__)
 
 _NO_SIZES: Mapping[str, int] = {}
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -94,15 +98,21 @@ def model_from_proto(
     check_opsets(imports, released_only=released_opsets_only)
     check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     loader = GraphLoader(files)
-    functions = {}
+    functions: dict[FunctionKey, Function] = {}
+    broken: dict[FunctionKey, InvalidGraph] = {}
     for function_proto in proto.functions:
-        function = loader.function(function_proto)
-        if function.key in functions:
-            raise InvalidGraph(f"function {function.domain}::{function.name} is defined twice")
-        functions[function.key] = function
+        key = function_key(function_proto)
+        if key in functions or key in broken:
+            raise InvalidGraph(f"function {key[0]}::{key[1]} is defined twice")
+        try:
+            functions[key] = loader.function(function_proto)
+        except (MalformedGraph, UndefinedInput) as error:
+            broken[key] = error
     if functions:
         functions = without_shadowed(functions, imports)
     graph = loader.graph(proto.graph, {}, 0)
+    if broken:
+        _check_not_called(broken, [graph, *(function.graph for function in functions.values())])
     drop_ignored_attributes(graph, imports)
     for function in functions.values():
         drop_ignored_attributes(function.graph, {**imports, **function.opset_imports})
@@ -146,7 +156,18 @@ def _check_no_references(graph: Graph) -> None:
                 )
 
 
-def _check_no_recursion(functions: Mapping[tuple[str, str, str], Function]) -> None:
+def _check_not_called(broken: Mapping[FunctionKey, InvalidGraph], graphs: Iterable[Graph]) -> None:
+    """Raise what is wrong with a function that a node calls; one that none calls is left out, as by onnxruntime."""
+    from ort_core.ir.traversal import walk
+
+    called = {(node.domain, node.op_type, node.overload) for graph in graphs for node in walk(graph)}
+    for key, error in broken.items():
+        if key in called:
+            raise error
+        log.warning("the model's function %s::%s is left out: no node calls it, and it is broken: %s", *key[:2], error)
+
+
+def _check_no_recursion(functions: Mapping[FunctionKey, Function]) -> None:
     from ort_core.ir.traversal import walk
 
     calls = {

@@ -1,8 +1,8 @@
 """What callers see of a model, as onnxruntime shows it: inputs as declared, outputs as declared and inferred.
 
 Declared names stay, for programs look for them: ``present_sequence_length`` tells what ``past + seq`` computes.
-Inferred sizes take the places of names, and where a declared size contradicts an inferred one neither is shown. Sizes
-without a name, and sizes that are computed from others, are ``None``.
+Inferred sizes take the places of names. Where a declared size contradicts an inferred one, only sizes and names that
+both shapes have are shown. Sizes without a name, and sizes that are computed from others, are ``None``.
 """
 
 from __future__ import annotations
@@ -87,13 +87,18 @@ class _Merging:
         if inferred is None:
             return declared
         if declared is not None and len(declared) == len(inferred):
+            if any(
+                isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(declared, inferred, strict=True)
+            ):
+                declared = tuple(a if a == b else None for a, b in zip(declared, inferred, strict=True))
+                if not self.trusts_inferred:
+                    return declared
             return tuple(self._dim(*dims) for dims in zip(declared, inferred, strict=True))
         return tuple(map(self._inferred, inferred)) if declared is None or self.trusts_inferred else None
 
     def _dim(self, declared: Dim, inferred: Dim) -> Dim:
         if isinstance(inferred, int):
-            contradicts = isinstance(declared, int) and declared != inferred
-            return None if contradicts and not self.trusts_inferred else inferred
+            return inferred
         return self._inferred(inferred) if declared is None else declared
 
     def _inferred(self, dim: Dim) -> Dim:
