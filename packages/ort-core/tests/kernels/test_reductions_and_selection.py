@@ -202,3 +202,25 @@ def test_einsum_takes_three_operands_and_refuses_what_does_not_fit():
         matrix_products.einsum(a, equation="ij,jk")
     with pytest.raises(InvalidArgument, match="does not fit"):
         matrix_products.einsum(a, b, equation="ij,kj")
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_few_of_long_rows_are_those_of_a_whole_stable_sort(seed, largest):
+    generator = np.random.default_rng(seed)
+    length, k = int(generator.integers(selection.MIN_SELECTED, 4000)), int(generator.integers(1, 500))
+    x = generator.standard_normal((2, length)).astype(np.float32)
+    if seed % 3 == 0:
+        x = generator.integers(0, 4, x.shape).astype((np.int64, np.uint8, np.float64, np.float16)[seed // 3])  # ties
+    if seed % 3 == 1:
+        x[generator.random(x.shape) < (0.01, 0.5, 0.9, 1.0)[seed // 3]] = np.nan
+        x[:, ::5] = -0.0
+    keys = np.where(np.isnan(x), np.inf, x.astype(np.float64)), np.isnan(x)  # NaN counts as larger than infinity
+    for axis in (1, 0):
+        along = x if axis else np.ascontiguousarray(x.T)
+        values, found = selection.top_k(along, np.array([k]), axis=axis, largest=int(largest))
+        sign = -1 if largest else 1
+        for row, wanted in enumerate(found if axis else found.T):
+            places = np.lexsort((np.arange(length), sign * keys[0][row], sign * keys[1][row]))[:k]
+            assert np.array_equal(wanted, places)
+        assert np.array_equal(values, np.take_along_axis(along, found, axis), equal_nan=x.dtype.kind == "f")

@@ -86,6 +86,32 @@ def test_control_flow_of_which_nothing_is_compiled_is_told_as_that() -> None:
     )
 
 
+ALONE = {
+    **dict.fromkeys(("Asin", "Celu", "Elu", "LeakyRelu", "Mish", "Selu", "Shrink", "Softplus", "ThresholdedRelu"), ""),
+    "Pow": ", three",
+    "PRelu": ", half",
+    "Clip": ", half, three",
+    "TopK": ", count",
+}
+
+
+@pytest.mark.parametrize("operator", ALONE)
+def test_an_operator_that_numpy_takes_long_for_is_native_also_alone(operator: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 22]> g (float[N] x) => (float[M] y)
+        <float three = {{3.0}}, float half = {{0.5}}, int64[1] count = {{5}}> {{
+        [only] {"y, places" if operator == "TopK" else "y"} = {operator} (x{ALONE[operator]})
+    }}"""
+    told = _told(_report(text))
+    assert told["only"].startswith("native"), told
+    content = onnx.parser.parse_model(text).SerializeToString()
+    x = np.random.default_rng(0).uniform(-1, 1, 5000).astype(np.float32)
+    found, wanted = (
+        ort.InferenceSession(content, providers=[name]).run(None, {"x": x})[0]
+        for name in ("CPUExecutionProvider", "ReferenceExecutionProvider")
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_a_type_that_is_not_compiled_is_told_with_its_operator() -> None:
     text = """<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 4]> g (string[N] x) => (int64[N] y) {
         [coded] y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_int64s = [1]> (x)

@@ -84,8 +84,16 @@ HEAVY = frozenset(
         "QAttention",
         "EmbedLayerNormalization",
         "GatherBlockQuantized",
+        "TopK",
     }
 )
+SLOW_IN_NUMPY = frozenset(
+    {
+        "Acosh", "Asin", "Celu", "Clip", "Elu", "LeakyRelu", "Mish", "PRelu", "Pow", "Selu", "Shrink", "Softplus",
+        "Swish", "ThresholdedRelu",
+    }
+)  # fmt: skip
+"""Elementwise operators for which numpy takes three passes or a call for each element: 3 to 100 times as long."""
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
 ML_TYPES_AND_DOUBLE = ML_TYPES | {DataType.DOUBLE}
 WITH_SMALL_TYPES = frozenset({*SUPPORTED, *SMALL_TYPES})
@@ -141,7 +149,8 @@ def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> boo
     floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
     if len(floats) >= MIN_NODES:
         return True
-    return any(node.op_type in HEAVY or _casts_small(node) or has_own_meaning(node, context) for node in group)
+    slow = HEAVY | SLOW_IN_NUMPY
+    return any(node.op_type in slow or _casts_small(node) or has_own_meaning(node, context) for node in group)
 
 
 def is_plain(body: Graph, context: EvaluationContext) -> bool:

@@ -11,6 +11,9 @@ from ort_core.kernels.kernel import KernelFunction, kernel
 from ort_core.kernels.reference.arrays.widening import widen
 from ort_core.kernels.reference.normalization.reductions import normalize_axes
 
+MIN_SELECTED = 2048  # elements of a row: fewer are sorted in the time that selecting takes to begin
+SELECTED_SHARE = 4  # of a row: if more than this part is wanted, sorting all of it takes no longer
+
 
 def _extreme_index(op_type: str, function: Callable[..., np.ndarray]) -> KernelFunction:
     @kernel(op_type)
@@ -71,9 +74,29 @@ def _top_k(x: np.ndarray, k: int, axis: int, *, largest: bool) -> tuple[np.ndarr
     if k > length:
         raise InvalidArgument(f"k argument [{k}] should not be greater than specified axis dim value [{length}]")
     keys = np.atleast_1d(widen(x))
-    order = _descending(keys, chosen) if largest else np.argsort(keys, axis=chosen, kind="stable")
-    index = np.take(order, np.arange(k), axis=chosen)
+    if length >= MIN_SELECTED and 0 < k <= length // SELECTED_SHARE:
+        rows = np.moveaxis(keys, chosen, -1)
+        index = np.moveaxis(_selected(rows, k, largest=largest), -1, chosen)
+    else:
+        order = _descending(keys, chosen) if largest else np.argsort(keys, axis=chosen, kind="stable")
+        index = np.take(order, np.arange(k), axis=chosen)
     return np.take_along_axis(np.atleast_1d(x), index, axis=chosen), index.astype(np.int64)
+
+
+def _selected(rows: np.ndarray, k: int, *, largest: bool) -> np.ndarray:
+    """Return the places of the first ``k`` in stable order along the last axis, without sorting all that lies there."""
+    length = rows.shape[-1]
+    found = np.empty((*rows.shape[:-1], k), np.intp)
+    last = length - k if largest else k - 1  # the place of the last that is wanted; NaN is sorted behind everything
+    for where in np.ndindex(rows.shape[:-1]):
+        row = rows[where]
+        bound = np.partition(row, last)[last]
+        # Where the bound is NaN this is every place: fewer than k are numbers, or k and more are NaN
+        places = np.flatnonzero(~(row < bound) if largest else ~(row > bound))
+        candidates = row[places]
+        order = _descending(candidates, 0) if largest else np.argsort(candidates, kind="stable")
+        found[where] = places[order[:k]]
+    return found
 
 
 def _descending(keys: np.ndarray, axis: int) -> np.ndarray:
