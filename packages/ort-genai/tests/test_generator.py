@@ -139,7 +139,7 @@ def test_a_seed_gives_the_same_tokens_and_another_one_others(model):
         (lambda model: og.Generator(model, og.GeneratorParams(model)).generate_next_token(), "no prior state"),
         (lambda model: og.GeneratorParams(model).set_guidance("foo", "x"), "json_schema, regex, lark_grammar"),
         (lambda model: og.GeneratorParams(model).set_guidance("regex", ""), "must be provided together"),
-        (lambda model: begun(model).rewind_to(-1), "-1 is none of 0 to 5"),
+        (lambda model: begun(model).rewind_to(6), "6 is none of 0 to 5"),
         (lambda model: og.Tokenizer(model).encode_batch([]), "must not be empty"),
         (lambda model: og.Tokenizer(model).encode(b"\xff"), "no UTF-8"),
     ],

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ort_core.errors import did_you_mean
-from ort_genai.errors import InvalidModelFolder
+from ort_genai.arguments import demand
+from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.json_files import read_json
 from ort_genai.machine import get_current_gpu_device_id
-from ort_genai.search_options import SEARCH_NAMES
+from ort_genai.search_options import SearchOptions
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "dml": "DmlExecutionProvider",
@@ -20,6 +21,7 @@ _PROVIDERS = {
     "qnn": "QNNExecutionProvider",
 }  # fmt: skip
 
+_SECTIONS = ("model", "search", "engine")
 _GREATEST_TOKEN = (1 << 31) - 1
 _GPUS = ("CUDAExecutionProvider", "DmlExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
 
@@ -95,6 +97,8 @@ class Config:
 
     def set_decoder_provider_options_hardware_device_type(self, provider: str, device_type: str) -> None:
         """Let a provider use a kind of device: ``cpu``, ``gpu`` or ``npu``; OpenVINO has several, others their own."""
+        for what, given in (("provider", provider), ("device_type", device_type)):
+            demand("set_decoder_provider_options_hardware_device_type()", what, given, str)
         if device_type.lower() not in ("cpu", "gpu", "npu"):
             raise InvalidModelFolder(f"hardware device type {device_type!r}; expected cpu, gpu or npu")
         if _provider_name(provider) == "OpenVINOExecutionProvider":
@@ -172,7 +176,8 @@ class Config:
         """Lay an object of JSON over the configuration, section by section.
 
         Raises:
-            InvalidModelFolder: the text is no object of JSON, or names a search option that there is not.
+            InvalidModelFolder: the text is no object of JSON, or names a section or a search option that there is
+                not, or gives one a value of another kind or out of range.
         """
         try:
             found = json.loads(text)
@@ -180,10 +185,14 @@ class Config:
             raise InvalidModelFolder(f"the overlay is no JSON: {error}") from error
         if not isinstance(found, dict):
             raise InvalidModelFolder(f"the overlay is {type(found).__name__}, expected an object")
+        for name in found:
+            if name not in _SECTIONS and name not in self._stated:
+                raise InvalidModelFolder(f'Unknown value "{name}".{did_you_mean(name, list(_SECTIONS))}')
         search = found.get("search")
-        for name in search if isinstance(search, dict) else ():
-            if name not in SEARCH_NAMES:
-                raise InvalidModelFolder(f'search: Unknown value "{name}".{did_you_mean(name, SEARCH_NAMES)}')
+        try:
+            SearchOptions(max_length=1).changed(_values(search) if isinstance(search, dict) else {})
+        except InvalidGeneration as error:
+            raise InvalidModelFolder(f"search: {error}") from error
         self._stated = _merged(self._stated, found)
         if "decoder" in found.get("model", {}) and "session_options" in found["model"]["decoder"]:
             self._providers = _stated_providers(self.decoder.get("session_options"))
@@ -194,17 +203,26 @@ class Config:
 
     def append_provider(self, name: str) -> None:
         """Ask a provider behind those asked already."""
+        demand("append_provider()", "name", name, str)
         self._providers.append((_provider_name(name), {}))
 
     def set_provider_option(self, name: str, key: str, value: str) -> None:
         """Set an option of a provider, which is asked from now on."""
+        for what, given in (("name", name), ("key", key), ("value", value)):
+            demand("set_provider_option()", what, given, str)
         full = _provider_name(name)
         if full not in [each for each, _ in self._providers]:
             self._providers.append((full, {}))
         next(options for each, options in self._providers if each == full)[key] = value
 
     def add_model_data(self, file_name: str, data: bytes) -> None:
-        """Take the bytes of a model in place of its file."""
+        """Take the bytes of a model in place of its file.
+
+        Raises:
+            InvalidModelFolder: they are not bytes.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidModelFolder(f"model data for {file_name!r} are {type(data).__name__}, expected bytes")
         self._model_data[file_name] = bytes(data)
 
     def remove_model_data(self, file_name: str) -> None:
@@ -222,6 +240,11 @@ def _section(stated: Mapping[str, object], name: str) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise InvalidModelFolder(f"genai_config.json has no section {name!r}; found {', '.join(stated) or 'nothing'}")
     return found
+
+
+def _values(stated: Mapping[str, object]) -> dict[str, object]:
+    """Return what a section states, but for names whose value is null."""
+    return {name: value for name, value in stated.items() if value is not None}
 
 
 def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import ort_core
-from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
 from ort_genai.json_files import read_json
 from ort_genai.text import Text
 
@@ -44,7 +44,8 @@ class CrossEncoder:
             raise InvalidModelFolder(f"{str(self.folder)!r} has neither {' nor '.join(_PLACES)}")
         self._text = Text(self.folder)
         self._config: Mapping[str, object] = _config_of(self.folder)
-        self._session = ort_core.InferenceSession(graph, providers=providers or ["CPUExecutionProvider"])
+        with raised_as(InvalidModelFolder):
+            self._session = ort_core.InferenceSession(graph, providers=providers or ["CPUExecutionProvider"])
         self._fed = {each.name: each.type for each in self._session.get_inputs()}
         outputs = [each.name for each in self._session.get_outputs()]
         if "logits" not in outputs or "input_ids" not in self._fed or not set(self._fed) <= set(_FED):
@@ -103,7 +104,8 @@ class CrossEncoder:
             rows["token_type_ids"][place, : len(tokens)] = kinds
         types = {"tensor(int32)": np.int32}
         feeds = {name: rows[name].astype(types.get(kind, np.int64)) for name, kind in self._fed.items()}
-        logits = np.asarray(self._session.run(["logits"], feeds)[0]).astype(np.float32)
+        with raised_as(GenerationFailed):
+            logits = np.asarray(self._session.run(["logits"], feeds)[0]).astype(np.float32)
         if logits.ndim != 2 or logits.shape[1] not in (1, 2):
             raise InvalidModelFolder(f"the graph gives logits of shape {logits.shape}, expected 1 or 2 for each pair")
         margin = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-import ort_core
 from ort_genai.configuration import Config
 from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
-from ort_genai.errors import InvalidGeneration, InvalidModelFolder
-from ort_genai.folder_paths import part_file
+from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.prompt_parts import FEW_ROWS, has_few_bits
-from ort_genai.session_options import session_options
+from ort_genai.session_options import open_part
 from ort_genai.token_table import TokenTable, texts_of
 
 Array = np.ndarray
@@ -48,12 +45,7 @@ class Decoder:
     def __init__(self, config: Config) -> None:
         stated = config.decoder
         _refuse_others(stated)
-        file, path = part_file(config.folder, stated, "decoder", "model.onnx")
-        if file not in config.model_data and not path.is_file():
-            raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names, is not there")
-        self._model: Path | bytes = config.model_data.get(file, path)
-        options = session_options(stated.get("session_options"), config.folder)
-        self.session = ort_core.InferenceSession(self._model, options, providers=config.providers)
+        self.session, self._model = open_part(config, "decoder", "model.onnx")
         self._inputs = {each.name: each for each in self.session.get_inputs()}
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         embeds = inputs.get("inputs_embeds", "inputs_embeds")
@@ -62,7 +54,7 @@ class Decoder:
         self.logits = outputs.get("logits", "logits")
         if self.tokens not in self._inputs or self.logits not in [each.name for each in self.session.get_outputs()]:
             raise InvalidModelFolder(
-                f"{str(path)!r} has no input {self.tokens!r} or no output {self.logits!r}; it has "
+                f"the graph of the decoder has no input {self.tokens!r} or no output {self.logits!r}; it has "
                 f"{', '.join(list(self._inputs)[:4])}, …"
             )
         self._token_type = _TOKEN_TYPES.get(self._inputs[self.tokens].type, np.int64)
@@ -149,7 +141,8 @@ class Decoder:
         if self.positions is not None:
             feeds[self.positions] = np.arange(count)[None]
         empty = {each.past: np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self.caches}
-        return np.asarray(self.session.run([output], {**feeds, **empty})[0])
+        with raised_as(GenerationFailed):
+            return np.asarray(self.session.run([output], {**feeds, **empty})[0])
 
     def check(self, tokens: Array) -> None:
         """Refuse tokens that the model does not have.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 import ort_core
+from ort_genai.errors import GenerationFailed, raised_as
 from ort_genai.prompt_parts import part_length, steps_of
 from ort_genai.row_inputs import RowInputs, stacked
 
@@ -251,7 +252,8 @@ class SharedState(DecoderState):
         elif decoder.mask is not None:
             feeds[decoder.mask] = (np.arange(total) < ends).astype(np.int64)
             bound.binding.bind_cpu_input(decoder.mask, feeds[decoder.mask])
-        decoder.session.run_with_iobinding(bound.binding, self.run_options)
+        with raised_as(GenerationFailed):
+            decoder.session.run_with_iobinding(bound.binding, self.run_options)
         *others, last = bound.binding.get_outputs()[len(decoder.caches) :]
         logits = last.numpy()
         self.last_outputs = {name: each.numpy() for name, each in zip(decoder.told, others, strict=True)}
@@ -383,7 +385,8 @@ class AppendedState(DecoderState):
         pasts = dict(zip([each.past for each in decoder.caches], self._rows[row], strict=True))
         feeds.update(self.inputs[row].further)
         names = [decoder.logits, *(each.present for each in decoder.caches), *decoder.told]
-        logits, *found = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
+        with raised_as(GenerationFailed):
+            logits, *found = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
         presents, others = found[: len(pasts)], found[len(pasts) :]
         self.last_outputs = dict(zip(decoder.told, others, strict=True))
         self._rows[row], self.lengths[row] = presents, before + count

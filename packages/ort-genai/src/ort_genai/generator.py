@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 import ort_core
+from ort_genai.arguments import demand, numbers
 from ort_genai.beam_search import BeamsState
 from ort_genai.drafts_ahead import Ahead, SpeculativeOptions
 from ort_genai.element_types import FLOATS
@@ -30,6 +31,7 @@ class GeneratorParams:
     """
 
     def __init__(self, model: Model) -> None:
+        demand("GeneratorParams()", "model", model, Model)
         self.model = model
         self.options: SearchOptions = model.search
         self.drafting = SpeculativeOptions()
@@ -84,6 +86,8 @@ class Generator:
     """
 
     def __init__(self, model: Model, params: GeneratorParams) -> None:
+        demand("Generator()", "model", model, Model)
+        demand("Generator()", "params", params, GeneratorParams)
         self._model, self._decoder, self._options = model, model.decoder, params.options
         if self._options.max_length > self._decoder.context_length:
             raise InvalidGeneration(
@@ -123,7 +127,7 @@ class Generator:
             InvalidGeneration: there are none, they do not fit the rows or the longest length, or one is not the
                 model's.
         """
-        given = np.asarray(tokens.as_numpy() if hasattr(tokens, "as_numpy") else tokens)
+        given = numbers("append_tokens()", "tokens", tokens)
         if given.size == 0:
             raise InvalidGeneration("input_ids is empty")
         if given.dtype.kind not in "iu":
@@ -303,7 +307,7 @@ class Generator:
             raise InvalidGeneration(
                 "logits are not computed yet. Please call get_logits or append_tokens before calling set_logits."
             )
-        given = np.asarray(logits, np.float32)
+        given = numbers("set_logits()", "logits", logits).astype(np.float32)
         if given.size != self._logits.size:
             raise InvalidGeneration(
                 f"logits of shape {given.shape}, expected {(len(self._logits), 1, self._logits.shape[1])}"
@@ -344,6 +348,8 @@ class Generator:
         Raises:
             InvalidGeneration: the rows are shorter, or beams are followed, or rows were padded.
         """
+        if length < 0:
+            raise TypeError(f"rewind_to() takes a length from 0 on, not {length}")
         if not 0 <= length <= self.token_count():
             raise InvalidGeneration(
                 f"Cannot rewind to a length greater than the current sequence length: {length} is none of 0 to "
@@ -377,6 +383,7 @@ class Generator:
         """
         options, before = ort_core.RunOptions(), self._state.run_options
         options.terminate = before is not None and before.terminate
+        demand("set_active_adapter()", "adapters", adapters, Adapters)
         options.add_active_adapter(adapters.find(name))
         self._state.run_options = options
 
@@ -386,6 +393,8 @@ class Generator:
         Raises:
             InvalidGeneration: there is no such option.
         """
+        for name, given in (("key", key), ("value", value)):
+            demand("set_runtime_option()", name, given, str)
         if key != "terminate_session" or value not in ("0", "1"):
             raise InvalidGeneration(f"runtime option {key!r} = {value!r}; expected terminate_session = 0 or 1")
         options = self._state.run_options or ort_core.RunOptions()
@@ -400,6 +409,7 @@ class Generator:
         Raises:
             InvalidGeneration: one is neither an input of the graph nor what the model sees or hears.
         """
+        demand("set_inputs()", "inputs", inputs, Mapping)
         given = {name: as_array(value) for name, value in inputs.items()}
         named = [name for name in ("input_ids", "decoder_input_ids", self._decoder.tokens) if name in given]
         if not named:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_genai.arguments import demand
 from ort_genai.errors import InvalidGeneration
 from ort_genai.library_panics import LibraryPanics
 from ort_genai.text import Text
@@ -48,6 +49,8 @@ class Grammar:
         Raises:
             InvalidGeneration: there is no such kind, or no grammar.
         """
+        for name, value in (("type", kind), ("data", source)):
+            demand("set_guidance()", name, value, str)
         if not kind or not source:
             raise InvalidGeneration("Guidance type and data must be provided together.")
         names = [str(each) for each in GrammarKind]

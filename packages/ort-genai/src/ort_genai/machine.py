@@ -6,9 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+import numpy as np
+
 import ort_core
 from ort_core.errors import did_you_mean
-from ort_genai.errors import InvalidGeneration
+from ort_genai.arguments import demand
+from ort_genai.errors import InvalidGeneration, raised_as
 
 log = logging.getLogger("ort_genai")
 _SWITCHES = (
@@ -42,6 +45,8 @@ _log_state = _LogState()
 
 def set_log_callback(callback: Callable[[str, int], None] | None) -> None:
     """Let a function have each line of the package's log, with its length; ``None`` ends that."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"set_log_callback() takes a function, not {type(callback).__name__}")
     if _log_state.callback is not None:
         log.removeHandler(_log_state.callback)
     _log_state.callback = None if callback is None else _CallbackHandler(callback)
@@ -58,7 +63,7 @@ def set_log_options(**options: bool | str) -> None:
         InvalidGeneration: there is no such option.
     """
     for name, value in options.items():
-        known = _TEXTS if isinstance(value, str) else _SWITCHES
+        known = _TEXTS if isinstance(value, str) else _SWITCHES if isinstance(value, bool) else ()
         if name not in known:
             hint = did_you_mean(name, [*_SWITCHES, *_TEXTS])
             raise InvalidGeneration(f"Unknown log option type, can be bool/string:{name}.{hint}")
@@ -130,6 +135,7 @@ def set_current_gpu_device_id(device_id: int) -> None:
     Raises:
         InvalidGeneration: the number is negative.
     """
+    demand("set_current_gpu_device_id()", "device_id", device_id, int, np.integer)
     if device_id < 0:
         raise InvalidGeneration(f"device {device_id}; expected a number from 0 on")
     _device_state.number = int(device_id)
@@ -144,17 +150,19 @@ def register_execution_provider_library(registration_name: str, library_path: st
     """Load a provider from a library.
 
     Raises:
-        OrtError: it cannot be loaded: providers of ort-core are Python packages.
+        InvalidGeneration: it cannot be loaded: providers of ort-core are Python packages.
     """
     load = cast(Callable[[str, str], None], ort_core.register_execution_provider_library)
-    load(registration_name, library_path)
+    with raised_as(InvalidGeneration):
+        load(registration_name, library_path)
 
 
 def unregister_execution_provider_library(registration_name: str) -> None:
     """Forget a provider that was loaded from a library.
 
     Raises:
-        OrtError: there is none of this name.
+        InvalidGeneration: there is none of this name.
     """
     forget = cast(Callable[[str], None], ort_core.unregister_execution_provider_library)
-    forget(registration_name)
+    with raised_as(InvalidGeneration):
+        forget(registration_name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ort_genai.arguments import demand
 from ort_genai.configuration import Config
 from ort_genai.decoder import Decoder
 from ort_genai.guidance import GuidanceTokens
@@ -123,6 +124,7 @@ class Adapters:
     """
 
     def __init__(self, model: Model) -> None:
+        demand("Adapters()", "model", model, Model)
         self._model = model
         self._loaded: dict[str, LoadedAdapter] = {}
         self._numbers = itertools.count(1)
@@ -131,16 +133,19 @@ class Adapters:
         """Load a file ``.onnx_adapter`` under a name.
 
         Raises:
-            InvalidGeneration: the name is taken.
+            InvalidGeneration: the name is taken, or the file is not an adapter.
             NoSuchFile: there is no such file.
         """
         from ort_core import LoraAdapter
-        from ort_genai.errors import InvalidGeneration
+        from ort_genai.errors import InvalidGeneration, raised_as
 
+        demand("load()", "file", file, str, os.PathLike)
+        demand("load()", "name", name, str)
         if name in self._loaded:
             raise InvalidGeneration(f"Adapter already loaded: {name}")
         adapter = LoraAdapter()
-        adapter.Load(file)
+        with raised_as(InvalidGeneration):
+            adapter.Load(file)
         self._loaded[name] = LoadedAdapter(f"{name} {next(self._numbers)}", adapter)
 
     def unload(self, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ort_genai.arguments import demand, numbers
 from ort_genai.errors import InvalidGeneration
 from ort_genai.generator import GeneratorParams
 from ort_genai.model import Model
@@ -31,6 +32,8 @@ class MtpGenerator:
     """
 
     def __init__(self, main: Model, head: Model, params: GeneratorParams) -> None:
+        for name, value, kind in (("main", main, Model), ("head", head, Model), ("params", params, GeneratorParams)):
+            demand("MtpGenerator()", name, value, kind)
         self._main, self._head, self._options = main, head, params.options
         name = main.config.part("mtp").get("main_hidden_states")
         if not isinstance(name, str) or name not in main.decoder.told:
@@ -78,7 +81,7 @@ class MtpGenerator:
         """
         if self._tokens:
             raise InvalidGeneration("MtpGenerator: AppendTokens can only be called once")
-        given = np.asarray(tokens).reshape(-1)
+        given = numbers("append_tokens()", "tokens", tokens).reshape(-1)
         if not given.size:
             raise InvalidGeneration("input_ids is empty")
         self._main.decoder.check(given)

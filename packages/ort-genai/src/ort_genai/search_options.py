@@ -16,6 +16,7 @@ class SearchOptions:
 
     Attributes:
         batch_size: rows that are read at once.
+        blank_penalty: taken, to no effect: it is for models that hear by chunks.
         chunk_size: tokens of a prompt at once; 0: the engine's own.
         diversity_penalty: taken, to no effect: there are no groups of beams.
         do_sample: whether tokens are drawn; else the most likely one is taken.
@@ -36,6 +37,7 @@ class SearchOptions:
     """
 
     batch_size: int = 1
+    blank_penalty: float = 0.0
     chunk_size: int = 0
     diversity_penalty: float = 0.0
     do_sample: bool = False

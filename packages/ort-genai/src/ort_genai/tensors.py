@@ -15,10 +15,18 @@ class Tensor:
 
     Args:
         array: whose memory it shares.
+
+    Raises:
+        InvalidGeneration: its elements are not numbers.
+        TypeError: it is not an array.
     """
 
     def __init__(self, array: np.ndarray) -> None:
+        if array is None or isinstance(array, str | bytes):
+            raise TypeError(f"Tensor() takes an array, not {type(array).__name__}")
         self._array = np.asarray(array)
+        if self._array.dtype.kind in "OSUMm":
+            raise InvalidGeneration(f"a tensor holds numbers, not elements of the type {self._array.dtype}")
 
     def as_numpy(self) -> np.ndarray:
         """Return the array."""
@@ -50,12 +58,15 @@ class NamedTensors(dict[str, Tensor]):
             self[name] = value
 
     def __setitem__(self, name: str, value: object) -> None:
-        super().__setitem__(name, value if isinstance(value, Tensor) else Tensor(np.asarray(value)))
+        super().__setitem__(name, value if isinstance(value, Tensor) else Tensor(value))  # type: ignore[arg-type]  # a list is taken, too
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self:
             raise InvalidGeneration(f"Tensor with name: {name} not found.")
         return super().__getitem__(name)
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name, None)  # onnxruntime-genai refuses no name
 
     def keys(self) -> list[str]:  # type: ignore[override]  # onnxruntime-genai gives a list
         """Return the names."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
+from ort_genai.arguments import demand, numbers
 from ort_genai.configuration import Config
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
 from ort_genai.json_files import read_json
@@ -250,12 +251,14 @@ class Tokenizer:
 
     def decode(self, tokens: object) -> str:
         """Return the text of tokens."""
-        return self.text.decode(np.asarray(tokens).reshape(-1).tolist(), skips_special=self._skips_special)
+        found = numbers("decode()", "tokens", tokens)
+        return self.text.decode(found.reshape(-1).tolist(), skips_special=self._skips_special)
 
     def decode_batch(self, tokens: object) -> list[str]:
         """Return the texts of rows of tokens."""
-        rows = tokens.as_numpy() if hasattr(tokens, "as_numpy") else np.asarray(tokens)
-        return [self.decode(row) for row in rows]
+        if isinstance(tokens, list):  # rows of different lengths
+            return [self.decode(row) for row in tokens]
+        return [self.decode(row) for row in np.atleast_1d(numbers("decode_batch()", "tokens", tokens))]
 
     def create_stream(self) -> TokenizerStream:
         """Return a stream of text."""
@@ -274,6 +277,8 @@ class Tokenizer:
         Raises:
             InvalidGeneration: they are none, or the template fails.
         """
+        for name, value in (("messages", messages), ("tools", tools), ("template_str", template_str)):
+            demand("apply_chat_template()", name, "" if value is None and name != "messages" else value, str)
         listed, described = _json(messages, "messages"), _json(tools, "tools") if tools else None
         return self.text.chat(listed, template=template_str, tools=described, is_answered=add_generation_prompt)
 
@@ -349,6 +354,8 @@ class TokenizerStream:
 
     def decode(self, token: int) -> str:
         """Return what a further token adds to the text."""
+        if isinstance(token, bool) or not hasattr(token, "__index__"):
+            raise TypeError(f"decode() of a stream takes a token, not {type(token).__name__}")
         return self._stream.push(int(token))
 
 
@@ -371,7 +378,7 @@ def _replaced(value: Any, marks: Mapping[str, str]) -> Any:  # Any: JSON
 
 def _config_of(source: object) -> Config:
     if not isinstance(source, str | os.PathLike):
-        raise InvalidGeneration(f"a Tokenizer is made of a Model, a Config or a folder, not of {type(source).__name__}")
+        raise TypeError(f"a Tokenizer is made of a Model, a Config or a folder, not of {type(source).__name__}")
     return Config(source)
 
 

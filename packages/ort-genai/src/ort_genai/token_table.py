@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-import ort_core
 from ort_genai.configuration import Config
 from ort_genai.element_types import FLOATS
-from ort_genai.errors import InvalidModelFolder
-from ort_genai.folder_paths import part_file
+from ort_genai.errors import GenerationFailed, InvalidModelFolder, raised_as
 from ort_genai.row_inputs import RowInputs
-from ort_genai.session_options import session_options
+from ort_genai.session_options import open_part
 
 Array = np.ndarray
 
@@ -29,7 +27,7 @@ class TokenTable:
 
     def __init__(self, config: Config) -> None:
         stated = config.part("embedding")
-        self._session = open_part(config, stated, "embedding")
+        self._session = open_part(config, "embedding", "embedding.onnx")[0]
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         known = {each.name: each for each in self._session.get_inputs()}
         self._tokens = _named(inputs.get("input_ids", "input_ids"), known, "embedding")
@@ -59,20 +57,8 @@ class TokenTable:
             self._tokens: np.ascontiguousarray(tokens[None], np.int64),
             self._features: features.reshape((*(1,) * (self._axes - 2), *features.shape)),
         }
-        return np.asarray(self._session.run([self._result], feeds)[0])[0]
-
-
-def open_part(config: Config, stated: Mapping[str, object], part: str) -> ort_core.InferenceSession:
-    """Return a session of a part's graph.
-
-    Raises:
-        InvalidModelFolder: the file is not there, or not in the folder.
-    """
-    file, path = part_file(config.folder, stated, part, f"{part}.onnx")
-    if file not in config.model_data and not path.is_file():
-        raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names for its {part}, is not there")
-    options = session_options(stated.get("session_options"), config.folder)
-    return ort_core.InferenceSession(config.model_data.get(file, path), options, providers=config.providers)
+        with raised_as(GenerationFailed):
+            return np.asarray(self._session.run([self._result], feeds)[0])[0]
 
 
 def texts_of(stated: Mapping[str, object], side: str) -> dict[str, str]:

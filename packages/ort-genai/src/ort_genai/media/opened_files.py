@@ -13,9 +13,11 @@ def files_of(kind: str, paths: Sequence[str | os.PathLike[str]]) -> Iterator[tup
     """Yield the content and the name of each file; ``kind`` is the singular for messages.
 
     Raises:
-        InvalidGeneration: there is none, or one is not there.
+        InvalidGeneration: there is none, or one is not there or not a path.
     """
     _demand(kind, paths)
+    if not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise InvalidGeneration(f"{kind.capitalize()} paths must be texts")
     missing = [path for path in paths if not Path(path).is_file()]
     if missing:
         raise InvalidGeneration(f"{kind.capitalize()} path does not exist: {os.fspath(missing[0])}")
@@ -27,10 +29,12 @@ def contents_of(kind: str, contents: Sequence[bytes]) -> Iterator[tuple[bytes, s
     """Yield bytes of files with names by their places.
 
     Raises:
-        InvalidGeneration: there are none.
+        InvalidGeneration: there are none, or one is not bytes.
     """
     _demand(kind, contents)
     for place, each in enumerate(contents):
+        if not isinstance(each, bytes | bytearray | memoryview):
+            raise InvalidGeneration(f"{kind.capitalize()} data must be bytes, not {type(each).__name__}")
         yield bytes(each), f"{kind} {place}"
 
 

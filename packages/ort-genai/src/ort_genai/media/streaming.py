@@ -24,6 +24,8 @@ class StreamingProcessor:
     """
 
     def __init__(self, model: Model) -> None:
+        if not hasattr(model, "decoder"):
+            raise TypeError(f"StreamingProcessor() takes a Model, not {type(model).__name__}")
         raise InvalidGeneration(
             f"CreateStreamingProcessor: unsupported model type '{model.type}'. Models that hear by chunks "
             "(nemotron_speech, streaming_enc_dec_asr) are not run; Whisper hears 30 seconds at once: "

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.errors import OrtError
+from ort_genai.arguments import demand
 from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.errors import InvalidGeneration
@@ -62,6 +63,7 @@ class Engine:
     """
 
     def __init__(self, model: Model) -> None:
+        demand("Engine()", "model", model, Model)
         self.model = model
         self._batch = _stated_batch(model)
         self._lock = threading.RLock()
@@ -79,7 +81,8 @@ class Engine:
         Raises:
             InvalidGeneration: it may have more tokens than the model's context.
         """
-        options = options or RequestOptions()
+        options = RequestOptions() if options is None else options
+        demand("create_request()", "options", options, RequestOptions)
         if options.max_session_tokens > self.model.decoder.context_length:
             raise InvalidGeneration(
                 f"max_session_tokens ({options.max_session_tokens}) is more than the model's context "

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ort_genai.arguments import demand
 from ort_genai.errors import InvalidGeneration
 from ort_genai.guidance import Grammar
 from ort_genai.search_options import SearchOptions
@@ -63,6 +66,8 @@ class TurnOptions:
     """
 
     def __init__(self, request: Request) -> None:
+        if request is None:
+            raise TypeError("TurnOptions() takes a Request, not NoneType")
         self.request = request
         self.settings = TurnSettings({})
 
@@ -72,23 +77,25 @@ class TurnOptions:
 
     def set_do_sample(self, value: bool) -> None:
         """Draw tokens, or take the most likely ones."""
+        demand("set_do_sample()", "value", value, bool, np.bool_)
         self.settings.search["do_sample"] = bool(value)
 
     def set_temperature(self, value: float) -> None:
         """Divide logits before a draw; 0 takes the most likely tokens."""
-        self.settings.search["temperature"] = float(value)
+        self.settings.search["temperature"] = _number("set_temperature()", value)
 
     def set_top_k(self, value: int) -> None:
         """Draw among so many tokens; 0: all."""
+        demand("set_top_k()", "value", value, int, np.integer)
         self.settings.search["top_k"] = int(value)
 
     def set_top_p(self, value: float) -> None:
         """Draw among tokens of this share of probability."""
-        self.settings.search["top_p"] = float(value)
+        self.settings.search["top_p"] = _number("set_top_p()", value)
 
     def set_repetition_penalty(self, value: float) -> None:
         """Make tokens of the request less likely by this factor."""
-        self.settings.search["repetition_penalty"] = float(value)
+        self.settings.search["repetition_penalty"] = _number("set_repetition_penalty()", value)
 
     def set_no_repeat_ngram_size(self, value: int) -> None:
         """Forbid runs of so many tokens to come twice; 0: none."""
@@ -134,3 +141,13 @@ class TurnOptions:
     def clear_guidance(self) -> None:
         """Let the turn's text be free."""
         self.settings.grammar = None
+
+
+def _number(call: str, value: float) -> float:
+    """Return a number.
+
+    Raises:
+        TypeError: it is none.
+    """
+    demand(call, "value", value, int, float, np.number)
+    return float(value)

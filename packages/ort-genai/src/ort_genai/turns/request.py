@@ -5,8 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ort_genai.arguments import demand, numbers
 from ort_genai.errors import InvalidGeneration
 from ort_genai.turns.options import RequestOptions, TurnOptions, TurnSettings
 from ort_genai.turns.turn import SequenceState, TurnState
@@ -44,6 +43,8 @@ class Request:
         engine = self._open_engine()
         if self.turn is not None:
             raise InvalidGeneration("BeginTurn is only valid for a new request or after the current turn is complete.")
+        if turn_options is not None:
+            demand("begin_turn()", "turn_options", turn_options, TurnOptions)
         if turn_options is not None and turn_options.request is not self:
             raise InvalidGeneration("Turn options belong to a different or destroyed Request.")
         given = self._checked(engine, tokens)
@@ -52,7 +53,7 @@ class Request:
         return self.turns
 
     def _checked(self, engine: Engine, tokens: object) -> list[int]:
-        given = np.asarray(tokens)
+        given = numbers("begin_turn()", "tokens", tokens)
         if given.ndim != 1:
             raise ValueError("tokens must be a one-dimensional array.")
         if not given.size:
@@ -97,7 +98,7 @@ class Request:
             raise InvalidGeneration(
                 "Speculative draft tokens may only be proposed when the request is ready to decode."
             )
-        given = np.asarray(tokens).reshape(-1)
+        given = numbers("set_draft_tokens()", "tokens", tokens).reshape(-1)
         most = engine.max_draft_tokens_per_proposal()
         if given.size > most:
             raise InvalidGeneration(f"{given.size} draft tokens; the engine takes {most} at once")
