@@ -40,7 +40,7 @@ class Request:
                 tokens do not fit.
             ValueError: the tokens are of another shape.
         """
-        engine = self._open_engine()
+        engine = self._open_engine("begin a turn for")
         if self.turn is not None:
             raise InvalidGeneration("BeginTurn is only valid for a new request or after the current turn is complete.")
         if turn_options is not None:
@@ -112,8 +112,8 @@ class Request:
             engine.close_request(self)
         self.is_closed = True
 
-    def _open_engine(self) -> Engine:
+    def _open_engine(self, doing: str = "use") -> Engine:
         engine = self._engine()
         if engine is None or self.is_closed:
-            raise InvalidGeneration("Cannot use a closed request.")
+            raise InvalidGeneration(f"Cannot {doing} a closed request.")
         return engine
