@@ -181,7 +181,7 @@ def test_a_template_that_lists_no_tools_is_told_of_them():
         ({"temperature": -1}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"), ({"n": 99}, "n: "), ({"stop": [""]}, "stop string is empty"),
         ({"messages": [{"role": "user", "content": "x " * 5000}]}, "context has 4096"), ({"top_p": "much"}, "top_p"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "not text"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "image_url"),
         ({"response_format": {"type": "json_schema"}}, "needs json_schema"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "odd"}}}},
          "json_schema"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import httpx
@@ -16,8 +17,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 import ort_genai as og
 from ort_genai.errors import InvalidGeneration
 from ort_genai.server.forms import ChatForms
-from ort_genai.server.schemas import ChatBody
+from ort_genai.server.response_schemas import ResponseBody
+from ort_genai.server.schemas import ChatBody, CompletionBody
 from ort_genai.server.tool_calls import calls_in, known_roles, told_length
+from ort_genai.server.vectors import EmbeddingBody
 from ort_genai.token_bytes import TokenBytes
 
 TOOLS = [{"type": "function", "function": {"name": name, "strict": True}} for name in ("weather", "time")]
@@ -91,6 +94,50 @@ def test_what_is_not_followed_is_refused_by_name(client, changes, param, words):
 def test_completions_refuse_what_they_do_not_follow(client, changes, words):
     with pytest.raises(openai.BadRequestError, match=words):
         complete(client, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "words"),
+    [
+        ({"stop": 5}, "stop", "valid string, or Input should be a valid array"),
+        ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice", "'required', or Input should be an object"),
+        ({"logit_bias": {"the": 1}}, "logit_bias.the", "valid integer"),
+    ],
+)
+def test_a_field_of_several_types_is_named_as_the_client_named_it(client, changes, param, words):
+    """pydantic's names of types stood behind it: stop.str, tool_choice.literal['none',…]."""
+    with pytest.raises(openai.BadRequestError, match=words) as raised:
+        answer(client, **changes)
+    assert raised.value.body["param"] == param
+
+
+@pytest.mark.parametrize("kind", ["input_audio", "file", "image_url", None])
+def test_a_part_that_is_not_read_is_named(client, kind):
+    with pytest.raises(openai.BadRequestError, match=f"part of type {kind!r}.*expected text"):
+        answer(client, messages=[{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": kind}]}])
+
+
+def test_what_the_model_refused_before_is_text(client):
+    said = [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, *MESSAGES]
+    plain = [{"role": "assistant", "content": "No."}, *MESSAGES]
+    assert answer(client, messages=said).choices[0].message == answer(client, messages=plain).choices[0].message
+
+
+@pytest.mark.parametrize("route", ["chat", "completions", "embeddings", "responses"])
+def test_every_parameter_of_the_client_is_known_or_refused_by_name(serving, client, route):
+    """The parameters are those of the openai package that is installed: a newer one may have more."""
+    kind, call, path = {
+        "chat": (ChatBody, client.chat.completions.create, "chat/completions"),
+        "completions": (CompletionBody, client.completions.create, "completions"),
+        "embeddings": (EmbeddingBody, client.embeddings.create, "embeddings"),
+        "responses": (ResponseBody, client.responses.create, "responses"),
+    }[route]
+    own = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    unknown = [name for name in inspect.signature(call).parameters if name not in own | set(kind.model_fields)]
+    least = {"chat": {"messages": MESSAGES}, "completions": {"prompt": "a"}}.get(route, {"input": "a"})
+    for name in unknown:
+        found = httpx.post(f"{serving.url}/v1/{path}", json={**least, name: "x"})
+        assert (found.status_code, found.json()["error"]["param"]) == (400, name)
 
 
 def test_routes_that_are_not_here_are_refused_as_openai_does(serving):

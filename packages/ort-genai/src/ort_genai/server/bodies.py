@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from ort_core.errors import did_you_mean
 
+_TYPES = ("str", "int", "float", "bool", "none")  # as pydantic calls them
 _T = TypeVar("_T", bound=BaseModel)
 
 
@@ -48,13 +50,21 @@ async def read_body(request: HttpRequest, kind: type[_T], limit: int) -> _T:
 
 def fault_of(error: ValidationError, kind: type[BaseModel]) -> Refused:
     """Return what a client is told of the first thing that does not fit."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(each) for each in first["loc"])
+    listed = error.errors(include_url=False, include_context=False)
+    first = listed[0]
     if first["type"] == "extra_forbidden":
+        place = ".".join(str(each) for each in first["loc"])
         near = did_you_mean(str(first["loc"][-1]), list(kind.model_fields)) if len(first["loc"]) == 1 else ""
         return Refused(400, f"Unrecognized request argument supplied: {place}.{near}", param=place)
-    words = first["msg"].removeprefix("Value error, ")
+    place = _place(first["loc"])
+    told = [each["msg"].removeprefix("Value error, ") for each in listed if _place(each["loc"]) == place]
+    words = ", or ".join(dict.fromkeys(told))  # of a field that may be of several types
     return Refused(400, f"{place}: {words}" if place else f"the body: {words}", param=place or None)
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """Return the name of a field, without the names that pydantic gives to the types that it may have."""
+    return ".".join(str(each) for each in path if str(each) not in _TYPES and "[" not in str(each))
 
 
 def error_answer(

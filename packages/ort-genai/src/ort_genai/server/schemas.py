@@ -335,10 +335,18 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
         return {**message, "content": content or ""}
     if not isinstance(content, list):
         raise InvalidGeneration(f"a message has content of type {type(content).__name__}; expected a text or parts")
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    if len(texts) != len(content) or not all(isinstance(each, str) for each in texts):
-        raise InvalidGeneration("a message has parts that are not text, which this model cannot read")
-    return {**message, "content": "".join(str(each) for each in texts)}
+    return {**message, "content": "".join(_text_of(part, "text") for part in content)}
+
+
+def _text_of(part: object, expected: str) -> str:
+    """Return the text of a part; what a model refused once is text, too."""
+    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+    text = part.get("text" if kind == "text" else "refusal") if isinstance(part, dict) else None
+    if kind not in ("text", "refusal") or not isinstance(text, str):
+        raise InvalidGeneration(
+            f"a message has a part of type {kind!r} that this model cannot read; expected {expected}"
+        )
+    return text
 
 
 def _seen(message: dict[str, Any], contents: list[bytes]) -> dict[str, Any]:
@@ -353,10 +361,8 @@ def _seen(message: dict[str, Any], contents: list[bytes]) -> dict[str, Any]:
         if kind == "image_url":
             contents.append(_image(part.get("image_url")))
             parts.append({"type": "image"})
-        elif kind == "text" and isinstance(part.get("text"), str):
-            parts.append({"type": "text", "text": part["text"]})
         else:
-            raise InvalidGeneration(f"a message has a part of type {kind!r}; expected text or image_url")
+            parts.append({"type": "text", "text": _text_of(part, "text or image_url")})
     return {**message, "content": parts}
 
 
