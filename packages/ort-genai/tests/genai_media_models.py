@@ -46,15 +46,17 @@ def sound(seed: int, seconds: float) -> np.ndarray:
     return (np.round(found.clip(-1, 1) * 32767) / 32768).astype(np.float32)
 
 
-def write_whisper_checkpoint(folder: Path) -> Path:
-    """Write a Whisper of two layers a side, and return its folder."""
+def write_whisper_checkpoint(folder: Path, positions: int = 1500) -> Path:
+    """Write a Whisper of two layers a side that hears so many positions of 20 ms, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(WHISPER), encoding="utf-8")
+    config = {**WHISPER, "max_source_positions": positions}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "generation_config.json").write_text(json.dumps(GENERATION), encoding="utf-8")
     extractor = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 80, "sampling_rate": 16000}
     (folder / "preprocessor_config.json").write_text(json.dumps(extractor), encoding="utf-8")
     random = np.random.default_rng(11)
-    save_file({name: filled(random, name, shape) for name, shape in whisper_shapes()}, folder / "model.safetensors")
+    weights = {name: filled(random, name, shape) for name, shape in whisper_shapes(positions)}
+    save_file(weights, folder / "model.safetensors")
     write_tokenizer(folder)
     library = Tokenizer.from_file(str(folder / "tokenizer.json"))
     times = [f"<|{place * 0.02:.2f}|>" for place in range(1501)]
@@ -73,13 +75,13 @@ def filled(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> np
     return found * np.float32(1.7 / np.sqrt(np.prod(shape[1:])))
 
 
-def whisper_shapes() -> list[tuple[str, tuple[int, ...]]]:
+def whisper_shapes(positions: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return names and shapes of the checkpoint."""
     hidden, inner = 32, 48
     found: list[tuple[str, tuple[int, ...]]] = [
         ("model.encoder.conv1.weight", (hidden, 80, 3)), ("model.encoder.conv1.bias", (hidden,)),
         ("model.encoder.conv2.weight", (hidden, hidden, 3)), ("model.encoder.conv2.bias", (hidden,)),
-        ("model.encoder.embed_positions.weight", (1500, hidden)),
+        ("model.encoder.embed_positions.weight", (positions, hidden)),
         ("model.decoder.embed_tokens.weight", (WHISPER_VOCABULARY, hidden)),
         ("model.decoder.embed_positions.weight", (64, hidden)),
     ]  # fmt: skip

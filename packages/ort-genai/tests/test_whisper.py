@@ -16,7 +16,8 @@ from ort_genai.builder.build import BuildOptions, build
 from ort_genai.builder.precision_names import Precision
 from ort_genai.media.log_mel import LogMel
 
-EXPECTED = json.loads(Path(__file__).with_name("expected_media.json").read_text(encoding="utf-8"))["whisper"]
+RECORDED = json.loads(Path(__file__).with_name("expected_media.json").read_text(encoding="utf-8"))
+EXPECTED = RECORDED["whisper"]
 PROMPT = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>"
 
 
@@ -112,6 +113,25 @@ def test_sound_of_more_than_one_window_is_heard_to_its_end(model):
     whole = transcriber.transcribe(og.Audios.open_bytes(wav(np.concatenate(parts))), language="en")[0]
     alone = [transcriber.transcribe(og.Audios.open_bytes(wav(each)), language="en")[0] for each in parts]
     assert whole.tokens == alone[0].tokens + alone[1].tokens
+
+
+def test_a_whisper_that_hears_two_seconds_hears_a_longer_sound_part_by_part(tmp_path):
+    """Frames were always those of 30 seconds, which its graph does not take."""
+    build(write_whisper_checkpoint(tmp_path / "source", 100), tmp_path / "built", BuildOptions(Precision.FP32))
+    model = og.Model(tmp_path / "built")
+    whole = og.Audios.open_bytes(wav(sound(1, 3.0)))
+    features = model.create_multimodal_processor()(PROMPT, audios=whole)["audio_features"].as_numpy()[0]
+    assert features.shape == (80, 200)
+    assert np.abs(features[::9, ::41].ravel() - np.array(RECORDED["short_frames"])).max() < 2e-5
+    parts = np.split(sound(1, 3.0), [32000])
+    transcriber = og.Transcriber(model)
+    texts = [
+        transcriber.transcribe(og.Audios.open_bytes(wav(each)), language="en", has_times=True)[0]
+        for each in (sound(1, 3.0), *parts)
+    ]
+    assert texts[0].tokens == texts[1].tokens + texts[2].tokens
+    starts = [[each.start for each in text.segments] for text in texts]
+    assert starts[0] == pytest.approx(starts[1] + [start + 2 for start in starts[2]])
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])

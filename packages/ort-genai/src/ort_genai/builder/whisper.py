@@ -301,6 +301,6 @@ def audio_processor_config(made: WhisperArchitecture) -> str:
         {"operation": {"name": "STFT", "type": "STFTNorm", "attrs": {
             "n_fft": 400, "frame_length": 400, "hop_length": 160, "_comment": window}}},
         {"operation": {"name": "log_mel_spectrogram", "type": "LogMelSpectrum", "attrs": {
-            "chunk_size": 30, "hop_length": 160, "n_fft": 400, "n_mel": made.bands}}},
+            "chunk_size": -(-made.frames // 50), "hop_length": 160, "n_fft": 400, "n_mel": made.bands}}},
     ]  # fmt: skip
     return json.dumps({"feature_extraction": {"sequence": steps}}, indent=4)

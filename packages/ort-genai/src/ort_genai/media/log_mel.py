@@ -1,4 +1,4 @@
-"""What Whisper hears: logarithms of the power in bands of the mel scale, 100 frames a second of 30 seconds.
+"""What Whisper hears: logarithms of the power in bands of the mel scale, 100 frames a second, of 30 seconds as a rule.
 
 The bands are triangles of equal area on Slaney's scale: linear up to 1,000 Hz, logarithmic above.
 """
@@ -25,20 +25,24 @@ class LogMel:
         rate: samples of a second.
         width: samples of a frame's window.
         hop: samples between two frames.
-        seconds: that are heard; shorter sound is followed by silence, longer is cut.
+        frames: that are heard; shorter sound is followed by silence, longer is cut.
     """
 
     bands: int = 80
     rate: int = 16000
     width: int = 400
     hop: int = 160
-    seconds: int = 30
+    frames: int = 3000
+
+    @property
+    def length(self) -> int:
+        """Samples that are heard."""
+        return self.frames * self.hop
 
     def features(self, samples: Array) -> Array:
         """Return float32 (bands, frames) of samples (n,)."""
-        length = self.seconds * self.rate
-        heard = np.zeros(length)
-        heard[: min(len(samples), length)] = samples[:length]
+        heard = np.zeros(self.length)
+        heard[: min(len(samples), self.length)] = samples[: self.length]
         half = self.width // 2
         padded = np.pad(heard, half, mode="reflect")
         frames = np.lib.stride_tricks.sliding_window_view(padded, self.width)[:: self.hop][:-1]

@@ -22,6 +22,7 @@ from ort_genai.text import Tokenizer, TokenizerStream
 
 if TYPE_CHECKING:
     from ort_genai.model import Model
+    from ort_genai.part_sessions import AudioEncoder
 
 _MOST_TOKENS = 1 << 16  # that stand for a tile: far above any model that is known
 
@@ -44,7 +45,7 @@ class MultiModalProcessor:
             )
         self._model, self._tokenizer = model, Tokenizer(model)
         self._recipe = _recipe_of(model.config.folder) if model.vision is not None else None
-        self._mel = LogMel(_bands(model)) if model.encoder is not None else None
+        self._mel = _log_mel(model.encoder) if model.encoder is not None else None
 
     def __call__(
         self, prompt: str | Sequence[str] | None = None, *, images: Images | None = None, audios: Audios | None = None
@@ -65,6 +66,17 @@ class MultiModalProcessor:
         if audios is not None:
             raise InvalidGeneration(f"a model of type {self._model.type} does not hear")
         return self._seen(prompts, images)
+
+    @property
+    def span_s(self) -> float:
+        """Seconds of sound that are heard at once.
+
+        Raises:
+            InvalidGeneration: the model does not hear.
+        """
+        if self._mel is None:
+            raise InvalidGeneration(f"a model of type {self._model.type} does not hear")
+        return self._mel.length / self._mel.rate
 
     def pixels_of(self, images: Images) -> np.ndarray:
         """Return pixels (tiles, channels, height, width) as the part that sees reads them.
@@ -163,11 +175,8 @@ def _recipe_of(folder: Path) -> ImageRecipe:
     return TileRecipe.of(found) if has_tiles else PixelRecipe.of(found)
 
 
-def _bands(model: Model) -> int:
-    """Return the bands that the encoder's input has."""
-    encoder = model.encoder
-    if encoder is None:
-        raise InvalidGeneration("the model does not hear")
-    shapes = [each.shape for each in encoder.session.get_inputs() if each.name == encoder.features]
-    bands = shapes[0][1]
-    return bands if isinstance(bands, int) else LogMel.bands
+def _log_mel(encoder: AudioEncoder) -> LogMel:
+    """Return frames of as many bands, and as many of them, as the encoder's input has."""
+    (shape,) = [each.shape for each in encoder.session.get_inputs() if each.name == encoder.features]
+    bands, frames = (each if isinstance(each, int) else 0 for each in shape[1:3])
+    return LogMel(bands or LogMel.bands, frames=frames or LogMel.frames)

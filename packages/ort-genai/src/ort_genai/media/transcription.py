@@ -131,7 +131,7 @@ class Transcriber:
     def transcribe(
         self, audios: Audios, *, language: str = "", task: str = "transcribe", has_times: bool = False
     ) -> list[Transcript]:
-        """Return what is said in each sound, 30 seconds at a time.
+        """Return what is said in each sound, as much at a time as the model hears: 30 seconds as a rule.
 
         Args:
             audios: to hear.
@@ -146,7 +146,9 @@ class Transcriber:
 
     def _transcript(self, sound: Sound, language: str, task: str, has_times: bool) -> Transcript:
         samples, rate = sound.at_rate(16000), 16000
-        parts = [samples[start : start + 30 * rate] for start in range(0, max(len(samples), 1), 30 * rate)]
+        span_s = self._processor.span_s
+        size = round(span_s * rate)
+        parts = [samples[start : start + size] for start in range(0, max(len(samples), 1), size)]
         tokens: list[int] = []
         segments: list[Segment] = []
         for place, part in enumerate(parts):
@@ -154,7 +156,7 @@ class Transcriber:
             language = language or self._heard_language(inputs)
             said = self._said(inputs, self._start(language, task, has_times), self._rules(has_times))
             tokens += said
-            segments += self._segments(said, 30.0 * place) if has_times else []
+            segments += self._segments(said, span_s * place) if has_times else []
         first = self._first_time
         text = self._processor.decode([token for token in tokens if first is None or token < first])
         return Transcript(text, tuple(tokens), language, tuple(segments))
