@@ -115,6 +115,17 @@ def test_sound_of_more_than_one_window_is_heard_to_its_end(model):
     assert whole.tokens == alone[0].tokens + alone[1].tokens
 
 
+def test_vectors_of_tokens_are_not_scaled_whatever_is_stated(tmp_path, model):
+    """transformers takes ``scale_embedding``, and multiplies nothing by it."""
+    source = write_whisper_checkpoint(tmp_path / "source")
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    (source / "config.json").write_text(json.dumps({**config, "scale_embedding": True}), encoding="utf-8")
+    build(source, tmp_path / "built", BuildOptions(Precision.FP32))
+    other, audios = og.Model(tmp_path / "built"), og.Audios.open_bytes(wav(sound(1, 3.0)))
+    texts = [greedy(each, each.create_multimodal_processor()(PROMPT, audios=audios)) for each in (model, other)]
+    assert texts[0] == texts[1]
+
+
 def test_a_whisper_that_hears_two_seconds_hears_a_longer_sound_part_by_part(tmp_path):
     """Frames were always those of 30 seconds, which its graph does not take."""
     build(write_whisper_checkpoint(tmp_path / "source", 100), tmp_path / "built", BuildOptions(Precision.FP32))

@@ -32,8 +32,9 @@ class MtpGenerator:
     """
 
     def __init__(self, main: Model, head: Model, params: GeneratorParams) -> None:
-        for name, value, kind in (("main", main, Model), ("head", head, Model), ("params", params, GeneratorParams)):
-            demand("MtpGenerator()", name, value, kind)
+        demand("MtpGenerator()", "main", main, Model)
+        demand("MtpGenerator()", "head", head, Model)
+        demand("MtpGenerator()", "params", params, GeneratorParams)
         self._main, self._head, self._options = main, head, params.options
         name = main.config.part("mtp").get("main_hidden_states")
         if not isinstance(name, str) or name not in main.decoder.told:

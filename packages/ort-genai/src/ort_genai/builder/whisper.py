@@ -1,6 +1,7 @@
 """Whisper: the graph that hears and the one that writes, as onnxruntime-genai runs them.
 
 The encoder gives what each layer of the decoder looks at (``present_key_cross_N``), so that it is computed once.
+``scale_embedding`` is not read: transformers takes it, and multiplies nothing by it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ class WhisperArchitecture:
         encoder: layers, heads and inner elements.
         decoder: layers, heads and inner elements.
         activation: of both.
-        embedding_scale: of tokens' vectors.
     """
 
     vocab_size: int
@@ -46,7 +46,6 @@ class WhisperArchitecture:
     encoder: tuple[int, int, int]
     decoder: tuple[int, int, int]
     activation: str
-    embedding_scale: float
     type: str = "whisper"
 
     @property
@@ -66,7 +65,6 @@ def whisper_of(config: Mapping[str, object]) -> WhisperArchitecture:
         count(config, "vocab_size"), hidden, count(config, "num_mel_bins", 80), count(config, "max_source_positions"),
         count(config, "max_target_positions"), parts[0], parts[1],  # type: ignore[arg-type]  # three numbers each
         activation_of(config.get("activation_function", "gelu")),
-        hidden**0.5 if config.get("scale_embedding") else 1.0,
     )  # fmt: skip
 
 
@@ -180,9 +178,6 @@ class _Decoder:
         blocks, made = self._blocks, self._made
         table = blocks.weight("model.decoder.embed_tokens.weight", (made.vocab_size, made.hidden_size))
         value = blocks.node("Gather", [table, "input_ids"], "/decoder/embed_tokens/Gather")
-        if made.embedding_scale != 1:
-            scale = blocks.constant("scale", np.array(made.embedding_scale, blocks.form.dtype))
-            value = blocks.node("Mul", [value, scale], "/decoder/embed_tokens/Mul")
         rows = blocks.weight("model.decoder.embed_positions.weight", (made.context_length, made.hidden_size))
         start = blocks.node("Shape", ["past_key_self_0"], "/decoder/past/Shape", start=2, end=3)
         count_ = blocks.node("Shape", ["input_ids"], "/decoder/now/Shape", start=1, end=2)
