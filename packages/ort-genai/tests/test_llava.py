@@ -142,7 +142,10 @@ def test_what_does_not_fit_is_refused(model, tmp_path):
     with pytest.raises(InvalidGeneration, match="tokens that stand for images"):
         generator.append_tokens(np.array([IMAGE_TOKEN]))
     source = write_llava_checkpoint(tmp_path / "source")
-    for change in ({"vision_feature_layer": [1, 2]}, {"vision_config": {"model_type": "siglip_vision_model"}}):
+    for change, words in (
+        ({"vision_feature_layer": [1, 2]}, "expected one layer from -3 to 3"),
+        ({"vision_config": {"model_type": "siglip_vision_model"}}, "clip_vision_model"),
+    ):
         (source / "config.json").write_text(json.dumps({**LLAVA, **change}), encoding="utf-8")
-        with pytest.raises(InvalidModelFolder):
+        with pytest.raises(InvalidModelFolder, match=words):
             build(source, tmp_path / "out")

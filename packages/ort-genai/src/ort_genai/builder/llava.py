@@ -94,7 +94,10 @@ def llava_of(config: Mapping[str, object]) -> LlavaArchitecture:
     whole = count(vision, "num_hidden_layers")
     layer, strategy = config.get("vision_feature_layer", -2), config.get("vision_feature_select_strategy", "default")
     if not isinstance(layer, int) or not -whole <= layer <= whole or strategy not in ("default", "full"):
-        raise InvalidModelFolder(f"vision_feature_layer = {layer!r}, vision_feature_select_strategy = {strategy!r}")
+        raise InvalidModelFolder(
+            f"a LLaVA with vision_feature_layer = {layer!r} and vision_feature_select_strategy = {strategy!r} cannot "
+            f"be built; expected one layer from {-whole} to {whole}, and default or full"
+        )
     name = "image_token_index" if "image_token_index" in config else "image_token_id"
     token = token_of(config, name, 32000)
     return LlavaArchitecture(
