@@ -56,6 +56,10 @@ DOWNSTREAM_ALONE = (
 WITH_TORCH = (
     "caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai", "diffusers",
 )  # fmt: skip
+QUANTIZED_FILES = (
+    "tests/test_other_tools.py", "tests/test_real_models.py", "tests/quantizers/test_static.py",
+    "tests/quantizers/test_dynamic.py",
+)  # fmt: skip
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts
 
 
@@ -156,9 +160,9 @@ def serving(session: nox.Session) -> None:
     prepare(session, "test")
     session.install("kserve", "schemathesis>=4", "ray[data,serve]>=2.40,<3")
     # these alone: kserve and tritonclient name the same messages, so that one process cannot import both
-    tests = [f"{SERVE}/tests/test_{name}.py" for name in ("kserve_client", "openapi_cases", "ray")]
+    tests = [f"{SERVE}/tests/{name}" for name in ("test_kserve_client.py", "test_openapi_cases.py", "test_ray.py")]
     session.run("pytest", *tests, *session.posargs, env={"ORT_SERVE_CASES": "200"})
-    hostile = [f"{SERVE}/tests/test_{name}.py" for name in ("malformed", "wire_fuzz")]
+    hostile = [f"{SERVE}/tests/{name}" for name in ("test_malformed.py", "test_wire_fuzz.py")]
     session.run("pytest", *hostile, "--every-case", *session.posargs)
 
 
@@ -353,7 +357,7 @@ def quantized_files(session: nox.Session) -> None:
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("nncf>=3.4,<4", "openvino>=2026.4,<2026.5")
-    files = [f"{QUANTIZATION}/tests/test_{name}.py" for name in ("other_tools", "real_models", "static", "dynamic")]
+    files = [f"{QUANTIZATION}/{name}" for name in QUANTIZED_FILES]
     # NNCF and what it imports warn of each other
     arguments = ("-W", "default", "--every-case", *session.posargs)
     session.run("pytest", *files, *arguments, env={"ORT_TEST_QUANTIZED_FILES": "1"})

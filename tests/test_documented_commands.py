@@ -63,6 +63,17 @@ def test_a_wrong_option_and_a_wrong_command_would_be_seen(known: dict) -> None:
     assert faults("ort run m.onnx --dim batch=2  # two rows", known) == []
 
 
+def test_files_that_sessions_of_nox_run_exist() -> None:
+    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    named = {text.strip("/") for text in texts if re.fullmatch(r"[\w/-]*/[\w-]+\.py|test_\w+\.py", text)}
+    folders = [ROOT, ROOT / "conformance", *(ROOT / "packages").iterdir()]
+    places = [place / inner for place in folders for inner in ("", "tests", "tests/fuzz", "tests/random_graphs")]
+    assert len(named) > 20
+    assert ".py" not in texts, "write file names out: one that a loop puts together is not checked"
+    assert {name for name in named if not any((place / name).is_file() for place in places)} == set()
+
+
 def test_shown_sessions_of_nox_exist() -> None:
     tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
     sessions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -6,6 +6,7 @@ Stops where it may be stopped: the same command goes on behind the seeds that st
 from __future__ import annotations
 
 import collections
+import faulthandler
 import json
 import logging
 import multiprocessing
@@ -21,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from drawn_networks import drawn_network
 from drawn_options import drawn_choices
 from judged_options import judged
+
+LIMIT_S = 240  # of a seed, most of which take a second: onnxruntime's tool goes round forever on a few
 
 
 def row_of(seed: int) -> dict[str, object]:
@@ -45,12 +48,14 @@ def judge(seeds: list[int], path: Path) -> None:
     onnxruntime.set_default_logger_severity(4)
     with path.open("a", encoding="utf-8") as file:
         for seed in seeds:
+            faulthandler.dump_traceback_later(LIMIT_S, exit=True)
             file.write(json.dumps(row_of(seed)) + "\n")
             file.flush()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def main() -> None:
-    """Judge seeds in processes of their own: onnxruntime may end one, and the next goes on behind that seed."""
+    """Judge seeds in processes of their own: onnxruntime or the limit may end one, and the next goes on behind it."""
     first, count, path = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     while left := [seed for seed in range(first, first + count) if seed not in seeds_of(path)]:
         worker = multiprocessing.get_context("spawn").Process(target=judge, args=(left, path))
