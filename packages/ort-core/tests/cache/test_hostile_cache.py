@@ -41,7 +41,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-@pytest.mark.parametrize("kind", ["cpu-object", "session", "optimized-model", "plugins", "tuning"])
+@pytest.mark.parametrize("kind", ["cpu-object", "cpu-target", "session", "optimized-model", "plugins", "tuning"])
 def test_an_intact_entry_under_another_name_is_no_entry(tmp_path: Path, kind: str) -> None:
     cache = ArtefactCache(tmp_path)
     first, second = CacheKey(kind, b"a"), CacheKey(kind, b"b")

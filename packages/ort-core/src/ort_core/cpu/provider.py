@@ -43,9 +43,11 @@ class CpuExecutionProvider(KernelProvider):
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""
         try:
-            from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+            from ort_core.cpu.codegen.machine_code.known_host import known_host
             from ort_core.cpu.partition.partition import CpuPartition
             from ort_core.cpu.threads.pool import shared_pool
+
+            host = known_host()
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
             from ort_core.plugin.kernels import BoundGraph  # only without a compiler
@@ -55,9 +57,9 @@ class CpuExecutionProvider(KernelProvider):
         assert isinstance(self.options, CpuOptions)
         uses_bfloat16 = self.options.precision == "bfloat16"
         if uses_bfloat16:
-            _tell_what_is_rounded(host_target())
+            _tell_what_is_rounded(host)
         try:
-            return CpuPartition(request, host_target(), shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
+            return CpuPartition(request, host, shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
         except (OrtError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail

@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto
 from test_groups import FLOAT, N, model_of
 
 import ort_core as ort
-from ort_core.cpu.codegen.machine_code import llvm_targets
+from ort_core.cpu.codegen.machine_code import known_host, llvm_targets
 from ort_core.cpu.lowering.rules.convolutions import rounded_images
 from ort_core.cpu.lowering.views import View
 from ort_core.cpu.provider import _tell_what_is_rounded
@@ -25,7 +25,7 @@ def rounded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     target = llvm_targets.restricted_target("amx")  # without its name, which alone tells that dot products are slow
     if target.lanes != 16 or not target.has("avx512bf16"):
         pytest.skip("this processor has no dot products of bfloat16")
-    monkeypatch.setattr(llvm_targets, "host_target", lambda: target)
+    monkeypatch.setattr(known_host, "known_host", lambda: target)
     ways: list[str] = []
     for way, name in (("made", "_stored_rounded"), ("copied", "_copied_rounded")):
         function = getattr(rounded_images, name)
@@ -182,7 +182,7 @@ def test_processors_without_fast_dot_products_convolve_in_float32_and_say_so(
 ) -> None:
     _tell_what_is_rounded.cache_clear()
     target = llvm_targets.restricted_target("avx512bf16", "amx")
-    monkeypatch.setattr(llvm_targets, "host_target", lambda: target)
+    monkeypatch.setattr(known_host, "known_host", lambda: target)
     model = model_of(
         [N("Conv", ["x", "w"], ["y"])], {"x": (FLOAT, ["N", 32, 9, 9])}, {"y": FLOAT}, {"w": weights(32, 32, 3, 3)}
     )

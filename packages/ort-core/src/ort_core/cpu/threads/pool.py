@@ -138,9 +138,9 @@ def _pool_code() -> CompiledModule:
 
 
 def _written() -> str:
-    from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+    from ort_core.cpu.codegen.machine_code.known_host import known_host
 
-    triple = host_target().triple
+    triple = known_host().triple
     return pool_text(triple, primitives_for(triple))
 
 

@@ -197,10 +197,10 @@ def _made(
 
 
 def _common(source: ModuleSource, target: Target | None) -> CompiledModule:
-    from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+    from ort_core.cpu.codegen.machine_code.known_host import known_host
     from ort_core.cpu.codegen.machine_code.shipped_code import find_shipped  # recalled loads have no use for it
 
-    text, level = source.write(), level_of(target or host_target())
+    text, level = source.write(), level_of(target or known_host())
     if level is not None:
         shipped = find_shipped(text, level, is_vectorized=source.is_vectorized)
         if shipped is not None:
