@@ -21,6 +21,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_types import NUMPY_TYPES, RANGES, QuantizedValueType, QuantType, tensor_type_of
+from ort_quantization.quantizers.chosen_tensors import check_overrides
 from ort_quantization.quantizers.quantized_tensors import float_array, is_float, parameter_tensors, quantized_tensor
 from ort_quantization.quantizers.quantized_values import QuantizedValue
 from ort_quantization.quantizers.scales import (
@@ -131,10 +132,10 @@ class BaseQuantizer:
         self.is_activation_restricted_asymmetric = bool(options.get("ActivationRestrictedAsymmetric", False))
         self.min_real_range: float | None = options.get("MinimumRealRange")
         self.tensor_quant_overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides", {}))
-        initializers = {tensor.name: tensor for tensor in self.model.initializer()}
-        is_valid, fault = self.tensor_quant_overrides.is_valid(initializers, self.value_infos, self.activation_qType)
-        if not is_valid:
-            raise InvalidQuantization(fault or "")
+        check_overrides(
+            self.tensor_quant_overrides, self.model.graph(), self.value_infos, self.enable_subgraph_quantization,
+            self.activation_qType,
+        )  # fmt: skip
         self.tensor_quant_override_qtypes = self.tensor_quant_overrides.get_quant_types()
 
     # ------------------------------------------------------------------ what is known

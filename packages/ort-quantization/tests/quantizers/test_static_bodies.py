@@ -12,8 +12,9 @@ from beside_onnxruntime import relative_error, run_onnxruntime, run_ours
 from body_models import BODIES, bodies, op_types
 from float_models import feeds_of
 
-from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from ort_quantization.calibrate import create_calibrator
+from ort_quantization.errors import InvalidQuantization
 
 OPTIONS = {"EnableSubgraph": True}
 
@@ -37,8 +38,9 @@ def quantized(tmp_path, name, quant_format=QuantFormat.QDQ, reader=None, **choic
     model, source, target = BODIES[name](), tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     reader = reader or Reader(model)
+    extra = {**OPTIONS, **choices.pop("extra", {})}
     quantize_static(
-        source, target, reader, quant_format, activation_type=QuantType.QUInt8, extra_options=OPTIONS, **choices
+        source, target, reader, quant_format, activation_type=QuantType.QUInt8, extra_options=extra, **choices
     )
     return source, target, reader.samples
 
@@ -108,3 +110,72 @@ def test_without_the_option_bodies_stay_as_they_are(tmp_path):
     quantize_static(source, target, Reader(model), activation_type=QuantType.QUInt8)
     assert [op_types(body) for body in bodies(onnx.load(target).graph)] == [{"Identity", "MatMul", "Relu"}]
     onnxruntime.InferenceSession(str(target))
+
+
+def inner_tensors(path):
+    """The initializers of all bodies of a model, by name without the number of the body."""
+    found = [tensor for body in bodies(onnx.load(path).graph) for tensor in body.initializer]
+    return {tensor.name.partition("_body_")[0]: onnx.numpy_helper.to_array(tensor) for tensor in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "tensor", "expected"),
+    [
+        ("loop", {"own": [{"quant_type": QuantType.QInt16}]}, "own_quantized", np.int16),
+        ("loop", {"own": [{"axis": 1}]}, "own_scale", (6,)),
+        ("loop", {"outer": [{"axis": 1}]}, "outer_copied_scale", (6,)),
+        ("loop", {"state": [{"rmin": np.float32(-4), "rmax": np.float32(11)}]}, "state_scale", np.float32(15 / 255)),
+        ("scan", {"product": [{"scale": np.float32(0.25), "zero_point": np.uint8(7)}]}, "product_zero_point", 7),
+        ("scan", {"product": [{"quant_type": QuantType.QUInt16}]}, "product_zero_point", np.uint16),
+        ("branch in a loop", {"then_y": [{"quant_type": QuantType.QUInt16}]}, "then_y_zero_point", np.uint16),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else None,
+)
+def test_single_tensors_of_bodies_are_chosen_for(tmp_path, name, choice, tensor, expected):
+    source, target, samples = quantized(tmp_path, name, extra={"TensorQuantOverrides": choice})
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+    found = inner_tensors(target)[tensor]
+    if isinstance(expected, type):
+        assert found.dtype == expected
+    elif isinstance(expected, tuple):
+        assert found.shape == expected
+    else:
+        assert found == expected
+    result = run_onnxruntime(target, samples[1])
+    assert relative_error(result, run_onnxruntime(source, samples[1])) < 0.2
+    assert relative_error(run_ours(target, samples[1]), result) < 0.03
+
+
+def test_a_weight_of_a_body_is_chosen_for_where_activations_are_quantized_at_run_time(tmp_path):
+    source, target = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
+    onnx.save(BODIES["loop"](), source)
+    choice = {"own": [{"quant_type": QuantType.QUInt8}]}
+    quantize_dynamic(source, target, extra_options={**OPTIONS, "TensorQuantOverrides": choice})
+    found = inner_tensors(target)
+    assert (found["own_quantized"].dtype, found["own_zero_point"].dtype) == (np.uint8, np.uint8)
+    feeds = feeds_of(BODIES["loop"]())
+    assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.2
+
+
+def test_a_choice_for_a_body_that_is_not_quantized_says_how_to_quantize_it(tmp_path):
+    model, source = BODIES["loop"](), tmp_path / "float.onnx"
+    onnx.save(model, source)
+    choice = {"TensorQuantOverrides": {"own": [{"quant_type": QuantType.QInt16}]}}
+    with pytest.raises(InvalidQuantization, match=r"'own': it lies in a body .*EnableSubgraph"):
+        quantize_static(source, tmp_path / "quantized.onnx", Reader(model), extra_options=choice)
+    with pytest.raises(InvalidQuantization, match="'nowhere': the model has no such tensor"):
+        quantized(tmp_path, "loop", extra={"TensorQuantOverrides": {"nowhere": [{}]}})
+
+
+@pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [({"nodes_to_exclude": ["then_p"]}, {"other"}), ({"nodes_to_quantize": ["then_p"]}, {"then"}),
+     ({"op_types_to_quantize": ["MatMul"]}, {"then", "other"}), ({"op_types_to_quantize": ["Conv"]}, set())],
+    ids=["excluded", "chosen", "by operator", "another operator"],
+)  # fmt: skip
+def test_nodes_of_bodies_are_chosen_by_name_and_operator(tmp_path, quant_format, choices, expected):
+    _, target, _ = quantized(tmp_path, "branch in a loop", quant_format, **choices)
+    found = {body.name for body in bodies(onnx.load(target).graph) for tensor in body.initializer
+             if tensor.name.endswith("scale") or "_scale_body" in tensor.name}  # fmt: skip
+    assert found & {"then", "other"} == expected
