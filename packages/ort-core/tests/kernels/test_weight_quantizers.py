@@ -44,6 +44,22 @@ def test_columns_are_quantized_to_the_same_bytes(
         assert got.tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize("name", [*BITS, "quantize_qdq_matmul_4bits"])
+def test_rows_that_fill_the_last_block_are_not_read(name: str) -> None:
+    """Olive and onnxruntime's own tool pad weights to whole blocks and give the count of rows without them."""
+    rows, columns, block_size = 48, 5, 32
+    weights = weights_of(rows, columns, np.float32)
+    padded = np.concatenate([weights, np.full((16, columns), 1e6, np.float32)])
+    found = []
+    for engine, given in ((oracle, padded), (weight_quantizers, padded), (weight_quantizers, weights)):
+        arrays = np.zeros(columns * 64, np.uint8), np.zeros(columns * 2, np.float32), np.zeros(columns * 2, np.uint8)
+        getattr(engine, name)(arrays[0], given, *arrays[1:], block_size, columns, rows, False)
+        found.append([each.tobytes() for each in arrays])
+    assert found[0] == found[1] == found[2]
+    with pytest.raises(InvalidValue, match="are not a matrix of 48 rows and 5 columns"):
+        getattr(weight_quantizers, name)(arrays[0], padded[:47], *arrays[1:], block_size, columns, rows, False)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("is_symmetric", [True, False])
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def quantize_matmul_4bits(
 
     Args:
         packed: uint8 (columns, blocks, block_size * bits / 8), written; low bits first.
-        weights: float32 or float16 (rows, columns).
+        weights: float32 or float16 (rows, columns); further rows, which fill a last block, are not read.
         scales: of the type of the weights (columns, blocks), written.
         zero_points: uint8 (columns, ceil(blocks * bits / 8)), written unless ``is_symmetric``.
         block_size: 16, 32, 64, 128 or 256.
@@ -264,6 +264,8 @@ def _matrix(weights: np.ndarray, rows: int, columns: int) -> np.ndarray:
     source = np.asarray(weights)
     if source.dtype not in (np.float32, np.float16):
         raise InvalidType(f"weights are {source.dtype}, expected float32 or float16")
+    if source.ndim == 2 and source.shape[1] == columns and source.shape[0] > rows > 0:
+        source = source[:rows]  # programs pad them to whole blocks
     if rows < 1 or columns < 1 or source.size != rows * columns:
         raise InvalidValue(f"weights of shape {source.shape} are not a matrix of {rows} rows and {columns} columns")
     return np.ascontiguousarray(source).reshape(rows, columns)
