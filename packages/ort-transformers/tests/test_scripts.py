@@ -292,6 +292,17 @@ def test_shapes_are_known_for_numbers_of_named_sizes(bert):
     assert not helper_of_shapes.compare_shape("x", "kept")
 
 
+def test_types_of_all_values_are_inferred_without_numbers_for_named_sizes(bert):
+    """Olive's mixed precision takes the types from here."""
+    model = onnx.load(bert)
+    found = SymbolicShapeInferenceHelper(model, verbose=0).infer_shapes(model, auto_merge=True, guess_output_rank=False)
+    types = {each.name: each.type.tensor_type.elem_type for each in (*found.graph.value_info, *found.graph.output)}
+    assert {name for node in model.graph.node for name in node.output} <= types.keys()
+    assert types["heads"] == onnx.TensorProto.FLOAT
+    old = onnx.ModelProto(opset_import=[onnx.helper.make_opsetid("", 6)])
+    assert SymbolicShapeInferenceHelper.infer_shapes(old) is None
+
+
 class DoubleNegation(Fusion):
     """Neg of Neg, as Identity."""
 

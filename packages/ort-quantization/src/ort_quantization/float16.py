@@ -73,7 +73,8 @@ def convert_float_to_float16(
         min_positive_val: magnitude that smaller ones, but zero, are raised to; 5.96e-08 or more.
         max_finite_val: magnitude that larger finite ones are cut to; 65504 or less.
         keep_io_types: whether inputs and outputs stay float32, or the names of those that do.
-        disable_shape_infer: types are inferred already.
+        disable_shape_infer: types are inferred already. They are inferred nevertheless if one is missing beside a node
+            that stays float32.
         op_block_list: operators that stay float32; ``DEFAULT_OP_BLOCK_LIST`` by default.
         node_block_list: names of nodes that do.
         force_fp16_initializers: convert weights that only blocked nodes read, too.
@@ -132,7 +133,7 @@ def converted_in_files(
     if half == TensorProto.BFLOAT16 and has_opset(model):
         model = _in_opset_of_bfloat16(model, operators, nodes)
     has_types = has_types and (not has_opset(model) or opset_of(model) == before)
-    if not has_types:
+    if not has_types or _lacks_types(model, operators, nodes):
         model = _with_types(model, folder)
     rules = HalfRules(
         half, blocked_type, *ends, _kept(model, keep_io_types), operators, nodes, has_forced_tensors, forced_inputs
@@ -166,6 +167,19 @@ def _in_opset_of_bfloat16(model: ModelProto, operators: set[str], nodes: set[str
     except InvalidQuantization as error:
         log.warning("%s stay float32: %s", late, error)
         return kept
+
+
+def _lacks_types(model: ModelProto, operators: set[str], nodes: set[str]) -> bool:
+    """Return whether nothing tells the type of a value beside a node that stays float32: it may need a Cast."""
+    known: set[str] = {""}
+    for graph in graphs_of(model.graph):
+        known.update(each.name for each in (*graph.value_info, *graph.input, *graph.output, *graph.initializer))
+    return any(
+        not known.issuperset((*node.input, *node.output))
+        for graph in graphs_of(model.graph)
+        for node in graph.node
+        if node.op_type in operators or node.name in nodes
+    )
 
 
 def _with_types(model: ModelProto, folder: str) -> ModelProto:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import onnx
 from onnx import ModelProto
 
 from ort_core.model_types import infer_proto
+
+log = logging.getLogger(__name__)
+
+_OLDEST_OPSET = 7
 
 
 class SymbolicShapeInferenceHelper:
@@ -66,6 +71,29 @@ class SymbolicShapeInferenceHelper:
         self.all_shapes_inferred_ = all(name in self._types and _is_known(self._types[name]) for name in made)
         self.is_inferred_ = True
         return self.all_shapes_inferred_
+
+    @staticmethod
+    def infer_shapes(
+        in_mp: ModelProto, int_max: int = 2**31 - 1, auto_merge: bool = False, guess_output_rank: bool = False,
+        verbose: int = 0,
+    ) -> ModelProto | None:  # fmt: skip
+        """Return a model with every type that is known; ``None``, with a warning, where its opset is below 7.
+
+        Args:
+            in_mp: the model, which is not changed.
+            int_max: as in the class.
+            auto_merge: let one of two named sizes that must be equal stand for both.
+            guess_output_rank: take results of operators that nobody knows to have the rank of their first input.
+            verbose: as in the class.
+
+        Raises:
+            OrtError: the model cannot be loaded.
+        """
+        opset = next((each.version for each in in_mp.opset_import if each.domain in ("", "ai.onnx")), 0)
+        if opset < _OLDEST_OPSET:
+            log.warning("Only support models of onnx opset 7 and above.")
+            return None
+        return infer_proto(in_mp, merges_sizes=auto_merge, guesses_ranks=guess_output_rank).model
 
     def get_edge_shape(self, edge: str) -> list[int | str | None] | None:
         """Return the sizes of a value: numbers, names, ``None`` where nothing is known; ``None`` without a shape."""

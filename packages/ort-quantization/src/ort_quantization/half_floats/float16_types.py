@@ -48,14 +48,13 @@ def needs_of(op_type: str, domain: str, opset: int, half: int) -> Needs:
         is_float = domain in ("", "ai.onnx") and half == TensorProto.BFLOAT16  # such as ImageScaler
         return Needs(is_float)
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
-    is_float = any(
-        _FIXED in allowed.get(each.type_str, ()) and _STRINGS[half] not in allowed[each.type_str]
-        for each in [*schema.inputs, *schema.outputs]
-    )
+    lacking = {name for name, texts in allowed.items() if _FIXED in texts and _STRINGS[half] not in texts}
+    main = {places[0].type_str for places in (schema.inputs, schema.outputs) if places}
+    fixed = lacking | {_FIXED}
     return Needs(
-        is_float,
-        frozenset(place for place, each in enumerate(schema.inputs) if each.type_str == _FIXED),
-        frozenset(place for place, each in enumerate(schema.outputs) if each.type_str == _FIXED)
+        bool(lacking & main),
+        frozenset(place for place, each in enumerate(schema.inputs) if each.type_str in fixed),
+        frozenset(place for place, each in enumerate(schema.outputs) if each.type_str in fixed)
         | frozenset(_STASHED.get(op_type, ())),
     )
 
