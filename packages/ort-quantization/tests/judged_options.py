@@ -175,7 +175,9 @@ def _reason(model: onnx.ModelProto, choices: Choices) -> str:
     kinds = {node.op_type for node in graph.node}
     if choices["way"] == "dynamic" and opset < 11:
         return "zero points of onnxruntime's nodes before opset 11 leave the type"
-    if choices["way"] in ("qdq", "qdq_config") and choices["per_channel"] and opset < 13:
+    overrides = choices.get("extra", {}).get("TensorQuantOverrides", {}).values()
+    has_channels = choices.get("per_channel") or any("axis" in each for listed in overrides for each in listed)
+    if choices["way"] in ("qdq", "qdq_config") and has_channels and opset < 13:
         return "DequantizeLinear has channels from opset 13 on"
     if "CalibMaxIntermediateOutputs" in choices.get("extra", ()):
         return "onnxruntime's calibrators forget samples by this limit"
@@ -209,7 +211,7 @@ def _reason_of_blocks(choices: Choices, kinds: set[str], opset: int, has_names: 
 def _compare_refusals(found: Judgement, ours: Exception | None, theirs: Exception | None) -> None:
     if ours is None:
         found.kind = "only theirs refuses"
-    elif theirs is None and str(ours).startswith(_UNLOADABLE):
+    elif str(ours).startswith(_UNLOADABLE):
         found.kind = "refused"
     elif theirs is None:
         found.add("only ours refuses", found.errors[0])

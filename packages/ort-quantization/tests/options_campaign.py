@@ -23,7 +23,7 @@ from drawn_networks import drawn_network
 from drawn_options import drawn_choices
 from judged_options import judged
 
-LIMIT_S = 240  # of a seed, most of which take a second: onnxruntime's tool goes round forever on a few
+LIMIT_S = 120  # of a seed, most of which take a second: onnxruntime's tool goes round forever on a few
 
 
 def row_of(seed: int) -> dict[str, object]:
