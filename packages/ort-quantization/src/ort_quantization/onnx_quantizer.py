@@ -25,7 +25,6 @@ from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, Quanti
 from ort_quantization.quantizers.operator_calls import OperatorCalls
 from ort_quantization.quantizers.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantizers.quantized_values import QuantizedValue
-from ort_quantization.quantizers.run_time_parameters import parameter_nodes
 from ort_quantization.quantizers.scales import Parameters
 from ort_quantization.tensor_quant_overrides import Override, TensorQuantOverridesHelper
 
@@ -266,12 +265,11 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
             self.add(helper.make_node("DynamicQuantizeLinear", [name], value.inputs, node_name))
         else:
             if calibrated is None:
-                nodes, constants, calibrated = parameter_nodes(
-                    name, self.activation_qType, self.element_type(name) or TensorProto.FLOAT
-                )
-                for tensor in constants:
-                    self.model.add_initializer(tensor)
+                nodes: list[NodeProto] = []
+                kind = self.element_type(name) or TensorProto.FLOAT
+                scale, point, *_ = self._get_dynamic_input_quantization_params(name, nodes, self.activation_qType, kind)
                 self.add(*nodes)
+                calibrated = scale, point
             value = QuantizedValue(name, quantized, *calibrated)
             self.add(helper.make_node("QuantizeLinear", [name, *calibrated], [quantized], node_name))
         return self.state(name, value)

@@ -158,3 +158,35 @@ def test_scales_of_weights_grow_for_a_bias_as_in_onnxruntime():
             found[which] = made._adjust_weight_scale_for_int32_bias(*given)
         assert found["ours"][0] is found["theirs"][0] is True
         np.testing.assert_allclose(found["ours"][1], found["theirs"][1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT8, TensorProto.UINT8])
+def test_parameters_that_are_found_at_run_time_have_onnxruntimes_names(kind):
+    found = {}
+    for which in PACKAGES:
+        mode = module(which, "quant_utils").QuantizationMode.IntegerOps
+        made = quantizer(which, module(which, "onnx_quantizer").ONNXQuantizer, matmul(), mode, False)
+        nodes = []
+        names = made._get_dynamic_input_quantization_params("x", nodes, kind, TensorProto.FLOAT)
+        found[which] = names, [(node.op_type, node.input[0]) for node in nodes[:2]], nodes[-1].output[0]
+        with pytest.raises(ValueError, match="Unexpected value for qType=9"):
+            made._get_dynamic_input_quantization_params("x", [], TensorProto.BOOL, TensorProto.FLOAT)
+    assert found["ours"] == found["theirs"]
+
+
+def test_replacing_how_parameters_are_found_at_run_time_takes_effect():
+    """A vendor's class gives constants in place of finding them."""
+    for which in PACKAGES:
+
+        class Given(module(which, "onnx_quantizer").ONNXQuantizer):
+            def _get_dynamic_input_quantization_params_int8(self, input_name, nodes_list, initial_type):
+                for name, value in (("own_scale", np.float32(0.1)), ("own_zero", np.int8(0))):
+                    self.model.add_initializer(numpy_helper.from_array(np.array(value), name))
+                return "own_scale", "own_zero", [], []
+
+        mode = module(which, "quant_utils").QuantizationMode.IntegerOps
+        common = (TensorProto.INT8, TensorProto.INT8, None, [], [], ["MatMul"], {})
+        shaped = module(which, "quant_utils").save_and_reload_model_with_shape_infer(matmul())
+        nodes = Given(shaped, False, False, mode, False, *common).quantize_model().graph.node
+        read = [tuple(node.input[1:]) for node in nodes if node.op_type == "QuantizeLinear"]
+        assert set(read) == {("own_scale", "own_zero")}

@@ -16,6 +16,7 @@ from ort_quantization.base_quantizer import widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantized_types import QuantType, tensor_type_of
 from ort_quantization.quantizers.quantized_values import QuantizedValue
+from ort_quantization.quantizers.run_time_parameters import parameter_nodes
 
 if TYPE_CHECKING:
     from ort_quantization.onnx_quantizer import ONNXQuantizer
@@ -155,6 +156,54 @@ class OperatorCalls:
         """
         names = self._whole.output_parameters(param_name, use_scale, use_zeropoint)
         return (False, "", "", "", "") if names is None else (True, *names, [], [])
+
+    def _get_dynamic_input_quantization_params(
+        self, input_name: str, nodes_list: list[NodeProto],
+        qType: int,  # noqa: N803 - onnxruntime's name
+        initial_type: int,
+    ) -> tuple[str, str, list[int], list[int]]:  # fmt: skip
+        """Make nodes that find the scale and the zero point of a value while the model runs.
+
+        Args:
+            input_name: of the value.
+            nodes_list: the nodes are appended to it.
+            qType: INT8 or UINT8.
+            initial_type: of the value.
+
+        Returns:
+            The names and shapes of the scale and the zero point.
+
+        Raises:
+            InvalidQuantization: it is another type.
+        """
+        if qType == TensorProto.INT8:
+            return self._get_dynamic_input_quantization_params_int8(input_name, nodes_list, initial_type)
+        if qType == TensorProto.UINT8:
+            return self._get_dynamic_input_quantization_params_uint8(input_name, nodes_list, initial_type)
+        raise InvalidQuantization(
+            f"Unexpected value for qType={qType}: values are quantized to INT8 or UINT8 while the model runs"
+        )
+
+    def _get_dynamic_input_quantization_params_int8(
+        self, input_name: str, nodes_list: list[NodeProto], initial_type: int
+    ) -> tuple[str, str, list[int], list[int]]:
+        """Do so for INT8, with zero in the middle."""
+        return self._parameters_at_run_time(input_name, nodes_list, TensorProto.INT8, initial_type)
+
+    def _get_dynamic_input_quantization_params_uint8(
+        self, input_name: str, nodes_list: list[NodeProto], initial_type: int
+    ) -> tuple[str, str, list[int], list[int]]:
+        """Do so for UINT8."""
+        return self._parameters_at_run_time(input_name, nodes_list, TensorProto.UINT8, initial_type)
+
+    def _parameters_at_run_time(
+        self, name: str, nodes_list: list[NodeProto], tensor_type: int, float_type: int
+    ) -> tuple[str, str, list[int], list[int]]:
+        nodes, constants, names = parameter_nodes(name, tensor_type, float_type)
+        for tensor in constants:
+            self._whole.model.add_initializer(tensor)
+        nodes_list.extend(nodes)
+        return (*names, [], [])
 
     def quantize_node_with_sub_graph(self, node: NodeProto) -> NodeProto:
         """Return a copy of a node whose graphs are quantized."""
