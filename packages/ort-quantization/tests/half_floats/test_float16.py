@@ -402,3 +402,25 @@ def test_what_a_loop_gives_is_cast_where_a_reader_stays_float32() -> None:
         session = engine.InferenceSession(small.SerializeToString(), providers=["CPUExecutionProvider"])
         (found,) = session.run(None, {"x": x.astype(np.float16)})
         np.testing.assert_allclose(found, np.cumsum(np.repeat(-x, 2, axis=0), axis=1), rtol=1e-2, atol=1e-2)
+
+
+def test_bodies_that_see_scores_keep_them_in_float32() -> None:
+    """FlexAttention of half floats computes scores in float32, and hands them to its bodies so."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 26, "ai.onnx.preview" : 1]>
+        g (float[1, 2, 5, 8] q, float[1, 2, 5, 8] k, float[1, 2, 5, 8] v, float[1] bias) => (float[1, 2, 5, 8] y) {
+            slope = Neg (bias)
+            r = ai.onnx.preview.FlexAttention <
+                score_mod: graph = change (float[1, 2, 5, 5] s) => (float[1, 2, 5, 5] t)
+                { u = Tanh (s) t = Add (u, slope) }
+            > (q, k, v)
+            y = Neg (r)
+        }""")
+    generator = np.random.default_rng(5)
+    feeds = {name: generator.standard_normal((1, 2, 5, 8)).astype(np.float32) for name in "qkv"}
+    feeds["bias"] = np.full(1, 0.5, np.float32)
+    small = ours.convert_float_to_float16(model, keep_io_types=True)
+    (node,) = (each for each in small.graph.node if each.op_type == "FlexAttention")
+    body = node.attribute[0].g
+    assert {each.type.tensor_type.elem_type for each in [*body.input, *body.output]} == {onnx.TensorProto.FLOAT}
+    found, wanted = (ort_core.InferenceSession(each.SerializeToString()).run(None, feeds)[0] for each in (small, model))
+    np.testing.assert_allclose(found, wanted, atol=5e-3)

@@ -66,6 +66,8 @@ class HalfRules:
 
 _FIRST_RESULTS = {"If": 0, "Loop": 1, "Scan": 0}
 """Places of the first output of a body that its node gives on: a loop's body begins with its condition."""
+_OF_FLOAT_BODIES = frozenset({"FlexAttention"})
+"""Operators that hand their bodies float32 whatever they read: scores, unless ``softmax_precision`` says otherwise."""
 
 
 class HalfConversion:
@@ -116,7 +118,8 @@ class HalfConversion:
     def _define_outputs(self, scope: Scope, node: NodeProto) -> None:
         opset = self._opsets.get(node.domain if node.domain != "ai.onnx" else "", 1)
         is_blocked = scope.is_float or self._is_blocked(node)
-        scope.inner[id(node)] = [self._scope(graph, scope, is_blocked) for graph in inner_graphs(node)]
+        has_floats = is_blocked or node.op_type in _OF_FLOAT_BODIES
+        scope.inner[id(node)] = [self._scope(graph, scope, has_floats) for graph in inner_graphs(node)]
         fixed = needs_of(node.op_type, node.domain, opset, self._rules.half).float_outputs
         for place, name in enumerate(node.output):
             if not name:
