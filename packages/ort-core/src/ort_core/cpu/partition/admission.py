@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
@@ -9,7 +10,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
-from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Graph, Node, Shape, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
 
@@ -89,11 +90,16 @@ HEAVY = frozenset(
 )
 SLOW_IN_NUMPY = frozenset(
     {
-        "Acosh", "Asin", "Celu", "Clip", "Elu", "LeakyRelu", "Mish", "PRelu", "Pow", "Selu", "Shrink", "Softplus",
-        "Swish", "ThresholdedRelu",
+        "Acosh", "ArgMax", "ArgMin", "Asin", "BatchNormalization", "BitShift", "Celu", "Clip", "CumSum",
+        "DequantizeLinear", "Einsum", "Elu", "GatherElements", "GatherND", "HardSwish", "Hardmax", "IsInf",
+        "LeakyRelu", "Mish", "OneHot", "PRelu", "Pad", "Pow", "ReduceMean", "ReduceSum", "ScatterElements",
+        "ScatterND", "Selu", "Shrink", "Softplus", "Swish", "ThresholdedRelu", "Transpose", "Trilu", "Where",
     }
 )  # fmt: skip
-"""Elementwise operators for which numpy takes three passes or a call for each element: 3 to 100 times as long."""
+"""Operators for which numpy takes several passes, other strides or a call for each element: 2 to 100 times as long."""
+_MOVED_BY_NUMPY = frozenset({"Concat", "Expand", "Gather", "Slice", "Split", "Tile", *FREE})
+_HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
+_SMALL = 1024  # elements: to call numpy for each node takes a few microseconds, and to compile a program far more
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
 ML_TYPES_AND_DOUBLE = ML_TYPES | {DataType.DOUBLE}
 WITH_SMALL_TYPES = frozenset({*SUPPORTED, *SMALL_TYPES})
@@ -149,8 +155,36 @@ def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> boo
     floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
     if len(floats) >= MIN_NODES:
         return True
-    slow = HEAVY | SLOW_IN_NUMPY
-    return any(node.op_type in slow or _casts_small(node) or has_own_meaning(node, context) for node in group)
+    return any(
+        node.op_type in HEAVY or _is_slow_in_numpy(node) or _casts_small(node) or has_own_meaning(node, context)
+        for node in group
+    )
+
+
+def _is_slow_in_numpy(node: Node) -> bool:
+    """Return whether numpy takes twice as long as compiled code and longer, for tensors that may be large."""
+    shapes = [value.shape for value in (*node.present_inputs(), *node.present_outputs())]
+    sizes = [math.prod(dims) for dims in map(_numbers, shapes) if dims is not None]
+    if len(sizes) == len(shapes) and max(sizes, default=0) < _SMALL:
+        return False
+    return node.op_type in SLOW_IN_NUMPY or _divides_integers(node) or _computes_halves(node)
+
+
+def _numbers(shape: Shape | None) -> tuple[int, ...] | None:
+    dims = tuple(dim for dim in shape or () if isinstance(dim, int))
+    return dims if shape is not None and len(dims) == len(shape) else None
+
+
+def _divides_integers(node: Node) -> bool:
+    return node.op_type == "Div" and any(
+        isinstance(value.type, TensorType) and value.type.dtype.is_integer for value in node.present_outputs()
+    )
+
+
+def _computes_halves(node: Node) -> bool:
+    """Return whether a node computes with float16 or bfloat16, which numpy converts element by element."""
+    types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
+    return node.op_type not in _MOVED_BY_NUMPY and any(isinstance(t, TensorType) and t.dtype in _HALVES for t in types)
 
 
 def is_plain(body: Graph, context: EvaluationContext) -> bool:
