@@ -15,6 +15,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
 )
 from ort_core.cpu.codegen.nests.size_stores import size_store_kernel
 from ort_core.cpu.lowering.broadcasting import known_strides
+from ort_core.cpu.lowering.images.layout_steps import emit_turned
 from ort_core.cpu.lowering.pending import (
     Pending,
     PendingAnchor,
@@ -124,6 +125,10 @@ class Stores:
             operands.append(known_strides(view, pending.shape))
         order = target.order or tuple(range(len(pending.shape)))
         sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
+        if _is_copy(pending, target) and strides_of[0] == list(dense_strides(sizes)):
+            (source,), lowering = pending.inputs, self._lowering
+            if emit_turned(lowering, source, target, sizes, strides_of[1], pending.operators):
+                return target
         if strides_of[0][-1] not in (0, 1):  # a column of a larger result: rows of one element
             sizes.append(1)
             for each in strides_of:
@@ -185,3 +190,13 @@ class Stores:
             elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
                 return False
         return True
+
+
+def _is_copy(pending: PendingElementwise, target: View) -> bool:
+    """Return whether an expression is one operand of 32 bits as it is."""
+    return (
+        len(pending.inputs) == 1
+        and (pending.expression.operation, pending.expression.index) == ("input", 0)
+        and target.dtype is pending.inputs[0].dtype
+        and target.dtype.bits == 32
+    )

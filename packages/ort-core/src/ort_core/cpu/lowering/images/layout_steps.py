@@ -14,13 +14,14 @@ from ort_core.cpu.codegen.images.layout import (
 )
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, Operators, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import KnownDim
 
 if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
 
+LEAST_TURNED = 8  # rows and columns of matrices that are copied by squares
 LONG_ROW = 64  # pixels; shorter rows are copied faster all as one, as where there is no border
 
 
@@ -166,6 +167,48 @@ def text_kernel(prefix: str, generate: Callable[[str], str], *, is_vectorized: b
     text = generate("$name")
     name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return KernelText(name, text.replace("$name", name), is_vectorized)
+
+
+def emit_turned(
+    lowering: Lowering, source: View, target: View, sizes: Sequence[KnownDim], steps: Sequence[KnownDim],
+    operators: Operators,
+) -> bool:  # fmt: skip
+    """Copy matrices whose columns are contiguous into row-major ones by squares; return whether they are such.
+
+    Args:
+        lowering: takes the step.
+        source: where the elements lie, of 32 bits.
+        target: where they go, row-major without gaps.
+        sizes: of the collapsed axes: rows and columns, perhaps matrices before them.
+        steps: elements of the source from one place of each axis to the next.
+        operators: what the copy computes.
+    """
+    if len(sizes) not in (2, 3):
+        return False
+    batch, pitch = (sizes[0], steps[0]) if len(sizes) == 3 else (1, 0)
+    (rows, columns), (down, right) = sizes[-2:], steps[-2:]
+    is_long = all(not isinstance(size, int) or size >= LEAST_TURNED for size in (rows, columns))
+    if down != 1 or not is_long:
+        return False
+    machine = lowering.target
+    if isinstance(columns, int):
+        channels, pixels, plane, first, last = columns, rows, right, pitch, rows * columns
+        make = channels_last_kernel
+    elif isinstance(rows, int) and right == rows:
+        channels, pixels, plane, first, last = rows, columns, columns, rows * columns, pitch
+        make = channels_first_kernel
+    else:
+        return False
+    facts = f"{channels} {make is channels_last_kernel} None"
+    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine), is_vectorized=True)
+    arguments: list[Argument] = [
+        pointer(source), pointer(target), batch, 1, pixels, 0, plane, first, 0, last,
+    ]  # fmt: skip
+    count = count_of(sizes)
+    lowering.emit(
+        kernel, arguments, [source.buffer], [target.buffer], count * 2, operators, 0, moved_nbytes([source, target])
+    )
+    return True
 
 
 def _emit_transpose(
