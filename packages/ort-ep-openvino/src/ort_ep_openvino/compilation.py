@@ -41,16 +41,16 @@ def compile_partition(
         EPFail: OpenVINO did not read or compile it; the phase and its words are in the message.
     """
     program = program_of_request(request)
-    weights = program.weights()
+    weights, conditions = program.weights(), SizeConditions(request.view())
     if options.has_fixed_sizes and any(_is_open(value) for value in request.graph.inputs):
         return FixedSizesPartition(
             request.graph,
-            lambda shapes: _of_sizes(request, options, key, program, weights, shapes),
+            lambda shapes: _of_sizes(request, options, key, program, weights, conditions, shapes),
             KernelFallbackState(request),
         )
     with _failing(request):
         compiled, ports = _compiled_or_cached(program, weights, request, options, key)
-    return _partition(request, options, compiled, ports, program, weights, key)
+    return _partition(request, options, compiled, ports, program, weights, conditions, key)
 
 
 def _is_open(value: Value) -> bool:
@@ -68,11 +68,17 @@ def _failing(request: CompileRequest) -> Iterator[None]:
 
 
 def _of_sizes(
-    request: CompileRequest, options: OpenVinoOptions, key: str, program: Program, weights: Weights, shapes: Shapes
+    request: CompileRequest,
+    options: OpenVinoOptions,
+    key: str,
+    program: Program,
+    weights: Weights,
+    conditions: SizeConditions,
+    shapes: Shapes,
 ) -> OpenVinoPartition:
     with _failing(request):
         compiled, ports = _compiled(program, weights, request, options, shapes)
-    return _partition(request, options, compiled, ports, program, weights, f"{key}|{shapes}", shapes)
+    return _partition(request, options, compiled, ports, program, weights, conditions, f"{key}|{shapes}", shapes)
 
 
 def load_partition(
@@ -88,7 +94,8 @@ def load_partition(
         compiled = _sdk.import_model(exported, options.device, options.configuration(request.num_threads))
     except (_sdk.SdkError, ValueError) as error:
         return Rejection(f"OpenVINO does not import the stored model: {error}")
-    return _partition(request, options, compiled, ports, program, program.weights(), key)
+    conditions = SizeConditions(request.view())
+    return _partition(request, options, compiled, ports, program, program.weights(), conditions, key)
 
 
 def _compiled_or_cached(
@@ -159,6 +166,7 @@ def _partition(
     ports: Ports,
     program: Program,
     weights: Weights,
+    conditions: SizeConditions,
     key: str,
     shapes: Shapes | None = None,
 ) -> OpenVinoPartition:
@@ -176,7 +184,7 @@ def _partition(
         weights,
         lambda: _blob_key(program, key),
         lambda: _compiled(program, weights, request, options, shapes)[0],
-        SizeConditions(request.view()),
+        conditions,
         KernelFallbackState(request),
     )
 

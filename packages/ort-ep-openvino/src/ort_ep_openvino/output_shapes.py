@@ -19,7 +19,7 @@ class OutputShapes:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._places = _places_of_names(graph)
+        self._places = places_of_names(graph)
         self._dims = tuple(self._knowable(_dims(value)) for value in graph.outputs)
         self.is_known = tuple(dims is not None for dims in self._dims)
         self.dtypes = tuple(dtype_of(value) for value in graph.outputs)
@@ -48,7 +48,7 @@ class InnerSizes:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._places = _places_of_names(graph)
+        self._places = places_of_names(graph)
         values = (value for node in graph.nodes for value in node.present_outputs())
         dims = dict.fromkeys(dim for value in values for dim in _dims(value) or () if isinstance(dim, SymbolicDim))
         computed = (dim for dim in dims if dim.name is None)
@@ -69,18 +69,18 @@ class InnerSizes:
         return found
 
 
-def _places_of_names(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Return an input and an axis of each named size."""
-    found: dict[str, tuple[int, int]] = {}
+def places_of_names(graph: Graph) -> dict[str, list[tuple[int, int]]]:
+    """Return every input and axis of each named size."""
+    found: dict[str, list[tuple[int, int]]] = {}
     for index, value in enumerate(graph.inputs):
         for axis, dim in enumerate(_dims(value) or ()):
             if isinstance(dim, SymbolicDim) and dim.name is not None:
-                found.setdefault(dim.name, (index, axis))
+                found.setdefault(dim.name, []).append((index, axis))
     return found
 
 
-def _named_sizes(shapes: Sequence[Shape | None], places: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    return {name: _size(shapes, index, axis) for name, (index, axis) in places.items()}
+def _named_sizes(shapes: Sequence[Shape | None], places: Mapping[str, list[tuple[int, int]]]) -> dict[str, int]:
+    return {name: _size(shapes, *found[0]) for name, found in places.items()}
 
 
 def _dims(value: Value) -> tuple[KnownDim | None, ...] | None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import SymbolicDim, TensorType
-from ort_ep_openvino.lowering.sized_view import example_views, named_sizes, run_view, standing_view
+from ort_ep_openvino.lowering.sized_view import example_views, run_view, standing_view
 from ort_ep_openvino.lowering.table import is_trusted_in_one, refusal
-from ort_ep_openvino.output_shapes import Shape
+from ort_ep_openvino.output_shapes import Shape, places_of_names
 
 MAX_ANSWERS = 256  # signatures of shapes that are remembered
 
@@ -24,9 +22,9 @@ class SizeConditions:
 
     def __init__(self, view: GraphView) -> None:
         self._view, self._outside = view, frozenset(view.graph.inputs)
-        self._places = _places(view)
+        self._places = places_of_names(view.graph)
         standing = standing_view(view, self._outside)
-        examples = example_views(view, self._outside, named_sizes(view.graph.inputs))
+        examples = example_views(view, self._outside, self._places)
         # What the examples leave open, too, is right for what was known of the whole graph
         self._nodes = tuple(
             node
@@ -60,13 +58,3 @@ class SizeConditions:
         seen = run_view(self._view, self._outside, sizes)
         reasons = ((node, refusal(seen, node)) for node in self._nodes)
         return next((f"{node.op_type} {node.name!r}: {reason}" for node, reason in reasons if reason is not None), None)
-
-
-def _places(view: GraphView) -> Mapping[str, list[tuple[int, int]]]:
-    """Return every input and axis of each named size."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for index, value in enumerate(view.graph.inputs):
-        for axis, dim in enumerate((value.type.shape or ()) if isinstance(value.type, TensorType) else ()):
-            if isinstance(dim, SymbolicDim) and dim.name is not None:
-                found.setdefault(dim.name, []).append((index, axis))
-    return found

@@ -185,52 +185,43 @@ def emit_turned(
     """
     if len(sizes) not in (2, 3):
         return False
-    batch, pitch = (sizes[0], steps[0]) if len(sizes) == 3 else (1, 0)
+    batch, between = (sizes[0], steps[0]) if len(sizes) == 3 else (1, 0)
     (rows, columns), (down, right) = sizes[-2:], steps[-2:]
     is_long = all(not isinstance(size, int) or size >= LEAST_TURNED for size in (rows, columns))
     if down != 1 or not is_long:
         return False
-    machine = lowering.target
-    if isinstance(columns, int):
-        channels, pixels, plane, first, last = columns, rows, right, pitch, rows * columns
-        make = channels_last_kernel
-    elif isinstance(rows, int) and right == rows:
-        channels, pixels, plane, first, last = rows, columns, columns, rows * columns, pitch
-        make = channels_first_kernel
-    else:
-        return False
-    facts = f"{channels} {make is channels_last_kernel} None"
-    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine), is_vectorized=True)
-    arguments: list[Argument] = [
-        pointer(source), pointer(target), batch, 1, pixels, 0, plane, first, 0, last,
-    ]  # fmt: skip
     count = count_of(sizes)
-    lowering.emit(
-        kernel, arguments, [source.buffer], [target.buffer], count * 2, operators, 0, moved_nbytes([source, target])
-    )
-    return True
+    if isinstance(columns, int):
+        places: list[Argument] = [batch, 1, rows, 0, right, between, 0, count_of((rows, columns))]
+        _emit_turn(lowering, source, target, columns, places, count, operators, to_last=True)
+        return True
+    if isinstance(rows, int) and right == rows:
+        places = [batch, 1, columns, 0, columns, count_of((rows, columns)), 0, between]
+        _emit_turn(lowering, source, target, rows, places, count, operators, to_last=False)
+        return True
+    return False
 
 
 def _emit_transpose(
     lowering: Lowering, source: View, target: View, shape: Sequence[KnownDim], channels: int, *, to_last: bool
 ) -> None:
-    make = channels_last_kernel if to_last else channels_first_kernel
     pitch = pixel_pitch(source) if len(shape) == 4 and not to_last else None
-    facts, machine = f"{channels} {to_last} {pitch}", lowering.target
-    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine, pitch=pitch), is_vectorized=True)
     pixels = count_of(shape[2:])
     image = pixels * channels
     spread = image if pitch is None else pixels * pitch
-    arguments: list[Argument] = [
-        pointer(source), pointer(target), shape[0], 1, pixels, pixels, pixels, image, spread, spread,
-    ]  # fmt: skip
+    places: list[Argument] = [shape[0], 1, pixels, pixels, pixels, image, spread, spread]
+    _emit_turn(lowering, source, target, channels, places, count_of(shape), ("Layout",), to_last=to_last, pitch=pitch)
+
+
+def _emit_turn(
+    lowering: Lowering, source: View, target: View, channels: int, places: Sequence[Argument], count: KnownDim,
+    operators: Operators, *, to_last: bool, pitch: int | None = None,
+) -> None:  # fmt: skip
+    """Append the step; ``places`` are the arguments of ``TransposeArguments`` behind the two pointers."""
+    make = channels_last_kernel if to_last else channels_first_kernel
+    facts, machine = f"{channels} {to_last} {pitch}", lowering.target
+    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine, pitch=pitch), is_vectorized=True)
     lowering.emit(
-        kernel,
-        arguments,
-        [source.buffer],
-        [target.buffer],
-        count_of(shape) * 2,
-        ("Layout",),
-        0,
+        kernel, [pointer(source), pointer(target), *places], [source.buffer], [target.buffer], count * 2, operators, 0,
         moved_nbytes([source, target]),
-    )
+    )  # fmt: skip
