@@ -132,6 +132,16 @@ def test_integers_that_multiply_beyond_what_is_looked_at_are_refused(view):
     assert "2**24" in reasons["Div"]
 
 
+def test_sums_of_integers_are_claimed_where_their_elements_are_looked_at_or_bounded(view):
+    last = "{ l = ReduceSum(m, axes)  s = Sub(l, one)  y = Cast<to=6>(s) }"
+    mask = f"g (int64[b,t] m) => (int32[b,1] y) <int64[1] axes = {{1}}, int64[1] one = {{1}}> {last}"
+    assert answers(view, mask)[0] == [["ReduceSum", "Sub", "Cast"]]
+    grown = mask.replace("{ l = ReduceSum(m", "{ q = Add(m, m)  l = ReduceSum(q")
+    assert "2**24" in answers(view, grown)[1]["ReduceSum"]
+    counted = "g (float[3,9] x) => (int64[3] y) <int64[1] a = {1}> { i = ArgMax<axis=0>(x) y = ReduceSum(i, a) }"
+    assert answers(view, counted.replace("int64[3] y", "int64[1,1] y"))[0] == [["ArgMax", "ReduceSum"]]
+
+
 def test_an_index_that_is_computed_and_not_proven_keeps_its_reader_elsewhere(view):
     text = "g (float[9,4] x, int32[3] i) => (float[3,4] y) { j = Add(i, i)  y = Gather(x, j) }"
     claims, reasons = answers(view, text)

@@ -132,6 +132,22 @@ def test_integers_beyond_what_openvino_holds_are_computed_elsewhere_and_said(ses
     assert len([text for text in caplog.messages if "'x'" in text]) == 1
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_sums_of_integers_are_right_for_every_size_of_element_and_tensor(session, caplog, dtype):
+    kind, small = np.dtype(dtype).name, 2**24 - 1
+    sums = f"g ({kind}[b,n] x) => ({kind}[b] y) <int64[1] axes = {{1}}> {{ y = ReduceSum<keepdims=0>(x, axes) }}"
+    with session(sums) as opened:
+        for shape in ((1, 5), (3, 7), (2, 300)):
+            x = np.full(shape, small // np.prod(shape), dtype)
+            for sign in (1, -1):
+                assert opened.run(None, {"x": x * sign})[0].tolist() == (x * sign).sum(1, dtype).tolist()
+        assert not caplog.messages
+        for values in ([small, small, 3, 3, 1], [2**30, -(2**30), 2**30, 1, 2]):
+            x = np.array([values], dtype)
+            assert opened.run(None, {"x": x})[0].tolist() == x.sum(1, dtype).tolist()
+    assert any("'x'" in text for text in caplog.messages)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Max", "Min", "Div", "Mod"])
 def test_integers_of_every_size_are_computed_rightly(session, dtype, operator):

@@ -32,6 +32,8 @@ def ranges(infer, graph: str) -> tuple[ValueRanges, dict[str, object]]:
         ("c = Cast<to = 3>(x) d = Cast<to = 7>(c) k = Constant<value_int = 10>() y = Mod(d, k)", (0, 9)),
         ("y = Cast<to = 7>(x)", type_interval(DataType.INT64)),
         ("k = Constant<value_ints = [4]>() y = ConstantOfShape<value = int64[1] {7}>(k)", (7, 7)),
+        ("a = ArgMax<axis = 0>(x) c = Cast<to = 3>(a) d = Cast<to = 7>(c) y = ReduceSum(d)", (-128 * 24, 127 * 24)),
+        ("c = Cast<to = 3>(x) d = Cast<to = 7>(c) y = ReduceSum(d)", type_interval(DataType.INT64)),
     ],
 )
 def test_bounds_follow_from_sizes_constants_and_arithmetic(infer, call, expected):
@@ -63,6 +65,12 @@ def test_scatter_that_adds_is_not_bounded_by_its_inputs(infer):
     for reduction, expected in (("none", (-128, 127)), ("add", type_interval(DataType.INT64))):
         found, values = ranges(infer, text.format(reduction))
         assert found.value_range(values["y"]) == expected
+
+
+def test_sums_are_bounded_by_the_bounds_of_sizes(infer):
+    model, report = infer("g (bool[n, 4] x) => (int64[?] y) { c = Cast<to = 7>(x) y = ReduceSum(c) }")
+    (y,) = model.graph.outputs
+    assert ValueRanges(report.values, sizes={"n": (0, 10)}).value_range(y) == (0, 40)
 
 
 def test_bounds_contain_what_integer_arithmetic_gives(infer):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType, Graph, TensorType, Value
 from ort_ep_openvino.lowering.indexing import INDEXING, indexed_sizes
-from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL, WIDE
+from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL, WIDE, is_sum
 from ort_ep_openvino.lowering.movement import MOVEMENT
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
@@ -33,6 +33,7 @@ class Narrowing:
         lowest: the least value that is right.
         highest: the greatest.
         saturates: whether a value beyond a bound means the bound.
+        is_summed: whether elements are added up, so that no sum of them may go beyond either.
     """
 
     index: int
@@ -40,10 +41,15 @@ class Narrowing:
     lowest: int = LOWEST
     highest: int = HIGHEST
     saturates: bool = False
+    is_summed: bool = False
 
     def holds(self, array: np.ndarray) -> bool:
         """Return whether every value lies within the bounds."""
-        return array.size == 0 or bool(array.min() >= self.lowest and array.max() <= self.highest)
+        if array.size == 0:
+            return True
+        least, most = int(array.min()), int(array.max())
+        count = array.size if self.is_summed else 1
+        return min(least, least * count) >= self.lowest and max(most, most * count) <= self.highest
 
     def saturated(self, array: np.ndarray) -> np.ndarray:
         """Return an array within the bounds."""
@@ -71,7 +77,8 @@ def _narrowing_of(value: Value, index: int) -> Narrowing | None:
     elif value.type.dtype is DataType.INT32 and lowest == LOWEST:
         return None
     saturates = bool(value.uses) and all(n.op_type == "Slice" and place in _BOUNDS for n, place in value.uses)
-    return Narrowing(index, value.name, lowest, highest, saturates)
+    is_summed = any(is_sum(node) for node in value.consumers())
+    return Narrowing(index, value.name, lowest, highest, saturates, is_summed)
 
 
 def _is_computed_with(value: Value, seen: set[Value]) -> bool:

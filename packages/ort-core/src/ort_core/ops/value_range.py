@@ -85,11 +85,22 @@ class ValueRanges:
         node = value.producer
         if node is None or node.domain:
             return None
+        if node.op_type == "ReduceSum":
+            return self._sum_range(node, depth)
         if node.op_type in _WITH_INDICES and value.output_index > 0:
             rule: RangeRule | None = _index if node.op_type == "TopK" else _count
         else:
             rule = _RULES.get(node.op_type)
         return None if rule is None else rule(node, lambda index: self._range(node.input(index), depth + 1))
+
+    def _sum_range(self, node: Node, depth: int) -> Interval | None:
+        """Return the interval of sums of all elements, which holds sums of fewer and of none, too."""
+        found, data = self._range(node.input(0), depth + 1), node.input(0)
+        sizes = None if data is None or data.shape is None else data.shape
+        if found is None or sizes is None or any(size is None for size in sizes):
+            return None
+        most = math.prod(self.size_range(size)[1] for size in sizes if size is not None)
+        return min(found[0] * most, 0, found[0]), max(found[1] * most, 0, found[1])
 
     def _of_elements(self, elements: SymbolicValue) -> Interval | None:
         bounds = []

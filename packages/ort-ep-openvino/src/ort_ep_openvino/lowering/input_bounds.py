@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, SymbolicDim, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, SymbolicDim, TensorType, Value
 from ort_core.plugin.ops import ValueRanges, type_interval
 
 HIGHEST_SMALL = 2**24 - 1  # the next integer but one has no float32 of its own
@@ -27,6 +27,11 @@ def comes_from_outside(view: GraphView, outside: Set[Value], value: Value) -> bo
         value: a value that is no constant.
     """
     return value in outside or value.producer is None or value.producer.graph is not view.graph
+
+
+def is_sum(node: Node) -> bool:
+    """Return whether a node adds elements of one input up, and nothing else."""
+    return node.op_type == "ReduceSum" and not node.domain
 
 
 def sizes_from_outside(view: GraphView) -> dict[str, Interval]:
@@ -48,11 +53,13 @@ def bounds_from_outside(view: GraphView, outside: Set[Value], ranges: ValueRange
     dtype = value.type.dtype if isinstance(value.type, TensorType) else None
     if dtype not in WIDE or view.constant(value) is not None:
         return None
-    if comes_from_outside(view, outside, value):
+    producer = value.producer
+    summed = None if producer is None or not is_sum(producer) else producer.input(0)
+    looked_at = value if summed is None or comes_from_outside(view, outside, value) else summed
+    if comes_from_outside(view, outside, looked_at):
         limits = type_interval(dtype)
         assert limits is not None, "integers have limits"
         return max(limits[0], -HIGHEST_SMALL), HIGHEST_SMALL
-    producer = value.producer
     source = producer.input(0) if producer is not None and producer.op_type == "Shape" else None
     if source is None or source.shape is None or all(isinstance(size, int) for size in source.shape):
         return None

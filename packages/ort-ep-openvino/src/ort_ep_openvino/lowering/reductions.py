@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from ort_core.plugin import GraphView
 from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node
-from ort_ep_openvino.lowering.conditions import counted_axes, nonempty_data
+from ort_ep_openvino.lowering.conditions import counted_axes, fits_float32, nonempty_data
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
 
 _REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare",
 )  # fmt: skip
 
 _UNCHANGED_BY_ONE = frozenset({"ReduceLogSumExp", "ReduceProd", "ReduceSum"})
@@ -44,6 +44,7 @@ def _normalizes_as_onnx(view: GraphView, node: Node) -> str | None:
 
 REDUCTIONS: Mapping[str, Rule] = {
     **{name: Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes, _reduces)) for name in _REDUCTIONS},
+    "ReduceSum": Rule(FLOATS | INDICES, ports={1: INDICES}, conditions=(counted_axes, _reduces, fits_float32)),
     **{
         name: Rule(FLOATS | BOOL, ports={1: INDICES}, conditions=(counted_axes,)) for name in ("ReduceMax", "ReduceMin")
     },
