@@ -9,9 +9,12 @@ from ort_core.plugin.ir import extract
 from ort_core.plugin.kernels import BoundGraph, Unguarded
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.tolerances import compare
+from ort_ep_tensorrt import program
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
 from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.program import program_of
+from ort_ep_tensorrt.rules import refusal
+from ort_ep_tensorrt.settings import BuildSettings
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]> '
 random = np.random.default_rng(11)
@@ -262,10 +265,81 @@ def test_packed_weights_of_4_bits_are_int4():
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_questions_with_large_weights_are_asked_in_the_words_that_the_parser_gets(monkeypatch):
+    monkeypatch.setattr(program, "INLINE_NBYTES", 0)
+    monkeypatch.setattr(program, "LARGE_NBYTES", 100)
+    view = view_of(typed_model(packed_model()))
+    question = onnx.load_from_string(program.question_of(view, view.nodes, Changes(in_parts=frozenset({0}))))
+    kinds = {each.type.tensor_type.elem_type for each in question.graph.input}
+    assert kinds == {onnx.TensorProto.FLOAT, onnx.TensorProto.INT4}, "weights are inputs, with their unpacked type"
+    assert not [each for each in question.graph.initializer if each.name == "w"], "nobody reads the packed ones"
+
+
 def test_packed_weights_that_are_not_int4_are_refused():
     view = view_of(typed_model(packed_model(bits=8)))
     with pytest.raises(LoweringRefusal, match="only 4 bits in whole blocks"):
         program_of(view, view.nodes, Changes(in_parts=frozenset({0})))
+
+
+def table_model(kind, bits, scale_kind, *, has_zeros, shape=(7, 96), block=32):
+    """Return a model that gathers rows of a packed table, and its table as the operator's own tests would hold it."""
+    stored = (*shape[:-1], shape[-1] * bits // 8) if kind == "uint8" else shape
+    blocks = (*shape[:-1], shape[-1] // block)
+    packed_blocks = (*shape[:-1], -(-blocks[-1] * bits // 8)) if kind == "uint8" else blocks
+    number = onnx.TensorProto.DataType.Value(kind.upper())
+    low, high = {"uint8": (0, 256), "int4": (-8, 8), "uint4": (0, 16)}[kind]
+
+    def tensor(name, sizes):
+        return onnx.helper.make_tensor(name, number, sizes, random.integers(low, high, sizes).reshape(-1).tolist())
+
+    scales = random.standard_normal(blocks).astype(scale_kind)
+    weights = [tensor("t", stored), onnx.numpy_helper.from_array(scales, "s")]
+    weights += [tensor("z", packed_blocks)] if has_zeros else []
+    names = ["t", "i", "s"] + ["z"] * has_zeros
+    facts = {"bits": bits, "block_size": block, "quantize_axis": len(shape) - 1, "gather_axis": 0}
+    node = onnx.helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", **facts)
+    of = onnx.helper.np_dtype_to_tensor_dtype(scales.dtype)
+    ends = [
+        onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ["n", 2]),
+        onnx.helper.make_tensor_value_info("y", of, ["n", 2, *shape[1:]]),
+    ]
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], weights)
+    imports = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize("scale_kind", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("kind", "bits", "shape"),
+    [
+        ("uint8", 4, (7, 96)), ("uint8", 8, (7, 32)), ("uint8", 4, (5, 3, 32)), ("int4", 4, (7, 64)),
+        ("uint4", 4, (7, 32)), ("uint8", 4, (7, 16)), ("uint8", 8, (3, 48)),
+    ],
+)  # fmt: skip
+def test_rows_of_packed_tables_are_gathered_as_words(kind, bits, shape, scale_kind, has_zeros):
+    model = table_model(kind, bits, scale_kind, has_zeros=has_zeros, shape=shape, block=16 if shape[-1] % 32 else 32)
+    view = view_of(typed_model(model))
+    handed = onnx.load_from_string(whole(program_of(view, view.nodes, Changes(in_parts=frozenset({0})))))
+    assert not {each.data_type for each in handed.graph.initializer} & {2, 3, 21, 22}, "no integers below 32 bits"
+    indices = np.array([[0, shape[0] - 1], [-1, 1], [shape[0], 2], [-shape[0] - 1, 2**40]])
+    expected, found = (
+        onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"])
+        for each in (model, handed)
+    )
+    valid = indices[:2]  # onnxruntime's kernel refuses others; in ours, as on its GPUs, they give rows of zeros
+    np.testing.assert_array_equal(found.run(None, {"i": valid})[0], expected.run(None, {"i": valid})[0])
+    rows = found.run(None, {"i": indices})[0]
+    assert not rows[2, 0].any()
+    assert not rows[3].any()
+
+
+def test_tables_that_a_run_brings_are_refused():
+    model = table_model("uint8", 4, np.float32, has_zeros=False)
+    table = next(each for each in model.graph.initializer if each.name == "t")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("t", onnx.TensorProto.UINT8, table.dims))
+    view = view_of(typed_model(model))
+    assert "8 bits" in refusal(view, view.nodes[0], BuildSettings(), is_rtx=True)
 
 
 def test_fixed_inputs_are_constants_and_stay_inputs():

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, Graph, Node, border_of
+from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value, border_of
 from ort_ep_tensorrt.lowering.legalization import Changes, Legalized, legalize
 
 IN_PLACE_NBYTES = 1024  # smaller constants (axes, shapes, scales) stay in the model, where the parser looks at values
 INLINE_NBYTES = 1 << 26  # a question about a group that failed may copy this much
+LARGE_NBYTES = INLINE_NBYTES >> 8  # of a constant that becomes an input where all together are more
 _IN_PLACE = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.INT32})
 AS_IT_IS = Changes()
 
@@ -60,12 +61,8 @@ def program_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_
 
     def change(graph: Graph) -> None:
         found.append(legalize(graph, view.context, changes))
-        for value in graph.initializers:
-            constant = graph.fixed_constant(value)
-            if constant is None or constant.dtype not in _IN_PLACE or constant.nbytes < IN_PLACE_NBYTES:
-                continue
-            if not value.use_count:  # what read it was rewritten
-                graph.remove_initializer(value)
+        for value, constant in _constants_read(graph).items():
+            if constant.dtype not in _IN_PLACE or constant.nbytes < IN_PLACE_NBYTES:
                 continue
             weights[value.name] = np.ascontiguousarray(constant.array())
             shared.add(value.name)
@@ -81,18 +78,28 @@ def question_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT
     Raises:
         LoweringRefusal: a node cannot be said in TensorRT's words.
     """
-    nodes = tuple(nodes)
 
     def change(graph: Graph) -> None:
-        legalize(graph, view.context, changes)
+        legalize(graph, view.context, changes)  # some nodes are rewritten with the values of their weights
+        constants = _constants_read(graph)
+        if sum(constant.nbytes for constant in constants.values()) <= INLINE_NBYTES:
+            return
+        for value in (each for each, constant in constants.items() if constant.nbytes >= LARGE_NBYTES):
+            graph.remove_initializer(value)
+            graph.add_input(value)
 
-    constants = (view.constant(value) for value in border_of(nodes).constants)
-    total = sum(constant.nbytes for constant in constants if constant is not None)
-    if total <= INLINE_NBYTES:
-        return view.to_onnx(nodes, legalize=change)
-    large = {v.name for v in border_of(nodes).constants if (c := view.constant(v)) is not None and _is_large(c.nbytes)}
-    return view.to_onnx(nodes, weights="inputs", weight_names=large, legalize=change)
+    return view.to_onnx(nodes, legalize=change)
 
 
-def _is_large(nbytes: int) -> bool:
-    return nbytes >= INLINE_NBYTES >> 8
+def _constants_read(graph: Graph) -> dict[Value, Constant]:
+    """Return the constants of a changed copy; those whose readers were rewritten are removed."""
+    found: dict[Value, Constant] = {}
+    for value in graph.initializers:
+        constant = graph.fixed_constant(value)
+        if constant is None:
+            continue
+        if value.use_count:
+            found[value] = constant
+        else:
+            graph.remove_initializer(value)
+    return found

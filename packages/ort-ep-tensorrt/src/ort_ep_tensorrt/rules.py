@@ -29,6 +29,7 @@ _IN_PARTS_FOR_RTX = frozenset({"Attention"})  # TensorRT-RTX parses it, and most
 _PARTS_TAKE_8_BITS = frozenset(
     {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 )
+_UNPACKED = frozenset({"GatherBlockQuantized", "MatMulNBits"})
 _ROUNDING = 1e-5  # of a scale in float32, and of its product with a size
 _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
@@ -77,8 +78,8 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
     if dtype_of(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
         return f"the zero point of {node.op_type} is not a constant; TensorRT needs its values when it builds"
     for value in (*node.present_inputs(), *node.present_outputs()):
-        if node.op_type == "MatMulNBits" and view.constant(value) is not None:
-            continue  # its packed weights become int4
+        if node.op_type in _UNPACKED and view.constant(value) is not None:
+            continue  # packed weights become int4, packed tables words
         reason = _type_reason(value, _allowed(node))
         if reason is not None:
             return reason

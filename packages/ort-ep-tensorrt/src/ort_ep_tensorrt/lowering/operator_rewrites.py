@@ -16,6 +16,7 @@ from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
 from ort_ep_tensorrt.lowering.editing import Editor, Results, Writer
 from ort_ep_tensorrt.lowering.integers import bit_shift, bitwise_not, mod, reduce_of_bool
 from ort_ep_tensorrt.lowering.linear_maps import affine_grid, col2im, dft, resize
+from ort_ep_tensorrt.lowering.packed_tables import gather_block_quantized
 from ort_ep_tensorrt.lowering.pooling import average_pool, lp_pool, max_pool, max_unpool
 from ort_ep_tensorrt.lowering.quantized_products import (
     conv_integer,
@@ -137,6 +138,7 @@ _WRITERS: Mapping[str, Writer] = {
     "BiasGelu": _bias_gelu,
     "FastGelu": _fast_gelu,
     "FusedMatMul": _fused_mat_mul,
+    "GatherBlockQuantized": gather_block_quantized,
     "Gelu": _gelu,
     "MatMulNBits": _mat_mul_n_bits,
     "QuickGelu": _quick_gelu,
