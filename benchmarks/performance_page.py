@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from side_by_side import Row, cells, geometric_mean
+from side_by_side import Row, cells, geometric_mean, milliseconds
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
@@ -59,6 +59,7 @@ def _run(rows: Sequence[Row], source: str) -> list[str]:
     latencies = [row for row in rows if row["kind"] == "latency"]
     for engine in dict.fromkeys(row["against"] for row in latencies):
         lines += _beside(engine, [row for row in latencies if row["against"] == engine])
+    lines += _rooflines([row for row in rows if row["kind"] == "roofline"], where["threads"])
     return lines + _loads([row for row in rows if row["kind"] == "load"])
 
 
@@ -95,6 +96,27 @@ def summary_of(rows: Sequence[Row]) -> str:
         f"{len(names)} {what} ({', '.join(names)})" for what, names in (("level", level), ("slower", slower)) if names
     ]
     return ", ".join(parts)
+
+
+def _rooflines(rows: Sequence[Row], threads: int) -> list[str]:
+    measured = [row for row in rows if "error" not in row]
+    if not measured:
+        return []
+    lines = [
+        "", "### Rooflines", "",
+        f"The least time is what the steps of a run would take on {threads} threads at this machine's measured peak of "
+        "arithmetic of their kind or at its bandwidth, whichever takes longer, for each; what stays in caches from one "
+        "step to the next may take less. The share is the least time over the time of a run. Each row measured the "
+        "machine anew, and a machine that others share may give less to one of two measurements, with shares above 1.",
+        "",
+        "| model | least | takes | share | step that loses most |", "|---|---:|---:|---:|---|",
+    ]  # fmt: skip
+    for row in measured:
+        worst = row.get("worst")
+        loses = "" if worst is None else f"{worst['operator']} to {worst['output']}: {milliseconds(worst['lost_ms'])}"
+        times = f"{milliseconds(row['least_ms'])} | {milliseconds(row['p50_ms'])} | {row['share']:.2f}"
+        lines.append(f"| {row['model']} | {times} | {loses} |")
+    return lines
 
 
 def _loads(rows: Sequence[Row]) -> list[str]:

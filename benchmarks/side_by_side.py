@@ -44,23 +44,10 @@ def measured(workload: Workload, engine: str, threads: int, duration_s: float, r
         duration_s: seconds for all turns of both engines.
         rounds: turns of each.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "ort_core.cli",
-        "bench",
-        str(workload.path),
-        "--against",
-        ENGINES[engine],
-        "--json",
-    ]
-    command += ["--threads", str(threads), "--duration", str(duration_s), "--rounds", str(rounds), *workload.options()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
     row: Row = {"kind": "latency", "model": workload.title, "group": workload.group, "against": engine}
-    if done.returncode:
-        lines = [text for line in done.stderr.splitlines() if (text := line.strip(_FRAME))]
-        return {**row, "error": lines[-1] if lines else f"exit code {done.returncode}"}
-    result = json.loads(done.stdout)
+    result = _bench(workload, threads, duration_s, ["--against", ENGINES[engine], "--rounds", str(rounds)])
+    if isinstance(result, str):
+        return {**row, "error": result}
     row.update({key: result[key] for key in ("inputs", "rounds", "engines", "speedup", "interval_95")})
     row["outputs_equal"] = all(output["is_equal"] for output in result["outputs"])
     wrong = [output for output in result["outputs"] if not output["is_equal"]]
@@ -68,6 +55,39 @@ def measured(workload: Workload, engine: str, threads: int, duration_s: float, r
         worst = max(wrong, key=lambda output: output["max_absolute"] or 0.0)
         row["difference"] = {key: worst[key] for key in ("name", "text", "mismatches", "count", "max_absolute")}
     return row
+
+
+def roofline(workload: Workload, threads: int, duration_s: float) -> Row:
+    """Return the least time that a run could take on this machine beside the time that it takes, and what loses most.
+
+    Args:
+        workload: the model and its sizes.
+        threads: of the session.
+        duration_s: seconds of runs.
+    """
+    row: Row = {"kind": "roofline", "model": workload.title, "group": workload.group}
+    result = _bench(workload, threads, duration_s, ["--roofline"])
+    if isinstance(result, str):
+        return {**row, "error": result}
+    found = result["roofline"]
+    row.update({key: found[key] for key in ("least_ms", "p50_ms", "share", "unknown_ms", "ceilings")})
+    known = [step for step in found["steps"] if step["is_known"]]
+    if known:
+        worst = max(known, key=lambda step: step["lost_ms"])
+        row["worst"] = {key: worst[key] for key in ("operator", "output", "ms", "least_ms", "lost_ms")}
+    return row
+
+
+def _bench(workload: Workload, threads: int, duration_s: float, options: Sequence[str]) -> Row | str:
+    """Return what ``ort bench`` says of a workload, or the last line of its error."""
+    command = [sys.executable, "-m", "ort_core.cli", "bench", str(workload.path), "--json", *options]
+    command += ["--threads", str(threads), "--duration", str(duration_s), *workload.options()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [text for line in done.stderr.splitlines() if (text := line.strip(_FRAME))]
+        return lines[-1] if lines else f"exit code {done.returncode}"
+    result: Row = json.loads(done.stdout)
+    return result
 
 
 def machine(threads: int, engines: Sequence[str]) -> Row:
@@ -136,12 +156,16 @@ def milliseconds(value: float) -> str:
 def measurements(
     chosen: Sequence[Workload], engines: Sequence[str], arguments: argparse.Namespace, console: Console
 ) -> Iterator[Row]:
-    """Measure, and yield the rows one by one: the machine, latencies, load times of each model once."""
+    """Measure, and yield the rows one by one: the machine, latencies, rooflines, load times of each model once."""
     yield machine(arguments.threads, engines)
     for workload in chosen:
         for engine in engines:
             console.print(f"measuring {workload.title} beside {engine}")
             yield measured(workload, engine, arguments.threads, arguments.duration, arguments.rounds)
+    for workload in chosen:
+        if workload.group in (FLOAT32, TRAINED, LOW):
+            console.print(f"measuring the roofline of {workload.title}")
+            yield roofline(workload, arguments.threads, arguments.duration)
     for workload in () if arguments.no_load else chosen:
         if workload.group in (FLOAT32, TRAINED, LOW):
             console.print(f"loading {workload.name}")

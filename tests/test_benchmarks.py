@@ -75,6 +75,16 @@ def test_page_says_how_far_outputs_differ_where_the_row_knows():
     assert "*differ* where at least one does not" in page
 
 
+def test_page_shows_what_the_machine_allows_and_the_step_that_loses_most():
+    worst = {"operator": "Conv+Clip", "output": "float[1,8]", "ms": 1.0, "least_ms": 0.25, "lost_ms": 0.75}
+    known = {"kind": "roofline", "model": "a", "group": "float32", "least_ms": 1.5, "p50_ms": 2.0, "share": 0.75,
+             "unknown_ms": 0, "ceilings": {}, "worst": worst}  # fmt: skip
+    failed = {"kind": "roofline", "model": "b", "group": "float32", "error": "no such operator"}
+    page = module("performance_page").performance_page({"rows.jsonl": [MACHINE, latency("a", 2.0), known, failed]})
+    assert "| a | 1.5 ms | 2 ms | 0.75 | Conv+Clip to float[1,8]: 750 us |" in page
+    assert "| b |" not in page
+
+
 def test_committed_page_is_what_the_rows_that_it_names_give():
     committed = ROOT / "docs" / "performance.md"
     if not committed.exists():
