@@ -57,7 +57,7 @@ def gather_block_quantized(editor: Editor) -> Results | Rejection:
     codes = editor.cast(_gathered_codes(editor, table, rows, head), DataType.FLOAT)
     apart = editor.add("Reshape", [codes, _ints(editor, [*head, -1, table.block])])
     if zeros is None:
-        shifted = editor.add("Sub", [apart, editor.constant(np.float32(table.middle))])
+        shifted = editor.add("Sub", [apart, editor.constant(np.array(table.middle, np.float32))])
     else:
         taken = _taken(editor, zeros[..., : blocks[-1], None].astype(np.float32), rows)
         shifted = editor.add("Sub", [apart, taken])
@@ -66,7 +66,7 @@ def gather_block_quantized(editor: Editor) -> Results | Rejection:
     kept = editor.add(
         "Reshape", [inside, _ints(editor, [0] * (editor.input(1).rank or 0) + [1] * (table.codes.ndim - 1))]
     )
-    found = editor.add("Where", [kept, joined, editor.constant(np.float32(0))])
+    found = editor.add("Where", [kept, joined, editor.constant(np.array(0, np.float32))])
     found.type = TensorType(DataType.FLOAT, editor.node.output.shape)
     dtype = dtype_of(editor.input(2))
     return {0: found if dtype in (None, DataType.FLOAT) else editor.cast(found, dtype)}
