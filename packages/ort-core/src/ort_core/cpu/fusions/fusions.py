@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.fusions.dynamic_lstm import DynamicLstmAsLstm
 from ort_core.cpu.fusions.group_norm import GroupNormFusion
+from ort_core.cpu.fusions.microsoft_parts import MicrosoftInParts
 from ort_core.cpu.fusions.quantized_parts import MeanInParts, SoftmaxInParts, WhereInParts
 from ort_core.cpu.fusions.string_labels import SplitStringLabels
 from ort_core.plugin.ir import DataType
@@ -33,6 +34,7 @@ def chosen_fusions() -> Sequence[Pass]:
     """Return the passes in order; the other extended ones would take nodes away from the compiler."""
     passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
     return (
+        MicrosoftInParts(),
         *(each for each in passes if each is ATTENTION or each.name in FUSIONS),
         GROUPS,
         RECURRENT,

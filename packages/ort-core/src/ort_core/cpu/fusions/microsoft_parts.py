@@ -1,0 +1,76 @@
+"""onnxruntime's products and convolutions with something folded in, as the parts that the compiler fuses itself.
+
+y = FusedConv<activation = "Relu">(x, w, b, z)  ->  y = Relu(Add(Conv(x, w, b), z))
+y = NhwcConv(x, w, b)                           ->  y = Transpose(Conv(Transpose(x), Transpose(w), b))
+
+Files that onnxruntime saved behind its optimizer have them. The parts are their function bodies. A node of which no
+body is known, or whose addend might be broadcast, which the operator itself refuses, stays as it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.plugin import Rejection
+from ort_core.plugin.ir import Constant, Graph, Node, Value
+from ort_core.plugin.kernels import EvaluationContext, KernelRegistry
+from ort_core.plugin.passes import Level, Pass, PassContext, PassRecordState
+from ort_core.plugin.rewrite import decompose
+
+MICROSOFT = "com.microsoft"
+_ADDENDS = {"BiasAdd": 2, "FusedConv": 3, "NhwcFusedConv": 3}  # inputs that must be as large as the result
+_OPERATORS = frozenset(
+    {
+        *_ADDENDS, "BiasSplitGelu", "FusedGemm", "FusedMatMulActivation", "GemmFastGelu", "NhwcConv", "ScaledSiLU",
+        "TransposeMatMul",
+    }
+)  # fmt: skip
+
+
+class MicrosoftInParts(Pass):
+    """Write nodes that the compiler has no rule for as the parts that it has rules for."""
+
+    name = "MicrosoftInParts"
+    level = Level.EXTENDED
+    needs_inference = True
+
+    def apply(self, context: PassContext, record: PassRecordState) -> None:
+        """Take apart every node of the table that has a body."""
+        facts = EvaluationContext(KernelRegistry(), context.schemas, context.model.opset_imports)
+        for graph in context.graphs_with(_OPERATORS):
+            for node in context.nodes_of(graph, _OPERATORS):
+                if node.domain == MICROSOFT:
+                    _take_apart(graph, node, facts, record)
+
+
+def _take_apart(graph: Graph, node: Node, facts: EvaluationContext, record: PassRecordState) -> None:
+    place = _ADDENDS.get(node.op_type)
+    if place is not None and not _is_as_large(node.input(place), node.output):
+        record.refused(node.op_type, Rejection("its addend may have other sizes than its result", node))
+        return
+    name, parts = node.op_type, decompose(graph, node, facts)
+    if isinstance(parts, Rejection):
+        record.refused(name, parts, node)
+        return
+    for part in parts:
+        _turn_weights(graph, part)
+    record.changed(name)
+
+
+def _turn_weights(graph: Graph, part: Node) -> None:
+    """Replace a Transpose of a constant by a constant: weights that a run brings are not packed at load."""
+    source = part.input(0) if part.op_type == "Transpose" else None
+    constant = None if source is None else graph.fixed_constant(source)
+    if constant is None:
+        return
+    turned = constant.array().transpose(part.ints_attribute("perm") or None)
+    made = graph.new_constant(Constant.of(np.ascontiguousarray(turned), constant.dtype))
+    part.output.replace_uses(made)
+    graph.remove(part)
+
+
+def _is_as_large(addend: Value | None, result: Value) -> bool:
+    """Return whether an addend is absent, or known to have the sizes of a result."""
+    if addend is None:
+        return True
+    return addend.shape is not None and None not in addend.shape and addend.shape == result.shape
