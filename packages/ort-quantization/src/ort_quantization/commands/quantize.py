@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ort_quantization.layer_report import LayerReport
 
 _WHAT = "What is quantized"
-_HOW = "How"
+_HOW = "How to quantize"
 _CALIBRATION = "Calibration"
 _REPORT = "Report"
-_TARGET = "To a target"
-_WEIGHTS = "Weights alone"
+_TARGET = "Quantize to a target"
+_WEIGHTS = "Quantize only weights"
 _COMPARED = 16  # samples by which results and layers are compared
 
 
@@ -72,41 +72,53 @@ def quantize(
         typer.Option(
             metavar="PATH",
             rich_help_panel=_CALIBRATION,
-            help="Samples: .npz, .npy or .pb files, or folders of them (one sample a file; in test_data_set_* one a "
-            "folder). With samples activations are quantized in the file, without while the model runs.",
+            help="Samples: .npz, .npy or .pb files, or folders of them (one sample per file; in test_data_set_* one "
+            "per folder). With samples, the ranges of activations are measured now (static quantization); without "
+            "them, at each run of the model (dynamic quantization).",
         ),
     ] = None,
-    method: Annotated[MethodName, typer.Option(rich_help_panel=_CALIBRATION, help="Ranges.")] = MethodName.MINMAX,
+    method: Annotated[
+        MethodName, typer.Option(rich_help_panel=_CALIBRATION, help="How ranges follow from the samples.")
+    ] = MethodName.MINMAX,
     provider: Annotated[
-        list[str] | None, typer.Option("--provider", "-p", rich_help_panel=_CALIBRATION, help="What runs the samples.")
+        list[str] | None,
+        typer.Option(
+            "--provider", "-p", rich_help_panel=_CALIBRATION, help="Execution provider that runs the samples."
+        ),
     ] = None,
     weights: Annotated[TypeName, typer.Option(rich_help_panel=_HOW, help="Type of weights.")] = TypeName.INT8,
-    activations: Annotated[TypeName, typer.Option(rich_help_panel=_HOW, help="Of all else.")] = TypeName.UINT8,
-    format: Annotated[FormatName, typer.Option(rich_help_panel=_HOW, help="With samples.")] = FormatName.QDQ,
+    activations: Annotated[TypeName, typer.Option(rich_help_panel=_HOW, help="Type of activations.")] = TypeName.UINT8,
+    format: Annotated[
+        FormatName, typer.Option(rich_help_panel=_HOW, help="File format, with --data.")
+    ] = FormatName.QDQ,
     per_channel: Annotated[
-        bool, typer.Option("--per-channel", rich_help_panel=_HOW, help="A scale for each channel of weights.")
+        bool, typer.Option("--per-channel", rich_help_panel=_HOW, help="One scale for each channel of a weight.")
     ] = False,
     reduce_range: Annotated[
         bool, typer.Option("--reduce-range", rich_help_panel=_HOW, help="Weights of 7 bits, for x86-64 without VNNI.")
     ] = False,
     equalize: Annotated[
-        bool, typer.Option("--equalize", rich_help_panel=_HOW, help="First give channels of layers ranges alike.")
+        bool,
+        typer.Option("--equalize", rich_help_panel=_HOW, help="First equalize the ranges of channels between layers."),
     ] = False,
     correct_bias: Annotated[
         bool,
-        typer.Option("--correct-bias", rich_help_panel=_HOW, help="Biases make up for rounded weights. Needs --data."),
+        typer.Option("--correct-bias", rich_help_panel=_HOW, help="Correct biases for rounded weights. Needs --data."),
     ] = False,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Stays as it is.")
+        list[str] | None,
+        typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Keep this node in float; repeatable."),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Nothing else is quantized.")
+        list[str] | None,
+        typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Quantize only this node; repeatable."),
     ] = None,
     op_type: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE", rich_help_panel=_WHAT, help="Only these operators.")
+        list[str] | None,
+        typer.Option(metavar="TYPE", rich_help_panel=_WHAT, help="Quantize only this operator; repeatable."),
     ] = None,
     prepare: Annotated[
-        bool, typer.Option(rich_help_panel=_WHAT, help="Fold, fuse and infer shapes before, with quant_pre_process.")
+        bool, typer.Option(rich_help_panel=_WHAT, help="Run quant_pre_process first: fold, fuse, infer shapes.")
     ] = True,
     extra_option: Annotated[
         list[str] | None,
@@ -121,14 +133,12 @@ def quantize(
     ] = False,
     samples_at_once: Annotated[
         int,
-        typer.Option(
-            rich_help_panel=_CALIBRATION, min=1, help="Run together, where the model leaves their number open."
-        ),
+        typer.Option(rich_help_panel=_CALIBRATION, min=1, help="Samples per run, if the model's batch size is open."),
     ] = 1,
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", rich_help_panel=_CALIBRATION, help="Keep the state here; go on from it after a break."
+            metavar="FILE", rich_help_panel=_CALIBRATION, help="Keep the state in this file, and continue from it."
         ),
     ] = None,
     weight_only: Annotated[
@@ -136,7 +146,7 @@ def quantize(
         typer.Option(
             metavar="BITS",
             rich_help_panel=_WEIGHTS,
-            help="Weights of products get 2, 4 or 8 bits in blocks; activations stay as they are. For language models.",
+            help="Quantize only weights of matrix products, to 2, 4 or 8 bits in blocks. For language models.",
         ),
     ] = None,
     weight_method: Annotated[
@@ -149,38 +159,40 @@ def quantize(
     ] = "hqq",
     block_size: Annotated[int, typer.Option(rich_help_panel=_WEIGHTS, help="Rows that share a scale.")] = 32,
     last_bits: Annotated[
-        int, typer.Option(rich_help_panel=_WEIGHTS, help="Of products that no other product follows.")
+        int, typer.Option(rich_help_panel=_WEIGHTS, help="Bits of the last products, such as that with the vocabulary.")
     ] = 8,
     half: Annotated[
         HalfName | None,
-        typer.Option(rich_help_panel=_HOW, help="Quantize nothing: floats inside take half the bytes."),
+        typer.Option(rich_help_panel=_HOW, help="Convert floats to 16 bits instead of quantizing them."),
     ] = None,
     to_target: Annotated[
         float | None,
         typer.Option(
             metavar="DB",
             rich_help_panel=_TARGET,
-            help="Each layer in the type that makes the model fastest, while "
-            "each result keeps this signal to noise. Needs --data.",
+            help="Choose the types of layers that make the model fastest while each result keeps this signal-to-noise "
+            "ratio. Needs --data.",
         ),
     ] = None,
     scheme: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TYPE", rich_help_panel=_TARGET, help="int8, dynamic, int4, bfloat16 or float16; all by default."
+            metavar="TYPE",
+            rich_help_panel=_TARGET,
+            help="Type to try: int8, dynamic, int4, bfloat16 or float16; repeatable. [all by default]",
         ),
     ] = None,
-    budget: Annotated[float, typer.Option(rich_help_panel=_TARGET, help="Seconds to measure in.")] = 600.0,
+    budget: Annotated[float, typer.Option(rich_help_panel=_TARGET, help="Seconds to spend on measurements.")] = 600.0,
     layers: Annotated[
-        bool, typer.Option("--layers", rich_help_panel=_REPORT, help="Say what each value and each weight lost.")
+        bool, typer.Option("--layers", rich_help_panel=_REPORT, help="Show the loss of each value and weight.")
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=_REPORT, help="Write that as one HTML page, with all ranges."),
+        typer.Option(metavar="FILE", rich_help_panel=_REPORT, help="Write the losses and all ranges as one HTML page."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", rich_help_panel=_REPORT, help="Print the report as JSON.")] = False,
 ) -> None:
-    """Quantize a model, and report its size, its operators and how far its results lie from the float model's."""
+    """Quantize a model, and report its size, its operators and how far its results are from the float model's."""
     import tempfile
 
     from ort_quantization.calibration.sample_files import SampleReader, read_samples
