@@ -81,6 +81,23 @@ def branch_in_a_loop():
     return _with_shapes(b.model({"x": (3, 6)}, ["y"]), y=(3, 6))
 
 
+def masked_loop():
+    """Two turns of scores with a mask of -1e9, as an attention has them; not among those whose ranges are compared."""
+    b = Builder()
+    inner = Builder(seed=6)
+    inner.node("Identity", ["more"], "more_still")
+    scores = inner.node("MatMul", ["state", inner.weight("own", 6, 6)], "scores")
+    inner.constant("mask", np.where(np.arange(6) < 4, 0, -1e9).astype(np.float32))
+    inner.node("Softmax", [inner.node("Add", [scores, "mask"], "masked")], "next", axis=-1)
+    body = helper.make_graph(
+        inner.nodes, "body",
+        [_value("turn", [], TensorProto.INT64), _value("more", [], TensorProto.BOOL), _value("state", [3, 6])],
+        [_value("more_still", [], TensorProto.BOOL), _value("next", [3, 6])], inner.tensors,
+    )  # fmt: skip
+    b.node("Loop", [b.constant("turns", 2, np.int64), "", "x"], ["y"], body=body)
+    return _with_shapes(b.model({"x": (3, 6)}, ["y"]), y=(3, 6))
+
+
 BODIES = {"branches": branches, "loop": loop, "scan": scan, "branch in a loop": branch_in_a_loop}
 
 

@@ -22,6 +22,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import FIRST_OPSET_OF_CHANNELS, INFERRED, mark, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
+from ort_quantization.quantizers.chosen_tensors import overrides_within
 from ort_quantization.quantizers.operator_calls import OperatorCalls
 from ort_quantization.quantizers.quantized_tensors import parameter_tensors, quantized_tensor
 from ort_quantization.quantizers.quantized_values import QuantizedValue
@@ -139,13 +140,13 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
         imports = self.model.model.opset_import
         wrapped = helper.make_model(graph, opset_imports=imports)
         mark(wrapped, INFERRED)
-        options = {key: value for key, value in self.extra_options.items() if key != "TensorQuantOverrides"}
+        chosen = overrides_within(self.tensor_quant_overrides, graph)
+        options = {**self.extra_options, "TensorQuantOverrides": chosen}
         inner = ONNXQuantizer(
             ONNXModel(wrapped, self.model.folder), self.per_channel, self.reduce_range, self.mode, self.static,
             self.weight_qType, self.activation_qType, self.tensors_range, self.nodes_to_quantize,
             self.nodes_to_exclude, self.op_types_to_quantize, options,
         )  # fmt: skip
-        inner.tensor_quant_overrides = self.tensor_quant_overrides
         inner.parent = self
         return inner.quantize_model().graph
 

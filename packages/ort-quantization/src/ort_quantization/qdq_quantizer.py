@@ -306,6 +306,7 @@ class QDQQuantizer(QDQCalls, BaseQuantizer):
         overrides.update((new, overrides[old]) for old, new in copied.items() if old in overrides)
         inner.tensor_quant_overrides = TensorQuantOverridesHelper(overrides)
         inner.parent, inner.tensors_range = self, self.tensors_range
+        inner.values_in_reals = {**self.values_in_reals, **inner._fragile_values()}
         inner.quantization_params = inner._written_parameters()
         return inner
 

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from beside_onnxruntime import relative_error, run_onnxruntime, run_ours
-from body_models import BODIES, bodies, op_types
+from body_models import BODIES, bodies, masked_loop, op_types
 from float_models import feeds_of
 
 from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
@@ -144,6 +144,42 @@ def test_single_tensors_of_bodies_are_chosen_for(tmp_path, name, choice, tensor,
     result = run_onnxruntime(target, samples[1])
     assert relative_error(result, run_onnxruntime(source, samples[1])) < 0.2
     assert relative_error(run_ours(target, samples[1]), result) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "tensor", "expected"),
+    [
+        ("loop", {"own": [{"quant_type": QuantType.QUInt8}]}, "own_quantized", np.uint8),
+        ("loop", {"outer": [{"quant_type": QuantType.QUInt8}]}, "outer_quantized", np.uint8),
+        ("loop", {"state": [{"rmin": np.float32(-4), "rmax": np.float32(11)}]}, "state_scale", np.float32(15 / 255)),
+        ("scan", {"product": [{"scale": np.float32(0.25), "zero_point": np.uint8(7)}]}, "product_zero_point", 7),
+        ("branch in a loop", {"then_y": [{"rmin": np.float32(0), "rmax": np.float32(4)}],
+                              "then_product": [{"rmin": np.float32(-1), "rmax": np.float32(4)}]},
+         "then_product_zero_point", 51),
+        ("branches", {"then_y": [{"scale": np.float32(0.25), "zero_point": np.uint8(99)}]}, "then_y_scale", 0.25),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else None,
+)  # fmt: skip
+def test_single_tensors_of_bodies_are_chosen_for_in_operators_of_integers(tmp_path, name, choice, tensor, expected):
+    source, target, samples = quantized(tmp_path, name, QuantFormat.QOperator, extra={"TensorQuantOverrides": choice})
+    model = onnx.load(target)
+    onnx.checker.check_model(model, full_check=True)
+    around = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    found = {**around, **inner_tensors(target)}[tensor]
+    assert found.dtype == expected if isinstance(expected, type) else found == expected
+    result = run_onnxruntime(target, samples[1])
+    assert relative_error(result, run_onnxruntime(source, samples[1])) < 0.2
+    assert relative_error(run_ours(target, samples[1]), result) < 0.03
+
+
+@pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
+def test_masks_in_bodies_stay_in_reals(tmp_path, monkeypatch, quant_format):
+    monkeypatch.setitem(BODIES, "masked", masked_loop)
+    source, target, samples = quantized(tmp_path, "masked", quant_format)
+    assert inner_tensors(target).keys().isdisjoint({"masked_scale", "mask_scale"})
+    expected = run_onnxruntime(source, samples[1])
+    assert relative_error(run_onnxruntime(target, samples[1]), expected) < 0.03
+    assert relative_error(run_ours(target, samples[1]), expected) < 0.03
 
 
 def test_a_weight_of_a_body_is_chosen_for_where_activations_are_quantized_at_run_time(tmp_path):

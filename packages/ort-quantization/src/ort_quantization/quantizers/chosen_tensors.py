@@ -9,7 +9,7 @@ from onnx import GraphProto, TensorProto
 from ort_core.model_graphs import graphs_of
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantized_types import QuantType
-from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
+from ort_quantization.tensor_quant_overrides import Overrides, TensorQuantOverridesHelper
 
 
 def check_overrides(
@@ -39,6 +39,15 @@ def check_overrides(
     is_valid, fault = overrides.is_valid(initializers, known, activation_type)
     if not is_valid:
         raise InvalidQuantization(fault or "")
+
+
+def overrides_within(overrides: TensorQuantOverridesHelper, graph: GraphProto) -> Overrides:
+    """Return the choices for the tensors of a graph and of its bodies."""
+    own = {tensor.name for tensor in graph.initializer} | {each.name for each in graph.input}
+    own.update(name for node in graph.node for name in node.output if name)
+    inner_tensors, inner_values = _of_bodies(graph)
+    known = own | inner_tensors.keys() | inner_values
+    return {name: chosen for name, chosen in overrides.get_dict().items() if name in known}
 
 
 def _of_bodies(graph: GraphProto) -> tuple[dict[str, TensorProto], set[str]]:
