@@ -2,7 +2,8 @@
 
 Give every node a level: along an edge between nodes of the same kind (supported or not) the level stays, along an edge
 between different kinds it grows by one. All supported nodes of one level form a convex set: a path that leaves the set
-through an unsupported node comes back at a higher level only. Linear in the size of the graph.
+through an unsupported node comes back at a higher level only. Nodes that read constants alone go up to the level of
+their first reader. Linear in the size of the graph.
 """
 
 from __future__ import annotations
@@ -21,18 +22,26 @@ def convex_groups(nodes: Sequence[Node], is_supported: Callable[[Node], bool]) -
         is_supported: whether a node may be in a group.
 
     Returns:
-        Groups in the order in which they can run; each convex, together without a cycle.
+        Groups in the order in which they can run; each convex, together without a cycle. Nodes that read constants
+        alone are in the group of their first reader, so that weights are not computed in one group for another.
     """
-    level: dict[Node, int] = {}
-    kind: dict[Node, bool] = {}
-    groups: dict[int, list[Node]] = {}
+    level: dict[Node, int] = {}  # even for supported nodes, odd for others
+    floating: dict[Node, list[Node]] = {}  # nodes that read constants alone, with their readers
     for node in nodes:
-        supported = kind[node] = is_supported(node)
         before = [p for p in predecessors(node) if p in level]
-        node_level = max((level[p] + (kind[p] != supported) for p in before), default=0 if supported else 1)
-        level[node] = node_level
-        if supported:
-            groups.setdefault(node_level, []).append(node)
+        parity = 0 if is_supported(node) else 1
+        level[node] = max((level[p] + (level[p] % 2 != parity) for p in before), default=parity)
+        for p in before:
+            if p in floating:
+                floating[p].append(node)
+        if not parity and all(p in floating for p in before):
+            floating[node] = []
+    for node, readers in reversed(floating.items()):
+        level[node] = min((level[reader] - level[reader] % 2 for reader in readers), default=level[node])
+    groups: dict[int, list[Node]] = {}
+    for node, place in level.items():
+        if place % 2 == 0:
+            groups.setdefault(place, []).append(node)
     return [tuple(groups[key]) for key in sorted(groups)]
 
 

@@ -11,8 +11,11 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from test_groups import FLOAT, N, model_of, session
 
+import ort_core as ort
+from ort_core.cpu.lowering.views import Place
 from ort_core.cpu.partition.admission import NO_HALVES
 from ort_core.cpu.partition.partition import CpuPartition
+from ort_core.plugin.ir import DataType
 from ort_core.tolerances import ToleranceName, compare
 
 U8, I8 = TensorProto.UINT8, TensorProto.INT8
@@ -39,8 +42,8 @@ def weights(*shape: int) -> np.ndarray:
     return RANDOM.integers(-64, 64, shape).astype(np.int8)
 
 
-def run_native(model: ModelProto, feeds: Mapping[str, np.ndarray], *, whole: bool = True) -> list[np.ndarray]:
-    """Return the CPU provider's outputs; every node must have become machine code where ``whole``."""
+def native_partitions(model: ModelProto) -> tuple[ort.InferenceSession, list[CpuPartition]]:
+    """Return a session of the CPU provider, and its partitions."""
     made: list[CpuPartition] = []
     build = CpuPartition.__init__
 
@@ -49,7 +52,12 @@ def run_native(model: ModelProto, feeds: Mapping[str, np.ndarray], *, whole: boo
         made.append(self)
 
     with mock.patch.object(CpuPartition, "__init__", noted):
-        ran = session(model, "CPUExecutionProvider", optimized=True)
+        return session(model, "CPUExecutionProvider", optimized=True), made
+
+
+def run_native(model: ModelProto, feeds: Mapping[str, np.ndarray], *, whole: bool = True) -> list[np.ndarray]:
+    """Return the CPU provider's outputs; every node must have become machine code where ``whole``."""
+    ran, made = native_partitions(model)
     refusals = {node.op_type: reason for partition in made for node, reason in partition.refusals.items()}
     if whole:
         if set(refusals.values()) == {NO_HALVES}:
@@ -326,3 +334,75 @@ def test_quantized_images_are_reshaped_in_row_major_order(shape: list[int]) -> N
         "shape": np.array(shape),
     }  # fmt: skip
     check(model_of(nodes, {"x": (FLOAT, [1, 3, 5, 6])}, {"y": U8}, constants), {"x": images(1, 3, 5, 6)}, "rounding")
+
+
+def most_elements(model: ModelProto) -> int:
+    """Return the elements of the largest float tensor that a step writes for other steps."""
+    (program,) = native_partitions(model)[1][0].native_programs
+    kept = [each for step in program.steps for each in step.writes if each.place is Place.ARENA]
+    counts = [each.count for each in kept if each.dtype is DataType.FLOAT]
+    return max([each for each in counts if isinstance(each, int)], default=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int32], ids=lambda d: d.__name__)
+def test_rows_of_a_quantized_table_are_gathered_as_integers(dtype: type, axis: int) -> None:
+    constants = {"t": integers(700, 60, dtype=dtype), **grid("t", 0.03, 0 if dtype is np.int32 else 7, dtype)}
+    nodes = [
+        N("DequantizeLinear", ["t", "t_s", "t_z"], ["real"]), N("Gather", ["real", "i"], ["rows"], axis=axis),
+        N("Relu", ["rows"], ["y"]),
+    ]  # fmt: skip
+    model = model_of(nodes, {"i": (TensorProto.INT64, [2, 3])}, {"rows": FLOAT, "y": FLOAT}, constants, opset=21)
+    check(model, {"i": np.array([[0, -1, 59], [5, 5, -60]])})
+    assert most_elements(model) < 700 * 60
+
+
+def test_quantized_embeddings_are_summed_and_normalized_by_one_program() -> None:
+    constants, nodes, inputs = {}, [], {}
+    for name, rows, size in (("word", 300, 0.01), ("place", 50, 0.007), ("type", 2, 0.003)):
+        constants |= {name: integers(rows, 32, dtype=np.uint8), **grid(name, size, 120 + rows % 7)}
+        inputs[f"{name}_i"] = (TensorProto.INT64, ["N", 5])
+        nodes.append(N("DequantizeLinear", [name, f"{name}_s", f"{name}_z"], [f"{name}_real"]))
+        nodes.append(N("Gather", [f"{name}_real", f"{name}_i"], [f"{name}_row"]))
+    for left, right, made in (("word_row", "place_row", "a"), ("a_real", "type_row", "b")):
+        constants |= grid(made, 0.02, 130)
+        nodes.append(N("Add", [left, right], [f"{made}_sum"]))
+        nodes.append(N("QuantizeLinear", [f"{made}_sum", f"{made}_s", f"{made}_z"], [f"{made}_stored"]))
+        nodes.append(N("DequantizeLinear", [f"{made}_stored", f"{made}_s", f"{made}_z"], [f"{made}_real"]))
+    constants |= {"gain": images(32), "shift": images(32)}
+    nodes.append(N("LayerNormalization", ["b_real", "gain", "shift"], ["y"], axis=-1))
+    model = model_of(nodes, inputs, {"y": FLOAT}, constants)
+    check(model, {name: RANDOM.integers(0, 2, (3, 5)) for name in inputs})
+
+
+def test_a_quantized_product_that_several_nodes_read_is_stored_in_bytes() -> None:
+    constants = {**grid("x", 0.03, 120), "w": weights(64, 48), "w_s": scale(0.004), **grid("y", 0.05, 110)}
+    nodes = [
+        N("DequantizeLinear", ["x", "x_s", "x_z"], ["x_real"]), N("DequantizeLinear", ["w", "w_s"], ["w_real"]),
+        N("MatMul", ["x_real", "w_real"], ["product"]), N("QuantizeLinear", ["product", "y_s", "y_z"], ["stored"]),
+        N("DequantizeLinear", ["stored", "y_s", "y_z"], ["real"]), N("Erf", ["real"], ["share"]),
+        N("Mul", ["real", "share"], ["y"]),
+    ]  # fmt: skip
+    model = model_of(nodes, {"x": (U8, [40, 64])}, {"y": FLOAT}, constants)
+    check(model, {"x": integers(40, 64, dtype=np.uint8)})
+    assert most_elements(model) == 0
+
+
+@pytest.mark.parametrize("sizes", [(3, 5, 64, 7), (1, 1, 300, 40), (2, 9, 1, 4)], ids=str)
+@pytest.mark.parametrize(("left", "right"), [(np.uint8, np.uint8), (np.int8, np.int8), (np.uint8, np.int8)])
+def test_quantized_product_of_two_computed_sides_equals_onnxruntime(sizes: tuple, left: type, right: type) -> None:
+    batch, rows, depth, columns = sizes
+    constants = {**grid("a", 0.01, 3, left), **grid("b", 0.02, 5, right), **grid("y", 0.5, 9, left)}
+    names = ["a", "a_s", "a_z", "b", "b_s", "b_z", "y_s", "y_z"]
+    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(each)) for each in (left, right)]
+    inputs = {"a": (kinds[0], ["N", rows, "K"]), "b": (kinds[1], ["N", "K", columns])}
+    model = model_of([N("QLinearMatMul", names, ["y"])], inputs, {"y": kinds[0]}, constants)
+    check(model, {"a": integers(batch, rows, depth, dtype=left), "b": integers(batch, depth, columns, dtype=right)})
+
+
+def test_quantized_sum_of_a_size_that_may_be_one_equals_onnxruntime() -> None:
+    constants = {**grid("a", 0.01, 3), **grid("b", 0.02, 5), **grid("y", 0.03, 9)}
+    node = N("QLinearAdd", ["a", "a_s", "a_z", "b", "b_s", "b_z", "y_s", "y_z"], ["y"], domain="com.microsoft")
+    model = model_of([node], {"a": (U8, ["N", "M", 8]), "b": (U8, [1, "K", 8])}, {"y": U8}, constants)
+    for rows in (6, 1):
+        check(model, {"a": integers(2, 6, 8, dtype=np.uint8), "b": integers(1, rows, 8, dtype=np.uint8)})

@@ -88,7 +88,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "attention.rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
     "quantized.integer_products.matmul_integer": "MatMulInteger",
     "quantized.integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",
-    "quantized.integer_products.qlinear_matmul": "QLinearMatMul",
+    "quantized.computed_products.qlinear_matmul": "QLinearMatMul",
     "quantized.integer_products.quantized_gemm": "com.microsoft:QGemm",
     "quantized.quantized_elementwise.quantized_elementwise": (
         "com.microsoft:QLinearAdd com.microsoft:QLinearMul com.microsoft:QLinearLeakyRelu com.microsoft:QLinearSigmoid"

@@ -231,6 +231,11 @@ def _product(lowering: Lowering, left: View, right: View, constant: np.ndarray |
     return Product(left, right, packed, operator)
 
 
+def computed_product(lowering: Lowering, left: View, right: View, operator: str) -> Product:
+    """Return the product of two float32 views of rank 2 and more, neither of which is constant."""
+    return _product(lowering, left, right, None, operator)
+
+
 def weight_product(lowering: Lowering, left: View, right: Value, operator: str) -> Product:
     """Return the product of a float32 view and a matrix of the model."""
     view, constant = _right(lowering, right)

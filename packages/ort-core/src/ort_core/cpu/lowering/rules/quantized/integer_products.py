@@ -128,8 +128,8 @@ def _fusable(
     return PendingAnchor(anchor, value, tuple(inputs), tuple(shape), (node,))
 
 
-def qlinear_matmul(lowering: Lowering, node: Node) -> None:
-    """QLinearMatMul: the sums on the output's grid."""
+def product_with_constant(lowering: Lowering, node: Node) -> None:
+    """QLinearMatMul with a constant right side: the sums on the output's grid."""
     _requantized_product(lowering, node, (1, 2), (4, 5), (6, 7), None, np.float32(1.0), outputs_first=False)
 
 

@@ -34,6 +34,7 @@ from ort_core.cpu.lowering.views import Place, View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
 
+SMALL_CONSTANT = 1 << 14  # elements up to which a constant is made real at load: larger ones stay in few bits
 OWN_OPERANDS = 3  # that a quantization adds: a scale, a zero point, and a scale divided by another
 
 
@@ -82,7 +83,8 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
     source = tensor_type(value)[0]
     if dtype is not F32:
         raise NotLowered(f"values are dequantized natively to float32, not to {dtype.text}")
-    if source not in STORED_TYPES or node.int_attribute("block_size", 0):
+    is_small = value.producer is None and count_of(shape) in range(SMALL_CONSTANT + 1)
+    if source not in STORED_TYPES or node.int_attribute("block_size", 0) or is_small:
         constant = dequantized_constant(lowering, node)
         if constant is not None:
             lowering.set(node.output, lowering.constant_view(constant, F32))
@@ -99,6 +101,8 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
         _set(lowering, node, state, result, shape)
         return
     grid = constant_grid(lowering, node.input(1), node.input(2), source)
+    if not lowering.is_single_use(node.output):
+        _store_if_anchor(lowering, value)  # the readers take fewer bytes than reals have
     _store_if_crowded(lowering, value)
     state, (stored,) = lowering.operands.fuse(node, [value], shape)
     if grid is not None:
@@ -128,7 +132,7 @@ def _dequantized(stored: Scalar, scale: Scalar, zero: Scalar | None) -> Scalar:
 
 
 def _store_if_anchor(lowering: Lowering, value: Value) -> None:
-    """Compute a value now whose anchor cannot be read by blocks."""
+    """Compute a value now, if it is an anchor's, so that what follows is not part of it."""
     if isinstance(lowering.pending(value), PendingAnchor):
         lowering.view(value)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import Grid, constant_grid, dequantized, quantized_expression
@@ -63,8 +62,7 @@ def _real(lowering: Lowering, state: FusionState, node: Node, first: int, shape:
     value: Value | None = node.input(first)
     if value is None:
         raise NotLowered("an operand is missing")
-    view = lowering.view(value)
-    known_strides(view, shape)
+    view = lowering.operands.spread(lowering.view(value), shape)
     grid = _known(constant_grid(lowering, node.input(first + 1), node.input(first + 2), view.dtype))
     return dequantized(lowering, state, state.add(view), grid)
 

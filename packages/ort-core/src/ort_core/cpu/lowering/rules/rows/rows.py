@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from ort_core.cpu.lowering.images.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order
+from ort_core.cpu.lowering.pending import MAX_INPUTS, FusionState, PendingElementwise, known_order
 from ort_core.cpu.lowering.rows.formula_steps import reduced_over
 from ort_core.cpu.lowering.rows.reducing import ReductionOperand, operand_of
 from ort_core.cpu.lowering.rows.row_steps import store_rows
@@ -219,7 +219,7 @@ def _along_rows(
     """Store a node's outputs by one row nest, over all axes of a value from ``first`` on."""
     _, shape = tensor_type(value)
     rows = (*shape[:first], count_of(shape[first:]))
-    state, x = _fused_operand(lowering, value, rows, len(shape) - first == 1)
+    state, x = _fused_operand(lowering, value, rows, len(shape) - first == 1, MAX_INPUTS - len(operands))
     read = [state.add(_row_view(lowering, operand, rows)) for operand in operands]
     _store(lowering, node, state, [x, *read], rows, formula, key, work)
 
@@ -300,12 +300,23 @@ def taken_operand(lowering: Lowering, value: Value) -> ReductionOperand:
     return operand_of(lowering.view(value))
 
 
-def _fused_operand(lowering: Lowering, value: Value, shape: Shape, same_shape: bool) -> tuple[FusionState, Scalar]:
-    """Return how the row's elements are read; an expression in front is taken in when it keeps the shape."""
+def _fused_operand(
+    lowering: Lowering, value: Value, shape: Shape, same_shape: bool, most: int
+) -> tuple[FusionState, Scalar]:
+    """Return how the row's elements are read; an expression in front is taken in if it keeps the shape.
+
+    Args:
+        lowering: what is being lowered.
+        value: whose rows are read.
+        shape: of the rows.
+        same_shape: whether the value has it.
+        most: operands of an expression that is taken in; others are computed before.
+    """
     state = FusionState()
     if same_shape:
         known = lowering.pending(value)
-        if isinstance(known, PendingElementwise) and lowering.is_single_use(value) and _row_wise(known, shape):
+        is_taken = isinstance(known, PendingElementwise) and lowering.is_single_use(value)
+        if isinstance(known, PendingElementwise) and is_taken and len(known.inputs) <= most and _row_wise(known, shape):
             return state, state.continued(known, lambda view: view)
         view = lowering.view(value)
         if view.strides and view.strides[-1] == 1:
