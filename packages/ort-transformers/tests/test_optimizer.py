@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from exported_graphs import encoder, encoder_feeds, random_weights
 from onnx import TensorProto, parser
+from onnxruntime.transformers import onnx_model as onnxruntime_module
 
 import ort_core
 from ort_core.tolerances import tolerance
@@ -161,6 +162,25 @@ def test_a_fused_model_becomes_float16_with_inputs_as_they_were():
     assert optimized.model.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
     found = ort_core.InferenceSession(optimized.model.SerializeToString()).run(None, encoder_feeds())[0]
     np.testing.assert_allclose(found, results(encoder(), encoder_feeds())[0], atol=2e-2)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_casts_that_convert_nothing_in_float16_are_removed_as_by_onnxruntime(keeps):
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (float[2, 4] y) {
+        root = Sqrt (x)
+        same = Cast <to = 1> (root)
+        size = Shape (x)
+        long = Cast <to = 1> (size)
+        two = ReduceMean <keepdims = 0> (long)
+        y = Mul (same, two)
+    }"""
+    theirs, ours = onnxruntime_module.OnnxModel(parser.parse_model(text)), OnnxModel(parser.parse_model(text))
+    for each in (theirs, ours):
+        each.convert_float_to_float16(keep_io_types=keeps)
+    types = [[node.op_type for node in each.model.graph.node] for each in (theirs, ours)]
+    assert sorted(types[0]) == sorted(types[1])
+    x = np.arange(8, dtype=np.float32 if keeps else np.float16).reshape(2, 4)
+    np.testing.assert_array_equal(results(ours.model, {"x": x})[0], results(theirs.model, {"x": x})[0])
 
 
 def test_the_command_line_is_onnxruntimes(tmp_path):

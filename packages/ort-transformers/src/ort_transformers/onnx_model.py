@@ -134,10 +134,15 @@ class OnnxModel(ModelValues):
         self.convert_float_to_float16(use_symbolic_shape_infer=True, keep_io_types=cast_input_output)
 
     def convert_float_to_float16(self, use_symbolic_shape_infer: bool = True, **kwargs: Any) -> None:
-        """Convert to float16; other arguments are those of ``float16.convert_float_to_float16``."""
+        """Convert to float16, and remove the Casts that convert nothing then.
+
+        Other arguments are those of ``float16.convert_float_to_float16``.
+        """
         float16 = importlib.import_module("ort_core.quantization.float16")
         kwargs.setdefault("keep_io_types", True)
         self.initialize(float16.convert_float_to_float16(self.model, **kwargs))
+        self.remove_cascaded_cast_nodes()
+        self.remove_useless_cast_nodes()
 
     def use_float16(self) -> bool:
         """Return whether a tensor of the model, or an input or an output, is float16."""
