@@ -7,6 +7,7 @@ import copy
 import importlib
 import io
 import logging
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -208,8 +209,16 @@ def _reason_of_blocks(choices: Choices, kinds: set[str], opset: int, has_names: 
     return ""
 
 
+def _is_said(error: Exception) -> bool:
+    """Whether code raised an error on purpose: what numpy or Python raise is no sentence for the user."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and (frames[-1].line or "").startswith("raise")
+
+
 def _compare_refusals(found: Judgement, ours: Exception | None, theirs: Exception | None) -> None:
-    if ours is None:
+    if ours is not None and not _is_said(ours):
+        found.add("ours stumbles", found.errors[0])
+    elif ours is None:
         found.kind = "only theirs refuses"
     elif str(ours).startswith(_UNLOADABLE):
         found.kind = "refused"

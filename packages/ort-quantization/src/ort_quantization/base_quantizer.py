@@ -301,7 +301,7 @@ class BaseQuantizer:
             scale = scale if scale.dtype in (np.float32, np.float16) else scale.astype(np.float32)
             return Parameters(scale, np.asarray(chosen["zero_point"], dtype), kind)
         if kind == TensorProto.FLOAT8E4M3FN:
-            if not hasattr(data, "std"):
+            if not hasattr(data, "std") or not hasattr(data, "hist"):
                 raise InvalidQuantization(
                     "8-bit floats have a scale that follows from a standard deviation, and only a range was found; "
                     "choose CalibrationMethod.Distribution"
@@ -494,6 +494,7 @@ class BaseQuantizer:
             return Parameters(np.ones(1, np.float32), zero, TensorProto.FLOAT, 0), kept
         scale = np.asarray(input_scale * weight_scale)
         scale = scale if alpha in (0, 1) else (scale * scale.dtype.type(alpha)).astype(scale.dtype)
+        scale = _for_all_groups(scale, values.size)
         if scale_dtype is not None:
             scale = _sufficient(scale, values, scale_dtype)
         whole = (values.astype(np.float64) / scale.astype(np.float64)).round()
@@ -526,6 +527,12 @@ def _shares(found: TensorData) -> TensorData:
     return TensorData(**{**vars(found), "lowest": dtype(0), "highest": dtype(1)})
 
 
+def _for_all_groups(scale: np.ndarray, count: int) -> np.ndarray:
+    """Return a scale for each channel: a ConvTranspose of groups has one for each channel of a group."""
+    has_groups = 1 < scale.size < count and count % scale.size == 0
+    return np.tile(scale.reshape(-1), count // scale.size) if has_groups else scale
+
+
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:
     """Return scales by which no number of a bias leaves 32 bits."""
     scale = np.abs(scale)
@@ -542,11 +549,13 @@ def widened_weight_scale(
     """Return weights' scales that are large enough for the bias to fit 32 bits, and whether any had to grow.
 
     Args:
-        bias: (channels,), or of any shape for one scale.
+        bias: (channels,), those of all groups one after the other, or of any shape for one scale.
         input_scale: one number.
         weight_scale: one number or (channels,).
     """
     peaks = np.abs(bias.astype(np.float64))
+    if 1 < weight_scale.size < peaks.size:
+        peaks = peaks.reshape(-1, weight_scale.size).max(axis=0)  # of groups with the same scales
     peaks = np.resize(peaks, weight_scale.shape) if weight_scale.ndim else peaks.max(initial=0.0)  # one is for all
     span = float(_INT32.max) - float(_INT32.min + 1)
     needed = 1.0001 * (2.0 * peaks) / span

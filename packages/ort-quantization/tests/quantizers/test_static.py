@@ -286,6 +286,25 @@ def test_a_bias_of_any_shape_has_its_channels_last(tmp_path, shape, form):
     assert relative_error(run_ours(tmp_path / "small.onnx", feeds), exact) < 0.1
 
 
+@pytest.mark.parametrize("bias", [1.0, 3e7], ids=["ordinary", "beyond 32 bits"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_groups_of_a_transposed_convolution_share_scales_and_have_a_bias_each(tmp_path, per_channel, bias):
+    b = Builder()
+    numbers = np.linspace(-bias, bias, 6, dtype=np.float32)
+    inputs = ["x", b.weight("w", 8, 3, 2, 2), b.constant("b", numbers)]
+    b.node("ConvTranspose", inputs, "y", group=2, strides=[2, 2])
+    model = b.model({"x": (2, 8, 5, 4)}, ["y"])
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(model), per_channel=per_channel,
+        activation_type=QuantType.QInt8, extra_options={"ActivationSymmetric": True},
+    )  # fmt: skip
+    feeds = feeds_of(model)
+    exact = run_onnxruntime(tmp_path / "float.onnx", feeds)
+    for found in (run_onnxruntime(tmp_path / "small.onnx", feeds), run_ours(tmp_path / "small.onnx", feeds)):
+        assert relative_error(found, exact) < 0.02
+
+
 @pytest.mark.parametrize("has_override", [False, True])
 def test_scales_by_channel_bring_an_old_model_to_the_opset_that_has_them(tmp_path, has_override):
     model = conv(11)
