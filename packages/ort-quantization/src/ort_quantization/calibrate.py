@@ -18,6 +18,7 @@ from ort_quantization.calibration.calibrater_base import CalibraterBase, Provide
 from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.calibration.calibration_runs import CalibrationRuns
 from ort_quantization.calibration.histograms import Histogram
+from ort_quantization.calibration.moments import MomentsState
 from ort_quantization.calibration.tensor_ranges import (
     CalibrationCacheEncoder,
     CalibrationMethod,
@@ -54,13 +55,14 @@ class MinMaxCalibrater(CalibraterBase):
         moving_average: the mean of the samples' extremes, and between readers a moving one.
         averaging_constant: how far a moving average moves.
         max_intermediate_outputs: onnxruntime's limit of samples that are kept; none are kept here.
+        moments: find the mean and the deviation of each value, too.
     """
 
     def __init__(
         self, model_path: str | Path, op_types_to_calibrate: Sequence[str] | None = None,
         augmented_model_path: str | Path = "augmented_model.onnx", symmetric: bool = False,
         use_external_data_format: bool = False, moving_average: bool = False, averaging_constant: float = 0.01,
-        max_intermediate_outputs: int | None = None, per_channel: bool = False,
+        max_intermediate_outputs: int | None = None, per_channel: bool = False, moments: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(
             model_path, op_types_to_calibrate, augmented_model_path, symmetric, use_external_data_format, per_channel
@@ -76,6 +78,7 @@ class MinMaxCalibrater(CalibraterBase):
         self._masked: dict[str, list[np.ndarray]] = {}  # ends of values with infinities of one sign
         self._numbers: dict[str, bool] = {}  # of values without finite ends: whether a sample had numbers
         self._has_skipped = False
+        self._moments: MomentsState | None = MomentsState() if moments and not per_channel else None
 
     def augment_graph(self) -> None:
         """Let the model give the extremes of each value."""
@@ -90,6 +93,8 @@ class MinMaxCalibrater(CalibraterBase):
                 graph.node.append(node)
                 graph.output.append(helper.make_tensor_value_info(node.output[0], kind, None))
                 results.add(node.output[0])
+            if self._moments is not None:
+                results.update(self._moments.add_to(graph, name, kind))
         put_early(graph, results)
         self.write_augmented()
 
@@ -120,6 +125,8 @@ class MinMaxCalibrater(CalibraterBase):
         """Take the extremes of one sample."""
         for name in self._tensors:
             self._take_ends(name, [values[f"{name}_{end}"].reshape(-1) for end in ("ReduceMin", "ReduceMax")])
+            if self._moments is not None:
+                self._moments.take(name, values)
         for name in self._added_outputs:
             numbers = self.tapped(values, name)
             if numbers.size:
@@ -155,6 +162,8 @@ class MinMaxCalibrater(CalibraterBase):
     def extremes_of(self, name: str, value: np.ndarray) -> tuple[float, float]:
         """Return the extremes of a value; one that is an extreme itself has 0 for the other."""
         low, high = super().extremes_of(name, value)
+        if self._moments is not None and self._moments.is_of(name):
+            return 0.0, 0.0
         if name.removesuffix("_ReduceMin") in self._tensors and name not in self._tensors:
             return low, 0.0
         if name.removesuffix("_ReduceMax") in self._tensors and name not in self._tensors:
@@ -175,6 +184,8 @@ class MinMaxCalibrater(CalibraterBase):
                 found[f"{place}.dtype"] = np.array(str(self._dtype))
             if name in self._masked:
                 found[f"{place}.masked"] = np.stack(self._masked[name])
+            if self._moments is not None and name in self._moments.sums:
+                found[f"{place}.moments"] = self._moments.sums[name]
         return found
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -186,6 +197,8 @@ class MinMaxCalibrater(CalibraterBase):
                 self._dtype = np.dtype(str(arrays[f"{place}.dtype"]))
             if f"{place}.masked" in arrays:
                 self._masked[name] = list(arrays[f"{place}.masked"])
+            if self._moments is not None and f"{place}.moments" in arrays:
+                self._moments.sums[name] = arrays[f"{place}.moments"]
 
     def _skip(self, name: str) -> None:
         if not self._has_skipped:
@@ -235,9 +248,11 @@ class MinMaxCalibrater(CalibraterBase):
         for name in missing:
             if self._numbers.get(name, True):
                 _refuse_without_numbers(name)
-        if not missing:
+        if not missing and self._moments is None:
             return self.calibrate_tensors_range
         found = {**self.calibrate_tensors_range.data, **dict.fromkeys(missing, TensorData.of_nothing())}
+        if self._moments is not None:
+            found = {name: self._moments.with_moments(name, data) for name, data in found.items()}
         return TensorsData(CalibrationMethod.MinMax, found)
 
 
@@ -408,7 +423,7 @@ _CALIBRATERS: dict[CalibrationMethod, tuple[Callable[..., CalibraterBase], dict[
         MinMaxCalibrater,
         {
             "symmetric": False, "moving_average": False, "averaging_constant": 0.01, "max_intermediate_outputs": None,
-            "per_channel": False,
+            "per_channel": False, "moments": False,
         },
     ),
     CalibrationMethod.Entropy: (EntropyCalibrater, {"num_bins": 128, "num_quantized_bins": 128, "symmetric": False}),
@@ -439,7 +454,8 @@ def create_calibrator(
         extra_options: of runs: ``samples_at_once``, ``progress``, ``state_path`` (see ``CalibrationRuns``);
             of the method: ``symmetric``, ``moving_average``, ``averaging_constant``, ``per_channel``,
             ``num_bins``, ``num_quantized_bins``, ``percentile``, ``scenario``; those of other methods are ignored.
-            Of ours: ``calibrate_subgraphs``, for values inside the bodies of If, Loop and Scan, too.
+            Of ours: ``calibrate_subgraphs``, for values inside the bodies of If, Loop and Scan, too, and ``moments``:
+            MinMax finds means and deviations, too.
 
     Raises:
         InvalidQuantization: an option is out of its bounds, or there is no such method.

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as theirs
 
 from ort_quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+from ort_quantization.calibrate import create_calibrator
+from ort_quantization.errors import InvalidCalibration
 
 FORMATS = pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 TOLD = 0.1  # of the results' norm: 20 dB; what was ruined is near 1
@@ -233,3 +235,58 @@ def test_scores_of_other_samples_are_not_cut(tmp_path):
     quantize_static(tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(quiet), activation_type=QuantType.QUInt8)
     tensors = {each.name: each for each in onnx.load(tmp_path / "small.onnx").graph.initializer}
     assert numpy_helper.to_array(tensors["y_scale"]) == pytest.approx(1 / 255)
+
+
+def outliers():
+    """A model of two products with one number of 2,000 times the others between them, and samples of 100,000 each."""
+    random = np.random.default_rng(3)
+    bump = np.zeros((256, 400), np.float32)
+    bump[0, 7] = 2000
+    first, second = ((random.normal(size=size) / 6).astype("f") for size in ((32, 400), (400, 8)))
+    second[7] = 0  # the large number does not reach the result
+    constants = {"w1": first, "w2": second, "bump": bump}
+    nodes = [_node("MatMul", "x w1", "h"), _node("Add", "h bump", "o"), _node("MatMul", "o w2", "y")]
+    model = _model(nodes, [numpy_helper.from_array(each, name) for name, each in constants.items()])
+    del model.graph.input[0].type.tensor_type.shape.dim[:2]
+    model.graph.input[0].type.tensor_type.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=256))
+    return model, [{"x": random.normal(size=(256, 32)).astype("f")} for _ in range(4)]
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("choice", "keeps"),
+    [({}, True), ({"extra_options": {"KeepFragileValues": False}}, False),
+     ({"extra_options": {"TensorQuantOverrides": {"o": [{"quant_type": QuantType.QUInt8}]}}}, False)],
+    ids=["by default", "if not asked for", "if chosen"],
+)  # fmt: skip
+def test_values_with_outliers_stay_in_float_and_it_is_said(tmp_path, caplog, quant_format, choice, keeps):
+    model, samples = outliers()
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(samples), QuantFormat[quant_format],
+        activation_type=QuantType.QUInt8, **choice,
+    )  # fmt: skip
+    is_told = "'o' stays in float: its numbers reach from" in caplog.text and "a step would be 7.8" in caplog.text
+    assert is_told == keeps
+    expected, found = (run_onnxruntime(tmp_path / f"{name}.onnx", samples[0]) for name in ("float", "small"))
+    assert (relative_error(found, expected) < TOLD) == keeps
+
+
+def test_moments_are_those_of_all_numbers_stacked_or_resumed(tmp_path):
+    model, samples = outliers()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(model, tmp_path / "float.onnx")
+    numbers = np.concatenate([each["x"] for each in samples]).astype(np.float64)
+    for runs in ({}, {"samples_at_once": 2}, {"state_path": tmp_path / "state"}):
+        calibrator = create_calibrator(
+            tmp_path / "float.onnx", augmented_model_path=tmp_path / "augmented.onnx",
+            extra_options={"moments": True, **runs},
+        )  # fmt: skip
+        if "state_path" in runs:
+            with pytest.raises(InvalidCalibration):
+                calibrator.collect_data(Reader([*samples[:2], {"wrong": samples[0]["x"]}]))
+        calibrator.collect_data(Reader(samples))
+        found = calibrator.compute_data()["x"]
+        np.testing.assert_allclose(found.avg, numbers.mean(), atol=1e-6)
+        np.testing.assert_allclose(found.std, numbers.std(), rtol=1e-5)
+        assert found.range_value == (numbers.min(), numbers.max())

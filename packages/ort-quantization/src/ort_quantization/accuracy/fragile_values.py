@@ -1,6 +1,6 @@
 """Which values of a model 8 bits would ruin, so that the nodes around them stay in float.
 
-Three kinds lose all they tell, however good the samples are:
+Four kinds lose all they tell, however good the samples are:
 
 - what a normalization divides by. The variance of E[x²] - E[x]² is a small difference of large numbers, and the
   reciprocal of its root makes the rounding of a small number that of all results. They are found by the graph: from
@@ -10,6 +10,8 @@ Three kinds lose all they tell, however good the samples are:
   graph: from a square or power on to the Tanh, Erf or Sigmoid.
 - what a mask was added to or chosen for. With -1e9 at one end, a step is larger than all that is no mask. They are
   found by the range.
+- what has outliers, as a few values of language models do: one number of 3,000 among numbers of 0.2. They are found by
+  the range beside the mean square. Shares that a Softmax gives do not count: most of them are small, and may be 0.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ POWER = "it is a power inside an activation function, or a sum with one"
 
 _MASK_FROM = 1e4  # the smallest number that is a mask in exported models; activations of one sign end far below
 _SENTINEL_FROM = 1e30  # nothing but the lowest number of a type: multiples of its step may overflow
+_LEAST_SIGNAL = 10.0  # beside the noise of rounding, as powers: 10 dB; values without outliers have 20 to 40
 _STEPS = 4  # that the smaller side of a range has at least
 _MOVES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Identity", "Cast"})
 _POINTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Abs", "Neg", "Relu", "Sqrt", "Reciprocal"})
@@ -65,8 +68,11 @@ def fragile_values(
     """
     powers = (name for name in _Powers(graph, constants).values() if levels_of(name) <= _BYTES)
     found = {**dict.fromkeys(powers, POWER), **dict.fromkeys(_Norms(graph, constants).values(), NORMALIZER)}
+    shares = {node.output[0] for node in graph.node if node.op_type == "Softmax"}
     for name, data in ranges.items():
-        reason = _masked(data, levels_of(name)) if levels_of(name) and not data.is_empty_range else None
+        if not levels_of(name) or data.is_empty_range:
+            continue
+        reason = _masked(data, levels_of(name)) or (None if name in shares else _outlying(data, levels_of(name)))
         if reason is not None:
             found[name] = reason
     return {name: reason for name, reason in found.items() if levels_of(name)}
@@ -87,6 +93,20 @@ def _masked(data: TensorData, levels: int) -> str | None:
     if large >= _SENTINEL_FROM or 0 < small < _STEPS * step:
         return f"its numbers reach from {low:.4g} to {high:.4g}, as those of masks do: a step would be {step:.3g}"
     return None
+
+
+def _outlying(data: TensorData, levels: int) -> str | None:
+    """Return why a range leaves nothing of most numbers, ``None`` where it does or no moments are known."""
+    if hasattr(data, "hist") or not hasattr(data, "std") or not hasattr(data, "lowest"):
+        return None
+    low, high = min(float(np.min(data.lowest)), 0.0), max(float(np.max(data.highest)), 0.0)
+    step, square = (high - low) / (levels - 1), float(data.avg) ** 2 + float(data.std) ** 2
+    if square >= _LEAST_SIGNAL * step**2 / 12:
+        return None
+    return (
+        f"its numbers reach from {low:.4g} to {high:.4g}, and most are far smaller (a root mean square of "
+        f"{square**0.5:.3g}): a step would be {step:.3g}"
+    )
 
 
 class _Norms:

@@ -286,6 +286,7 @@ def _calibrated(
     """Run the model on the samples and return the ranges."""
     given = {name: options[key] for key, name in CALIBRATION_OPTIONS.items() if key in options}
     given["calibrate_subgraphs"] = bool(options.get("EnableSubgraph", False))
+    given["moments"] = bool(options.get("KeepFragileValues", True))
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         if source is None:
             source = Path(scratch) / "float.onnx"
