@@ -15,6 +15,10 @@ from ort_quantization.targets.target_report import PairFacts, TargetReport
 WIDTH, HEIGHT, MARGIN = 860, 240, 44
 PLOT_WIDTH, PLOT_HEIGHT = 270, 92
 WEIGHTS, ACTIVATIONS = "#3b6ea5", "#c8553d"
+_HOW_TO_READ = (
+    "The height of a bar is the square root of its count. Vertical lines mark the ends of the range; numbers outside "
+    "are cut off."
+)
 _TOP = 80.0  # decibels: more is hardly told from equal
 
 
@@ -24,11 +28,10 @@ def layer_page(report: LayerReport, target: TargetReport | None = None) -> str:
         f"<p>result <b>{escape(each.name)}</b>: {_loss(each)}</p>" for each in report.values if each.is_result
     )
     runs = "1 sample" if report.runs == 1 else f"{report.runs} samples"
-    plots = "".join(_plot(each) for each in report.ranges)
     return _PAGE.format(
         name=escape(report.target.name), model=escape(report.model.name), runs=runs, results=results,
-        chart=_chart(report.values), values=_value_rows(report.values), weights=_weight_rows(report.weights),
-        plots=plots, schemes="" if target is None else _schemes(target), style=TABLE_STYLE + _STYLE,
+        chart=_chart(report.values), values=_value_rows(report.values), weights=_weight_table(report.weights),
+        plots=_plots(report.ranges), schemes="" if target is None else _schemes(target), style=TABLE_STYLE + _STYLE,
         script=CHOICE_SCRIPT + SEARCH_SCRIPT + _SCRIPT, low=ACTIVATIONS, high=WEIGHTS,
     )  # fmt: skip
 
@@ -41,12 +44,21 @@ def _loss(value: ValueLoss) -> str:
     return f"{value.decibels:.1f} dB, {shares}"
 
 
+def loss_cells(value: ValueLoss) -> tuple[str, str, str]:
+    """Return the decibels of a value and the shares of weights and activations; what lost nothing has no shares."""
+    if math.isinf(value.decibels):
+        return "equal", "", ""
+    return f"{value.decibels:.1f}", f"{value.weight_share:.0%}", f"{1 - value.weight_share:.0%}"
+
+
 def _chart(values: Sequence[ValueLoss]) -> str:
     """Draw the signal to noise of values in the graph's order; bars have the shares of weights and activations."""
     if not values:
-        return "<p>no samples were given: only weights are compared</p>"
-    top = min(max(_TOP, *(each.decibels for each in values)), 160.0)
-    bottom = min(0.0, *(each.decibels for each in values))
+        return "<p>No samples were given: only weights are compared.</p>"
+    if all(math.isinf(each.decibels) for each in values):
+        return "<p>No value differs from the float model's.</p>"
+    finite = [each.decibels for each in values if not math.isinf(each.decibels)]
+    top, bottom = min(max(_TOP, *finite), 160.0), min(0.0, *finite)
     bottom = max(bottom, -40.0)
     room, tall = (WIDTH - 2 * MARGIN) / len(values), HEIGHT - MARGIN
 
@@ -61,7 +73,7 @@ def _chart(values: Sequence[ValueLoss]) -> str:
                 f'<text x="{MARGIN - 8}" y="{y_of(mark) + 4:.1f}" text-anchor="end">{mark}</text>'
             )
     for place, each in enumerate(values):
-        left, high = MARGIN + place * room, y_of(each.decibels)
+        left, high = MARGIN + place * room, tall if math.isinf(each.decibels) else y_of(each.decibels)
         split = high + (tall - high) * each.weight_share
         title = escape(f"{each.name}\n{each.op_type} {each.node}\n{_loss(each)}")
         wide = max(room - (1 if room > 3 else 0), 0.5)
@@ -72,7 +84,7 @@ def _chart(values: Sequence[ValueLoss]) -> str:
             f'fill="{ACTIVATIONS}"/></g>'
         )
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">values in the order of the graph</text>')
-    parts.append('<text x="4" y="10">dB</text>')
+    parts.append(f'<text x="{MARGIN - 8}" y="{tall + 18}" text-anchor="end">dB</text>')
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="signal to noise">{"".join(parts)}</svg>'
 
 
@@ -110,19 +122,29 @@ def _plot(each: RangePlot) -> str:
 def _value_rows(values: Sequence[ValueLoss]) -> str:
     return "\n".join(
         f'<tr id="row{place}"><td>{breakable(each.name)}</td><td>{escape(each.op_type)}</td>'
-        f'<td>{breakable(each.node)}</td><td class="n">{each.decibels:.1f}</td>'
-        f'<td class="n">{each.weight_share:.0%}</td>'
-        f'<td class="n">{1 - each.weight_share:.0%}</td></tr>'
+        f"<td>{breakable(each.node)}</td>"
+        + "".join(f'<td class="n">{cell}</td>' for cell in loss_cells(each))
+        + "</tr>"
         for place, each in enumerate(values)
     )
 
 
-def _weight_rows(weights: Sequence[WeightLoss]) -> str:
-    return "\n".join(
+def _weight_table(weights: Sequence[WeightLoss]) -> str:
+    if not weights:
+        return "<p>No weight is stored in fewer bits.</p>"
+    rows = "\n".join(
         f"<tr><td>{breakable(each.name)}</td><td>{escape(each.op_type)}</td><td>{breakable(each.node)}</td>"
         f'<td class="n">{each.decibels:.1f}</td></tr>'
         for each in weights
     )
+    head = '<th>weight</th><th>operator</th><th>node</th><th class="n">dB</th>'
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _plots(ranges: Sequence[RangePlot]) -> str:
+    if not ranges:
+        return "<p>The file gives no ranges.</p>"
+    return f'<p>{_HOW_TO_READ}</p><div class="plots">{"".join(_plot(each) for each in ranges)}</div>'
 
 
 def _schemes(target: TargetReport) -> str:
@@ -190,11 +212,8 @@ _PAGE = """<!DOCTYPE html>
 <table><thead><tr><th>value</th><th>operator</th><th>node</th><th class="n">dB</th><th class="n">weights</th>
 <th class="n">activations</th></tr></thead><tbody>{values}</tbody></table>
 <h2>Weights</h2>
-<table><thead><tr><th>weight</th><th>operator</th><th>node</th><th class="n">dB</th></tr></thead>
-<tbody>{weights}</tbody></table>
+{weights}
 <h2>Numbers and ranges</h2>
-<p>The height of a bar is the square root of its count. Vertical lines mark the ends of the range; numbers outside are
-cut off.</p>
-<div class="plots">{plots}</div>
+{plots}
 <script>{script}</script></body></html>
 """

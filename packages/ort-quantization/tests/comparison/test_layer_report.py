@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import onnx
 import pytest
-from float_models import feeds_of, matmul
+from float_models import Builder, feeds_of, matmul
 from onnx import numpy_helper
 from static_models import residual_network
 from typer.testing import CliRunner
@@ -185,3 +185,18 @@ def test_the_page_says_what_did_not_change_and_which_models_were_judged(tmp_path
     assert "over 1 sample." in page
     assert "<td>all in int8</td><td>3 int8</td><td>12.5</td><td>no</td><td></td>" in page
     assert "<td>all float32</td><td>90</td><td>yes</td><td>2" in page
+
+
+def test_what_did_not_change_has_no_shares_and_no_bars(tmp_path):
+    """A search that stays in float compares the float model with itself."""
+    b = Builder()
+    b.node("Relu", [b.node("MatMul", ["x", b.weight("w", 6, 4)], "h")], "y")
+    model = b.model({"x": (3, 6)}, ["y"])
+    onnx.save(model, tmp_path / "float.onnx")
+    report = layer_report(tmp_path / "float.onnx", tmp_path / "float.onnx", [feeds_of(model)])
+    page = layer_page(report)
+    assert "No value differs from the float model's." in page
+    assert "No weight is stored in fewer bits." in page
+    assert "The file gives no ranges." in page
+    assert '<td class="n">equal</td><td class="n"></td><td class="n"></td>' in page
+    assert "inf" not in page.partition("<body>")[2].partition("<script>")[0]

@@ -43,14 +43,14 @@ def show(report: QuantizationReport, layers: LayerReport | None, *, as_json: boo
 
 def _show_layers(console: Console, layers: LayerReport) -> None:
     from ort_core.cli.tables import new_table, show_table
+    from ort_quantization.layer_page import loss_cells
 
     numbers = ["dB", "weights", "activations"]
     if layers.values:
         title = f"Values that lost most (of {len(layers.values)})"
         table = new_table(["value", "operator", *numbers], numbers=numbers, title=title)
         for each in sorted(layers.values, key=lambda each: each.decibels)[:_SHOWN]:
-            shares = f"{each.weight_share:.0%}", f"{1 - each.weight_share:.0%}"
-            table.add_row(each.name, each.op_type, f"{each.decibels:.1f}", *shares)
+            table.add_row(each.name, each.op_type, *loss_cells(each))
         show_table(console, table)
     if layers.weights:
         title = f"Weights that lost most (of {len(layers.weights)})"
