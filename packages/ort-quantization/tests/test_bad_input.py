@@ -167,6 +167,15 @@ def test_a_model_of_quantized_operators_only_is_told_of(tmp_path, caplog):
     assert "nothing was quantized: the model has quantized operators already (QLinearMatMul)" in caplog.text
 
 
+def test_a_model_that_is_quantized_already_is_told_of(tmp_path, caplog):
+    b = Builder()
+    b.node("Conv", ["x", b.weight("w", 3, 2, 3, 3), b.weight("b", 3)], "y")
+    _, once = quantized(tmp_path, b.model({"x": (1, 2, 6, 6)}, ["y"]), None, QuantFormat.QDQ)
+    with caplog.at_level(logging.WARNING):
+        quantized(tmp_path, onnx.load(once), None, QuantFormat.QDQ)
+    assert "the model has quantized operators already (DequantizeLinear, QuantizeLinear)" in caplog.text
+
+
 def product_of(kind: int):
     dtype = helper.tensor_dtype_to_np_dtype(kind).type
     b = Builder()

@@ -106,8 +106,11 @@ def advise_without_change(before: Counter[str], model: ModelProto, chosen: Itera
     log.warning("nothing was quantized: %s", _reason(before, model, set(chosen)))
 
 
+_QUANTIZED = ("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize", "MatMulNBits")
+
+
 def _reason(before: Counter[str], model: ModelProto, chosen: set[str]) -> str:
-    quantized = sorted(name for name in before if name.startswith(("QLinear", "QGemm")) or name.endswith("Integer"))
+    quantized = sorted(name for name in before if name.startswith(_QUANTIZED) or name.endswith("Integer"))
     if quantized:
         return f"the model has quantized operators already ({', '.join(quantized)})"
     if not chosen & before.keys():
