@@ -26,6 +26,7 @@ from ort_quantization.quantizers.quantized_tensors import float_array, is_float,
 from ort_quantization.quantizers.quantized_values import QuantizedValue
 from ort_quantization.quantizers.scales import (
     Parameters,
+    covering_float8_scale,
     float8_scale,
     integer_range,
     parameters_of,
@@ -306,7 +307,11 @@ class BaseQuantizer:
                     "8-bit floats have a scale that follows from a standard deviation, and only a range was found; "
                     "choose CalibrationMethod.Distribution"
                 )
-            return Parameters(float8_scale(np.asarray(data.std)), np.zeros((), dtype), kind)
+            scale = float8_scale(np.asarray(data.std))
+            if self.extra_options.get("KeepFragileValues", True) and hasattr(data, "lowest"):
+                largest = np.abs(np.asarray(data.range_value, np.float32)).max()
+                scale = covering_float8_scale(np.asarray(data.std), np.asarray(largest))
+            return Parameters(scale, np.zeros((), dtype), kind)
         ends = [np.asarray(chosen.get(key, end)) for key, end in zip(("rmin", "rmax"), data.range_value, strict=True)]
         ends = [end.astype(np.float32) if end.dtype not in (np.float32, np.float16) else end for end in ends]
         is_symmetric = chosen.get("symmetric", self.is_activation_symmetric)

@@ -213,6 +213,26 @@ def test_floats_of_8_bits_take_their_scales_from_distributions_behind_a_softmax_
         quantize_static(made, tmp_path / "b.onnx", Reader(made), **types)
 
 
+def test_floats_of_8_bits_hold_numbers_that_hardly_differ(tmp_path):
+    b = Builder()
+    scores = b.node(
+        "Mul", [b.node("MatMul", ["x", b.weight("w", 16, 12)], "h"), b.constant("part", np.float32(0.1))], "s"
+    )
+    shares = b.node("Sigmoid", [scores], "shares")  # near a half, a thirtieth apart
+    gains = b.node("Mul", [shares, b.constant("gain", np.full(12, 3, np.float32))], "g")  # equal: a deviation of zero
+    b.node("MatMul", [gains, b.weight("w2", 12, 5)], "y")
+    model = b.model({"x": (6, 16)}, ["y"])
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "small.onnx", Reader(model), QuantFormat.QDQ,
+        activation_type=QuantType.QFLOAT8E4M3FN, weight_type=QuantType.QFLOAT8E4M3FN,
+        calibrate_method=CalibrationMethod.Distribution,
+    )  # fmt: skip
+    exact = run_onnxruntime(tmp_path / "float.onnx", feeds_of(model))
+    for run in (run_onnxruntime, run_ours):
+        assert relative_error(run(tmp_path / "small.onnx", feeds_of(model)), exact) < 0.15
+
+
 def test_blocks_are_quantized_as_onnxruntime_does(tmp_path):
     options = {"BlockSize": 8}
     _, here, there = both(tmp_path, STATIC["matmul"](), QuantFormat.QDQ, (UINT8, INT8), extra_options=options)

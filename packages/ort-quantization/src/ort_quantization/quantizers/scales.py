@@ -144,6 +144,9 @@ def snapped_scale_and_zero_point(
     return np.array(scale, np.float32), np.array(zero_point, np.int64)
 
 
+_FLOAT8_MOST = 448.0  # the largest number of float8_e4m3fn
+
+
 @functools.cache
 def _float8_deviation() -> np.float32:
     """Return the standard deviation of all finite numbers of float8_e4m3fn."""
@@ -154,6 +157,18 @@ def _float8_deviation() -> np.float32:
 def float8_scale(deviation: np.ndarray) -> np.ndarray:
     """Return the scale by which numbers of a standard deviation are spread like the numbers of float8_e4m3fn."""
     return np.array(deviation / _float8_deviation(), dtype=deviation.dtype)
+
+
+def covering_float8_scale(deviation: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """Return the scale of a standard deviation, or a larger one where more than half of the largest number was cut off.
+
+    That happens to numbers that hardly differ, such as shares near a half: they would all become one number, of another
+    size, and equal ones NaN. Zeros get the scale 1.
+    """
+    scale = float8_scale(deviation)
+    needed = largest / _FLOAT8_MOST
+    found = np.where(needed > 2 * scale, needed, scale)
+    return np.where(found == 0, 1, found).astype(scale.dtype)
 
 
 def parameters_of(
@@ -185,7 +200,8 @@ def parameters_of(
     if tensor_type == TensorProto.FLOAT8E4M3FN:
         if is_reduced:
             raise UnsupportedQuantization("8 bit floats have no reduced range; leave out reduce_range")
-        scale = float8_scale(np.asarray(np.std(values, axis=others)))
+        largest = np.abs(values).max(axis=others, initial=0.0)
+        scale = covering_float8_scale(np.asarray(np.std(values, axis=others)), np.asarray(largest))
         return Parameters(scale, np.zeros(scale.shape, float8_e4m3fn), tensor_type, axis)
     integers = integer_range(tensor_type, is_reduced, is_symmetric)
     dtype = NUMPY_TYPES[tensor_type]
