@@ -499,7 +499,7 @@ class BaseQuantizer:
             return Parameters(np.ones(1, np.float32), zero, TensorProto.FLOAT, 0), kept
         scale = np.asarray(input_scale * weight_scale)
         scale = scale if alpha in (0, 1) else (scale * scale.dtype.type(alpha)).astype(scale.dtype)
-        scale = _for_all_groups(scale, values.size)
+        scale = _for_all_groups(scale, values.shape)
         if scale_dtype is not None:
             scale = _sufficient(scale, values, scale_dtype)
         whole = (values.astype(np.float64) / scale.astype(np.float64)).round()
@@ -532,10 +532,10 @@ def _shares(found: TensorData) -> TensorData:
     return TensorData(**{**vars(found), "lowest": dtype(0), "highest": dtype(1)})
 
 
-def _for_all_groups(scale: np.ndarray, count: int) -> np.ndarray:
-    """Return a scale for each channel: a ConvTranspose of groups has one for each channel of a group."""
-    has_groups = 1 < scale.size < count and count % scale.size == 0
-    return np.tile(scale.reshape(-1), count // scale.size) if has_groups else scale
+def _for_all_groups(scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a scale for each number of a bias: a ConvTranspose of groups has one for each channel of a group."""
+    has_groups = len(shape) == 1 and 1 < scale.size < shape[0] and shape[0] % scale.size == 0
+    return np.tile(scale.reshape(-1), shape[0] // scale.size) if has_groups else scale
 
 
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:

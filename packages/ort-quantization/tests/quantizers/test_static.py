@@ -291,7 +291,7 @@ def test_ranges_of_the_tools_own_calibrations_agree(tmp_path):
 
 
 @pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
-@pytest.mark.parametrize("shape", [(10,), (1, 10), (1,)])
+@pytest.mark.parametrize("shape", [(10,), (1, 10), (1,), (6, 10)])
 def test_a_bias_of_any_shape_has_its_channels_last(tmp_path, shape, form):
     b = Builder()
     b.node("Gemm", ["x", b.weight("w", 16, 10), b.weight("b", *shape)], "y")
