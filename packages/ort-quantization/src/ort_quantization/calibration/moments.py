@@ -30,8 +30,10 @@ class MomentsState:
         """Let a graph give the sums of a value; yield the names of the results."""
         for op_type in _OPERATORS:
             result = f"{name}_{op_type}"
-            attributes = {} if op_type == "Size" else {"keepdims": 0}
-            graph.node.append(helper.make_node(op_type, [name], [result], result, **attributes))
+            node = helper.make_node(op_type, [name], [result], result)
+            if op_type != "Size":
+                node.attribute.append(helper.make_attribute("keepdims", 0))
+            graph.node.append(node)
             made = TensorProto.INT64 if op_type == "Size" else kind
             graph.output.append(helper.make_tensor_value_info(result, made, None))
             self._results.add(result)
