@@ -242,11 +242,18 @@ def int8_methods(words: Tokenizer, count: int) -> Iterator[tuple[str, Callable[[
     """Yield functions by name that write a float model's file with int8 weights and activations."""
     yield "dynamic", partial(quantize_dynamic, weight_type=QuantType.QInt8)
     yield "dynamic, per channel", partial(quantize_dynamic, weight_type=QuantType.QInt8, per_channel=True)
-    for name, activations in (("static", QuantType.QUInt8), ("static, 16-bit activations", QuantType.QUInt16)):
+    narrow, wide = QuantType.QUInt8, QuantType.QUInt16
+    ways: list[tuple[str, QuantType, dict[str, object]]] = [
+        ("static, outliers too", narrow, {"KeepFragileValues": False}),
+        ("static", narrow, {}),
+        ("static, results in float", narrow, {"OpTypesToExcludeOutputQuantization": ["MatMul"]}),
+        ("static, 16-bit activations", wide, {}),
+    ]
+    for name, activations, extra in ways:
         reader = Texts(windows(words, SEEN, count))
         yield name, partial(
             quantize_static, calibration_data_reader=reader, op_types_to_quantize=["MatMul"], per_channel=True,
-            activation_type=activations,
+            activation_type=activations, extra_options=extra,
         )  # fmt: skip
 
 
