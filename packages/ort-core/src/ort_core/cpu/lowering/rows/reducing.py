@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ort_core.cpu.codegen.nests.along_nests import AlongNest, along_kernel
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRIDED, NestInput
 from ort_core.cpu.codegen.nests.reduction_nests import COUNT, INDEX, STATES, ReductionNest, reduction_kernel
 from ort_core.cpu.lowering.broadcasting import known_strides
@@ -159,8 +160,12 @@ def reduced_by_states(
     results: tuple[tuple[Scalar, DataType], ...],
     targets: Sequence[View],
     operators: Operators,
+    joins: tuple[Scalar, ...] = (),
 ) -> None:
-    """Fold an expression's elements into states; see ``ReductionNest``. ``updates`` read the element as input 0."""
+    """Fold an expression's elements into states; see ``ReductionNest``. ``updates`` read the element as input 0.
+
+    With ``joins``, see ``AlongNest``, elements that lie side by side are folded side by side.
+    """
     shape, rank = operand.shape, len(operand.shape)
     kept = [axis for axis in range(rank) if axis not in axes]
     strides = [known_strides(view, shape) for view in operand.inputs]
@@ -169,14 +174,16 @@ def reduced_by_states(
     if kept_strides[0][-1] not in (0, 1):
         raise NotLowered("the innermost result is not dense")
     folded_sizes, folded_strides = collapse([shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
-    inner = [s[-1] for s in kept_strides[1:]]
+    is_along = bool(joins) and _lies_along(folded_sizes[-1], folded_strides, lowering.target.lanes)
+    inner = [s[-1] for s in (folded_strides if is_along else kept_strides[1:])]
     inputs = tuple(
         NestInput(view.dtype, BROADCAST if step == 0 else DENSE if step == 1 else STRIDED)
         for view, step in zip(operand.inputs, inner)
     )
     bound = tuple(substitute(update, {0: operand.expression}) for update in updates)
     nest = ReductionNest(len(kept_sizes), len(folded_sizes), inputs, initial, bound, results)
-    kernel = reduction_kernel(nest, lowering.target)
+    machine = lowering.target
+    kernel = along_kernel(AlongNest(nest, joins), machine) if is_along else reduction_kernel(nest, machine)
     arguments: list[Argument] = [*(pointer(t) for t in targets), *(pointer(v) for v in operand.inputs)]
     arguments.extend((*kept_sizes, *folded_sizes))
     for _ in targets:
@@ -187,6 +194,13 @@ def reduced_by_states(
         KernelText(kernel.name, kernel), arguments, [v.buffer for v in operand.inputs], [t.buffer for t in targets],
         count_of(shape), operators, count_of(shape),
     )  # fmt: skip
+
+
+def _lies_along(length: KnownDim, strides: Sequence[Sequence[KnownDim]], lanes: int) -> bool:
+    """Return whether rows of the innermost reduced dimension are dense, and long enough for vectors of states."""
+    steps = [each[-1] for each in strides]
+    is_short = isinstance(length, int) and length < 2 * lanes
+    return not is_short and 1 in steps and all(step in (0, 1) for step in steps)
 
 
 def extreme_index(
@@ -208,7 +222,25 @@ def extreme_index(
         takes = binary("or", takes, is_nan if last else binary("and", is_nan, unary("not", unary("is_nan", best))))
     updates = (select(takes, x, best), select(takes, row_value(INDEX, I64), index))
     initial = ((operand.dtype, neutral_value("max" if largest else "min", operand.dtype)), (I64, 0))
-    reduced_by_states(lowering, operand, [axis], initial, updates, ((index, I64),), [target], operators)
+    reduced_by_states(
+        lowering, operand, [axis], initial, updates, ((index, I64),), [target], operators,
+        _joined_extremes(operand.dtype, largest=largest, last=last),
+    )  # fmt: skip
+
+
+def _joined_extremes(dtype: DataType, *, largest: bool, last: bool) -> tuple[Scalar, Scalar]:
+    """Return the better of two best elements with its index; of equal ones, NaNs too, the first or the last."""
+    best, other = row_value(STATES, dtype), row_value(STATES + 2, dtype)
+    index, other_index = row_value(STATES + 1, I64), row_value(STATES + 3, I64)
+    is_better = binary("gt" if largest else "lt", other, best)
+    is_equal = binary("eq", other, best)
+    if dtype.is_float:
+        of_best, of_other = unary("is_nan", best), unary("is_nan", other)
+        is_better = binary("or", is_better, binary("and", of_other, unary("not", of_best)))
+        is_equal = binary("or", is_equal, binary("and", of_other, of_best))
+    goes_on = binary("and", is_equal, binary("gt" if last else "lt", other_index, index))
+    takes = binary("or", is_better, goes_on)
+    return select(takes, other, best), select(takes, other_index, index)
 
 
 def _fold(
@@ -222,7 +254,10 @@ def _fold(
     place = target or lowering.new_view(result.dtype, final)
     update = _JOIN[kind](state, element(0, dtype))
     initial = ((dtype, neutral_value(kind, dtype)),)
-    reduced_by_states(lowering, operand, axes, initial, (update,), ((result, result.dtype),), [place], operators)
+    join = _JOIN[kind](state, row_value(STATES + 1, dtype))
+    reduced_by_states(
+        lowering, operand, axes, initial, (update,), ((result, result.dtype),), [place], operators, (join,)
+    )
     return place if target is not None else place.reshaped(final)
 
 
