@@ -15,7 +15,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
 )
 from ort_core.cpu.codegen.nests.size_stores import size_store_kernel
 from ort_core.cpu.lowering.broadcasting import known_strides
-from ort_core.cpu.lowering.images.layout_steps import emit_turned
+from ort_core.cpu.lowering.images.layout_steps import TURNED_BITS, emit_turned
 from ort_core.cpu.lowering.pending import (
     Pending,
     PendingAnchor,
@@ -193,10 +193,10 @@ class Stores:
 
 
 def _is_copy(pending: PendingElementwise, target: View) -> bool:
-    """Return whether an expression is one operand of 32 bits as it is."""
+    """Return whether an expression is one operand as it is, of elements that squares of vectors move."""
     return (
         len(pending.inputs) == 1
         and (pending.expression.operation, pending.expression.index) == ("input", 0)
         and target.dtype is pending.inputs[0].dtype
-        and target.dtype.bits == 32
+        and target.dtype.bits in TURNED_BITS
     )

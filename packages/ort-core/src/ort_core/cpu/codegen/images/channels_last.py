@@ -78,15 +78,21 @@ class Epilogue:
 
 @frozen
 class Lanes:
-    """A vector of ``width`` channels of which the first ``count`` exist."""
+    """A vector of ``width`` channels, of which the first ``count`` exist; of floats, or of integers as they lie."""
 
     width: int
     count: int
+    element: str = "float"
 
     @property
     def type(self) -> str:
         """The vector's LLVM type."""
-        return vector_type(self.width, "float")
+        return vector_type(self.width, self.element)
+
+    @property
+    def align(self) -> int:
+        """The alignment in bytes that an element has."""
+        return alignment_of(self.element)
 
     @property
     def is_part(self) -> bool:
@@ -96,21 +102,36 @@ class Lanes:
     def read(self, emitter: Emitter, address: IRValue) -> IRValue:
         """Load the channels; lanes that do not exist are 0."""
         if not self.is_part:
-            return emitter.load(self.type, address, align=4)
-        return load_first(emitter, self.type, self.count, address, align=4)
+            return emitter.load(self.type, address, align=self.align)
+        return load_first(emitter, self.type, self.count, address, align=self.align)
 
     def write(self, emitter: Emitter, value: IRValue, address: IRValue) -> None:
         """Store the channels that exist, as floats or as what else the value's lanes are."""
-        align = 4 if value.type == self.type else 2
+        align = self.align if value.type == self.type else 2
         if not self.is_part:
             emitter.store(value, address, align=align)
             return
         store_first(emitter, value, self.count, address, align=align)
 
 
+def alignment_of(element: str) -> int:
+    """Return the alignment in bytes of an element: a float, or an integer by its bits."""
+    return 4 if element == "float" else int(element[1:]) // 8
+
+
 def channel_vectors(channels: int, width: int) -> tuple[Lanes, ...]:
     """Cut channels into vectors; the last one may be part."""
     return tuple(Lanes(width, min(width, channels - first)) for first in range(0, channels, width))
+
+
+def each_channels(emitter: Emitter, channels: int, width: int, body: Callable[[IRValue, Lanes], None]) -> None:
+    """Append the body for every whole vector of the channels, then for the rest of them."""
+    whole = channels - channels % width
+    if whole:
+        with emitter.loop(0, IRValue("i64", str(whole)), width, unroll=False, hint="channel") as channel:
+            body(channel, Lanes(width, width))
+    if channels % width:
+        body(IRValue("i64", str(whole)), Lanes(width, channels % width))
 
 
 def call_void(emitter: Emitter, function: str, *arguments: IRValue) -> None:
@@ -121,7 +142,7 @@ def call_void(emitter: Emitter, function: str, *arguments: IRValue) -> None:
 
 def zeros(lanes: Lanes) -> IRValue:
     """Return a vector of 0."""
-    return float32(0.0) if lanes.width == 1 else IRValue(lanes.type, "zeroinitializer")
+    return float32(0.0) if lanes.type == "float" else IRValue(lanes.type, "zeroinitializer")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 A transposition works on squares of one vector by as many: rows are loaded, exchanged in registers in log2(lanes)
 rounds, and stored as columns. The last square of a row of pixels overlaps the one before it, which needs no mask.
+Elements of 8, 16 and 64 bits are moved as integers, in squares of their own size.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin import frozen
 
 UNIT_ELEMENTS = 1 << 14  # numbers that are one piece of work: one or two microseconds
+_MOST_ROWS = 16  # of a square: more would not fit the registers
 
 
 @frozen
@@ -73,21 +75,34 @@ TRANSPOSE_ARGUMENTS = TransposeArguments()
 PAD_ARGUMENTS = PadArguments()
 
 
-def channels_last_kernel(name: str, channels: int, target: Target, *, pitch: int | None = None) -> list[Emitter]:
+def channels_last_kernel(
+    name: str, channels: int, target: Target, *, pitch: int | None = None, bits: int = 32
+) -> list[Emitter]:
     """Return a kernel that copies channels-first to channels-last; ``pitch``: elements from pixel to pixel there."""
-    return [_transpose(name, channels, pitch or channels, target, is_to_last=True)]
+    return [_transpose(name, channels, pitch or channels, target, bits, is_to_last=True)]
 
 
-def channels_first_kernel(name: str, channels: int, target: Target, *, pitch: int | None = None) -> list[Emitter]:
+def channels_first_kernel(
+    name: str, channels: int, target: Target, *, pitch: int | None = None, bits: int = 32
+) -> list[Emitter]:
     """Return a kernel that copies channels-last to channels-first; ``pitch``: elements from pixel to pixel there."""
-    return [_transpose(name, channels, pitch or channels, target, is_to_last=False)]
+    return [_transpose(name, channels, pitch or channels, target, bits, is_to_last=False)]
 
 
-def _transpose(name: str, channels: int, pitch: int, target: Target, *, is_to_last: bool) -> Emitter:
-    emitter = kernel_emitter(name)
+def _square_of(bits: int, target: Target) -> Lanes:
+    """Return a whole vector of as many elements as a square has rows: of bytes, those of the smallest registers."""
+    if bits == 32:
+        return Lanes(target.lanes, target.lanes)
+    width = min(_MOST_ROWS, target.vector_nbytes * 8 // bits)
+    return Lanes(width, width, f"i{bits}")
+
+
+def _transpose(name: str, channels: int, pitch: int, target: Target, bits: int, *, is_to_last: bool) -> Emitter:
+    emitter, whole = kernel_emitter(name), _square_of(bits, target)
+    lanes, element = whole.width, whole.element
     args, at = emitter.parameter("args"), TRANSPOSE_ARGUMENTS
     batch, height, width = (emitter.argument(args, i) for i in (at.batch, at.height, at.width))
-    pixels = max(target.lanes, UNIT_ELEMENTS // channels // target.lanes * target.lanes)
+    pixels = max(lanes, UNIT_ELEMENTS // channels // lanes * lanes)
     segments = ceil_divide(emitter, width, pixels)
     source, destination = emitter.argument(args, at.source, "ptr"), emitter.argument(args, at.target, "ptr")
     first_base, last_base = (source, destination) if is_to_last else (destination, source)
@@ -99,72 +114,76 @@ def _transpose(name: str, channels: int, pitch: int, target: Target, *, is_to_la
             emitter,
             first_base,
             [(image, emitter.argument(args, at.first_image)), (row, emitter.argument(args, at.first_row))],
+            element,
         )
         last = position(
             emitter,
             last_base,
             [(image, emitter.argument(args, at.last_image)), (row, emitter.argument(args, at.last_row))],
+            element,
         )
         start = emitter.mul(segment, pixels)
         stop = emitter.minimum(emitter.add(start, pixels), width)
-        lanes = target.lanes
         with emitter.either(emitter.compare("sge", width, lanes)) as branch:
             final = emitter.sub(width, lanes)
             with emitter.loop(start, stop, lanes, unroll=False, hint="pixel") as block:
                 pixel = emitter.minimum(block, final)
-                near = emitter.element(first, pixel)
-                far = position(emitter, last, [(pixel, pitch)])
-                _squares(emitter, channels, pitch, lanes, near, far, plane, is_to_last)
+                near = emitter.element(first, pixel, element)
+                far = position(emitter, last, [(pixel, pitch)], element)
+                _squares(emitter, channels, pitch, whole, near, far, plane, is_to_last)
             with branch.otherwise(), emitter.loop(start, stop, unroll=False, hint="pixel") as pixel:
-                near = emitter.element(first, pixel)
-                far = position(emitter, last, [(pixel, pitch)])
+                near = emitter.element(first, pixel, element)
+                far = position(emitter, last, [(pixel, pitch)], element)
                 with emitter.loop(0, integer(channels), unroll=False, hint="channel") as channel:
-                    places = [position(emitter, near, [(channel, plane)]), emitter.element(far, channel)]
+                    places = [
+                        position(emitter, near, [(channel, plane)], element), emitter.element(far, channel, element),
+                    ]  # fmt: skip
                     origin, goal = places if is_to_last else reversed(places)
-                    emitter.store(emitter.load("float", origin), goal)
+                    emitter.store(emitter.load(element, origin, whole.align), goal, whole.align)
     return emitter
 
 
 def _squares(
-    emitter: Emitter, channels: int, pitch: int, lanes: int, first: IRValue, last: IRValue, plane: IRValue,
+    emitter: Emitter, channels: int, pitch: int, whole: Lanes, first: IRValue, last: IRValue, plane: IRValue,
     is_to_last: bool,
 ) -> None:  # fmt: skip
-    """Append the copy of ``lanes`` pixels of all channels."""
+    """Append the copy of a vector of pixels of all channels."""
+    lanes, element = whole.width, whole.element
     if channels < lanes and channels <= 4 and pitch == channels:
-        _interleave(emitter, channels, lanes, first, last, plane, is_to_last)
+        _interleave(emitter, channels, whole, first, last, plane, is_to_last)
         return
-    whole, rest = divmod(channels, lanes)
+    squares, rest = divmod(channels, lanes)
 
     def square(channel: IRValue, existing: Lanes) -> None:
-        near = position(emitter, first, [(channel, plane)])
-        far = emitter.element(last, channel)
+        near = position(emitter, first, [(channel, plane)], element)
+        far = emitter.element(last, channel, element)
         if is_to_last:
             rows = [
-                emitter.load(existing.type, position(emitter, near, [(i, plane)]), align=4)
+                emitter.load(existing.type, position(emitter, near, [(i, plane)], element), align=existing.align)
                 for i in range(existing.count)
             ]
             columns = transpose(emitter, rows + [zeros(existing)] * (lanes - existing.count))
             for i, column in enumerate(columns):
-                existing.write(emitter, column, position(emitter, far, [(i, pitch)]))
+                existing.write(emitter, column, position(emitter, far, [(i, pitch)], element))
             return
-        rows = [existing.read(emitter, position(emitter, far, [(i, pitch)])) for i in range(lanes)]
+        rows = [existing.read(emitter, position(emitter, far, [(i, pitch)], element)) for i in range(lanes)]
         for i, column in enumerate(transpose(emitter, rows)[: existing.count]):
-            emitter.store(column, position(emitter, near, [(i, plane)]), align=4)
+            emitter.store(column, position(emitter, near, [(i, plane)], element), align=existing.align)
 
-    if whole:
-        with emitter.loop(0, integer(whole * lanes), lanes, unroll=False, hint="channel") as channel:
-            square(channel, Lanes(lanes, lanes))
+    if squares:
+        with emitter.loop(0, integer(squares * lanes), lanes, unroll=False, hint="channel") as channel:
+            square(channel, whole)
     if rest:
-        square(integer(whole * lanes), Lanes(lanes, rest))
+        square(integer(squares * lanes), Lanes(lanes, rest, element))
 
 
 def _interleave(
-    emitter: Emitter, channels: int, lanes: int, first: IRValue, last: IRValue, plane: IRValue, is_to_last: bool
+    emitter: Emitter, channels: int, one: Lanes, first: IRValue, last: IRValue, plane: IRValue, is_to_last: bool
 ) -> None:
-    """Append the copy of ``lanes`` pixels of very few channels: the pixels are contiguous vectors in both layouts."""
-    one = Lanes(lanes, lanes)
-    near = [position(emitter, first, [(i, plane)]) for i in range(channels)]
-    far = [emitter.element(last, i * lanes) for i in range(channels)]
+    """Append the copy of a vector of pixels of very few channels: they are contiguous vectors in both layouts."""
+    lanes, element = one.width, one.element
+    near = [position(emitter, first, [(i, plane)], element) for i in range(channels)]
+    far = [emitter.element(last, i * lanes, element) for i in range(channels)]
     origins, goals = (near, far) if is_to_last else (far, near)
     joined = joined_vectors(emitter, [one.read(emitter, origin) for origin in origins])
     for i, goal in enumerate(goals):
@@ -249,7 +268,7 @@ def _transpose_row_function(name: str, channels: int, target: Target) -> Emitter
     with emitter.loop(0, pixels, target.lanes, unroll=False, hint="pixel") as block:
         pixel = emitter.minimum(block, final)
         near, far = emitter.element(x, pixel), position(emitter, y, [(pixel, channels)])
-        _squares(emitter, channels, channels, target.lanes, near, far, plane, is_to_last=True)
+        _squares(emitter, channels, channels, _square_of(32, target), near, far, plane, is_to_last=True)
     return emitter
 
 

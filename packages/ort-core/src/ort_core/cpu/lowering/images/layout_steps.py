@@ -21,7 +21,8 @@ from ort_core.plugin.ir import KnownDim
 if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
 
-LEAST_TURNED = 8  # rows and columns of matrices that are copied by squares
+LEAST_TURNED = 8  # fewer rows or columns are copied by squares only as channels, which lie side by side
+TURNED_BITS = (8, 16, 32, 64)  # of elements that are
 LONG_ROW = 64  # pixels; shorter rows are copied faster all as one, as where there is no border
 
 
@@ -177,7 +178,7 @@ def emit_turned(
 
     Args:
         lowering: takes the step.
-        source: where the elements lie, of 32 bits.
+        source: where the elements lie, of ``TURNED_BITS``.
         target: where they go, row-major without gaps.
         sizes: of the collapsed axes: rows and columns, perhaps matrices before them.
         steps: elements of the source from one place of each axis to the next.
@@ -187,19 +188,22 @@ def emit_turned(
         return False
     batch, between = (sizes[0], steps[0]) if len(sizes) == 3 else (1, 0)
     (rows, columns), (down, right) = sizes[-2:], steps[-2:]
-    is_long = all(not isinstance(size, int) or size >= LEAST_TURNED for size in (rows, columns))
-    if down != 1 or not is_long:
+    if down != 1 or 1 in (rows, columns):
         return False
     count = count_of(sizes)
-    if isinstance(columns, int):
+    if isinstance(columns, int) and not _is_short(rows):
         places: list[Argument] = [batch, 1, rows, 0, right, between, 0, count_of((rows, columns))]
         _emit_turn(lowering, source, target, columns, places, count, operators, to_last=True)
         return True
-    if isinstance(rows, int) and right == rows:
+    if isinstance(rows, int) and right == rows and not _is_short(columns):
         places = [batch, 1, columns, 0, columns, count_of((rows, columns)), 0, between]
         _emit_turn(lowering, source, target, rows, places, count, operators, to_last=False)
         return True
     return False
+
+
+def _is_short(size: KnownDim) -> bool:
+    return isinstance(size, int) and size < LEAST_TURNED
 
 
 def _emit_transpose(
@@ -219,8 +223,11 @@ def _emit_turn(
 ) -> None:  # fmt: skip
     """Append the step; ``places`` are the arguments of ``TransposeArguments`` behind the two pointers."""
     make = channels_last_kernel if to_last else channels_first_kernel
-    facts, machine = f"{channels} {to_last} {pitch}", lowering.target
-    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine, pitch=pitch), is_vectorized=True)
+    machine, bits = lowering.target, source.dtype.bits
+    kernel = kernel_text(
+        "layout", f"{channels} {to_last} {pitch} {bits}",
+        lambda name: make(name, channels, machine, pitch=pitch, bits=bits), is_vectorized=True,
+    )  # fmt: skip
     lowering.emit(
         kernel, [pointer(source), pointer(target), *places], [source.buffer], [target.buffer], count * 2, operators, 0,
         moved_nbytes([source, target]),
