@@ -1,6 +1,7 @@
 """Access by indices that are data: GatherND, GatherElements and the scatters. Every index is checked.
 
-An index out of bounds sets the error word and touches nothing; the reference kernels then give the precise error.
+An index out of bounds sets the error word and touches nothing outside; the reference kernels then give the precise
+error.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes, strided_offset
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, element
+
+_ROW = 4096  # elements of the innermost dimension that are one piece of work
+_GATHERED = 8  # elements gathered at once
 
 
 @memoized
@@ -43,29 +47,48 @@ def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
 
 
 @memoized
-def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int) -> tuple[str, Emitter]:
+def gather_elements_kernel(
+    rank: int, axis: int, itemsize: int, index_bits: int, *, is_dense: bool
+) -> tuple[str, Emitter]:
     """Return the kernel ``out[c] = data[c with c[axis] replaced by index[c]]``; out and indices are row-major.
 
-    The argument table: out, data, indices, error, ``rank`` sizes of the indices, the size of data's axis, ``rank``
-    strides of data.
+    The argument table: out, data, indices, error, ``rank`` sizes of the indices, the size of data's axis, at least 1,
+    ``rank`` strides of data, of which the axis's is 1 where it ``is_dense``. Where an index is out of bounds, some
+    element of data is copied.
     """
-    name = f"gather_elements_{rank}_{axis}_{itemsize}_{index_bits}"
+    name = f"gather_elements_{rank}_{axis}_{itemsize}_{index_bits}" + ("_dense" if is_dense else "")
     emitter = Emitter(name, KERNEL_PARAMETERS)
     args, type_ = emitter.parameter("args"), f"i{itemsize * 8}"
     out, data, indices, error = (emitter.argument(args, i, "ptr") for i in range(4))
     sizes = [emitter.argument(args, 4 + i) for i in range(rank)]
     length = emitter.argument(args, 4 + rank)
     strides = [emitter.argument(args, 5 + rank + i) for i in range(rank)]
-    first, last = share(emitter, _product(emitter, sizes))
+    rows, row = _product(emitter, sizes[:-1]), sizes[-1]
+    blocks = emitter.udiv(emitter.add(row, _ROW - 1), _ROW)
+    first, last = share(emitter, emitter.mul(rows, blocks))
+    bad = emitter.variable("i1", IRValue("i1", "false"), "bad")
     with emitter.loop(first, last, unroll=False, hint="task") as task:
-        place = unravel(emitter, task, sizes)
-        index, inside = _checked(emitter, indices, task, length, index_bits)
-        with emitter.either(inside) as branch:
-            offset = strided_offset(emitter, [*place[:axis], index, *place[axis + 1 :]], strides)
-            value = emitter.load(type_, emitter.element(data, offset, type_), itemsize)
-            emitter.store(value, emitter.element(out, task, type_), itemsize)
-            with branch.otherwise():
-                emitter.store(integer(1), error, 8)
+        number, block = emitter.udiv(task, blocks), emitter.urem(task, blocks)
+        place = unravel(emitter, number, sizes[:-1])
+        base = strided_offset(
+            emitter, [integer(0) if d == axis else i for d, i in enumerate(place)], strides[:-1]
+        )  # fmt: skip
+        here, start = emitter.mul(number, row), emitter.mul(block, _ROW)
+        stop = emitter.minimum(emitter.add(start, _ROW), row)
+        whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), _GATHERED))
+        for width, low, high in ((_GATHERED, start, whole), (1, whole, stop)):
+            with emitter.loop(low, high, width, unroll=False, hint="j") as j:
+                at = emitter.add(here, j)
+                index, inside = _bounded(emitter, indices, at, length, index_bits, width)
+                _note_outside(emitter, bad, inside, width)
+                offset = index if is_dense else _scaled(emitter, index, strides[axis], width)
+                first_one = base if axis == rank - 1 else emitter.add(base, emitter.mul(j, strides[-1]))
+                if axis != rank - 1 and width > 1:
+                    offset = emitter.binary("add", offset, _multiples(emitter, strides[-1], width))
+                value = _gathered(emitter, emitter.element(data, first_one, type_), offset, type_, itemsize, width)
+                emitter.store(value, emitter.element(out, at, type_), itemsize)
+    with emitter.when(emitter.load("i1", bad)):
+        emitter.store(integer(1), error, 8)
     return name, emitter
 
 
@@ -151,6 +174,58 @@ def _tuple_offset(
         offset = emitter.add(offset, emitter.mul(index, stride))
         inside = emitter.assign("i1", f"and i1 {inside.text}, {is_inside.text}")
     return offset, inside
+
+
+def _bounded(
+    emitter: Emitter, indices: IRValue, at: IRValue, size: IRValue, bits: int, width: int
+) -> tuple[IRValue, IRValue]:
+    """Return indices counted from the front, 0 for those outside, and which are inside."""
+    wide, flags = vector_type(width, "i64"), vector_type(width, "i1")
+    index = emitter.load(vector_type(width, f"i{bits}"), emitter.element(indices, at, f"i{bits}"), bits // 8)
+    if bits != 64:
+        index = emitter.assign(wide, f"sext {index.typed} to {wide}")
+    nothing = IRValue(wide, "zeroinitializer") if width > 1 else integer(0)
+    sizes = emitter.splat(size, width)
+    is_negative = emitter.assign(flags, f"icmp slt {index.typed}, {nothing.text}")
+    index = emitter.select(is_negative, emitter.binary("add", index, sizes), index)
+    inside = emitter.assign(flags, f"icmp ult {index.typed}, {sizes.text}")  # unsigned: a negative index is huge
+    return emitter.select(inside, index, nothing), inside
+
+
+def _note_outside(emitter: Emitter, bad: IRValue, inside: IRValue, width: int) -> None:
+    """Set a flag unless all are inside."""
+    if width > 1:
+        bits = emitter.assign(f"i{width}", f"bitcast {inside.typed} to i{width}")
+        inside = emitter.compare("eq", bits, -1)
+    outside = emitter.assign("i1", f"xor i1 {inside.text}, true")
+    seen = emitter.load("i1", bad)
+    emitter.store(emitter.assign("i1", f"or i1 {seen.text}, {outside.text}"), bad)
+
+
+def _scaled(emitter: Emitter, index: IRValue, stride: IRValue, width: int) -> IRValue:
+    return emitter.binary("mul", index, emitter.splat(stride, width))
+
+
+def _multiples(emitter: Emitter, stride: IRValue, width: int) -> IRValue:
+    """Return 0, 1, 2, ... times a stride."""
+    type_ = vector_type(width, "i64")
+    lanes = IRValue(type_, "<" + ", ".join(f"i64 {lane}" for lane in range(width)) + ">")
+    return emitter.binary("mul", emitter.splat(stride, width), lanes)
+
+
+def _gathered(
+    emitter: Emitter, base: IRValue, offset: IRValue, type_: str, itemsize: int, width: int
+) -> IRValue:  # fmt: skip
+    """Load elements at offsets from a place."""
+    if width == 1:
+        return emitter.load(type_, emitter.element(base, offset, type_), itemsize)
+    vector = vector_type(width, type_)
+    value = IRValue(vector, "poison")
+    for lane in range(width):
+        one = emitter.assign("i64", f"extractelement {offset.typed}, i32 {lane}")
+        found = emitter.load(type_, emitter.element(base, one, type_), itemsize)
+        value = emitter.assign(vector, f"insertelement {value.typed}, {found.typed}, i32 {lane}")
+    return value
 
 
 def _checked(emitter: Emitter, indices: IRValue, at: IRValue, size: IRValue, bits: int) -> tuple[IRValue, IRValue]:

@@ -53,8 +53,11 @@ def gather_elements(lowering: Lowering, node: Node) -> None:
     data, indices = lowering.view(node.input(0)), _indices(lowering, node)
     axis = _axis(node, data)
     _require_within(lowering, indices, data, axis)
+    lowering.require_equal(minimum(data.shape[axis], 1), 1)  # nothing has no element to read
     target = lowering.result_view(node.output)
-    name, function = gather_elements_kernel(len(data.shape), axis, data.buffer.itemsize, indices.dtype.bits)
+    name, function = gather_elements_kernel(
+        len(data.shape), axis, data.buffer.itemsize, indices.dtype.bits, is_dense=data.strides[axis] == 1
+    )
     arguments = (
         pointer(target), pointer(data), pointer(indices), Pointer(lowering.error_buffer()), *indices.shape,
         data.shape[axis], *data.strides,
