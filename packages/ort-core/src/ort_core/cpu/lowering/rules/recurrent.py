@@ -105,9 +105,9 @@ def recurrent(lowering: Lowering, node: Node) -> None:
 
 def _layer(lowering: Lowering, node: Node) -> _Layer:
     gates = len(gate_names(node.op_type))
-    w, r = (lowering.constant_of(node.input(index)) for index in (1, 2))
-    if w is None or r is None or w.dtype != np.float32 or r.dtype != np.float32:
-        raise NotLowered("the weights are not constant float32")
+    w, r = (_widened(lowering, node.input(index)) for index in (1, 2))
+    if w is None or r is None:
+        raise NotLowered("the weights are not constant float32 or float16")
     directions = 2 if node.string_attribute("direction", "forward") == "bidirectional" else 1
     hidden = r.shape[-1]
     if w.ndim != 3 or w.shape[:2] != (directions, gates * hidden) or r.shape != (directions, gates * hidden, hidden):
@@ -133,10 +133,18 @@ def _present(node: Node, index: int) -> Value | None:
 def _constant(lowering: Lowering, value: Value | None, shape: tuple[int, ...], what: str) -> np.ndarray | None:
     if value is None:
         return None
-    array = lowering.constant_of(value)
-    if array is None or array.shape != shape or array.dtype != np.float32:
-        raise NotLowered(f"the {what} are not constant float32 of shape {shape}")
+    array = _widened(lowering, value)
+    if array is None or array.shape != shape:
+        raise NotLowered(f"the {what} are not constant float32 or float16 of shape {shape}")
     return array
+
+
+def _widened(lowering: Lowering, value: Value | None) -> np.ndarray | None:
+    """Return a constant's numbers as float32, in which layers of float16 are computed, too; None if it has none."""
+    array = lowering.constant_of(value)
+    return (
+        array.astype(np.float32, copy=False) if array is not None and array.dtype in (np.float32, np.float16) else None
+    )
 
 
 def _input(lowering: Lowering, layer: _Layer) -> tuple[View, KnownDim, KnownDim]:
