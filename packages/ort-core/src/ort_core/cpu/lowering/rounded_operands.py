@@ -36,6 +36,7 @@ _JUMPS = frozenset(
         "IsInf",
         "IsNaN",
         "NonZero",
+        "RoiAlign",
         "Shrink",
         "ThresholdedRelu",
         "BitCast",
@@ -88,6 +89,8 @@ def _jumps(node: Node) -> bool:
         return node.domain not in _SHIPPED
     if node.op_type == "MaxPool":
         return len(node.outputs) > 1  # the places of the largest ones, too
+    if node.op_type == "GridSample":
+        return node.string_attribute("mode", "linear") == "nearest"
     if node.op_type in ("Cast", "CastLike"):
         to = node.output.type
         return isinstance(to, TensorType) and to.dtype not in _WIDE

@@ -60,6 +60,8 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "convolutions.transposed_convolutions.transposed_convolution": "ConvTranspose",
     "rows.batch_normalization.batch_normalization": "BatchNormalization",
     "images.resizing.resize": "Resize Upsample",
+    "images.sampling.grid_sample": "GridSample",
+    "images.sampling.roi_align": "RoiAlign",
     "images.pooling.pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
     "images.lp_pooling.lp_pooling": "LpPool GlobalLpPool",
     "images.response_normalization.local_response_normalization": "LRN",

@@ -151,9 +151,8 @@ def _interpolate(flat: np.ndarray, axes: list[_Taps], spatial: tuple[int, ...], 
         for _, factor in corner:
             assert factor is not None
             weight = weight * factor[:, None]
-        if padding_mode == "zeros":
-            weight = np.where(inside, weight, 0)
-        out += np.take_along_axis(wide, position, axis=2) * weight
+        values = np.take_along_axis(wide, position, axis=2)
+        out += (np.where(inside, values, 0) if padding_mode == "zeros" else values) * weight
     return narrow(out, flat.dtype)
 
 

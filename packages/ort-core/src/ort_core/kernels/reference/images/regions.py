@@ -190,6 +190,8 @@ def _check_align(x: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, mod
         raise InvalidArgument(f"RoiAlign: rois have shape {rois.shape}, expected [number, 4]")
     if batch_indices.shape != (rois.shape[0],):
         raise InvalidArgument(f"RoiAlign: batch_indices have shape {batch_indices.shape}, expected {(rois.shape[0],)}")
+    if not np.isfinite(rois).all():
+        raise InvalidArgument("All 'rois' values must be finite.")
     outside = np.flatnonzero((batch_indices < 0) | (batch_indices >= x.shape[0]))
     if outside.size:
         first = int(outside[0])

@@ -11,6 +11,7 @@ from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.convolutions.volumes import planes_as_rows, pooled_volumes, volumes
 from ort_core.cpu.lowering.rules.images.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.images.indexed_pooling import max_pooling_with_indices
 from ort_core.cpu.lowering.rules.quantized.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -24,7 +25,9 @@ F32 = DataType.FLOAT
 def pooling(lowering: Lowering, node: Node) -> None:
     """MaxPool, AveragePool, GlobalAveragePool and GlobalMaxPool of images (1-D and 2-D) and volumes."""
     if any(value is not None for value in node.outputs[1:]):
-        raise NotLowered("the indices of MaxPool are used")
+        require_inner_pads(node)
+        max_pooling_with_indices(lowering, node)
+        return
     if node.int_attribute("storage_order", 0):
         raise NotLowered("another storage_order than 0 is not generated")
     require_inner_pads(node)
