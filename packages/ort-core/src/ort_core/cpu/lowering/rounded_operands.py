@@ -57,6 +57,7 @@ _KEEPS = frozenset(  # exact results of exact operands
         "Neg",
         "Relu",
         "Reshape",
+        "ReverseSequence",
         "Slice",
         "Split",
         "Squeeze",

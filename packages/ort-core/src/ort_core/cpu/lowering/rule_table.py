@@ -28,6 +28,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "indexing.indexed.gather_elements": "GatherElements",
     "indexing.indexed.scatter_elements": "Scatter ScatterElements",
     "indexing.indexed.scatter_nd": "ScatterND",
+    "indexing.indexed.reverse_sequence": "ReverseSequence",
     "indexing.indexed.top_k": "TopK",
     "indexing.movement.constant_of_shape": "ConstantOfShape",
     "indexing.movement.arithmetic_range": "Range",

@@ -8,6 +8,7 @@ from ort_core.cpu.codegen.indexing.indexed_access import (
     scatter_elements_kernel,
     scatter_nd_kernel,
 )
+from ort_core.cpu.codegen.indexing.reversal import reversal_kernel
 from ort_core.cpu.codegen.indexing.top_k import top_k_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
@@ -117,6 +118,34 @@ def scatter_nd(lowering: Lowering, node: Node) -> None:
     lowering.emit(
         KernelText(name, function), arguments, (updates.buffer, indices.buffer, target.buffer), (target.buffer,),
         count_of(updates.shape), (node,),
+    )  # fmt: skip
+    lowering.set(node.output, target)
+
+
+def reverse_sequence(lowering: Lowering, node: Node) -> None:
+    """ReverseSequence: rows behind both axes are copied whole."""
+    data, lengths = lowering.contiguous(node.input(0)), lowering.contiguous(node.input(1))
+    rank = len(data.shape)
+    time, batch = (axis_place(node.int_attribute(name, at), rank) for name, at in (("time_axis", 0), ("batch_axis", 1)))
+    if rank < 2 or time == batch or len(lengths.shape) != 1 or lengths.dtype is not DataType.INT64:
+        raise NotLowered("time and batch are not two axes, or the lengths are not a vector of int64")
+    lowering.require_equal(lengths.shape[0], data.shape[batch])
+    first, second = sorted((time, batch))
+    sizes = (
+        count_of(data.shape[:first]),
+        data.shape[first],
+        count_of(data.shape[first + 1 : second]),
+        data.shape[second],
+    )
+    target = lowering.result_view(node.output, data.shape)
+    name, function = reversal_kernel(is_time_first=time < batch)
+    arguments = (
+        pointer(target), pointer(data), pointer(lengths), Pointer(lowering.error_buffer()), *sizes,
+        count_of(data.shape[second + 1 :]) * data.buffer.itemsize,
+    )  # fmt: skip
+    lowering.emit(
+        KernelText(name, function), arguments, (data.buffer, lengths.buffer), (target.buffer,), count_of(data.shape),
+        (node,),
     )  # fmt: skip
     lowering.set(node.output, target)
 
