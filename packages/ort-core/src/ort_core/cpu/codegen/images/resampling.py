@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_core.cpu.codegen.images.channels_last import divide, kernel_emitter, position, share_of
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 
-MAX_TAPS = 8
+MAX_TAPS = 16  # of an output along an axis; antialiasing takes two or four for each pixel that it skips
 
 
 def resampling_kernel(name: str, taps: int) -> list[Emitter]:

@@ -57,12 +57,13 @@ class Resampling:
 def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resampling]) -> View:
     """Write the steps that resize what lies channels-last, one for each axis of space: the last axis first.
 
-    A result of the input's sizes is the input, whatever the scales were before they were cut.
+    A result of the input's sizes is the input, whatever the scales were before they were cut, and with antialiasing so
+    is each axis.
     """
     if all(axis.size == axis.made for axis in axes):
         return x
     for axis in range(len(axes) - 1, -1, -1):
-        if not axes[axis].is_unchanged:
+        if not axes[axis].is_unchanged and not (_antialiases(node) and axes[axis].size == axes[axis].made):
             x = _emit_axis(lowering, node, x, axis + 2, axes[axis])
     return x
 
@@ -109,8 +110,12 @@ def _tables_of(lowering: Lowering, node: Node, axis: Resampling) -> tuple[View, 
     """Return the inputs of each output and their weights, both of shape (outputs, taps)."""
     known = axis.known()
     if known is None:
+        if _antialiases(node):
+            raise NotLowered("Resize with antialias to sizes that only a run knows is not generated")
         return computed_tables(lowering, axis, _form(lowering, node), (node,))
-    places, weights = _tables(_form(lowering, node), known)
+    places, weights = _tables(_form(lowering, node), known, antialias=_antialiases(node))
+    if places.shape[1] > MAX_TAPS:
+        raise NotLowered(f"Resize that mixes {places.shape[1]} pixels of an axis is not generated")
     return (
         lowering.constant_view(np.ascontiguousarray(places), DataType.INT64),
         lowering.constant_view(np.ascontiguousarray(weights), F32),
@@ -128,8 +133,6 @@ def _form(lowering: Lowering, node: Node) -> ResizeForm:
     centers = "asymmetric" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
     rounding = "simple" if is_old else node.string_attribute("nearest_mode", "round_prefer_floor")
     excludes = bool(node.int_attribute("exclude_outside", 0)) and mode != "nearest"
-    if node.int_attribute("antialias", 0) and mode != "nearest":
-        raise NotLowered("Resize with antialias is not generated")
     mode = "linear" if mode == "bilinear" else mode
     if mode not in ("nearest", "linear", "cubic") or (excludes and mode == "linear"):
         raise NotLowered(f"Resize by {mode}{' that excludes what lies outside' * excludes} is not generated")
@@ -137,14 +140,18 @@ def _form(lowering: Lowering, node: Node) -> ResizeForm:
     return ResizeForm(mode, centers, rounding, a, excludes, opset)
 
 
-def _tables(form: ResizeForm, axis: ResizedAxis) -> tuple[np.ndarray, np.ndarray]:
+def _antialiases(node: Node) -> bool:
+    return node.int_attribute("antialias", 0) != 0 and node.string_attribute("mode", "nearest") != "nearest"
+
+
+def _tables(form: ResizeForm, axis: ResizedAxis, *, antialias: bool) -> tuple[np.ndarray, np.ndarray]:
     if form.centers not in CENTERS:
         raise NotLowered(f"Resize with {form.centers} coordinates is not generated")
     x = source_coordinates(axis, form.centers, by_scale=goes_by_scale(form.mode, axis.scale, form.opset))
     if form.mode == "nearest":
         places = nearest_inputs(x, axis, form.rounding)[:, None]
         return places, np.ones(places.shape, np.float32)
-    mixing = ResizeFilter(form.mode == "cubic", form.cubic, exclude_outside=form.excludes_outside)
+    mixing = ResizeFilter(form.mode == "cubic", form.cubic, antialias, form.excludes_outside)
     places, weights = mixing.mixed_inputs(x, axis)
     return places, weights.astype(np.float32)
 
