@@ -39,6 +39,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "indexing.movement.tile": "Tile",
     "indexing.movement.depth_to_space": "DepthToSpace SpaceToDepth",
     "indexing.movement.cast_like": "CastLike",
+    "quotients.divide": "Div",
     "rows.rows.softmax": "Softmax LogSoftmax",
     "rows.rows.layer_normalization": (
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization "
