@@ -13,7 +13,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 @family(3)
 def recurrent(g: GraphWriter) -> list[Value]:
-    value = g.pick(et.F32, et.F32, et.F32, et.F64, rank=3, filled=True)
+    value = g.pick(et.F32, et.F32, et.F32, et.F64, et.F16, rank=3, filled=True)
     op_type = g.choice(tuple(GATES))
     hidden, size, gates = g.choice((1, 3, 4, 8, 16, 17)), value.size(2), GATES[op_type]
     direction = g.choice(("forward", "reverse", "bidirectional"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from random_graphs import element_types as et
@@ -36,8 +38,12 @@ def regions(g: GraphWriter) -> Value:
     corners = g.numbers.uniform(0, 2, (count, 2))
     boxes = g.constant(np.concatenate([corners, corners + g.numbers.uniform(1, 4, (count, 2))], 1), et.F32)
     owners = g.constant(g.numbers.integers(0, batch, count).astype(np.int64))
-    given = {"output_height": g.choice((1, 2)), "output_width": 2, "sampling_ratio": g.choice((1, 2))}
-    return g.node("RoiAlign", [value, boxes, owners], mode="avg", **given)
+    given: dict[str, Any] = {
+        "output_height": g.choice((1, 2)), "output_width": 2, "sampling_ratio": g.choice((0, 1, 2)),
+    }  # fmt: skip
+    if g.opset >= 16:
+        given["coordinate_transformation_mode"] = g.choice(("half_pixel", "output_half_pixel"))
+    return g.node("RoiAlign", [value, boxes, owners], mode=g.choice(("avg", "avg", "max")), **given)
 
 
 @family()

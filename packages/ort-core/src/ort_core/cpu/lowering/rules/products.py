@@ -21,6 +21,7 @@ from ort_core.cpu.lowering.products.product_panels import (
     weight_panels,
 )
 from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
+from ort_core.cpu.lowering.rules.integer_matrices import TYPES, integer_matmul
 from ort_core.cpu.lowering.rules.quantized.integer_products import quantized_product
 from ort_core.cpu.lowering.rules.vector_products import vector_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
@@ -147,7 +148,10 @@ def matmul(lowering: Lowering, node: Node) -> None:
     """MatMul: numpy's semantics for two operands of rank 2 and more."""
     if quantized_product(lowering, node):
         return
-    _, shape = tensor_type(node.output)
+    dtype, shape = tensor_type(node.output)
+    if dtype in TYPES and node.op_type == "MatMul":
+        integer_matmul(lowering, node)
+        return
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)
     if node.op_type == "FusedMatMul":
