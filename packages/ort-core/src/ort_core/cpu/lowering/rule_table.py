@@ -62,6 +62,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "convolutions.transposed_convolutions.transposed_convolution": "ConvTranspose",
     "rows.batch_normalization.batch_normalization": "BatchNormalization",
     "images.resizing.resize": "Resize Upsample",
+    "images.column_sums.column_sums": "Col2Im",
     "images.sampling.grid_sample": "GridSample",
     "images.sampling.roi_align": "RoiAlign",
     "images.pooling.pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",

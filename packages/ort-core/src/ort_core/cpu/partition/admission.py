@@ -90,11 +90,11 @@ HEAVY = frozenset(
 )
 SLOW_IN_NUMPY = frozenset(
     {
-        "Acosh", "ArgMax", "ArgMin", "Asin", "BatchNormalization", "BitShift", "Celu", "Clip", "CumSum",
+        "Acosh", "ArgMax", "ArgMin", "Asin", "BatchNormalization", "BitShift", "Celu", "Clip", "Col2Im", "CumSum",
         "DequantizeLinear", "Einsum", "Elu", "GatherElements", "GatherND", "GridSample", "HardSwish", "Hardmax",
-        "IsInf", "LeakyRelu", "Mish", "OneHot", "PRelu", "Pad", "Pow", "ReduceMean", "ReduceSum",
-        "ReverseSequence", "RoiAlign", "ScatterElements", "ScatterND", "Selu", "Shrink", "Softplus", "Swish",
-        "ThresholdedRelu", "Transpose", "Trilu", "Where",
+        "IsInf", "LeakyRelu", "Mish", "OneHot", "PRelu", "Pad", "Pow", "ReduceMean", "ReduceSum", "ReverseSequence",
+        "RoiAlign", "ScatterElements", "ScatterND", "Selu", "Shrink", "Softplus", "Swish", "ThresholdedRelu",
+        "Transpose", "Trilu", "Where",
     }
 )  # fmt: skip
 """Operators for which numpy takes several passes, other strides or a call for each element: 2 to 100 times as long."""
