@@ -100,6 +100,18 @@ def test_regions_are_pooled_as_by_onnxruntime(channels: int, ratio: int, shift: 
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_pixels_that_are_not_finite_count_only_in_bins_that_read_them(provider: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 9, 9)).astype(np.float32)
+    x[0, :, 0, 0], x[0, 1, 5, 5], x[0, 2, 8, 0] = np.nan, np.inf, -np.inf
+    rois = np.array([[2, 2, 8, 8], [0, 0, 3, 3], [-6, -6, 4, 4]], np.float32)
+    feeds = {"x": x, "rois": rois, "numbers": np.zeros(3, np.int64)}
+    for ratio in (0, 2):
+        model = model_of("RoiAlign", feeds, 16, 3, sampling_ratio=ratio, output_height=3, output_width=3)
+        (found,) = ort.InferenceSession(model, providers=[provider]).run(None, feeds)
+        np.testing.assert_allclose(found, results(model, feeds)[1], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("number", [-1, 3, 2**40])
 def test_a_region_of_an_image_that_is_not_there_is_refused(number: int) -> None:
     feeds = {

@@ -82,7 +82,7 @@ class _Product:
                     before = emitter.load(wide, slot)
                     emitter.store(emitter.assign(wide, f"add {before.typed}, {part.text}"), slot)
         for number, slots in enumerate(sums):
-            place = [(emitter.add(row, number), self._columns), (column, 1)]
-            goal = position(emitter, self._result, place, type_)
+            at_row = emitter.add(row, number)
+            goal = position(emitter, self._result, [(at_row, self._columns), (column, 1)], type_)
             for v, slot in enumerate(slots):
                 emitter.store(emitter.load(wide, slot), emitter.element(goal, v * width, type_), align)

@@ -151,10 +151,29 @@ def _sample(
 
 
 def _average_bins(image: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
-    """Average the sample points: interpolation is separable, so it is a matrix product on either side."""
+    """Average the sample points: interpolation is separable, so it is a matrix product on either side.
+
+    A product would multiply every pixel; where some are not finite, only those that a point reads may count.
+    """
+    if not np.isfinite(image).all():
+        return _averaged(_averaged(image, rows, 1), columns, 2)
     return np.asarray(
         _matrix(rows, image.shape[1], image.dtype) @ image @ _matrix(columns, image.shape[2], image.dtype).T
     )
+
+
+@np.errstate(invalid="ignore")
+def _averaged(image: np.ndarray, samples: _Samples, axis: int) -> np.ndarray:
+    """Average along one axis, bin by bin, what the points read there."""
+    shape = [1, 1, 1]
+    shape[axis] = samples.grid
+    means = []
+    for first in range(0, samples.bins * samples.grid, samples.grid):
+        part = slice(first, first + samples.grid)
+        low, high = (image.take(places[part], axis=axis) for places in (samples.low, samples.high))
+        weights = [each[part].reshape(shape).astype(image.dtype) for each in (samples.low_weight, samples.high_weight)]
+        means.append((low * weights[0] + high * weights[1]).mean(axis=axis, keepdims=True))
+    return np.concatenate(means, axis=axis)
 
 
 def _matrix(samples: _Samples, size: int, dtype: np.dtype) -> np.ndarray:

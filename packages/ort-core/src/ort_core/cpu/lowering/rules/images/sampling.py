@@ -10,7 +10,7 @@ from ort_core.cpu.lowering.rules.images.images import images
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, Node, minimum
+from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 
 F32 = DataType.FLOAT
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
@@ -101,7 +101,7 @@ def _images(lowering: Lowering, node: Node) -> View:
     return x
 
 
-def _target(lowering: Lowering, node: Node, shape: tuple) -> View:
+def _target(lowering: Lowering, node: Node, shape: tuple[KnownDim, ...]) -> View:
     dtype, declared = tensor_type(node.output)
     if dtype is not F32 or len(declared) != len(shape):
         raise NotLowered("only float32 images are sampled natively")
