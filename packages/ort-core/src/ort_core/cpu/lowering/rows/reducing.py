@@ -122,7 +122,9 @@ def _reduced(
     rank = len(operand.shape)
     chosen = [a for a in range(rank) if a in axes or operand.shape[a] == 1]  # reducing one element changes nothing
     trailing = [axis for axis in chosen if all(a in chosen for a in range(axis, rank))]
-    by_rows = operand.dtype is F32 and kind != "prod" and trailing and _runs_along(operand, trailing)
+    length = count_of([operand.shape[axis] for axis in trailing])
+    is_short = isinstance(length, int) and length < 2 * lowering.target.lanes
+    by_rows = operand.dtype is F32 and kind != "prod" and trailing and not is_short and _runs_along(operand, trailing)
     outer = [axis for axis in chosen if axis not in trailing and operand.shape[axis] != 1]
     if by_rows and outer:
         inner = _reduced(lowering, operand, trailing, kind, None, None, operators)

@@ -24,6 +24,7 @@ from ort_core.plugin.loops import Scalar, element, is_of_row, scheduled
 
 F32, F64 = DataType.FLOAT, DataType.DOUBLE
 _SUMS = frozenset({"ReduceSum", "ReduceL1", "ReduceSumSquare"})
+_ONE_PASS = frozenset({*_SUMS, "ReduceMean", "ReduceL2", "ReduceMax", "ReduceMin"})
 _SUMMED_INTEGERS = frozenset(
     {DataType.INT8, DataType.INT16, DataType.INT32, DataType.UINT8, DataType.UINT16, DataType.UINT32}
 )
@@ -168,7 +169,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
         pool_whole(lowering, node, images, is_maximum=node.op_type == "ReduceMax")
         return
     is_row = _is_trailing(axes, len(shape)) and (is_pool or not known_order(lowering.pending(value)))
-    if dtype is F32 and is_row:
+    if dtype is F32 and is_row and not _is_short(lowering, node, shape, axes):
         _along_rows(lowering, node, value, axes[0], lambda x: [loops.reduction_of(node.op_type, x)], work=1)
         return
     operand = taken_operand(lowering, value)
@@ -176,6 +177,12 @@ def reduce(lowering: Lowering, node: Node) -> None:
     target = lowering.result_view(node.output)
     (result,) = reduced_over(lowering, [root], operand.inputs, operand.shape, axes, (node,), [target])
     _set(lowering, node, node.output, result)
+
+
+def _is_short(lowering: Lowering, node: Node, shape: Sequence[KnownDim], axes: Sequence[int]) -> bool:
+    """Return whether rows shorter than two vectors are reduced in one pass: many at once are faster than each alone."""
+    length = count_of([shape[axis] for axis in axes])
+    return node.op_type in _ONE_PASS and isinstance(length, int) and length < 2 * lowering.target.lanes
 
 
 def _is_reducible(dtype: DataType, op_type: str) -> bool:
