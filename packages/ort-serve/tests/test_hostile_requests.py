@@ -198,6 +198,33 @@ def test_bodies_of_two_lengths_are_refused(server, headers):
     assert b"/smuggled" not in found
 
 
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ("Host: x\r\nInference-Header-Content-Length: 1\r\nInference-Header-Content-Length: 2\r\n", "Inference-Header"),
+        ("Host: x\r\nContent-Encoding: gzip\r\ncontent-encoding: gzip\r\n", "Content-Encoding"),
+        ("Host: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n", "Authorization"),
+        ("Host: x\r\nHost: y\r\n", "Host"),
+        ("", "no Host"),
+        ("Host: x\r\nTransfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding"),
+    ],
+)
+@pytest.mark.parametrize("wish", ["", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"])
+def test_heads_that_may_be_read_in_two_ways_are_refused(server, headers, told, wish):
+    with connected(server) as connection:
+        length = "" if "Transfer" in headers else "Content-Length: 2\r\n"
+        connection.sendall(f"POST {INFER} HTTP/1.1\r\n{headers}{length}{wish}\r\n{{}}".encode())
+        found = everything(connection)
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert told in json.loads(found.rpartition(b"\r\n\r\n")[2])["error"]
+
+
+def test_clients_of_http_1_0_need_no_host(server):
+    with connected(server) as connection:
+        connection.sendall(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
+        assert everything(connection).startswith(b"HTTP/1.1 200 ")
+
+
 def posted(path: str, body: object) -> bytes:
     text = json.dumps(body).encode()
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text

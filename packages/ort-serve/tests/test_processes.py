@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import ssl
@@ -16,10 +17,13 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import tritonclient.grpc
 from serve_fixtures import DOUBLER, running_server, write_model
 
+from ort_serve.running import curl_line
 from ort_serve.server_settings import Tls
 
 BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
@@ -114,6 +118,23 @@ def test_a_server_tells_what_to_try_and_ends_with_its_requests_answered(model):
         assert server.end() == 0
     assert "doubler" in server.text
     assert '"path":"/v2/models/doubler/infer","status":200' in server.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX reads the line")
+def test_the_line_to_try_is_one_of_the_shell_whatever_names_say(tmp_path):
+    model = onnx.parser.parse_model(DOUBLER)
+    model.graph.input[0].name = odd = 'it\'s "x" $HOME'
+    for node in model.graph.node:
+        node.input[:] = [odd if name == "x" else name for name in node.input]
+    path = tmp_path / "a b%c's é.onnx"
+    onnx.save(model, path)
+    with running_server(path) as running:
+        (version,) = running.server.repository.loaded()
+        _, address, flag, body = shlex.split(curl_line(version, f"http://{running.http}"))
+        assert flag == "-d"
+        answer = httpx.post(address, content=body).json()
+    assert answer["model_name"] == path.stem
+    assert answer["outputs"][0]["data"] == [0, 0, 0, 0]
 
 
 def test_what_cannot_be_served_is_told_in_one_line(tmp_path, model):

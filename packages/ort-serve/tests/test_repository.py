@@ -177,6 +177,18 @@ def test_a_model_whose_folder_was_removed_goes(folder):
         assert ask(running) == 10.0
 
 
+def test_a_folder_that_is_gone_is_told_and_models_go_on(folder):
+    away = folder.with_name("away")
+    with running_server(folder, allows_loading=True) as running:
+        factor = ask(running)
+        folder.rename(away)
+        answer = httpx.post(f"http://{running.http}/v2/repository/models/scaler/load", json={})
+        assert (answer.status_code, "cannot be read" in answer.json()["error"]) == (503, True)
+        assert ask(running) == factor
+        away.rename(folder)
+        assert httpx.post(f"http://{running.http}/v2/repository/models/scaler/load", json={}).status_code == 200
+
+
 def test_what_was_unloaded_stays_so_until_it_is_asked(folder):
     with running_server(folder) as running:
         repository = running.server.repository

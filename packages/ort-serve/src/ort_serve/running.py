@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.markup import escape
@@ -185,17 +188,18 @@ def no_models(folder: Path) -> str:
 
 def curl_line(version: ModelVersion, address: str) -> str:
     """Return a command that asks a model for zeros."""
+    path = f"{address}/v2/models/{quote(version.request.model, safe='')}"
     inputs = []
     for name, array in version.zeros().items():
         datatype = next(tensor.datatype.name for tensor in version.signature.inputs if tensor.name == name)
         if array.size > 64:
-            return f"  curl {address}/v2/models/{version.request.model}"
+            return f"  curl {path}"
         inputs.append(
-            f'{{"name": "{name}", "datatype": "{datatype}", "shape": {list(array.shape)}, '
-            f'"data": {_zeros(array.size, datatype)}}}'
+            f'{{"name": {json.dumps(name, ensure_ascii=False)}, "datatype": "{datatype}", '
+            f'"shape": {list(array.shape)}, "data": {_zeros(array.size, datatype)}}}'
         )
     body = f'{{"inputs": [{", ".join(inputs)}]}}'
-    return f"  curl {address}/v2/models/{version.request.model}/infer -d '{body}'"
+    return f"  curl {path}/infer -d {shlex.quote(body)}"
 
 
 def _zeros(count: int, datatype: str) -> str:

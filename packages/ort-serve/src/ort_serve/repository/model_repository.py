@@ -99,6 +99,7 @@ class ModelRepository:
 
         Raises:
             NotFound: the folder has no such model.
+            NotReady: the folder cannot be read.
             InvalidRequest: no version of it could be loaded; the message says why.
         """
         found = await asyncio.to_thread(self._scan_one, name)
@@ -235,7 +236,11 @@ class ModelRepository:
         return found
 
     def _scan_one(self, name: str) -> FoundModel:
-        found = scan_one(self.root, name)
+        try:
+            found = scan_one(self.root, name)
+        except OSError as error:
+            log.warning("the repository cannot be read: %s", error)
+            raise NotReady(f"the folder of models cannot be read: {error.strerror}") from error
         if found is None:
             raise NotFound(f"there is no model {name!r} in the repository")
         return found

@@ -23,6 +23,9 @@ _HEAD_NBYTES = 1 << 16  # of a request line, headers and trailers
 _MOST_WAITING = 16  # requests that are read behind one that is answered
 _SPARE_S = 5.0  # for the application to answer in words before the connection is cut
 _LARGE_HEAD = "the request's head is more than 64 KiB"
+_SINGLE = frozenset(
+    {b"authorization", b"content-encoding", b"content-type", b"host", b"inference-header-content-length"}
+)
 
 
 def connections_within(limits: Limits, without_task: WithoutTask | None = None) -> type[LimitedConnection]:
@@ -121,7 +124,8 @@ class LimitedConnection(HttpToolsProtocol):
         if broken is not None and broken.response_started:
             self._farewell = b""
         else:
-            status, told = (431, _LARGE_HEAD) if is_large else (400, f"the request is not HTTP: {cause}")
+            told = str(cause) if isinstance(cause, _OddHeadError) else f"the request is not HTTP: {cause}"
+            status = 431 if is_large else 400
             self._farewell = _farewell(status, told)
             if broken is not None:
                 broken.disconnected = broken.response_complete = True  # its application, if it runs, is told
@@ -183,6 +187,7 @@ class LimitedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._is_head = False
+        self._check_head()
         if self.parser.should_upgrade():
             self._method = self.parser.get_method()
             return
@@ -190,6 +195,20 @@ class LimitedConnection(HttpToolsProtocol):
         self._reading = self.cycle
         if self._job is not None and len(self.pipeline) < _MOST_WAITING:
             self.flow.resume_reading()  # uvicorn reads no more before that is answered: its client could not leave
+
+    def _check_head(self) -> None:
+        """Refuse a head that two programs may read in two ways."""
+        names = [name for name, _ in self.headers]
+        if len(set(names)) != len(names):
+            twice = [name for name in names if name in _SINGLE and names.count(name) > 1]
+            if twice:
+                raise _OddHeadError(f"the request has several {twice[0].decode().title()} headers; send one")
+        if b"host" not in names and self.parser.get_http_version() == "1.1":
+            raise _OddHeadError("the request has no Host header, which HTTP/1.1 requires")
+        if b"transfer-encoding" in names and dict(self.headers)[b"transfer-encoding"].strip().lower() != b"chunked":
+            raise _OddHeadError(
+                "the request has a Transfer-Encoding other than chunked; compress the body by Content-Encoding"
+            )
 
     def on_message_complete(self) -> None:
         """Note that the request is whole."""
@@ -288,7 +307,11 @@ class LimitedConnection(HttpToolsProtocol):
             self._deadline = None
 
 
-class _LargeHeadError(ValueError):
+class _OddHeadError(ValueError):
+    """A request's head is HTTP, but not one that is answered."""
+
+
+class _LargeHeadError(_OddHeadError):
     """A request's head or trailers are too large."""
 
 
