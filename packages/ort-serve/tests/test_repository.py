@@ -211,6 +211,31 @@ def test_models_that_nobody_asks_make_room_and_come_back(folder):
         assert running.server.repository.is_ready()
 
 
+def test_clients_that_look_at_a_model_first_may_ask_one_that_made_room(folder):
+    write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    with (
+        running_server(folder, memory_limit=1) as running,
+        httpx.Client(base_url=f"http://{running.http}/v2/models") as rest,
+        triton_grpc.InferenceServerClient(running.grpc) as rpc,
+    ):
+        for _ in range(2):
+            for name in ("scaler", "four"):  # each makes room for the other
+                assert rest.get(f"/{name}/ready").status_code == 200
+                assert rpc.is_model_ready(name)
+                assert len(running.server.repository.loaded()) == 1, "whoever asks for readiness loads nothing"
+                other = "four" if name == "scaler" else "scaler"
+                assert rest.get(f"/{name}").json()["inputs"][0]["name"] == "x"
+                assert rpc.get_model_metadata(other).inputs[0].name == "x"
+                assert rest.get(f"/{name}/config").json()["name"] == name
+                assert rpc.get_model_config(other).config.name == other
+                assert rest.get(f"/{name}/explain").json()["name"] == name
+                assert ask(running, other) == (4.0 if other == "four" else 10.0)
+        assert rest.get("/scaler/versions/3/ready").status_code == 404
+        running.call(running.server.repository.unload("four"))
+        assert rest.get("/four/ready").status_code == 503
+        assert not rpc.is_model_ready("four")
+
+
 def test_models_that_are_loaded_side_by_side_do_not_all_make_room(folder):
     for number in range(4):
         write_model(scaler_text(float(number)), folder / f"other{number}" / "1" / "model.onnx")

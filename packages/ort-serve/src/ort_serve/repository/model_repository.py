@@ -57,6 +57,10 @@ class ModelState:
         """Return the versions that serve."""
         return {number: state.loaded for number, state in self.versions.items() if state.loaded is not None}
 
+    def has_made_room(self) -> bool:
+        """Return whether it was unloaded for other models, and is loaded again when it is asked."""
+        return any(each.reason == _EVICTED for each in self.versions.values())
+
 
 class ModelRepository:
     """The models of one file or folder.
@@ -151,6 +155,19 @@ class ModelRepository:
             )
         raise NotReady(f"version {version} of model {name!r} is {known.state}: {known.reason}")
 
+    def check_answers(self, name: str, version: str) -> None:
+        """Refuse a version that cannot answer. One of a model that made room for others can: it is loaded for that.
+
+        Raises:
+            NotFound: there is no such model or version.
+            NotReady: it does not serve now.
+        """
+        try:
+            self.get_version(name, version)
+        except NotReady:
+            if not self._state(name).has_made_room():
+                raise
+
     async def get_version_or_load(self, name: str, version: str) -> ModelVersion:
         """Return the version that answers a request; a model that made room for others is loaded again.
 
@@ -164,7 +181,7 @@ class ModelRepository:
             return self.get_version(name, version)
         except NotReady:
             state = self._state(name)
-            if not any(each.reason == _EVICTED for each in state.versions.values()):
+            if not state.has_made_room():
                 raise
         with self._kept(state):
             try:

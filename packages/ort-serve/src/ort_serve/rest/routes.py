@@ -96,20 +96,21 @@ class Api:
 
     async def model(self, request: Request) -> Response:
         """Return a model's metadata."""
-        return _json(describe_model(self._repository, self._version(request)))
+        return _json(describe_model(self._repository, await self._loaded(request)))
 
     async def model_ready(self, request: Request) -> Response:
         """Say whether a model can answer."""
-        version = self._version(request)
-        return _json({"name": version.request.model, "ready": True})
+        name, version = _asked(request)
+        self._repository.check_answers(name, version)
+        return _json({"name": name, "ready": True})
 
     async def config(self, request: Request) -> Response:
         """Return a model's configuration."""
-        return _json(describe_config(self._version(request)))
+        return _json(describe_config(await self._loaded(request)))
 
     async def explain(self, request: Request) -> Response:
         """Return where a model's nodes run."""
-        return _json(describe_placement(self._version(request)))
+        return _json(describe_placement(await self._loaded(request)))
 
     async def statistics(self, request: Request) -> Response:
         """Return counts of one model or of all."""
@@ -200,14 +201,22 @@ class Api:
         return Response(PAGE, media_type="text/html")
 
     def _version(self, request: Request) -> ModelVersion:
-        parameters = request.path_params
-        return self._repository.get_version(parameters["model"], parameters.get("version", ""))
+        return self._repository.get_version(*_asked(request))
+
+    async def _loaded(self, request: Request) -> ModelVersion:
+        """Return the version that a request names; a model that made room for others is loaded again."""
+        return await self._repository.get_version_or_load(*_asked(request))
 
     async def _object(self, request: Request) -> dict[str, Any]:
         state = self._state
         headers = dict(request.scope["headers"])
         with await read_body(headers, request.receive, state.settings.limits, state.body_budget) as body:
             return read_json_object(body.raw)
+
+
+def _asked(request: Request) -> tuple[str, str]:
+    """Return the model and the version that an address names."""
+    return request.path_params["model"], request.path_params.get("version", "")
 
 
 def _answering(handler: Handler) -> Handler:

@@ -68,7 +68,7 @@ class Service:
     async def model_ready(self, message: Any) -> Any:
         """Say whether a model can answer."""
         try:
-            self._version(message)
+            self._repository.check_answers(message.name, message.version)
         except (NotFound, NotReady):
             return _new("ModelReadyResponse", ready=False)
         return _new("ModelReadyResponse", ready=True)
@@ -79,11 +79,11 @@ class Service:
 
     async def model_metadata(self, message: Any) -> Any:
         """Return a model's metadata."""
-        return _new("ModelMetadataResponse", **describe_model(self._repository, self._version(message)))
+        return _new("ModelMetadataResponse", **describe_model(self._repository, await self._loaded(message)))
 
     async def model_config(self, message: Any) -> Any:
         """Return a model's configuration."""
-        return _parsed("ModelConfigResponse", {"config": describe_config(self._version(message))})
+        return _parsed("ModelConfigResponse", {"config": describe_config(await self._loaded(message))})
 
     async def model_statistics(self, message: Any) -> Any:
         """Return counts of one model or of all."""
@@ -214,6 +214,10 @@ class Service:
             )
             setattr(response.settings[name], field, found)
         return response
+
+    async def _loaded(self, message: Any) -> ModelVersion:
+        """Return the version that a message names; a model that made room for others is loaded again."""
+        return await self._repository.get_version_or_load(message.name, message.version)
 
     def _version(self, message: Any) -> ModelVersion:
         return self._repository.get_version(message.name, message.version)
