@@ -161,7 +161,8 @@ def serving(session: nox.Session) -> None:
     session.install("kserve", "schemathesis>=4", "ray[data,serve]>=2.40,<3")
     # these alone: kserve and tritonclient name the same messages, so that one process cannot import both
     tests = [f"{SERVE}/tests/{name}" for name in ("test_kserve_client.py", "test_openapi_cases.py", "test_ray.py")]
-    session.run("pytest", *tests, *session.posargs, env={"ORT_SERVE_CASES": "200"})
+    # thousands of generated requests: more than a quarter of an hour where other programs take the cores
+    session.run("pytest", "--timeout=3600", *tests, *session.posargs, env={"ORT_SERVE_CASES": "200"})
     hostile = [f"{SERVE}/tests/{name}" for name in ("test_malformed.py", "test_wire_fuzz.py")]
     session.run("pytest", *hostile, "--every-case", *session.posargs)
 
