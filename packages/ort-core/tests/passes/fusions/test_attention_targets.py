@@ -243,3 +243,40 @@ ku = Transpose <perm = [0,1,3,2]> (kl)",
 def test_the_rule_says_what_it_emits_for_its_targets(targets: tuple[AttentionTarget, ...], operators: set) -> None:
     (rule,) = _rule(*targets).rules
     assert set(rule.emits) == operators
+
+
+SHOWN = f"{HEADS} {REPEATS} {SCORES}"
+
+
+@pytest.mark.parametrize("groups", ["groups", "own heads"])
+@pytest.mark.parametrize(("op_type", "opset", "shows"), [("GroupQueryAttention", 21, 2), ("Attention", 23, 3)])
+def test_shares_that_are_a_result_are_an_output_of_the_operator(
+    op_type: str, opset: int, shows: int, groups: str
+) -> None:
+    body = _model(SHOWN, out=", float[B,4,3,3] p")
+    if groups == "own heads":
+        body = _model(
+            f"{HEADS} {SCORES}".replace("(k, two)", "(k, four)").replace("(v, two)", "(v, four)")
+            .replace("kr", "kh").replace("vr", "vh"), out=", float[B,4,3,3] p",
+        ).replace("float[B,3,16]", "float[B,3,32]")  # fmt: skip
+    target = STANDARD if opset == 23 else GROUPED
+    node = _node(fires(_rule(MULTI_HEAD, target), body, sizes=SIZES, opset=opset), op_type)
+    assert node.int_attribute("qk_output" if opset == 21 else "qk_matmul_output_mode", 0) == shows
+
+
+def test_shares_that_weigh_other_values_too_keep_the_attention() -> None:
+    body = _model(SHOWN, out=", float[B,4,3,3] z").replace("o = MatMul(p, vr)", "o = MatMul(p, vr) z = MatMul(p, mask)")
+    stays(_rule(MULTI_HEAD, GROUPED), body, because="a factor of another product")
+
+
+def test_shares_of_queries_that_other_tokens_answer_keep_the_attention() -> None:
+    body = (
+        _model(SHOWN, "5", out=", float[B,4,3,5] p")
+        .replace("float[B,3,16]", "float[B,5,16]")
+        .replace("float[B,1,3,3] mask", "float[B,1,3,5] mask")
+    )
+    stays(_rule(MULTI_HEAD, GROUPED), body, because="keys of its 3 queries, there are 5")
+
+
+def test_shares_that_are_a_result_keep_the_attention_where_only_multi_head_attention_is_asked_for() -> None:
+    stays(_rule(MULTI_HEAD), _model(SHOWN, out=", float[B,4,3,3] p"))

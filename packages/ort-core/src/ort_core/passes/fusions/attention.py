@@ -41,7 +41,10 @@ from ort_core.passes.fusions.attention_scores import (
     stacked_behind,
     why_no_scores,
 )
+from ort_core.passes.fusions.attention_shares import are_shown, find_shown_parts
 from ort_core.passes.fusions.attention_targets import (
+    SHARES,
+    SHOWING,
     AttentionTarget,
     grouped_attention,
     operators_of,
@@ -96,7 +99,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
 
     def build_pattern(self) -> Pattern:
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
-        weights = op("Softmax", var("masked_scores"), name="softmax")
+        shows = not self._targets.isdisjoint(SHOWING)
+        weights = op("Softmax", var("masked_scores"), name="softmax", shared=shows)
         guarded = op("Where", op("IsNaN", weights), var("zero"), weights, name="guard")
         blanked = one_of(
             op("Where", var("hidden"), var("blank_zero"), weights, name="blank"),
@@ -114,6 +118,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         is_last = _is_last_axis(match.node("softmax"))
         if not is_last or (match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None):
             return Rejection("the softmax is not over the last axis", match.root)
+        if are_shown(match):
+            return find_shown_parts(match, self._targets)
         if match.has_node("cut"):
             sunk = find_sunk_scores(match["masked_scores"], match.node("cut"))
             return sunk if isinstance(sunk, Rejection) else find_parts(match, sunk, self._targets)
@@ -161,7 +167,10 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
         presents = [each.output for each in joined if each is not None]
         node = _put(patch, match.root, bindings, bias, presents)
-        for old, new in zip(presents, node.outputs[1:], strict=False):
+        shown = dict(zip(presents, node.outputs[1:], strict=False))
+        if bindings.shown is not None:
+            shown[bindings.shown] = node.outputs[SHARES]
+        for old, new in shown.items():
             assert new is not None
             patch.replace(old, new)
         result = node.output
@@ -170,7 +179,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         if bindings.blank is not None:
             result = _blank_rows(patch, result, bindings.blank, match.opset())
         replaced = replace_product(patch, match.output, result, facts)
-        made = [value.producer for value in (replaced, *presents) if value.producer is not None]
+        made = [value.producer for value in (replaced, *shown) if value.producer is not None]
         patch.remove(*nodes_only_for(made))
         return patch
 
@@ -194,8 +203,8 @@ def _put(patch: GraphPatch, place: Node, parts: AttentionParts, bias: Value | No
     if parts.target is AttentionTarget.STANDARD:
         if bias is not None and any(mask.is_finite for mask in parts.masks):
             bias = above_lowest(patch, bias, place)
-        return standard_attention(patch, (query, key, value, bias, *pasts), facts, presents)
-    return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts, parts.sink)
+        return standard_attention(patch, (query, key, value, bias, *pasts), facts, presents, parts.shown)
+    return grouped_attention(patch, place, (query, key, value, bias, *pasts), facts, parts.sink, parts.shown)
 
 
 def _blank_rows(patch: GraphPatch, result: Value, blank: Mask, opset: int) -> Value:

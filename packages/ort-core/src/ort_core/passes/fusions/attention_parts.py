@@ -33,7 +33,10 @@ _BATCH = -4  # the axis of scores that the sequences of a batch have
 
 @dataclass(frozen=True, slots=True)
 class AttentionParts:
-    """Everything the fused attention needs; rows all of whose scores ``blank`` replaces become zeros."""
+    """Everything the fused attention needs; rows all of whose scores ``blank`` replaces become zeros.
+
+    ``shown`` are the shares, where somebody reads them beside the product with values.
+    """
 
     query: Heads
     key: Heads
@@ -46,6 +49,7 @@ class AttentionParts:
     blank: Mask | None = None
     sink: Constant | None = None
     broadcasts_batch: bool = False
+    shown: Value | None = None
 
     @property
     def uses_past(self) -> bool:
@@ -62,10 +66,13 @@ class _Place:
     targets: Collection[AttentionTarget]
     scale: float
     read: tuple[Value, ...]
+    shows: bool
 
 
-def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget]) -> AttentionParts | Rejection:
-    """Return the parts of an attention as one of the targets takes them."""
+def find_parts(
+    match: Match, scores: Scores, targets: Collection[AttentionTarget], *, shows: bool = False
+) -> AttentionParts | Rejection:
+    """Return the parts of an attention as one of the targets takes them; ``shows``: its shares are read, too."""
     product, masks = scores.product, scores.masks
     left, right = product.inputs
     assert left is not None
@@ -84,7 +91,7 @@ def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget
     if query.joined is not None:
         query = Heads(q, None, None)
     read = (q, *(value for mask in masks for value in mask.read()))
-    place = _Place(match, scores, targets, scores.factor * q_factor * keys[1], read)
+    place = _Place(match, scores, targets, scores.factor * q_factor * keys[1], read, shows)
     is_standard = AttentionTarget.STANDARD in targets and match.opset() >= STANDARD_OPSET and place.scale > 0
     if is_standard and (scores.sink is None or AttentionTarget.GROUPED not in targets):
         return _standard(place, query, keys[0], value)
@@ -92,7 +99,7 @@ def find_parts(match: Match, scores: Scores, targets: Collection[AttentionTarget
         grouped = _grouped(place, query, keys[0], value)
         if not isinstance(grouped, Rejection):
             return grouped
-        if scores.softcap:
+        if scores.softcap or shows:
             return grouped
     if AttentionTarget.MULTI_HEAD not in targets:
         return Rejection(
@@ -133,7 +140,8 @@ def _grouped(place: _Place, query: Heads, key: Heads, value: Heads) -> Attention
     match = place.match
     groups = find_groups(key, value, size_of_heads(query)[0] or 0)
     takes_past = AttentionTarget.GROUPED_PAST in place.targets
-    if groups is None and not place.scores.softcap and place.scores.sink is None and not takes_past:
+    is_asked = place.scores.softcap or place.scores.sink is not None or takes_past or place.shows
+    if groups is None and not is_asked:
         return Rejection("each head of queries has its own keys", match.root)
     key, value = (key, value) if groups is None else (groups.key, groups.value)
     key, value = _same_cache(match, key, value, place.read)
@@ -237,7 +245,7 @@ def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...])
     is_flat = key.split is not None and value.split is not None
     if is_flat or key.four is None or value.four is None:
         return key, value
-    return Heads(key.four, None, None), Heads(value.four, None, None)
+    return Heads(key.four, None, key.flat), Heads(value.four, None, value.flat)
 
 
 def _without_cache(heads: Heads) -> Heads:

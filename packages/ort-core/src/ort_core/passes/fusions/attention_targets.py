@@ -20,7 +20,7 @@ from ort_core.ir.constants import Constant
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import DataType, TensorType
+from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts
 from ort_core.passes.fusions.attention_heads import Heads, find_heads, producer_of, size_of_heads
@@ -30,6 +30,7 @@ from ort_core.rewrite.patch import GraphPatch
 GROUPED_FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})  # that onnxruntime's CPU has it for
 SIZE_STEP = 8  # onnxruntime's kernels want heads of a multiple of as many elements
 STANDARD_OPSET = 23
+SHARES = 3  # the output that shows the shares of those operators that have it
 Size = int | SymbolicDim | None
 Operands = tuple[
     Value, Value, Value, Value | None, Value | None, Value | None
@@ -44,6 +45,9 @@ class AttentionTarget(Enum):
     GROUPED = "GroupQueryAttention"
     GROUPED_PAST = "GroupQueryAttention with a past"
     STANDARD = "Attention"
+
+
+SHOWING = frozenset({AttentionTarget.GROUPED, AttentionTarget.STANDARD})  # those that give the shares, too
 
 
 def operators_of(targets: Collection[AttentionTarget]) -> tuple[tuple[str, str], ...]:
@@ -128,8 +132,9 @@ def _length_of(heads: Heads) -> Size:
 
 
 def grouped_attention(
-    patch: GraphPatch, place: Node, given: Operands, facts: AttentionFacts, sink: Constant | None = None
-) -> Node:
+    patch: GraphPatch, place: Node, given: Operands, facts: AttentionFacts, sink: Constant | None = None,
+    shares: Value | None = None,
+) -> Node:  # fmt: skip
     """Put a GroupQueryAttention there that sees what the bias lets it see; it always shows keys and values."""
     query, key, value, bias, *pasts = given
     lengths = _existing_lengths(place, query, pasts[0]) or _make_lengths(patch, query, pasts[0])
@@ -146,7 +151,11 @@ def grouped_attention(
     total = dim(query, 1) if pasts[0] is None else None
     present = TensorType(facts.dtype, (dim(query, 0), facts.num_groups, total, facts.head_size))
     result = TensorType(facts.dtype, (dim(query, 0), dim(query, 1), facts.num_heads * facts.value_size))
-    return patch.node("GroupQueryAttention", inputs, attributes, outputs=[result, present, present], domain=ONNXRUNTIME)
+    types: list[ValueType | None] = [result, present, present]
+    if shares is not None:
+        attributes["qk_output"] = 2  # behind the softmax
+        types.append(shares.type)
+    return patch.node("GroupQueryAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME)
 
 
 def _existing_lengths(place: Node, query: Value, past: Value | None) -> list[Value] | None:
@@ -177,7 +186,9 @@ def _make_lengths(patch: GraphPatch, query: Value, past: Value | None) -> list[V
     return [lasts, keys]
 
 
-def standard_attention(patch: GraphPatch, given: Operands, facts: AttentionFacts, presents: Sequence[Value]) -> Node:
+def standard_attention(
+    patch: GraphPatch, given: Operands, facts: AttentionFacts, presents: Sequence[Value], shares: Value | None = None
+) -> Node:
     """Put an Attention of the standard there; it shows the keys and values that stand for ``presents``."""
     query = given[0]
     inputs = list(given)
@@ -191,4 +202,13 @@ def standard_attention(patch: GraphPatch, given: Operands, facts: AttentionFacts
     if facts.softcap:
         attributes["softcap"] = facts.softcap
     result = TensorType(facts.dtype, (dim(query, 0), dim(query, 1), facts.num_heads * facts.value_size))
-    return patch.node("Attention", inputs, attributes, outputs=[result, *(each.type for each in presents)])
+    types: list[ValueType | None] = [result, *(each.type for each in presents)]
+    if shares is not None:
+        attributes["qk_matmul_output_mode"] = 3  # behind the softmax
+        key, value = (
+            TensorType(facts.dtype, (dim(query, 0), facts.num_groups, None, size))
+            for size in (facts.head_size, facts.value_size)
+        )
+        types = [*types, key, value][:SHARES]
+        types.append(shares.type)
+    return patch.node("Attention", inputs, attributes, outputs=types)
