@@ -156,8 +156,7 @@ def _turned(state: LayerState, x: str, form: str, cos: str, sin: str) -> str:
         )
         return state.op("Concat", _halves_turned(state, first, SIZE // 4, cos, sin), rest, axis=-1)
     if form == "twins":
-        even, odd = (state.op("Slice", x, state.ints(at), state.ints(1 << 60), last, state.ints(2)) for at in (0, 1))
-        pair = [state.op("Unsqueeze", each, state.ints(4)) for each in (state.op("Neg", odd), even)]
+        pair = _twins_of(state, x)
         other = state.op("Reshape", state.op("Concat", *pair, axis=-1), state.ints(0, 0, 0, SIZE))
         return state.swapped("Add", state.swapped("Mul", x, cos), state.swapped("Mul", other, sin))
     if form == "halves":
@@ -167,6 +166,21 @@ def _turned(state: LayerState, x: str, form: str, cos: str, sin: str) -> str:
     first = state.op("Sub", state.swapped("Mul", low, cos), state.swapped("Mul", high, sin))
     second = state.swapped("Add", state.swapped("Mul", high, cos), state.swapped("Mul", low, sin))
     return state.op("Concat", first, second, axis=-1)
+
+
+def _twins_of(state: LayerState, x: str) -> list[str]:
+    """Return the odd elements, negated, and the even ones, each as (…, pairs, 1)."""
+    form = state.choose("strides", "pairs", "unbound pairs")
+    if form == "strides":
+        last, two, end = state.ints(3), state.ints(2), state.ints(1 << 60)
+        even, odd = (state.op("Slice", x, state.ints(at), end, last, two) for at in (0, 1))
+        return [state.op("Unsqueeze", each, state.ints(4)) for each in (state.op("Neg", odd), even)]
+    five = state.op("Reshape", x, state.ints(0, 0, 0, SIZE // 2, 2))
+    even, odd = (state.op("Slice", five, state.ints(at), state.ints(at + 1), state.ints(-1)) for at in (0, 1))
+    if form == "unbound pairs":  # as dynamo exports torch.unbind and torch.stack
+        squeezed = state.op("Squeeze", odd, state.ints(-1))
+        return [state.op("Unsqueeze", state.op("Neg", squeezed), state.ints(-1)), even]
+    return [state.op("Neg", odd), even]
 
 
 def _halves_turned(state: LayerState, x: str, pairs: int, cos: str, sin: str) -> str:

@@ -72,6 +72,12 @@ DOUBLED = (
 )
 TWINS = "ce = Unsqueeze(cos, last) cj = Concat <axis = 3> (ce, ce) cf = Reshape(cj, wide) cu = Unsqueeze(cf, one) \
 ne = Unsqueeze(sin, last) nj = Concat <axis = -1> (ne, ne) nf = Reshape(nj, wide) su = Unsqueeze(nf, one)"
+TWINS_OF_AXES = " ".join(  # each axis of an image has its own pairs
+    f"{v}a, {v}b = Split <axis = 2> ({name}) {v}e = Unsqueeze({v}a, last) {v}i = Concat <axis = 3> ({v}e, {v}e) "
+    f"{v}j = Unsqueeze({v}b, last) {v}k = Concat <axis = 3> ({v}j, {v}j) {v}f = Reshape({v}i, pair) "
+    f"{v}g = Reshape({v}k, pair) {v}h = Concat <axis = 2> ({v}f, {v}g) {v}u = Unsqueeze({v}h, one)"
+    for v, name in (("c", "cos"), ("s", "sin"))
+)
 TURN_TWINS = "b = Slice(t, one, high, last, two) m = Neg(b) a = Slice(t, low, high, last, two) \
 mu = Unsqueeze(m, end) au = Unsqueeze(a, end) st = Concat <axis = -1> (mu, au) r = Reshape(st, merge) \
 p = Mul(t, cu) q = Mul(su, r) y = Add(q, p)"
@@ -80,12 +86,15 @@ bc = Mul(cu, b) as = Mul(a, su) f = Sub(ac, bs) g = Add(as, bc)"
 
 
 @pytest.mark.parametrize("batch", ["1", "B"])
-@pytest.mark.parametrize("form", ["halves", "twins", "apart", "apart_twins"])
+@pytest.mark.parametrize("form", ["halves", "twins", "twins_of_axes", "apart", "apart_twins"])
 def test_rotations_of_all_spellings_are_one_operator(batch: str, form: str) -> None:
-    head = WIDE.format(batch=batch, width=2).replace("<int64[4] split", "<int64[3] wide = {0,0,4}, int64[4] split")
+    head = WIDE.format(batch=batch, width=2).replace(
+        "<int64[4] split", "<int64[3] wide = {0,0,4}, int64[3] pair = {0,0,2}, int64[4] split"
+    )
     body = {
         "halves": f"{DOUBLED} {TURN}",
         "twins": f"{TWINS} {TURN_TWINS}",
+        "twins_of_axes": f"{TWINS_OF_AXES} {TURN_TWINS}",
         "apart": f"{APART} y = Concat <axis = -1> (f, g)",
         "apart_twins": APART.replace("a, b = Split <axis = 3> (t)", "b = Slice(t, one, high, last, two) \
 a = Slice(t, low, high, last, two)") + " fu = Unsqueeze(f, end) gu = Unsqueeze(g, end) \

@@ -217,9 +217,7 @@ def _quarter_turn(other: Value, x: Value) -> Pairing | None:
     stack = None if merged is None else producer_of(merged.inputs[0], "Concat")
     if merged is None or stack is None or not _is_stack(stack, merged.output, size):
         return None
-    odd_turned, even = (_below_unsqueeze(each) for each in stack.inputs)
-    node = producer_of(odd_turned, "Neg")
-    odd = None if node is None else node.inputs[0]
+    odd, even = _below_negation(stack.inputs[0]), _below_unsqueeze(stack.inputs[1])
     return Pairing.TWINS if _is_every_other(even, x, 0) and _is_every_other(odd, x, 1) else None
 
 
@@ -267,6 +265,15 @@ def _below_unsqueeze(value: Value | None) -> Value | None:
     if value is None or inner is None or inner.rank != 4 or value.rank != 5 or dim(value, 4) != 1:
         return None
     return inner if same_dim(dim(inner, 3), dim(value, 3)) else None
+
+
+def _below_negation(value: Value | None) -> Value | None:
+    """Return what was negated and got another last axis, in either order."""
+    outer = producer_of(value, "Neg")
+    if outer is not None:
+        return _below_unsqueeze(outer.inputs[0])
+    inner = producer_of(_below_unsqueeze(value), "Neg")
+    return None if inner is None else inner.inputs[0]
 
 
 def _is_piece(value: Value | None, x: Value, start: int, end: int) -> bool:

@@ -2,8 +2,9 @@
 
     HALVES: (a, b, c, a, b, c)    TWINS: (a, a, b, b, c, c)
 
-A factor repeats its pairs along the last axis because of a Concat of one value with itself, of an Expand that a Reshape
-merges, or of a constant that is so; operators that keep the last axis do not change that.
+A factor repeats its pairs along the last axis because of a Concat of one value with itself (of HALVES) or of several
+that repeat (of TWINS), of an Expand that a Reshape merges, or of a constant that is so; operators that keep the last
+axis do not change that.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ def _any_repeats(node: Node, pairing: Pairing, depth: int) -> bool:
 def _concat_repeats(node: Node, pairing: Pairing, depth: int) -> bool:
     if _is_last(node.int_attribute("axis", 0), node.output):
         both = node.inputs
-        return pairing is Pairing.HALVES and len(both) == 2 and both[0] is both[1]
+        if pairing is Pairing.TWINS:  # of several axes, as images and films have them: each has whole pairs
+            return all(repeats(each, pairing, depth + 1) for each in both)
+        return len(both) == 2 and both[0] is both[1]
     return all(repeats(each, pairing, depth + 1) for each in node.inputs)
 
 
