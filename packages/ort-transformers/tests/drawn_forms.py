@@ -42,7 +42,7 @@ class _Attention:
 
     def __init__(self, state: LayerState) -> None:
         self.state, draw = state, state.random
-        self.axes = state.choose("own heads", "one head", "groups", "groups behind", "windows")
+        self.axes = state.choose("own heads", "one head", "groups", "groups behind", "windows", "stacked queries")
         self.size = int(draw.choice([3, 8, 8]))
         self.groups, self.repeats = int(draw.choice([2, 3])), int(draw.choice([2, 3]))
         self.batch, self.windows = int(draw.choice([1, 2])), int(draw.choice([2, 3]))
@@ -59,7 +59,7 @@ class _Attention:
             state.inputs[name] = state.random.standard_normal((*lead, length, HIDDEN)).astype(np.float32)
         merged = {
             "own heads": self._own, "one head": self._one, "groups": self._grouped, "groups behind": self._grouped,
-            "windows": self._windows,
+            "windows": self._windows, "stacked queries": self._stacked,
         }[self.axes]()  # fmt: skip
         state.op("Identity", merged)
         names: list[int | str] = ["B", self.windows] if self.axes == "windows" else ["B"]
@@ -117,6 +117,27 @@ class _Attention:
             state.inputs["bias"] = state.random.standard_normal(shape).astype(np.float32)
         self.is_einsum = False
         return self._merged(self._attended(q, k, v, "", ""), (0, 1, 3, 2, 4), heads * self.size)
+
+    def _stacked(self) -> str:
+        """Return an attention with one head of keys, whose queries are (batch, tokens * heads, size)."""
+        state, heads = self.state, self.groups * self.repeats
+        q = state.op("Reshape", self._flat("x", heads * self.size), state.ints(0, -1, self.size))
+        k, v = (self._flat("memory", self.size) for _ in range(2))
+        batch, rows, columns = (
+            state.op("Slice", state.op("Shape", x), state.ints(axis), state.ints(axis + 1))
+            for x, axis in (("x", 0), ("x", 1), ("memory", 1))
+        )
+        apart = state.op("Concat", batch, rows, state.ints(heads), columns, axis=0)
+        scores = state.op("MatMul", state.op("Mul", q, state.constant(0.4)), state.op("Transpose", k, perm=[0, 2, 1]))
+        scores = state.op("Reshape", scores, apart)
+        if state.choose("no mask", "causal") == "causal":
+            places = [self._range(each) for each in (rows, columns)]
+            order = (state.op("Unsqueeze", each, state.ints(*axes)) for each, axes in zip(places, ((1, 2), (0, 1))))
+            seen = state.op("GreaterOrEqual", *order)
+            scores = state.op("Where", seen, scores, state.constant(LOWEST))
+        stacked = state.op("Concat", batch, state.op("Mul", rows, state.ints(heads)), columns, axis=0)
+        shares = state.op("Reshape", state.op("Softmax", scores, axis=-1), stacked)
+        return state.op("Reshape", state.op("MatMul", shares, v), state.ints(0, -1, heads * self.size))
 
     # ------------------------------------------------------------------ scores and shares
     def _attended(self, q: str, k: str, v: str, scores: str, values: str) -> str:

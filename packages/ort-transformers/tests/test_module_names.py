@@ -191,8 +191,12 @@ def test_the_optimizer_has_onnxruntimes_functions_defaults_and_model_types():
     assert {key: (made.__name__, *rest) for key, (made, *rest) in ours.MODEL_TYPES.items()} == facts
 
 
-OWN_OPTIONS = {"use_standard_operators", "enable_experts"}  # beyond onnxruntime's, which has no fusion of experts
-OWN_FLAGS = {"use_standard_operators", "disable_experts"}
+OWN_OPTIONS = {
+    "use_standard_operators",
+    "use_gpu_operators",
+    "enable_experts",
+}  # beyond onnxruntime's, which has no fusion of experts
+OWN_FLAGS = {"use_standard_operators", "use_gpu_operators", "disable_experts"}
 
 
 def test_options_of_each_model_type_are_onnxruntimes():

@@ -57,6 +57,7 @@ class FusionOptions:
         self.attention_op_type: AttentionOpType | None = None
         self.enable_experts = True  # not onnxruntime's
         self.use_standard_operators = False  # not onnxruntime's: write ai.onnx's operators, at opset 23 or later
+        self.use_gpu_operators = False  # not onnxruntime's: write GroupNorm, which onnxruntime runs on GPUs alone
         if model_type == "bert":
             self.attention_mask_format = AttentionMaskFormat.MaskIndexEnd
         elif model_type in _NO_MASK_TYPES:
@@ -130,7 +131,7 @@ _SWITCHED_OFF = {
 _SWITCHED_ON = {
     "enable_gelu_approximation": "enable_gelu_approximation", "enable_gemm_fast_gelu": "enable_gemm_fast_gelu",
     "use_multi_head_attention": "use_multi_head_attention",
-    "use_standard_operators": "use_standard_operators",
+    "use_standard_operators": "use_standard_operators", "use_gpu_operators": "use_gpu_operators",
 }  # fmt: skip
 _SWITCHED_OFF_OF_IMAGES = {
     "disable_group_norm": "enable_group_norm", "disable_skip_group_norm": "enable_skip_group_norm",
@@ -155,6 +156,7 @@ _FLAGS = {
     "no_attention_mask": "taken for onnxruntime's programs: a mask that the model has is never left out",
     "use_multi_head_attention": "write MultiHeadAttention where Attention would do",
     "use_standard_operators": "write operators of ai.onnx alone, converting the model to opset 23 where it is older",
+    "use_gpu_operators": "write GroupNorm, which onnxruntime runs on GPUs alone",
     "disable_group_norm": "leave group norms as they are (unet, vae, clip)",
     "disable_skip_group_norm": "leave additions in front of group norms as they are (unet, vae, clip)",
     "disable_packed_kv": "keep keys and values apart (unet, vae, clip)",

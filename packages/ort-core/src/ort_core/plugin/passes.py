@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ort_core.passes.fusions.attention_targets import AttentionTarget
     from ort_core.passes.fusions.channel_norm import ChannelNormFusion
     from ort_core.passes.fusions.experts import ExpertFusion
+    from ort_core.passes.fusions.group_norm import GroupNormFusion
     from ort_core.passes.fusions.qdq_selector import QDQSelectorActionTransformer
     from ort_core.passes.fusions.rotary import RotaryEmbeddingFusion
     from ort_core.passes.near_misses import NearMiss, counted
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTENDED_PASSES", "STANDARD_FUSIONS", "AttentionFusion", "AttentionTarget", "ChannelNormFusion", "ExpertFusion",
-    "Level", "NearMiss", "Pass", "PassContext", "PassRecordState", "PassReport", "QDQSelectorActionTransformer",
-    "RotaryEmbeddingFusion", "RulePass", "counted", "pipeline_for",
+    "GroupNormFusion", "Level", "NearMiss", "Pass", "PassContext", "PassRecordState", "PassReport",
+    "QDQSelectorActionTransformer", "RotaryEmbeddingFusion", "RulePass", "counted", "pipeline_for",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -33,6 +34,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.passes.fusions.attention_targets": ("AttentionTarget",),
         "ort_core.passes.fusions.channel_norm": ("ChannelNormFusion",),
         "ort_core.passes.fusions.experts": ("ExpertFusion",),
+        "ort_core.passes.fusions.group_norm": ("GroupNormFusion",),
         "ort_core.passes.fusions.qdq_selector": ("QDQSelectorActionTransformer",),
         "ort_core.passes.fusions.rotary": ("RotaryEmbeddingFusion",),
         "ort_core.passes.near_misses": ("NearMiss", "counted"),

@@ -38,8 +38,11 @@ class ColumnSoftmax(RewriteRule[tuple[int, ...]]):
             return Rejection("it is not over the last axis but one", root)
         if any(reader.op_type not in _READERS for reader, _ in match.output.uses) or match.output.is_graph_output:
             return Rejection("its result weighs no values", root)
-        if _product_of(scores) is None:
+        product = _product_of(scores)
+        if product is None:
             return Rejection("the scores are no product of queries and keys with one factor", root)
+        if any(each is None or each.rank != rank for each in product.inputs):
+            return Rejection("the scores are a product of other ranks, such as one with a matrix of weights", root)
         return (*range(rank - 2), rank - 1, rank - 2)
 
     def rewrite(self, match: Match, bindings: tuple[int, ...]) -> GraphPatch:

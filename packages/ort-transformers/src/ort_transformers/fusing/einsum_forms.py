@@ -19,6 +19,7 @@ from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
 
 _AXES_AS_INPUT = 13  # since this opset
+_ELLIPSIS = 4  # axes of one, more than attentions have
 _STEPS = 6  # between a product and a softmax, of the exports that were looked at
 
 
@@ -32,6 +33,25 @@ class MatrixProduct:
     left: tuple[int | None, ...]
     right: tuple[int | None, ...]
     result: tuple[int, ...]
+
+
+def spelled_out(equation: str, ranks: tuple[int | None, int | None]) -> str:
+    """Return an equation of two operands with a capital letter for each axis of its ellipses, as far as it has some."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    operands = terms.split(",")
+    if "..." not in equation or not arrow or len(operands) != 2 or not set("ABCDEFGH").isdisjoint(equation):
+        return equation
+    counts = []
+    for term, rank in zip(operands, ranks, strict=True):
+        count = 0 if rank is None else rank - len(term.replace("...", ""))
+        if rank is None or not 0 <= count <= _ELLIPSIS or ("..." not in term and count):
+            return equation
+        counts.append(count)
+    letters = "ABCDEFGH"[: max(counts)]
+    filled = [
+        term.replace("...", letters[len(letters) - count :]) for term, count in zip(operands, counts, strict=True)
+    ]
+    return f"{','.join(filled)}->{result.replace('...', letters)}"
 
 
 def matrix_product(equation: str, shares: int | None = None) -> MatrixProduct | None:
@@ -77,7 +97,8 @@ class EinsumToMatMul(RewriteRule[MatrixProduct]):
         """The equation must be one of matrices, and a softmax be near."""
         equation = match.root.attribute("equation")
         shares = next((at for at, each in enumerate(_OPERANDS) if _comes_from_softmax(match[each])), None)
-        found = matrix_product(equation, shares) if isinstance(equation, str) else None
+        ranks = (match["left"].rank, match["right"].rank)
+        found = matrix_product(spelled_out(equation, ranks), shares) if isinstance(equation, str) else None
         if found is None:
             return Rejection(f"{equation!r} is no product of matrices", match.root)
         if shares is None and not leads_to_softmax(match.output):

@@ -9,6 +9,7 @@ import onnx
 
 from ort_core.model_optimization import OptimizedProto
 from ort_core.plugin.passes import NearMiss
+from ort_transformers.fusing.norm_pieces import norm_pieces
 from ort_transformers.graphs.model_paths import Makers, Readers
 from ort_transformers.graphs.model_values import ModelValues
 
@@ -20,9 +21,8 @@ NORMS = frozenset(
         "GroupNormalization",
     }
 )  # fmt: skip
-_STEPS_TO_VALUES = frozenset({"Slice", "Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul"})
-_MEANS = ("ReduceMean", "GlobalAveragePool")  # the second of TensorFlow's converter
-_STEPS_TO_ROOT = frozenset({"Add", "Cast"})
+_CHANGES = frozenset({"Add", "Sub"})  # of shares in front of values, which no operator for attentions does
+_STEPS_TO_VALUES = _CHANGES | {"Slice", "Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul", "Gather"}
 _WIDTH = 60  # nodes between the matrices of an expert and the sum over experts, of the exports looked at, and more
 _DEPTH = 6  # nodes between a softmax and the product with values, of the exports that were looked at, and some more
 
@@ -57,7 +57,10 @@ class FusionReport:
         return sum(count for name, count in self.fused.items() if name in NORMS)
 
     def unfused_of(self, kind: str) -> tuple[Unfused, ...]:
-        """Return what stays in pieces of a kind: ``"attention"``, ``"norm"``, ``"rotation"`` or ``"experts"``."""
+        """Return what stays in pieces of a kind.
+
+        Kinds are ``"attention"``, ``"norm"``, ``"group norm"``, ``"rotation"`` and ``"experts"``.
+        """
         return tuple(each for each in self.unfused if each.kind == kind)
 
     def __str__(self) -> str:
@@ -103,11 +106,30 @@ def _why_unknown(softmax: onnx.NodeProto, product: onnx.NodeProto, readers: Read
     """Return what is not as fusions know it between a softmax and the product with values."""
     if product.op_type != "MatMul":
         return f"its product with values is {product.op_type} {product.name!r}: fusions know MatMul"
+    change = _change_before(softmax, product, readers)
+    if change is not None:
+        return (
+            f"{change.op_type} {change.name!r} changes the shares in front of values: no operator for attentions does"
+        )
     first = readers[softmax.output[0]]
     between = next((each for each in first if each is not product), None)
     if between is None:
         return UNKNOWN
     return f"{between.op_type} {between.name!r} reads the softmax, beside its product with values or in front of it"
+
+
+def _change_before(softmax: onnx.NodeProto, product: onnx.NodeProto, readers: Readers) -> onnx.NodeProto | None:
+    """Return the sum or difference, on the way from a softmax to the product with values, that shares are part of."""
+    waiting: list[tuple[onnx.NodeProto, onnx.NodeProto | None, int]] = [(softmax, None, 0)]
+    while waiting:
+        current, change, depth = waiting.pop(0)
+        for child in (each for name in current.output for each in readers.get(name, [])):
+            if child is product:
+                return change
+            if child.op_type in _STEPS_TO_VALUES and depth < _DEPTH:
+                found = child if change is None and child.op_type in _CHANGES else change
+                waiting.append((child, found, depth + 1))
+    return None
 
 
 def _mixed_heads(
@@ -178,22 +200,9 @@ def _product_behind(node: onnx.NodeProto, readers: Readers) -> onnx.NodeProto | 
 
 
 def _norms(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
-    """Find roots of mean squares, with what is added to them: those of norms in pieces."""
-    makers = model.output_name_to_node()
-    for node in (each for each in model.nodes() if each.op_type in ("Sqrt", "Pow")):
-        current = node
-        while current.op_type in _STEPS_TO_ROOT or current is node:
-            parents = (makers[name] for name in current.input if name in makers)
-            found = next((each for each in parents if each.op_type in (*_STEPS_TO_ROOT, *_MEANS)), None)
-            if found is None:
-                break
-            current = found
-        if current.op_type in _MEANS:
-            reason = _reason(misses, (node.name, current.name), ("Norm",))
-            has_epsilon = current.output[0] not in node.input
-            yield Unfused(
-                "norm", node.name, reason or (UNKNOWN if has_epsilon else "nothing is added to the mean square")
-            )
+    """Return the norms in pieces, with why the passes left them, or else what is special about them."""
+    for kind, node, others, reason in norm_pieces(model):
+        yield Unfused(kind, node, _reason(misses, (node, *others), ("Norm",)) or reason or UNKNOWN)
 
 
 def _rotations(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:

@@ -21,12 +21,14 @@ from ort_core.plugin.passes import (
     AttentionTarget,
     ChannelNormFusion,
     ExpertFusion,
+    GroupNormFusion,
     Level,
     Pass,
     RotaryEmbeddingFusion,
     RulePass,
     pipeline_for,
 )
+from ort_transformers.fusing.biases_apart import BIASES_APART
 from ort_transformers.fusing.column_softmax import COLUMN_SOFTMAX
 from ort_transformers.fusing.einsum_forms import EINSUM_FORMS
 from ort_transformers.fusing.five_axes import FIVE_AXES
@@ -37,6 +39,7 @@ from ort_transformers.fusing.pairs_as_axis import PAIRS_AS_AXIS
 from ort_transformers.fusing.row_scales import ROW_SCALES
 from ort_transformers.fusing.score_sizes import SCORE_SIZES
 from ort_transformers.fusing.softmax_forms import SOFTMAX_FORMS
+from ort_transformers.fusing.stacked_queries import STACKED_QUERIES
 from ort_transformers.fusing.tensorflow_forms import TENSORFLOW_FORMS
 from ort_transformers.fusing.turned_shares import TURNED_SHARES
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
@@ -65,7 +68,10 @@ CHANNEL_NORMS = RulePass(
 _MERGING = frozenset({"ReshapeElimination", "TransposeOptimizer"})
 _CLEANING = frozenset({"ReshapeElimination", "DeadCodeElimination", "TransposeOptimizer"})
 STANDARD_OPSET = 23
+GROUP_NORM = "GroupNormFusion"
+GPU_GROUP_NORMS = RulePass(GROUP_NORM, [GroupNormFusion(is_standard=False)], Level.EXTENDED)
 STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
+    RulePass(GROUP_NORM, [GroupNormFusion()], Level.EXTENDED),
     *(each for each in EXTENDED_PASSES if each.name == "SimplifiedLayerNormFusion"),
     RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion(is_standard=True)], Level.EXTENDED),
     RulePass(ATTENTION, [AttentionFusion(targets=[AttentionTarget.STANDARD])], Level.EXTENDED),
@@ -150,10 +156,12 @@ def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]
         *(norms if options.enable_layer_norm else ()),
         SOFTMAX_FORMS,
         EINSUM_FORMS,
+        BIASES_APART,
         SCORE_SIZES,
         ROW_SCALES,
         COLUMN_SOFTMAX,
         TURNED_SHARES,
+        STACKED_QUERIES,
         FIVE_AXES,
         *(each for each in basic if each.name in _MERGING),
         JOINED_AXES,
@@ -164,10 +172,13 @@ def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]
 def fusion_passes(options: FusionOptions) -> Sequence[Pass]:
     """Return the fusions that options ask for, in their order."""
     wanted = {name for switch, names in _SWITCHES.items() if getattr(options, switch) for name in names}
+    if getattr(options, "enable_group_norm", options.enable_layer_norm):  # only options of image models have it
+        wanted.add(GROUP_NORM)
     if options.use_standard_operators:
         return [each for each in STANDARD_PASSES if each.name in wanted]
     chosen = {ATTENTION: RulePass(ATTENTION, [AttentionFusion(targets=attention_targets(options))], Level.EXTENDED)}
-    return [chosen.get(each.name, each) for each in (EXPERTS, *EXTENDED_PASSES) if each.name in wanted]
+    first = (GPU_GROUP_NORMS, EXPERTS) if options.use_gpu_operators else (EXPERTS,)
+    return [chosen.get(each.name, each) for each in (*first, *EXTENDED_PASSES) if each.name in wanted]
 
 
 def attention_targets(options: FusionOptions) -> frozenset[AttentionTarget]:

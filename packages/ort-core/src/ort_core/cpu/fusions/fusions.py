@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.fusions.dynamic_lstm import DynamicLstmAsLstm
-from ort_core.cpu.fusions.group_norm import GroupNormFusion
 from ort_core.cpu.fusions.microsoft_parts import MicrosoftInParts
 from ort_core.cpu.fusions.quantized_parts import MeanInParts, SoftmaxInParts, WhereInParts
 from ort_core.cpu.fusions.string_labels import SplitStringLabels
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, Level, RulePass
+from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, GroupNormFusion, Level, RulePass
 
 if TYPE_CHECKING:
     from ort_core.plugin import Pass

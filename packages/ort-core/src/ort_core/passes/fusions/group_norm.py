@@ -6,16 +6,25 @@
 
 The result may count its pixels by other axes than x, as where attention over them follows; then it is reshaped.
 Reshaped groups are rows of memory that images with the channels last do not have, so that the images would be moved.
+com.microsoft GroupNorm, which onnxruntime's optimizer writes for GPUs, has the channels last, and SiLU behind the norm.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ort_core.plugin import Rejection, frozen
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
-from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, one_of, op, var
+from ort_core.frozen import frozen
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.types import DataType, TensorType
+from ort_core.ir.values import Value
+from ort_core.passes.fusions.operands import ONNXRUNTIME, only_reader
+from ort_core.rewrite.matcher import Match
+from ort_core.rewrite.patch import GraphPatch
+from ort_core.rewrite.pattern import Pattern, constant, one_of, op, var
+from ort_core.rewrite.rule import RewriteRule
 
+_IMAGE_AXES, _TO_LAST, _FROM_LAST = 4, (0, 2, 3, 1), (0, 3, 1, 2)
 SINCE = 21  # before, GroupNormalization had one scale a group
 
 
@@ -29,9 +38,18 @@ class Groups:
 
 
 class GroupNormFusion(RewriteRule[Groups]):
-    """Fuse to GroupNormalization of opset 21, whatever opset the model has."""
+    """Fuse to GroupNormalization of opset 21, whatever opset the model has.
+
+    Args:
+        is_standard: ``False`` writes com.microsoft GroupNorm between Transposes, for images of four axes.
+    """
 
     name = "GroupNormFusion"
+
+    def __init__(self, *, is_standard: bool = True) -> None:
+        super().__init__()
+        self._is_standard = is_standard
+        self.emits = (("", "GroupNormalization") if is_standard else (ONNXRUNTIME, "GroupNorm"),)  # type: ignore[misc]  # one class, two operators
 
     def build_pattern(self) -> Pattern:
         """Return the forms with a scale and bias of each channel, a scale alone, and neither."""
@@ -56,6 +74,8 @@ class GroupNormFusion(RewriteRule[Groups]):
             return Rejection(f"{restored.name!r} is not known to have the images and channels of {x.name!r}", root)
         if None in shape[:1] or restored.rank is None:
             return Rejection(f"how many images {x.name!r} has is not known", root)
+        if not self._is_standard and (len(shape) != _IMAGE_AXES or restored.shape != shape):
+            return Rejection("GroupNorm is for images, the channels and pixels of which stay as they are", root)
         if "scale" not in match and _is_scaled(restored, shape[1]):
             return Rejection("the scale behind belongs to it and is fused with it", root)
         if "scale" in match and "bias" not in match and _is_scaled(match.output, shape[1]):
@@ -85,14 +105,52 @@ class GroupNormFusion(RewriteRule[Groups]):
             patch.constant(array, f"{name}_{word}")
             for array, word in ((bindings.scale, "scale"), (bindings.bias, "bias"))
         ]
-        attributes = {"epsilon": match.node("norm").float_attribute("epsilon", 1e-5), "num_groups": bindings.count}
+        epsilon = match.node("norm").float_attribute("epsilon", 1e-5)
         x, restored = match["x"], match.node("restore").output
-        y = patch.op("GroupNormalization", [x, *numbers], attributes, type=x.type, opset=SINCE)
+        if not self._is_standard:
+            return _with_channels_last(patch, match, numbers, {"epsilon": epsilon, "groups": bindings.count})
+        attributes = {"epsilon": epsilon, "num_groups": bindings.count}
+        opset = None if match.opset() >= SINCE else SINCE
+        y = patch.op("GroupNormalization", [x, *numbers], attributes, type=x.type, opset=opset)
         if not _is_shape_of(match["shape"], x) and (x.shape is None or restored.shape != x.shape or None in x.shape):
             y = patch.op("Reshape", [y, match["shape"]], type=restored.type)
         patch.replace(match.output, y)
         patch.remove(*match.nodes)
         return patch
+
+
+def _with_channels_last(
+    patch: GraphPatch, match: Match, numbers: list[Value], attributes: dict[str, object]
+) -> GraphPatch:
+    """Put com.microsoft GroupNorm between two Transposes there, with SiLU in it where that follows."""
+    x, made, nodes = match["x"], match.output, list(match.nodes)
+    silu = _silu_of(made)
+    if silu is not None:
+        made, nodes = silu[0], [*nodes, *silu[1]]
+    attributes |= {"activation": int(silu is not None), "channels_last": 1}
+    last = None
+    if isinstance(x.type, TensorType) and x.shape is not None:
+        last = TensorType(x.type.dtype, tuple(x.shape[axis] for axis in _TO_LAST))
+    turned = patch.op("Transpose", [x], {"perm": _TO_LAST}, type=last)
+    y = patch.op("GroupNorm", [turned, *numbers], attributes, type=last, domain=ONNXRUNTIME)
+    patch.replace(made, patch.op("Transpose", [y], {"perm": _FROM_LAST}, type=x.type))
+    patch.remove(*nodes)
+    return patch
+
+
+def _silu_of(value: Value) -> tuple[Value, list[Node]] | None:
+    """Return the product of a value with its own sigmoid, and the nodes of it, where nothing else reads the value."""
+    readers = value.consumers()
+    if value.is_graph_output:
+        return None
+    if len(readers) == 1 and readers[0].op_type == "Swish" and readers[0].float_attribute("alpha", 1.0) == 1.0:
+        return readers[0].output, [readers[0]]
+    sigmoid = next((each for each in readers if each.op_type == "Sigmoid" and each.domain == ""), None)
+    product = None if sigmoid is None else only_reader(sigmoid.output)
+    if sigmoid is None or product is None or product.op_type != "Mul" or set(readers) != {sigmoid, product}:
+        return None
+    is_own = set(product.present_inputs()) == {value, sigmoid.output}
+    return (product.output, [sigmoid, product]) if is_own else None
 
 
 def _array(value: Value) -> np.ndarray:
