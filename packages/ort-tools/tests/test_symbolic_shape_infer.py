@@ -165,3 +165,26 @@ def test_the_command_line_writes_a_model(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert shapes(onnx.load(tmp_path / "out.onnx"))["joined"] == ["batch", "past + seq", 8]
+
+
+@pytest.mark.parametrize("whose", ["ours", "onnxruntime's"])
+def test_a_class_that_a_program_derives_may_call_the_steps_one_by_one(whose):
+    base = SymbolicShapeInference if whose == "ours" else theirs("symbolic_shape_infer").SymbolicShapeInference
+
+    class Derived(base):
+        def __init__(self, folder):
+            super().__init__(2**31 - 1, True, False, 0, "")
+            self.folder = folder
+
+    inference, is_whole = Derived("."), False
+    inference._preprocess(parser.parse_model(DYNAMIC))
+    while inference.run_:
+        is_whole = inference._infer_impl()
+    inference._update_output_from_vi()
+    assert is_whole
+    assert shapes(inference.out_mp_)["joined"] == ["batch", "past + seq", 8]
+
+
+def test_a_step_before_its_model_says_what_to_call():
+    with pytest.raises(ValueError, match="call _preprocess with a model"):
+        SymbolicShapeInference(2**31 - 1, True, False, 0)._infer_impl()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
@@ -42,6 +42,9 @@ class SymbolicShapeInference:
         self.verbose_ = verbose
         self.prefix_ = prefix
         self.out_mp_: ModelProto | None = None
+        self.run_ = True
+
+    _is_whole = True
 
     def infer(self, in_mp: ModelProto) -> ModelProto:
         """Return the model with every type that is known. Raises ``OrtError``: it cannot be loaded."""
@@ -51,8 +54,24 @@ class SymbolicShapeInference:
                 log.warning("%s", problem)
             for name in typed.unknown_operators:
                 log.warning("nothing is known of the operator %s", name)
-        self.out_mp_ = typed.model
+        self.out_mp_, self._is_whole = typed.model, not typed.unknown_operators
         return typed.model
+
+    # ---- the steps of onnxruntime's class, which programs with a class of their own call one by one
+
+    def _preprocess(self, in_mp: ModelProto) -> None:
+        self.out_mp_, self.run_ = in_mp, True
+
+    def _infer_impl(self, start_sympy_data: Mapping[str, object] | None = None) -> bool:
+        """Infer; return whether every operator is known. ``start_sympy_data`` is taken for onnxruntime's programs."""
+        if self.out_mp_ is None:
+            raise ValueError("call _preprocess with a model before _infer_impl")
+        self.infer(self.out_mp_)
+        self.run_ = False
+        return self._is_whole
+
+    def _update_output_from_vi(self) -> None:
+        """Do nothing: inference has written the outputs."""
 
     @staticmethod
     def infer_shapes(
