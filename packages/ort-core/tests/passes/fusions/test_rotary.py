@@ -64,6 +64,16 @@ def test_near_misses_of_a_rotation_stay(body: str) -> None:
     stays("RotaryEmbeddingFusion", f"{HEAD} {{ {body} }}")
 
 
+def test_a_rotation_of_heads_that_are_stacked_with_the_batch_is_named() -> None:
+    body = f"s = Reshape(x, three) t = Identity(s) {ANGLES} {TURN}".replace("Unsqueeze(c, one)", "Identity(c)")
+    body = body.replace("Unsqueeze(n, one)", "Identity(n)").replace("axis = -1", "axis = 2")
+    head = HEAD.replace("float[B,2,3,4] y", "float[C,3,4] y").replace(
+        "<int64[4] split", "<int64[3] three = {-1,3,4}, int64[4] split"
+    )
+    head = head.replace("float[B,3,2] angles", "float[1,3,2] angles").replace("last = {3}", "last = {2}")
+    stays("RotaryEmbeddingFusion", f"{head} {{ {body} }}", because="has 3 axes, heads have 4")
+
+
 WIDE = "g (float[B,3,8] x, float[{batch},3,{width}] cos, float[{batch},3,{width}] sin) => (float[B,2,3,4] y) \
 <int64[4] split = {{0,0,2,4}}, int64[1] low = {{0}}, int64[1] half = {{2}}, int64[1] high = {{9223372036854775807}}, \
 int64[1] last = {{3}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] end = {{4}}, int64[4] merge = {{0,0,0,4}}>"

@@ -118,6 +118,8 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
         """The pairs must be those of x, and the factors one for each token and pair."""
         is_whole = match.has_node("sum")
         turn = _turned_whole(match) if is_whole else _turned_apart(match)
+        if turn is None and match.output.rank not in (None, 4):
+            return Rejection(f"what would be turned has {match.output.rank} axes, heads have 4", match.root)
         if turn is None:
             return Rejection("the two products are not those of pairs of the same heads", match.root)
         refusal = refuse_dtype(turn.x, match.root)
