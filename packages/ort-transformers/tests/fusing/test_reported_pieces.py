@@ -48,6 +48,12 @@ def test_vectors_divided_by_their_length_without_weights_are_no_norm() -> None:
     assert not report.unfused
 
 
+def test_a_temperature_of_each_head_is_no_weight_of_a_norm() -> None:
+    text = BY_LENGTH.replace("[B,L,8]", "[B,4,L,8]").replace("w0_8", "w0_4_1_1")
+    _, report = fuse_model(random_weights(parser.parse_model(HEADER + text)))
+    assert not report.unfused
+
+
 def test_a_difference_of_shares_is_named() -> None:
     _, report = fuse_model(parser.parse_model(HEADER + DIFFERENCE))
     (left,) = report.unfused_of("attention")

@@ -32,7 +32,7 @@ def norm_pieces(model: ModelValues) -> Iterator[Piece]:
     for node in model.nodes():
         if node.op_type in ("Sqrt", "Pow"):
             yield from _of_root(node, makers, weights)
-        elif node.op_type == "ReduceL2" and _divides_by_length(node, readers, weights):
+        elif node.op_type == "ReduceL2" and _divides_by_length(node, readers, weights, _axis_of(node, model)):
             yield "norm", node.name, (), BY_LENGTH
         elif node.op_type == "InstanceNormalization" and _is_of_groups(node, makers, readers):
             yield "group norm", node.name, _behind(node, readers), OF_GROUPS
@@ -67,7 +67,9 @@ def _is_unbiased(node: onnx.NodeProto, makers: Makers, weights: dict[str, tuple[
     return current is not None and current.op_type in _MEANS and sorted(kinds) == ["Div", "Mul"]
 
 
-def _divides_by_length(node: onnx.NodeProto, readers: Readers, weights: dict[str, tuple[int, ...]]) -> bool:
+def _divides_by_length(
+    node: onnx.NodeProto, readers: Readers, weights: dict[str, tuple[int, ...]], axis: int | None
+) -> bool:
     """Return whether what a length is of is divided by it, bounded, and has a weight for each element behind that."""
     waiting, is_bounded = readers.get(node.output[0], []), False
     for _ in range(_STEPS):
@@ -75,7 +77,7 @@ def _divides_by_length(node: onnx.NodeProto, readers: Readers, weights: dict[str
             return False
         (current,) = waiting
         if current.op_type == "Div" and current.input[0] == node.input[0]:
-            return is_bounded and _is_weighed(current, readers, weights)
+            return is_bounded and _is_weighed(current, readers, weights, axis)
         if current.op_type not in _STEPS_TO_DIVISOR:
             return False
         is_bounded |= current.op_type in ("Clip", "Max")
@@ -83,13 +85,23 @@ def _divides_by_length(node: onnx.NodeProto, readers: Readers, weights: dict[str
     return False
 
 
-def _is_weighed(node: onnx.NodeProto, readers: Readers, weights: dict[str, tuple[int, ...]]) -> bool:
+def _axis_of(node: onnx.NodeProto, model: ModelValues) -> int | None:
+    """Return the one axis of a reduction, where it is known and counted from the last."""
+    given = model.get_constant_value(node.input[1]) if len(node.input) > 1 else None
+    listed = next((each.ints for each in node.attribute if each.name == "axes"), ()) if given is None else given.ravel()
+    axes = [int(each) for each in listed]
+    return axes[0] if len(axes) == 1 and axes[0] < 0 else None
+
+
+def _is_weighed(node: onnx.NodeProto, readers: Readers, weights: dict[str, tuple[int, ...]], axis: int | None) -> bool:
+    """Return whether numbers behind a node, one for each element along the axis, multiply it."""
     for _ in range(_STEPS):
         behind = readers.get(node.output[0], [])
         if len(behind) != 1 or behind[0].op_type != "Mul":
             return False
         node = behind[0]
-        if any(math.prod(weights[name]) > 1 for name in node.input if name in weights):
+        shapes = [weights[name] for name in node.input if name in weights]
+        if any(math.prod(shape) > 1 and (axis is None or shape[axis:][:1] != (1,)) for shape in shapes):
             return True
     return False
 
