@@ -6,6 +6,7 @@ For each architecture and style: attentions, norms, rotations and activations th
 nodes; how far the results of the fused file are from torch's, in onnxruntime and in ort_core. Both optimizers run as a
 program calls them. An export whose own results are not torch's is told of, and not compared. With ``--time``, too, the
 processor time of a run before and after, in microseconds, on one thread, in turns: the median of 15, each of 10 runs.
+``--markdown`` prints the rows that the output has as a table for the documentation, and measures nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ MODEL_TYPES = {  # onnxruntime's type for each architecture; others are of BERT'
     "swin": "swin", "vit": "vit", "deit": "vit", "dinov2": "vit", "beit": "vit", "siglip": "clip",
     "conformer": "conformer", "qwen3": "qwen3", "llama": "gpt2", "mistral": "gpt2", "qwen2": "gpt2",
     "phi3": "gpt2", "gemma": "gpt2", "gemma2": "gpt2", "gemma3": "gpt2", "phi": "gpt2", "opt": "gpt2",
-    "bloom": "gpt2",
+    "bloom": "gpt2", "unet": "unet", "vae_encoder": "vae", "vae_decoder": "vae", "mmdit": "mmdit", "flux": "mmdit",
+    "sam2_vision": "sam2",
 }  # fmt: skip
 ATTENTION_HEADS, HIDDEN_SIZE = 4, 32  # of all the small configurations
 ROTATIONS = frozenset({"RotaryEmbedding"})
 ACTIVATIONS = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu"})
 EXPERTS = frozenset({"MoE", "QMoE"})
+GROUP_NORMS = frozenset({"GroupNorm", "SkipGroupNorm", "GroupNormalization"})  # the first two run on GPUs alone
 KINDS = {
-    "attentions": ATTENTIONS, "norms": NORMS, "rotations": ROTATIONS, "activations": ACTIVATIONS, "experts": EXPERTS,
+    "attentions": ATTENTIONS, "norms": NORMS - GROUP_NORMS, "group norms": GROUP_NORMS, "rotations": ROTATIONS,
+    "activations": ACTIVATIONS, "experts": EXPERTS,
 }  # fmt: skip
 TURNS, RUNS = 15, 10
 EQUAL = 2e-3  # of the largest result: random weights let errors of float32 grow to a few parts in ten thousand
@@ -55,7 +59,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the output has already")
+    parser.add_argument("--markdown", action="store_true", help="print the rows of the output as a table")
     asked = parser.parse_args()
+    if asked.markdown:
+        print("\n".join(map(as_markdown, rows_of(asked.output))))
+        return
     logging.disable(logging.WARNING)  # of onnxruntime's optimizer: what it did is in the table
     onnxruntime.set_default_logger_severity(4)
     rows = rows_of(asked.output) if asked.resume else []
@@ -145,6 +153,7 @@ def pieces_of(path: Path) -> dict[str, int]:
     return {
         "attentions": report.num_attentions + len(report.unfused_of("attention")),
         "norms": report.num_norms + len(report.unfused_of("norm")),
+        "group norms": len(report.unfused_of("group norm")),
         "rotations": sum(whole.fused.get(each, 0) for each in ROTATIONS) + len(whole.unfused_of("rotation")),
         "activations": sum(whole.fused.get(each, 0) for each in ACTIVATIONS) + left.count("Erf"),
         "experts": sum(whole.fused.get(each, 0) for each in EXPERTS) + len(whole.unfused_of("experts")),
@@ -157,7 +166,8 @@ def by_onnxruntime(source: Path, target: Path, model_type: str) -> str:
     from onnxruntime.transformers.optimizer import optimize_model  # needs torch, which takes seconds to import
 
     try:
-        optimized = optimize_model(str(source), model_type, ATTENTION_HEADS, HIDDEN_SIZE)
+        sizes = (0, 0) if model_type in ("unet", "vae") else (ATTENTION_HEADS, HIDDEN_SIZE)  # as its pipelines do
+        optimized = optimize_model(str(source), model_type, *sizes)
         optimized.save_model_to_file(str(target))
     except Exception as error:  # noqa: BLE001 - what it refuses is a fact of the table
         return f"{type(error).__name__}: {error}"[:300]
@@ -217,6 +227,22 @@ def as_text(row: dict[str, object]) -> str:
     return f"{row['architecture']} {row['style']} ({row['nodes']} nodes): {'; '.join(sides)}{times}"
 
 
+def as_markdown(row: dict[str, object]) -> str:
+    """Return one row of the table in the documentation; a dash stands for a file that was not made or did not run."""
+    sides, times = [row["onnxruntime"], row["ours"]], row.get("microseconds", {})
+    attention, exporter = row["style"].split("_")
+    cells = [row["architecture"], f"{attention}, {exporter.replace('torchscript', 'TorchScript')}"]
+    for kind in ("attentions", "norms"):
+        counts = [side.get(kind, "—") for side in sides]
+        cells.append(f"{counts[0]} · **{counts[1]}** of {row[kind]}" if row[kind] else "")
+    cells.append(" · ".join(str(each) for each in (row["nodes"], *(side.get("nodes", "—") for side in sides))))
+    cells.append(" · ".join("yes" if is_equal(side) else "no" for side in sides))
+    for engine in ("onnxruntime", "ort_core"):
+        names = (f"{who} in {engine}" for who in ("before", "onnxruntime", "ours"))
+        cells.append(" · ".join(str(times.get(name, "—")) for name in names))
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def totals(rows: Iterable[dict[str, object]]) -> str:
     """Return how many rows are fused whole, and equal, on each side."""
     rows = list(rows)
@@ -225,7 +251,8 @@ def totals(rows: Iterable[dict[str, object]]) -> str:
     for who in ("onnxruntime", "ours"):
         done = [row for row in exports if "failed" not in row[who]]
         kinds = (f"{kind} {sum(r[who][kind] for r in done)}/{sum(r[kind] for r in exports)}" for kind in KINDS)
-        whole = sum(all(row[who][kind] >= row[kind] for kind in KINDS) for row in done)
+        wanted = [kind for kind in KINDS if kind != "group norms"]
+        whole = sum(all(row[who][kind] >= row[kind] for kind in wanted) for row in done)
         nodes = sum(row["nodes"] for row in done), sum(row[who]["nodes"] for row in done)
         equal = sum(is_equal(row[who]) for row in done)
         lines.append(

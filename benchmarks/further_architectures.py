@@ -147,7 +147,7 @@ FURTHER: dict[str, Row | tuple] = {
             "model_type": "sam2_hiera_det_model", "hidden_size": 8, "num_attention_heads": 1, "image_size": [64, 64],
             "blocks_per_stage": [1, 2, 2, 1], "embed_dim_per_stage": [8, 16, 32, 64], "num_query_pool_stages": 3,
             "num_attention_heads_per_stage": [1, 2, 4, 8], "window_size_per_stage": [4, 2, 4, 2],
-            "global_attention_blocks": [3], "window_positional_embedding_background_size": [4, 4]},
+            "global_attention_blocks": [4], "window_positional_embedding_background_size": [4, 4]},
         "backbone_channel_list": [64, 32, 16, 8], "fpn_hidden_size": 16, "num_feature_levels": 3,
         "backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]}, lambda: {"pixel_values": torch.randn(2, 3, 64, 64)}),
     "detr": ("DetrModel", "DetrConfig", lambda: {**DETECTOR, **resnet()}, picture),
