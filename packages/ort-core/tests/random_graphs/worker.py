@@ -26,6 +26,7 @@ import llvmlite.binding as llvm
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # a fault of the compiler is a finding
 
+from ort_core.cache.folder import cache_directory
 from ort_core.cpu.codegen.machine_code import jit, llvm_loader, llvm_targets
 from ort_core.cpu.codegen.machine_code.target import Target
 from random_graphs.cases import Case, case_of_seed
@@ -38,7 +39,10 @@ MINIMIZING_S = 20.0  # for each difference
 
 
 def lower_effort() -> None:
-    """Let LLVM take fewer passes and a quicker choice of instructions."""
+    """Let LLVM take fewer passes and a quicker choice of instructions, and keep such code in a folder of its own."""
+    folder = cache_directory()
+    if folder is not None:
+        os.environ["ORT_CACHE_DIR"] = os.path.join(folder, "low-effort")  # others would run it slowly
 
     def machine(target: Target) -> llvm.TargetMachine:
         llvm_targets.initialize(target)
