@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from ort_core.arguments import strings, takes
 from ort_core.cache.about import About, writing_about
 from ort_core.collecting import paused_collection
@@ -84,7 +86,8 @@ class InferenceSession(SessionRuns):
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         path, level = self._source.path, self._options.graph_optimization_level
         model = "" if path is None else os.path.abspath(os.fsdecode(path))
-        with paused_collection(), no_fork(), writing_about(About(model, getattr(level, "name", str(level)))):
+        about = About(model, getattr(level, "name", str(level)))
+        with paused_collection(), no_fork(), np.errstate(all="ignore"), writing_about(about):
             self._load_whole(find_request)
 
     def _load_whole(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:

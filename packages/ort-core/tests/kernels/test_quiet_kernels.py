@@ -1,4 +1,4 @@
-"""Features that are infinite make no warning of numpy's: a program that runs a model asked for none."""
+"""Features that are infinite make neither a warning nor an error of numpy's, whatever a program has set for its own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,39 @@ NODES = {
     "LinearAttention": "(float[2, 3, 3, 4] x, float[4] s) => (float[2, 9, 4] y) <int64[3] flat = {2, 9, 4}> "
     "{ q = Reshape (x, flat) y, p = com.microsoft.LinearAttention <q_num_heads = 1, kv_num_heads = 1, "
     'update_rule = "linear"> (q, q, q) }',
+    "RotaryEmbedding": "(float[2, 3, 3, 4] x, float[4] s) => (float[2, 3, 3, 4] y) "
+    "<int64[2, 3] p = {0, 1, 2, 0, 1, 2}, float[3, 2] c = {1, 0, 0, 1, 0, 0}> "
+    "{ t = Transpose <perm = [0, 2, 1, 3]> (x) y = com.microsoft.RotaryEmbedding (t, p, c, c) }",
+    "constants": "(float[2, 3, 3, 4] x, float[4] s) => (float[2, 3, 3, 4] y) "
+    "<float[4] a = {1, 0, 3, 4}, float zero = {0}> { e = Div (a, zero) t = Mul (x, e) y = Mul (t, s) }",
 }
 
 
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
 @pytest.mark.parametrize("name", list(NODES))
-def test_infinite_features_make_no_warning(name: str) -> None:
+def test_infinite_features_make_no_warning_and_no_error(name: str, provider: str) -> None:
     text = f'<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]> g {NODES[name]}'
-    session = ort.InferenceSession(
-        parser.parse_model(text).SerializeToString(), providers=["ReferenceExecutionProvider"]
-    )
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 4)).astype(np.float32)
     x[0, 0, 0, 1], x[1, 2, 1, 3] = np.inf, -np.inf
-    [found] = session.run(None, {"x": x, "s": np.ones(4, np.float32)})
-    assert np.isnan(found).any()
+    for setting in ("warn", "raise"):
+        with np.errstate(all=setting):
+            session = ort.InferenceSession(parser.parse_model(text).SerializeToString(), providers=[provider])
+            [found] = session.run(None, {"x": x, "s": np.ones(4, np.float32)})
+        assert np.isnan(found).any()
+
+
+def test_a_users_function_keeps_the_setting_of_its_program() -> None:
+    @ort.custom_op("acme", "Reciprocal")
+    def reciprocal(x: np.ndarray) -> np.ndarray:
+        return np.float32(1) / x
+
+    imports = '<ir_version: 9, opset_import: ["": 17, "acme": 1]>'
+    text = f"{imports} g (float[n] x) => (float[n] y) {{ y = acme.Reciprocal (x) }}"
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(reciprocal)
+    session = ort.InferenceSession(parser.parse_model(text).SerializeToString(), options)
+    zero = {"x": np.zeros(1, np.float32)}
+    with np.errstate(divide="ignore"):
+        assert np.isinf(session.run(None, zero)[0]).all()
+    with np.errstate(divide="raise"), pytest.raises(ort.OrtError, match="FloatingPointError"):
+        session.run(None, zero)

@@ -29,7 +29,9 @@ class ElementType:
 
     @property
     def least(self) -> float:
-        """The least number above zero that every engine keeps: the least float32 is often flushed, halves are not."""
+        """The least float above zero that every engine keeps: the least float32 is often flushed, halves are not."""
+        if not self.is_float:
+            return 0.0
         return float(max(np.finfo(np.float32).tiny, ml_dtypes.finfo(self.numpy).smallest_subnormal))
 
 

@@ -65,11 +65,11 @@ class Engine:
     def runs(self, case: Case) -> Iterator[tuple[int, Sequence[Any]]]:
         """Yield the number of an assignment of sizes and the outputs, in the order of the runs."""
         if self.way:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="raise"):
                 yield from self._ways_runs(case)
             return
         session = self.session(case)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="raise"):
             for _ in range(self.repeats):
                 yield 0, session.run(None, dict(case.feeds[0]))
             for number in range(1, len(case.feeds)):

@@ -2,7 +2,7 @@
 
 Initializers become typed fields, ``Constant`` nodes in each of their forms, sparse tensors, or inputs with a default.
 Bodies of one node share the names of their values; nodes have no names, values odd ones; the graph holds an initializer
-that nobody reads.
+that nobody reads, and nodes of which no output has a name.
 
 What becomes of a tensor follows from the seed and its name alone, so that a minimized case keeps it.
 """
@@ -65,6 +65,8 @@ def written_otherwise(model: ModelProto, seed: int) -> ModelProto:
         found.graph.initializer.append(numpy_helper.from_array(np.arange(5, dtype=np.float32), "nobody reads this"))
     if chooser.random() < 0.3:
         _give_odd_names(found.graph, chooser.choice(ODD_NAMES))
+    if chooser.random() < 0.2:
+        _repeat_without_names(found.graph, chooser)
     found.graph.doc_string = "written otherwise"
     return found
 
@@ -194,6 +196,15 @@ def _give_odd_names(graph: GraphProto, odd: str) -> None:
     own = [*(each.name for each in graph.initializer), *(each.values.name for each in graph.sparse_initializer)]
     own += [name for node in graph.node for name in node.output if name]
     _take_names(graph, {name: odd + name for name in own if name not in kept})
+
+
+def _repeat_without_names(graph: GraphProto, chooser: random.Random) -> None:
+    """Write some nodes once more, without names for their outputs."""
+    for node in chooser.sample(list(graph.node), min(len(graph.node), 3)):
+        again = _copied(node)
+        again.name = ""
+        again.output[:] = [""] * len(node.output)
+        graph.node.append(again)
 
 
 def _take_names(graph: GraphProto, names: Mapping[str, str]) -> None:

@@ -28,7 +28,7 @@ from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.ops.contrib_schemas import find_contrib_schema
 from random_graphs import element_types
-from random_graphs.element_types import F32, ElementType, of_array
+from random_graphs.element_types import BOOL, F32, ElementType, of_array
 
 MOVES_AND_DECIDES = frozenset(
     [
@@ -520,9 +520,18 @@ def _size_of_roundings(
             size = size + F32.window / 16 * np.prod(np.sqrt((inputs[0].truth ** 2).sum(-1)), axis=-1)
         if node.op_type.endswith("Window"):
             size = size + F32.window / 64  # a sum of cosines, which cancel
+        if node.op_type == "SoftmaxCrossEntropyLoss":  # the logarithm of a number near one, of each row that it sums
+            size = size + F32.window / 64 * _rows_and_largest_weight(inputs)
         if node.op_type == "MatMulNBits":
             size = size + _rounded_rows(node, inputs)
         return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
+
+
+def _rows_and_largest_weight(inputs: Sequence[Triple | None]) -> float:
+    """Return how many rows a loss sums up at most, times the largest weight of a class."""
+    weights = inputs[2].truth if len(inputs) > 2 and inputs[2] is not None else np.ones(1)
+    assert inputs[1] is not None
+    return float(max(inputs[1].truth.size, 1) * np.abs(weights).max(initial=0))
 
 
 def _share_of_squares(node: NodeProto, array: np.ndarray) -> np.ndarray:
@@ -551,6 +560,8 @@ def _finished(
     if not dtype.is_float:
         if node.op_type in _TO_INTEGERS and not np.isfinite(np.asarray(inputs[0].truth, np.float64)).all():
             raise NoTruth("integers of what is not finite")
+        if node.op_type in ("Cast", "CastLike") and dtype is BOOL and _may_be_zero(inputs[0]):
+            raise NoTruth(DISCRETE)
         if above is not truth and not (np.array_equal(above, truth) and np.array_equal(below, truth)):
             if node.op_type in KEEPS_STEPS and _is_a_step(truth, above) and _is_a_step(truth, below):
                 return Triple(truth, above, below, dtype)  # dequantized, it lies within one scale of the truth
@@ -631,6 +642,12 @@ def _is_a_step(truth: np.ndarray, twin: np.ndarray) -> bool:
     """Return whether few integers differ, by one."""
     apart = np.abs(truth.astype(np.int64) - twin.astype(np.int64))
     return bool(apart.max(initial=0) <= 1 and np.count_nonzero(apart) * _RARE <= apart.size)
+
+
+def _may_be_zero(value: Triple) -> bool:
+    """Return whether a number that is rounded lies so near zero that an engine may have zero: both twins may not."""
+    is_rounded = value.dtype is not None and value.dtype.is_float and not value.is_exact
+    return is_rounded and bool(((value.truth != 0) & (np.abs(value.truth) <= allowed(value))).any())
 
 
 def _meet(left: Triple, right: Triple) -> bool:

@@ -149,7 +149,8 @@ class Operators:
         if each.schema is not None:
             self.schemas.add(each.schema)
         if each.kernel is not None:
-            self.kernels.add(KernelSpec(each.op_type, each.domain, each.since_version, None, each.kernel))
+            names_of_kernel = (each.op_type, each.domain, each.since_version, None)
+            self.kernels.add(KernelSpec(*names_of_kernel, each.kernel, keeps_numpy_errors=True))
         if each.infer is not None:
             self.rules.add(InferRule(each.op_type, each.domain, each.since_version, each.infer))
         if each.meaning is not None:

@@ -89,7 +89,7 @@ def bind_node(node: Node, context: EvaluationContext, depth: int = 0) -> BoundNo
     opset = context.opset_of(node)
     spec = context.kernels.find(node.domain, node.op_type, opset)
     if isinstance(spec, KernelSpec):
-        return _bind_kernel(node, spec.function, opset, context, depth)
+        return _bind_kernel(node, spec, opset, context, depth)
     if node.body is not None:
         return _bind_body(node, node.body, context, depth)
     schema = context.schemas.find(node.domain, node.op_type, opset)
@@ -104,11 +104,11 @@ def bind_node(node: Node, context: EvaluationContext, depth: int = 0) -> BoundNo
 
 
 def _bind_kernel(
-    node: Node, function: Callable[..., Any], opset: int, context: EvaluationContext, depth: int
+    node: Node, spec: KernelSpec, opset: int, context: EvaluationContext, depth: int
 ) -> BoundNode | Rejection:
-    unknown = node.attributes.keys() - attribute_names(function)
+    unknown = node.attributes.keys() - attribute_names(spec.function)
     if unknown:
-        known = ", ".join(sorted(attribute_names(function))) or "none"
+        known = ", ".join(sorted(attribute_names(spec.function))) or "none"
         return Rejection(
             f"Unrecognized attribute: {sorted(unknown)[0]} for operator {node.op_type} (opset {opset} knows: {known})",
             node,
@@ -127,10 +127,11 @@ def _bind_kernel(
         node.op_type, node.domain, opset, node.name, tuple(v is not None for v in node.outputs),
         tuple(None if v is None else v.type for v in node.outputs), state,
     )  # fmt: skip
-    with_context = wants_context(function)
+    with_context = wants_context(spec.function)
     precondition = find_precondition(node.domain, node.op_type)
     growth = find_growth(node.domain, node.op_type)
     unguarded = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
+    function = spec.runnable(is_control_flow=bool(bodies) and not node.domain)
 
     def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
         arguments = fixed

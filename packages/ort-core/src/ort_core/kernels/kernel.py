@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MARK = "__ort_kernels__"
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, and a result is any RuntimeValue or tuple of them
+_without_errors = np.errstate(all="ignore")
 _F = TypeVar("_F", bound=KernelFunction)
 
 
@@ -35,6 +36,8 @@ class KernelSpec:
     """One kernel: the operator and the range of operator versions that it computes, and the function.
 
     ``since_version`` to ``until_version`` (both inclusive; ``None``: no end) are versions of the operator's domain.
+    Kernels follow IEEE 754: what is not finite is a result, so numpy's floating-point errors are off while one runs.
+    ``keeps_numpy_errors`` leaves them as the caller has set them, for users' own functions.
     """
 
     op_type: str
@@ -42,6 +45,11 @@ class KernelSpec:
     since_version: int
     until_version: int | None
     function: KernelFunction
+    keeps_numpy_errors: bool = False
+
+    def runnable(self, is_control_flow: bool = False) -> KernelFunction:
+        """Return the function as it is called: without numpy's errors, but where a body may hold a user's function."""
+        return self.function if self.keeps_numpy_errors or is_control_flow else _without_errors(self.function)
 
     def covers(self, opset: int) -> bool:
         """Return whether this kernel computes the operator as a model that imports ``opset`` means it."""

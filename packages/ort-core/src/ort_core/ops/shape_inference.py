@@ -243,7 +243,7 @@ class Inference:
             self._infer_unknown(node, scope)
             return
         before = len(self._notes)
-        found = self._check(node, signature, types)
+        found = self._check(node, opset, signature, types)
         is_sound = len(self._notes) == before
         problem = attribute_problem(node, signature.schema.since_version) if is_sound else None
         if problem is not None:
@@ -270,15 +270,17 @@ class Inference:
         if self._earlier is not None and not scope.depth:
             self._earlier.compare(node, self._types, self._values, self._constants, self._unchanged)
 
-    def _check(self, node: Node, signature: Signature, types: list[ValueType | None]) -> list[ValueType | None]:
+    def _check(
+        self, node: Node, opset: int, signature: Signature, types: list[ValueType | None]
+    ) -> list[ValueType | None]:
         facts = signature.facts_of(node, types)
         known = None if facts is None else signature.sound.get(facts)
         if known is not None:
             return list(known)
         before = len(self._notes)
-        problem = signature.count_problem(node)
-        if problem is not None:
-            self._note(NoteKind.TYPE, problem, node)
+        for problem in (signature.retirement(node, opset), signature.count_problem(node)):
+            if problem is not None:
+                self._note(NoteKind.TYPE, problem, node)
         for message in signature.presence_problems(node):
             self._note(NoteKind.TYPE, message, node)
         for message in signature.type_problems(node, types):

@@ -15,6 +15,11 @@ _TENSOR_TEXT = {t: f"tensor({t.text})" for t in DataType}
 
 # onnxruntime's tools write sparse constants into attributes declared as dense, and its loader takes them.
 _EITHER_TENSOR = {AttributeKind.TENSOR, AttributeKind.SPARSE_TENSOR}
+# Operators that onnxruntime refuses from the version on that deprecates them; GroupNormalization of opset 18 it takes.
+_SUCCESSORS = {
+    "Upsample": "Resize", "Scatter": "ScatterElements", "TreeEnsembleClassifier": "TreeEnsemble",
+    "TreeEnsembleRegressor": "TreeEnsemble",
+}  # fmt: skip
 
 
 class Signature:
@@ -64,6 +69,16 @@ class Signature:
                 reason = f"has {what} size {found} not in range [min={least}, max={limit}]."
                 return f"{node_text(node)} , Error Node({node.name}) with schema({version}) {reason}"
         return None
+
+    def retirement(self, node: Node, opset: int) -> str | None:
+        """Return that the operator is gone from this opset on, and which one took its place."""
+        successor = _SUCCESSORS.get(self.schema.op_type) if self.schema.is_deprecated else None
+        if successor is None:
+            return None
+        return (
+            f"{node_text(node)} , Error Op registered for {node.op_type} is deprecated in domain_version of {opset}; "
+            f"use {successor}, or import a version below {self.schema.since_version}"
+        )
 
     def presence_problems(self, node: Node) -> Iterator[str]:
         """Yield which inputs and attributes are missing, and which attributes have another kind than declared."""

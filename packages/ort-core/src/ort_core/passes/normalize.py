@@ -1,9 +1,9 @@
 """normalize(): the form in which passes may rely on a model; meaning and public names stay.
 
 Initializers of models before IR version 4 stop being inputs (they had to be, and could not be overridden then),
-Constant nodes become initializers, and a nested graph returns only values of its own (an Identity node copies what
-it returned from outside). So a constant is always an initializer, and a value's recorded uses and its own graph's
-outputs are all the readers that it has.
+Constant nodes become initializers, nodes without a named output are gone, and a nested graph returns only values of
+its own (an Identity node copies what it returned from outside). So a constant is always an initializer, and a value's
+recorded uses and its own graph's outputs are all the readers that it has.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ OVERRIDABLE_SINCE_IR = 4
 
 def normalize(model: Model) -> int:
     """Bring a model into the form described above and return how many changes that took."""
+    count = drop_unnamed(model)
     graphs = tuple(graphs_of(model.graph))
-    count = 0
     if model.ir_version < OVERRIDABLE_SINCE_IR:
         model.ir_version = OVERRIDABLE_SINCE_IR
         for graph in graphs:
@@ -35,6 +35,18 @@ def normalize(model: Model) -> int:
         for node in graph.nodes:
             if node.op_type == "Constant" and node.domain == "":
                 count += _make_initializer(graph, node)
+    return count
+
+
+def drop_unnamed(model: Model) -> int:
+    """Remove nodes of which no output has a name, in functions as well; return how many."""
+    count = 0
+    for whole in (model.graph, *(function.graph for function in model.functions.values())):
+        for graph in graphs_of(whole):
+            unnamed = [node for node in graph if all(value is None for value in node.outputs)]
+            for node in unnamed:
+                graph.remove(node)
+            count += len(unnamed)
     return count
 
 

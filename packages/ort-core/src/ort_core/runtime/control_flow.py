@@ -40,7 +40,8 @@ class ControlFlowStep:
         spec = context.kernels.find(node.domain, node.op_type, self._opset)
         if isinstance(spec, Rejection):
             raise KernelNotFoundError(f"{node.describe()}: {spec}")
-        self._function = spec.function
+        self._function = spec.runnable(is_control_flow=not node.domain)
+        self._wants_context = wants_context(spec.function)
         self._attributes = {a.name: runtime_attribute(a) for a in node.attributes.values() if a.name not in bodies}
 
     def execute(self, arguments: list[RuntimeValue], run_state: PlanRunState) -> Sequence[RuntimeValue]:
@@ -51,7 +52,7 @@ class ControlFlowStep:
         keywords = dict(self._attributes)
         for name, plan in self.bodies.items():
             keywords[name] = PlanSubgraph(plan, scope, run_state)
-        if wants_context(self._function):
+        if self._wants_context:
             keywords["ctx"] = self._context(run_state)
         try:
             results = normalize(self._function(*inputs, **keywords))

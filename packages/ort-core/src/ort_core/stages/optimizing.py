@@ -27,6 +27,7 @@ from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
 from ort_core.options import GraphOptimizationLevel
 from ort_core.partitioning.partition import Partition
 from ort_core.passes.base import Level, Pass, PassContext, PassLimits
+from ort_core.passes.normalize import drop_unnamed
 from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.providers.provider import ExecutionProvider
@@ -90,6 +91,7 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     """
     inferred = infer_types(model, environment.schemas, environment.inference_rules, trusts_sizes=False)
     check_types(inferred)
+    drop_unnamed(model)
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None
     extra = (*environment.passes, *settings.extra_passes)

@@ -72,3 +72,26 @@ def test_weights_that_are_inputs_stay_with_the_operator() -> None:
     model.graph.input.append(helper.make_tensor_value_info("W8", TensorProto.INT8, [1, WIDTH, 4 * HIDDEN]))
     session = ort_core.InferenceSession(model.SerializeToString())
     assert "DynamicQuantizeLSTM" in str(session.explain())
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])
+def test_input_without_a_range_shows_in_both_engines_alike(odd: float) -> None:
+    random = np.random.default_rng(3)
+    tensors = {
+        "W8": random.integers(-127, 128, (1, WIDTH, 4 * HIDDEN)).astype(np.int8),
+        "R8": random.integers(-127, 128, (1, HIDDEN, 4 * HIDDEN)).astype(np.int8),
+        "s": np.full(1, 0.004, np.float32), "z": np.zeros(1, np.int8),
+    }  # fmt: skip
+    inputs = ["x", "W8", "R8", "", "lengths", "", "", "", "s", "z", "s", "z"]
+    content = model_of("DynamicQuantizeLSTM", tensors, inputs, 1).SerializeToString()
+    x = random.normal(size=(STEPS, BATCH, WIDTH)).astype(np.float32)
+    x[4, 1, 2], x[4, 0, 2] = odd, -1e38
+    feeds = {"x": x, "lengths": np.full(BATCH, STEPS, np.int32)}
+    compiled, plain = (
+        ort_core.InferenceSession(content, providers=[f"{name}ExecutionProvider"]).run(["y"], feeds)[0]
+        for name in ("CPU", "Reference")
+    )
+    assert np.isnan(compiled[:5, :, 1]).all() == np.isnan(odd), "from the odd step on, backwards, it shows"
+    assert not np.isnan(compiled[:, :, [0, 2]]).any()
+    np.testing.assert_array_equal(np.isnan(plain), np.isnan(compiled))
+    np.testing.assert_allclose(plain[4, :, 1], compiled[4, :, 1], atol=0.02, err_msg="but for states in 8 bits")

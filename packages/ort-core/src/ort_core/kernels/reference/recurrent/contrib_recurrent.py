@@ -44,7 +44,12 @@ def _check_zero_point(name: str, zero: np.ndarray) -> None:
 
 
 def _quantized_product(x: np.ndarray, weight: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """Quantize x (rows, K) over its range, multiply with weight (K, N), scale back."""
+    """Quantize x (rows, K) over its range, multiply with weight (K, N), scale back.
+
+    A range without end, or wider than the largest float, has no levels: x is multiplied as it is then.
+    """
+    if not np.isfinite(np.float32(x.max(initial=0)) - np.float32(x.min(initial=0))):
+        return x @ (scale * (weight.astype(np.float32) - zero.astype(np.float32)))
     levels, x_scale, x_zero = quantize_by_range(x)
     return (integer_product(levels, weight, x_zero, zero) * (x_scale * scale.astype(np.float64))).astype(np.float32)
 
