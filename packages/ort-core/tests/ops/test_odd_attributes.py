@@ -19,10 +19,22 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 HEADS, ROWS = {name: numbers(1, 2, 3, 4) for name in "qkv"}, {name: numbers(1, 3, 8) for name in "qkv"}
+IMAGE, TURNS = {"x": numbers(1, 1, 6, 6)}, {"c": numbers(5, 2), "s": numbers(5, 2)}
+TURNED = {"x": numbers(1, 2, 3, 4), "p": np.array([[[0, 1, 2]], [[3, 1, 0]], [[1, 1, 4]]]), **TURNS}
+GROUPED = {name: numbers(1, 3, 32) for name in "qkv"} | {name: numbers(1, 2, 0, 16) for name in ("past k", "past v")}
+GROUPED |= {"n": np.array([2], np.int32), "t": np.array(3, np.int32), "c": numbers(8, 8), "s": numbers(8, 8)}
+HEADS_OF_GROUPS = {"num_heads": 2, "kv_num_heads": 2}
+HANGING = {"kernel_shape": [3, 3], "strides": [2, 2]}
 CASES: dict[str, tuple[str, str, str, dict[str, np.ndarray], dict[str, Any]]] = {
     "causal": ("Attention", "", "is_causal", HEADS, {}),
     "unidirectional": ("MultiHeadAttention", MS, "unidirectional", ROWS, {"num_heads": 2}),
     "sorted": ("Unique", "", "sorted", {"x": np.array([3, 1, 3, 2], np.float32)}, {}),
+    "ceil": ("MaxPool", "", "ceil_mode", IMAGE, HANGING),
+    "ceil of means": ("AveragePool", "", "ceil_mode", IMAGE, HANGING),
+    "ceil of norms": ("LpPool", "", "ceil_mode", IMAGE, HANGING),
+    "interleaved": ("MRotaryEmbedding", MS, "interleaved", TURNED, {"mrope_section": [1, 1, 0]}),
+    "grouped": ("GroupQueryAttention", MS, "rotary_interleaved", GROUPED, {**HEADS_OF_GROUPS, "do_rotary": 1}),
+    "turned": ("GroupQueryAttention", MS, "do_rotary", GROUPED, HEADS_OF_GROUPS),
     "largest": ("TopK", "", "largest", {"x": numbers(2, 5), "k": np.array([2], np.int64)}, {}),
 }
 
@@ -32,10 +44,10 @@ CASES: dict[str, tuple[str, str, str, dict[str, np.ndarray], dict[str, Any]]] = 
 @pytest.mark.parametrize("name", CASES)
 def test_only_one_says_yes(name: str, value: int, provider: str) -> None:
     op_type, domain, flag, feeds, given = CASES[name]
-    made = ["y", "z"] if op_type == "TopK" else ["y"]
+    made = ["y", "z", "w"][: {"TopK": 2, "GroupQueryAttention": 3}.get(op_type, 1)]
     content = model_of(helper.make_node(op_type, list(feeds), made, domain=domain, **{flag: value}, **given), feeds)
-    (theirs,) = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
-    (ours,) = ort.InferenceSession(content, providers=[provider]).run(None, feeds)
+    (theirs,) = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(["y"], feeds)
+    (ours,) = ort.InferenceSession(content, providers=[provider]).run(["y"], feeds)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 

@@ -19,7 +19,7 @@ from random_graphs.growing import grow
 from random_graphs.into_functions import has_functions, with_functions
 from random_graphs.other_writings import is_written_otherwise, with_defaults, written_otherwise
 from random_graphs.rewritten import FUSED, fused, rewritten
-from random_graphs.special_values import with_special_values
+from random_graphs.special_values import with_scaled_numbers, with_special_values
 from random_graphs.truth import Interpreter, Triple, array_of, exact, exact_feed
 from random_graphs.writer import GraphWriter, Value, model_of, reads, typed
 
@@ -77,7 +77,8 @@ def case_of_seed(seed: int) -> Case | None:
     model = model_of(graph, g.opset)
     names = {each.name for each in graph.input}
     feeds = [{v.name: v.samples[k].native() for v in g.inputs if v.name in names} for k in range(g.assignments)]
-    return rewritten(with_defaults(with_special_values(Case(seed, model, feeds, tuple(g.families), tuple(flags)))))
+    case = Case(seed, model, feeds, tuple(g.families), tuple(flags))
+    return rewritten(with_defaults(with_scaled_numbers(with_special_values(case))))
 
 
 def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:

@@ -438,9 +438,6 @@ KNOWN: tuple[Explained, ...] = (
         has_special_values,
     ),
     Explained(
-        "onnxruntime", "*", "is marked single but has an empty string", "it wants names for outputs that nobody reads"
-    ),
-    Explained(
         "onnxruntime", "DynamicQuantizeLSTM", "^values ",
         "a range without end has no levels: it rounds to any; computed as it is, the input closes gates or shows",
         has_special_values,

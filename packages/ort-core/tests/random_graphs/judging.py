@@ -86,7 +86,9 @@ def _refusal(error: Exception) -> tuple[str, list[Difference]]:
 
 
 def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:400]}"
+    text = str(error)
+    middle = " … " if len(text) > 600 else text[400:450]  # names may be long, and the reason stands behind them
+    return f"{type(error).__name__}: {text[:400]}{middle}{text[450:][-150:]}"
 
 
 def _compare(

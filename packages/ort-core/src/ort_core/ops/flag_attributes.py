@@ -10,17 +10,20 @@ from ort_core.ir.attributes import Attribute, AttributeKind
 
 _KEPT = ("keepdims",)
 _REDUCED = ("keepdims", "noop_with_empty_axes")
+_WINDOWED = ("ceil_mode",)
 _EXPERTS = ("normalize_routing_weights", "use_sparse_mixer")
 _STANDARD: dict[str, tuple[str, ...]] = {
     "ArgMax": _KEPT, "ArgMin": _KEPT, "Attention": ("is_causal",), "Unique": ("sorted",),
+    "AveragePool": _WINDOWED, "LpPool": _WINDOWED, "MaxPool": _WINDOWED,
     "ReduceL1": _REDUCED, "ReduceL2": _REDUCED, "ReduceLogSum": _REDUCED,
     "ReduceLogSumExp": _REDUCED, "ReduceMax": _REDUCED, "ReduceMean": _REDUCED, "ReduceMin": _REDUCED,
     "ReduceProd": _REDUCED, "ReduceSum": _REDUCED, "ReduceSumSquare": _REDUCED, "RotaryEmbedding": ("interleaved",),
     "TopK": ("largest",),
 }  # fmt: skip
 _CONTRIB: dict[str, tuple[str, ...]] = {
-    "Attention": ("do_rotary", "unidirectional"), "GroupQueryAttention": ("do_rotary", "sliding_window_cache"),
-    "MoE": _EXPERTS, "MultiHeadAttention": ("unidirectional",),
+    "Attention": ("do_rotary", "unidirectional"),
+    "GroupQueryAttention": ("do_rotary", "rotary_interleaved", "sliding_window_cache"),
+    "MoE": _EXPERTS, "MRotaryEmbedding": ("interleaved",), "MultiHeadAttention": ("unidirectional",),
     "MurmurHash3": ("positive",), "QAttention": ("do_rotary", "unidirectional"), "QMoE": _EXPERTS,
     "RotaryEmbedding": ("interleaved",),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from ort_core.kernels.reference.arrays.widening import narrow, widen
 
 Optional = np.ndarray | None
 MOST_CAPTURED = 8
-SMALLEST_NORM = 1e-6  # added below the root of a head's squares
+SMALLEST_NORM = 1e-12  # added below the root of a head's squares
 _RULES = ("linear", "gated", "delta", "gated_delta")
 
 

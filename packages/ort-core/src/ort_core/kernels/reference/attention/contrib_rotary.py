@@ -142,6 +142,8 @@ def multimodal_rotary_embedding(
     """Rotate each head by its token's time, height and width positions, each turning its section of the pairs."""
     heads, _ = _as_heads(widen(x), num_heads, rotary_embedding_dim, cos_cache.shape[1])
     pairs = cos_cache.shape[1]
+    if mrope_layout not in (0, 1):
+        raise errors.InvalidArgument(f"mrope_layout is {mrope_layout}, expected 0 (sections) or 1 (interleaved)")
     if len(mrope_section) != 3 or min(mrope_section) < 0 or sum(mrope_section) != pairs:
         raise errors.InvalidArgument(
             f"the sum of 'mrope_section' {tuple(mrope_section)} must be {pairs}, half of the rotary dimension, "
