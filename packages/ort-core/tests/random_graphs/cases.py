@@ -78,7 +78,7 @@ def case_of_seed(seed: int) -> Case | None:
     names = {each.name for each in graph.input}
     feeds = [{v.name: v.samples[k].native() for v in g.inputs if v.name in names} for k in range(g.assignments)]
     case = Case(seed, model, feeds, tuple(g.families), tuple(flags))
-    return rewritten(with_defaults(with_scaled_numbers(with_special_values(case))))
+    return rewritten(with_defaults(with_special_values(with_scaled_numbers(case))))
 
 
 def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:

@@ -326,7 +326,7 @@ def fed_by_parts() -> Case:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     parts = [np.full((rows, 3), rows, np.float32) for rows in (1, 2, 5)]
     feeds = [{"parts": parts[:count], "words": {"c": 0.5, "a": 2.0}} for count in (3, 2)]
-    return Case(0, model, feeds, ())
+    return Case(1, model, feeds, ())
 
 
 def test_sequences_and_maps_are_fed_in_every_way_and_by_the_test_that_is_written(tmp_path):

@@ -31,6 +31,8 @@ def package_digest() -> str:
     To read them takes as long as a small load. So it is kept, under the names, sizes and times of all files.
     """
     folder = os.path.dirname(os.path.dirname(__file__))
+    if not os.path.isdir(folder):
+        return _archive_digest(folder)
     names = sorted(_lines(folder, len(folder) + 1))
     key = CacheKey(_KIND, digest_of(["".join(names).encode()]))
     cache = ArtefactCache()
@@ -40,6 +42,22 @@ def package_digest() -> str:
     found = digest_of(_contents(folder, [line.partition("\0")[0] for line in names])).hex()
     cache.put(key, found.encode())
     return found
+
+
+def _archive_digest(folder: str) -> str:
+    """Return a digest of the package in an archive that Python imports from: it tells what each file holds."""
+    import zipfile  # nearly all are installed as files
+
+    archive = folder
+    while not os.path.isfile(archive):
+        archive = os.path.dirname(archive)
+    inside = os.path.relpath(folder, archive).replace(os.sep, "/") + "/"
+    with zipfile.ZipFile(archive) as opened:
+        files = [each for each in opened.infolist() if each.filename.startswith(inside)]
+    lines = sorted(
+        f"{each.filename}\0 {each.file_size} {each.CRC}\n" for each in files if each.filename.endswith(".py")
+    )
+    return digest_of(["".join(lines).encode()]).hex()
 
 
 def _contents(folder: str, names: list[str]) -> list[bytes]:
