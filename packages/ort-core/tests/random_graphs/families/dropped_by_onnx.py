@@ -12,10 +12,10 @@ def node(g: GraphWriter, op_type: str, operands: list[Value], **attributes: obje
     """Add a node where onnxruntime knows its operator.
 
     Raises:
-        Refused: the opset is too new.
+        Refused: the opset or the type is too new.
     """
-    if g.opset >= 10:
-        raise Refused(f"{op_type} is gone")
+    if g.opset >= 10 or operands[0].dtype is et.BF16:
+        raise Refused(f"{op_type} is gone, or has no bfloat16")
     made: Value = g.node(op_type, operands, **attributes)
     return made
 
