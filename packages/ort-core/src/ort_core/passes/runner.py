@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from ort_core.errors import Fail, OrtError
 from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute
@@ -49,6 +51,7 @@ class PipelineReport:
         return "\n".join([*lines, f"{nodes}, {self.num_rounds} rounds, {self.duration_ns / 1e6:.1f} ms"])
 
 
+@np.errstate(all="ignore")  # what a program has set for its own numbers does not end a pass over constants
 def run_pipeline(
     passes: Sequence[Pass],
     context: PassContext,
