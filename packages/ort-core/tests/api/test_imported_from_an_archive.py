@@ -12,6 +12,7 @@ import numpy as np
 from onnx import parser
 
 import ort_core
+from ort_core.cache import versions
 
 PROGRAM = """
 import sys
@@ -35,3 +36,7 @@ def test_a_session_of_an_archive_compiles_and_recalls(tmp_path: Path) -> None:
     for _ in range(2):
         printed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, check=True)
         np.testing.assert_allclose(float(printed.stdout), 6 * np.e, rtol=1e-5)
+
+
+def test_a_program_frozen_into_one_file_has_a_digest(tmp_path: Path) -> None:
+    assert len(versions._archive_digest(str(tmp_path / "frozen" / "ort_core"))) == len(versions.package_digest())

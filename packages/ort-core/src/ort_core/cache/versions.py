@@ -45,12 +45,19 @@ def package_digest() -> str:
 
 
 def _archive_digest(folder: str) -> str:
-    """Return a digest of the package in an archive that Python imports from: it tells what each file holds."""
+    """Return a digest of the package in an archive that Python imports from: it tells what each file holds.
+
+    Programs that were frozen into one executable hold it elsewhere: that one's size and time stand for it.
+    """
     import zipfile  # nearly all are installed as files
 
     archive = folder
     while not os.path.isfile(archive):
-        archive = os.path.dirname(archive)
+        above = os.path.dirname(archive)
+        if above == archive:
+            facts = os.stat(sys.executable)
+            return digest_of([f"{facts.st_size} {facts.st_mtime_ns}".encode()]).hex()
+        archive = above
     inside = os.path.relpath(folder, archive).replace(os.sep, "/") + "/"
     with zipfile.ZipFile(archive) as opened:
         files = [each for each in opened.infolist() if each.filename.startswith(inside)]
