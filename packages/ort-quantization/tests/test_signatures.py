@@ -23,7 +23,7 @@ MODULES = sorted(
 OWN = {
     "GPTQWeightOnlyQuantConfig": {"real_zero_points"}, "NVAWQWeightOnlyQuantConfig": {"calibration_data_reader"},
     "MatMulNBitsQuantizer": {"providers"}, "ONNXModel": {"folder"}, "QDQQuantizer.quantize_bias_tensor": {"alpha"},
-    "QDQBiasQuantInfo": {"alpha"},
+    "QDQBiasQuantInfo": {"alpha"}, "MinMaxCalibrater": {"moments"},
     "parse_arguments": {"arguments"}, "main": {"arguments"},
 }  # fmt: skip
 """Parameters that only ours have: the last, and optional."""

@@ -38,3 +38,10 @@ def test_nodes_of_constants_are_in_the_group_of_their_first_reader(refused: tupl
     assert [{node.output.name for node in group} for group in groups] == expected
     order = {node: place for place, node in enumerate(view.nodes)}
     assert all(sorted(group, key=order.__getitem__) == list(group) for group in groups)
+
+
+def test_nodes_that_read_inputs_of_the_graph_stay_with_those_in_front_of_them() -> None:
+    text = "g (float[4,4] x) => (float[4,4] y) { a = Relu(x)  d = Det(a)  b = Neg(a)  y = Mul(b, d) }"
+    view = view_of(typed_model(model_of(text)))
+    groups = convex_groups(view.nodes, lambda node: node.op_type != "Det")
+    assert [[node.output.name for node in group] for group in groups] == [["a", "b"], ["y"]]
