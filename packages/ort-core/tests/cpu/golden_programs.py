@@ -37,6 +37,12 @@ PROGRAMS: Mapping[str, tuple[str, Constants]] = {
     "elementwise_chain": (
         "(float[N, 8] x, float[N, 8] z) => (float[N, 8] y) { a = Add(x, z) b = Tanh(a) y = Mul(b, z) }", {},
     ),
+    "fused_convolutions_of_onnxruntime": (
+        "(float[1, 8, 16, 16] x) => (float[1, 8, 14, 14] y) "
+        "{ a = com.microsoft.FusedConv<activation = \"Clip\", activation_params = [0.0, 6.0]>(x, w) "
+        "y = com.microsoft.FusedConv<activation = \"Relu\">(a, v) }",
+        {"w": (8, 8, 1, 1), "v": (8, 8, 3, 3)},
+    ),
     "product_with_bias_and_relu": (
         "(float[N, 64] x) => (float[N, 32] y) { a = MatMul(x, w) b = Add(a, c) y = Relu(b) }",
         {"w": (64, 32), "c": (32,)},

@@ -53,20 +53,24 @@ def _take_apart(graph: Graph, node: Node, facts: EvaluationContext, record: Pass
         record.refused(name, parts, node)
         return
     for part in parts:
-        _turn_weights(graph, part)
+        constant = _constant_of(graph, part)
+        if constant is not None:
+            part.output.replace_uses(graph.new_constant(constant))
+            graph.remove(part)
     record.changed(name)
 
 
-def _turn_weights(graph: Graph, part: Node) -> None:
-    """Replace a Transpose of a constant by a constant: weights that a run brings are not packed at load."""
+def _constant_of(graph: Graph, part: Node) -> Constant | None:
+    """Return what a Constant or a Transpose of a constant makes: the compiler takes constants of the graph alone."""
+    if part.op_type == "Constant":
+        value = part.attribute("value")
+        return value if isinstance(value, Constant) else None
     source = part.input(0) if part.op_type == "Transpose" else None
-    constant = None if source is None else graph.fixed_constant(source)
-    if constant is None:
-        return
-    turned = constant.array().transpose(part.ints_attribute("perm") or None)
-    made = graph.new_constant(Constant.of(np.ascontiguousarray(turned), constant.dtype))
-    part.output.replace_uses(made)
-    graph.remove(part)
+    known = None if source is None else graph.fixed_constant(source)
+    if known is None:
+        return None
+    turned = known.array().transpose(part.ints_attribute("perm") or None)
+    return Constant.of(np.ascontiguousarray(turned), known.dtype)
 
 
 def _is_as_large(addend: Value | None, result: Value) -> bool:
