@@ -24,7 +24,7 @@ MAX_CALLS = {  # that one node adds: what is written once for equal nodes, and r
 }  # fmt: skip
 MAX_GROWTH = 2.4  # of what twice as many nodes add: 2 is linear, 4 quadratic
 MAX_GROWTH_OF_ONE = 3.1  # of one function's calls: few of them are lost in the sum, and are most of it in a large model
-MANY_CALLS = 3000  # fewer say little: some work begins behind so many nodes
+MANY_CALLS = 6000  # fewer say little: some work begins behind so many nodes, or behind so long a load, as keeping it
 
 
 def load_and_run(content: bytes) -> ort_core.InferenceSession:

@@ -8,6 +8,8 @@ recorded uses and its own graph's outputs are all the readers that it has.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ort_core.ir.attributes import AttributeKind
@@ -23,8 +25,10 @@ OVERRIDABLE_SINCE_IR = 4
 
 def normalize(model: Model) -> int:
     """Bring a model into the form described above and return how many changes that took."""
-    count = drop_unnamed(model)
     graphs = tuple(graphs_of(model.graph))
+    count = _drop_unnamed(graphs) + sum(
+        _drop_unnamed(tuple(graphs_of(each.graph))) for each in model.functions.values()
+    )
     if model.ir_version < OVERRIDABLE_SINCE_IR:
         model.ir_version = OVERRIDABLE_SINCE_IR
         for graph in graphs:
@@ -40,13 +44,17 @@ def normalize(model: Model) -> int:
 
 def drop_unnamed(model: Model) -> int:
     """Remove nodes of which no output has a name, in functions as well; return how many."""
+    wholes = (model.graph, *(function.graph for function in model.functions.values()))
+    return sum(_drop_unnamed(tuple(graphs_of(whole))) for whole in wholes)
+
+
+def _drop_unnamed(graphs: Iterable[Graph]) -> int:
     count = 0
-    for whole in (model.graph, *(function.graph for function in model.functions.values())):
-        for graph in graphs_of(whole):
-            unnamed = [node for node in graph if all(value is None for value in node.outputs)]
-            for node in unnamed:
-                graph.remove(node)
-            count += len(unnamed)
+    for graph in graphs:
+        unnamed = [node for node in graph if all(value is None for value in node.outputs)]
+        for node in unnamed:
+            graph.remove(node)
+        count += len(unnamed)
     return count
 
 

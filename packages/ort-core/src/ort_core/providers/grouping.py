@@ -34,7 +34,7 @@ def convex_groups(nodes: Sequence[Node], is_supported: Callable[[Node], bool]) -
         for p in before:
             if p in floating:
                 floating[p].append(node)
-        if not parity and _reads_constants(node, floating):
+        if not parity and all(p in floating for p in before) and _reads_constants(node, floating):
             floating[node] = []
     for node, readers in reversed(floating.items()):
         level[node] = min((level[reader] - level[reader] % 2 for reader in readers), default=level[node])
@@ -49,7 +49,7 @@ def _reads_constants(node: Node, floating: Collection[Node]) -> bool:
     """Return whether a node reads nothing but constants, and what others make of them; at least one."""
     values = list(node.present_inputs())
     are_known = all(v.producer in floating or (v.constant is not None and not v.is_graph_input) for v in values)
-    return bool(values) and are_known and not node.subgraphs()
+    return bool(values) and are_known
 
 
 def is_convex(nodes: Sequence[Node], members: set[Node]) -> bool:

@@ -91,8 +91,8 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     """
     inferred = infer_types(model, environment.schemas, environment.inference_rules, trusts_sizes=False)
     check_types(inferred)
-    drop_unnamed(model)
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
+        drop_unnamed(model)  # passes begin with a model in which this is done
         return None
     extra = (*environment.passes, *settings.extra_passes)
     disabled, enabled = settings.disabled_passes, settings.enabled_passes
