@@ -106,8 +106,9 @@ def _rooflines(rows: Sequence[Row], threads: int) -> list[str]:
         "", "### Rooflines", "",
         f"The least time is what the steps of a run would take on {threads} threads at this machine's measured peak of "
         "arithmetic of their kind or at its bandwidth, whichever takes longer, for each; what stays in caches from one "
-        "step to the next may take less. The share is the least time over the time of a run. Each row measured the "
-        "machine anew, and a machine that others share may give less to one of two measurements, with shares above 1.",
+        "step to the next may take less; all branches of an If count. The share is the least time over the "
+        "time of a run. Each row measured the machine anew, and a machine that others share may give less to one of "
+        "two measurements, with shares above 1.",
         "",
         "| model | least | takes | share | step that loses most |", "|---|---:|---:|---:|---|",
     ]  # fmt: skip
