@@ -51,11 +51,11 @@ CASES = {
 
 def model(op_type, feeds, constants, inputs, attributes, *, is_open):
     kind = onnx.TensorProto.FLOAT
-    given = [
-        helper.make_tensor_value_info(name, kind, [f"n{axis}" if is_open and axis in (0, 2) else size
-                                                   for axis, size in enumerate(shape)])
-        for name, shape in feeds.items()
-    ]  # fmt: skip
+    opened = {0, 2} if is_open else set()
+    given = []
+    for name, shape in feeds.items():
+        dims = [f"n{axis}" if axis in opened - {len(shape) - 1} else size for axis, size in enumerate(shape)]
+        given.append(helper.make_tensor_value_info(name, kind, dims))
     node = helper.make_node(op_type, inputs.split(), ["y"], domain=DOMAIN, **attributes)
     graph = helper.make_graph(
         [node], "g", given, [onnx.ValueInfoProto(name="y")],
@@ -89,3 +89,15 @@ def test_an_addend_that_may_be_broadcast_stays_with_the_kernel():
         except OrtError as error:
             found.append(str(error))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "bias"), [("FusedGemm", (7, 9)), ("FusedGemm", (2, 1, 9)), ("GemmFastGelu", (7, 9))]
+)
+def test_a_bias_that_would_make_the_product_larger_is_refused(op_type, bias):
+    constants = {"w": MATRIX["w"], "c": numbers(*bias)}
+    attributes = {"activation": "Relu"} if op_type == "FusedGemm" else {}
+    content = model(op_type, {"x": (1, 20)}, constants, "x w c", attributes, is_open=False)
+    for provider in ("CPUExecutionProvider", "ReferenceExecutionProvider"):
+        with pytest.raises(OrtError, match="Invalid bias shape for broadcast"):
+            ort.InferenceSession(content, providers=[provider]).run(None, {"x": numbers(1, 20)})

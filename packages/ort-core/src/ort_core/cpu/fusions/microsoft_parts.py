@@ -19,9 +19,10 @@ from ort_core.plugin.rewrite import decompose
 
 MICROSOFT = "com.microsoft"
 _ADDENDS = {"BiasAdd": 2, "FusedConv": 3, "NhwcFusedConv": 3}  # inputs that must be as large as the result
+_BIASES = {"BiasAdd": 1, "BiasSplitGelu": 1, "FusedGemm": 2, "GemmFastGelu": 2}  # that must not make it larger
 _OPERATORS = frozenset(
     {
-        *_ADDENDS, "BiasSplitGelu", "FusedGemm", "FusedMatMulActivation", "GemmFastGelu", "NhwcConv", "ScaledSiLU",
+        *_ADDENDS, *_BIASES, "FusedMatMulActivation", "NhwcConv", "ScaledSiLU",
         "TransposeMatMul",
     }
 )  # fmt: skip
@@ -48,6 +49,10 @@ def _take_apart(graph: Graph, node: Node, facts: EvaluationContext, record: Pass
     if place is not None and not _is_as_large(node.input(place), node.output):
         record.refused(node.op_type, Rejection("its addend may have other sizes than its result", node))
         return
+    bias = node.input(_BIASES[node.op_type]) if node.op_type in _BIASES else None
+    if bias is not None and not _fits(bias, node.input(0) if node.op_type == "BiasSplitGelu" else node.output):
+        record.refused(node.op_type, Rejection("its bias may be larger than what it is added to", node))
+        return
     name, parts = node.op_type, decompose(graph, node, facts)
     if isinstance(parts, Rejection):
         record.refused(name, parts, node)
@@ -71,6 +76,14 @@ def _constant_of(graph: Graph, part: Node) -> Constant | None:
         return None
     turned = known.array().transpose(part.ints_attribute("perm") or None)
     return Constant.of(np.ascontiguousarray(turned), known.dtype)
+
+
+def _fits(bias: Value, total: Value | None) -> bool:
+    """Return whether a bias is known to be added without making a sum larger: its sizes are those of that, or 1."""
+    if bias.shape is None or total is None or total.shape is None or len(bias.shape) > len(total.shape):
+        return False
+    pairs = zip(reversed(bias.shape), reversed(total.shape), strict=False)
+    return all(size is not None and size in (1, whole) for size, whole in pairs)
 
 
 def _is_as_large(addend: Value | None, result: Value) -> bool:

@@ -238,6 +238,7 @@ class Lowering:
         if final is None or stored_type(final)[0] is not dtype:
             return self.new_view(dtype, shape)
         self._require_count(own, shape)
+        self._require_count(tensor_type(final)[1], shape)  # a type that was taken over from another node is a claim
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
 

@@ -117,10 +117,24 @@ def fused_gemm(
     """Y = activation(alpha * op(A) @ op(B) + beta * C); no activation takes the gamma."""
     total = _scaled_product("FusedGemm", a, b, alpha, (transA, transB), (0, 0))
     if c is not None:
-        total = total + total.dtype.type(beta) * widen(c)
+        total = total + _broadcast_bias("Gemm", total.dtype.type(beta) * widen(c), total)
     if activation:
         total = find_activation(activation, activation_alpha, activation_beta)(total)
     return narrow(total, a.dtype)
+
+
+def _broadcast_bias(op_type: str, bias: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """Return a bias in the shape of the product that it is added to.
+
+    Raises:
+        InvalidArgument: it would make the result larger.
+    """
+    try:
+        return np.broadcast_to(bias, product.shape)
+    except ValueError as error:
+        raise errors.InvalidArgument(
+            f"{op_type}: Invalid bias shape for broadcast: {bias.shape} to {product.shape}"
+        ) from error
 
 
 @kernel("GemmFastGelu", domain="com.microsoft")
@@ -128,7 +142,8 @@ def gemm_fast_gelu(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None)
     """Y = FastGelu(X @ W + bias)."""
     check_matmul_shapes("GemmFastGelu", x, w)
     product = np.matmul(widen(x), widen(w))
-    return narrow(fast_gelu(product if bias is None else product + widen(bias)), x.dtype)
+    total = product if bias is None else product + _broadcast_bias("GemmFastGelu", widen(bias), product)
+    return narrow(fast_gelu(total), x.dtype)
 
 
 @kernel("MatMulInteger16", domain="com.microsoft")
