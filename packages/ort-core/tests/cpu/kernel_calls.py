@@ -71,16 +71,16 @@ def rows(
 
 def call(kernel: DeferredKernel, words: Sequence[int], pool: ThreadPool, target: Target) -> None:
     """Compile and call a kernel with an argument table."""
-    module = compiled(module_text(kernel.generate(kernel.name)), target)
+    module = compiled(module_text(kernel.generate(kernel.name)), target, is_vectorized=kernel.is_vectorized)
     table = np.array(words, np.int64)
     steps = np.array([module.address(kernel.name), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
 
 
 @functools.cache
-def compiled(text: str, target: Target) -> CompiledModule:
-    """Compile a module once for all tests of it."""
-    return compile_module(text, target)
+def compiled(text: str, target: Target, *, is_vectorized: bool) -> CompiledModule:
+    """Compile a module once for all tests of it, by the passes of LLVM that programs put it through."""
+    return compile_module(text, target, is_vectorized=is_vectorized)
 
 
 def _inner(array: np.ndarray) -> int:

@@ -84,20 +84,20 @@ def pools() -> Iterator[list[ThreadPool]]:
 
 @functools.cache
 def tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
-    module = compile_module(tiles_text(target), target)
+    module = compile_module(tiles_text(target), target, is_vectorized=True)
     return module, tile_table(module, target)
 
 
 @functools.cache
 def pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
-    module = compile_module(pair_tiles_text(target), target)
+    module = compile_module(pair_tiles_text(target), target, is_vectorized=True)
     return module, attention_pair_table(module, target)
 
 
 @functools.cache
 def kernel(facts: AttentionFacts, target: Target, *, in_pairs: bool) -> CompiledModule:
     make = pair_attention_text if in_pairs else attention_text
-    return compile_module(make("attention", target, facts), target)
+    return compile_module(make("attention", target, facts), target, is_vectorized=True)
 
 
 @dataclass

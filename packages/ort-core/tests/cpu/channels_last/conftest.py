@@ -45,9 +45,9 @@ class Guarded:
 
 
 @functools.cache
-def compiled(text: str, target: Target) -> CompiledModule:
+def compiled(text: str, target: Target, is_vectorized: bool) -> CompiledModule:
     """Compile a module once: sizes are run-time arguments, so many cases share one."""
-    return compile_module(text, target)
+    return compile_module(text, target, is_vectorized=is_vectorized)
 
 
 RunKernel = Callable[..., np.ndarray]
@@ -58,13 +58,15 @@ def run_kernel() -> RunKernel:
     """Return a function that runs a kernel with an argument table and returns the array at ``output``.
 
     Entries are integers or arrays; arrays are copied between guards. Both thread counts must give the same bits.
+    Kernels go through the passes of LLVM that programs put them through, which are few for all but ``pad_kernel``.
     """
     pools = [ThreadPool(1), ThreadPool(2)]
 
     def run(
-        functions: Sequence[Emitter], entries: Sequence[int | np.ndarray], output: int, target: Target | None = None
-    ) -> np.ndarray:
-        module = compiled(module_text(functions), target or host_target())
+        functions: Sequence[Emitter], entries: Sequence[int | np.ndarray], output: int, target: Target | None = None, *,
+        is_vectorized: bool = True,
+    ) -> np.ndarray:  # fmt: skip
+        module = compiled(module_text(functions), target or host_target(), is_vectorized)
         results = []
         for pool in pools:
             held = [Guarded(entry) if isinstance(entry, np.ndarray) else entry for entry in entries]

@@ -233,7 +233,7 @@ def test_convolution_reads_nothing_beside_its_tensors(
         np.int64,
     )  # fmt: skip
     functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, host_target())
-    module = compile_module(module_text(functions))
+    module = compile_module(module_text(functions), is_vectorized=True)
     steps = np.array([module.address("kernel"), table.ctypes.data, BARRIER, 0], np.int64)
     ThreadPool(1).run(steps.ctypes.data, 1)  # a read past the end stops the process: the next page is closed
     assert_close(y, wanted, spec.depth)
@@ -258,7 +258,7 @@ ARM = target_of("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+fp-armv8")
 @pytest.mark.parametrize(("spec", "size", "pads"), [DENSE[0], DENSE[3], NARROW[0], NARROW[1], NARROW[5]])
 def test_convolution_compiles_for_arm(spec: Convolution, size: tuple[int, int, int], pads: Pads) -> None:
     functions = (narrow_kernel if is_narrow(spec, ARM) else convolution_kernel)("kernel", spec, ARM)
-    text = assembly(module_text(functions), ARM)
+    text = assembly(module_text(functions), ARM, is_vectorized=True)
     assert "kernel:" in text
     assert "fmla" in text, f"no fused multiply-adds for {size} with {pads}"
 
@@ -268,7 +268,7 @@ def test_inner_loop_of_the_full_tile_keeps_its_sums_in_registers(expected_width:
     if "x86_64" not in target.triple or target.lanes < 8:
         pytest.skip("the test reads x86 assembly with fused multiply-adds")
     spec = Convolution(64, 64, (3, 3), expected_width=expected_width)
-    text = assembly(module_text(convolution_kernel("kernel", spec, target)), target)
+    text = assembly(module_text(convolution_kernel("kernel", spec, target)), target, is_vectorized=True)
     vectors, pixels = register_tile(target)
     full = vectors * (pixels // 7 * 7 if expected_width == 7 else pixels)
     loops = [loop for loop in blocks(text) if sum("vfmadd" in line for line in loop) >= min(full, 12)]

@@ -221,4 +221,4 @@ def test_bands_compile_for_other_machines(target: Target) -> None:
     stages = (Stage(Convolution(8, 24, expected_width=144), False, (12, 12), (12, 12)),
               Stage(window, True, (12, 12), (12, 12)))  # fmt: skip
     text = module_text(bands_kernel("kernel", Bands(stages, 3), target))
-    assert "kernel.stage0" in assembly(text, target)
+    assert "kernel.stage0" in assembly(text, target, is_vectorized=True)

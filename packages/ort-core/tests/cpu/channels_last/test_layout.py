@@ -60,7 +60,7 @@ def test_padding_copies_the_image_and_fills_the_border(run_kernel: RunKernel, va
     x = image((2, 5, 7, 3))
     y = np.full((2, 5 + 1 + 2, 7 + 3 + 0, 3), np.nan, np.float32)
     sizes = [2, 5, 7, 21, 105, 30, 240, 1, 2, 3, 0]
-    actual = run_kernel(pad_kernel("kernel", 3, value=value), [x, y, *sizes], 1)
+    actual = run_kernel(pad_kernel("kernel", 3, value=value), [x, y, *sizes], 1, is_vectorized=False)
     wanted = np.pad(x, ((0, 0), (1, 2), (3, 0), (0, 0)), constant_values=value)
     np.testing.assert_array_equal(actual, wanted)
 
@@ -80,5 +80,5 @@ def test_padding_of_a_channels_first_image_gives_a_channels_last_one(
 
 def test_transposition_compiles_for_arm() -> None:
     arm = target_of("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+fp-armv8")
-    text = assembly(module_text(channels_last_kernel("kernel", 64, arm)), arm)
+    text = assembly(module_text(channels_last_kernel("kernel", 64, arm)), arm, is_vectorized=True)
     assert "kernel:" in text

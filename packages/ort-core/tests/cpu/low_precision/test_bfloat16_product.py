@@ -42,11 +42,11 @@ GUARD = np.float32(-12345.5)
 def modules(name: str) -> tuple[CompiledModule, CompiledModule, np.ndarray]:
     """Return the product with a bias, its tiles, and the table of them."""
     target = TARGETS[name]()
-    product = compiled(bfloat16_text("product", target, epilogue=Bias(ARGUMENTS.count)), target)
+    product = compiled(bfloat16_text("product", target, epilogue=Bias(ARGUMENTS.count)), target, is_vectorized=True)
     if has_pair_products(target):
-        tiles = compiled(pair_tiles_text(target), target)
+        tiles = compiled(pair_tiles_text(target), target, is_vectorized=True)
         return product, tiles, pair_table(tiles, target)
-    tiles = compiled(split_tiles_text(target), target)
+    tiles = compiled(split_tiles_text(target), target, is_vectorized=True)
     return product, tiles, split_table(tiles, target)
 
 
@@ -137,10 +137,10 @@ def test_packed_pairs_hold_the_nearest_bfloat16_and_zeros_elsewhere(shape: tuple
 
 def test_dot_products_are_one_instruction_and_other_processors_need_none() -> None:
     x86 = target_of("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16,+fma")
-    assert "vdpbf16ps" in assembly(pair_tiles_text(x86), x86)
+    assert "vdpbf16ps" in assembly(pair_tiles_text(x86), x86, is_vectorized=True)
     arm = target_of("aarch64-unknown-linux-gnu", "generic", "+neon")
     assert not has_pair_products(arm)
-    assert "product:" in assembly(bfloat16_text("product", arm), arm)
+    assert "product:" in assembly(bfloat16_text("product", arm), arm, is_vectorized=True)
 
 
 def test_cores_whose_dot_products_are_slower_than_two_multiply_adds_take_words_apart() -> None:
@@ -148,4 +148,4 @@ def test_cores_whose_dot_products_are_slower_than_two_multiply_adds_take_words_a
     slow, fast = (target_of("x86_64-unknown-linux-gnu", name, features) for name in ("sapphirerapids", "znver5"))
     assert has_pair_products(fast)
     assert not has_pair_products(slow)
-    assert "vdpbf16ps" not in assembly(split_tiles_text(slow), slow)
+    assert "vdpbf16ps" not in assembly(split_tiles_text(slow), slow, is_vectorized=True)

@@ -93,7 +93,8 @@ def run(
         if operand.words > 1:
             pixel = spec.out_channels if operand.kind == "tensor" else 1
             words.extend([out_w * pixel, out_h * out_w * pixel, pixel])
-    module = compiled(module_text(integer_convolution_kernel("kernel", spec, target)), target)
+    text = module_text(integer_convolution_kernel("kernel", spec, target))
+    module = compiled(text, target, is_vectorized=True)
     table = np.array(words, np.int64)
     steps = np.array([module.address("kernel"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
@@ -249,7 +250,9 @@ def test_steps_of_avx2_take_few_instructions_beside_their_products() -> None:
     ids=["AVX512-VNNI", "AVX2", "NEON"],
 )
 def test_products_of_bytes_use_the_instruction_of_the_target(target: Target, instruction: str) -> None:
-    text = assembly(module_text(integer_convolution_kernel("kernel", spec_of(Case(64, 64)), target)), target)
+    text = assembly(
+        module_text(integer_convolution_kernel("kernel", spec_of(Case(64, 64)), target)), target, is_vectorized=True
+    )
     assert instruction in text
     assert "vpmaddubsw" not in text, "its sums saturate"
 
@@ -263,5 +266,5 @@ def test_pairs_are_bounded_only_without_other_products_of_bytes(features: str, i
     target = target_of("x86_64-unknown-linux-gnu", "x86-64-v3", features)
     spec = in_pairs(spec_of(Case(64, 64)), None, target)
     assert spec.is_paired == is_paired
-    text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target)
+    text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target, is_vectorized=True)
     assert ("vpmaddubsw" in text) == is_paired

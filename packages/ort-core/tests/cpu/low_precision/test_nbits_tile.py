@@ -70,7 +70,8 @@ def product_of(
     """Return the rows of a product one after another, and behind them 64 numbers that nothing writes."""
     (rows, depth), (columns, blocks) = x.shape, scales.shape
     tiles = spec.tiling_for(machine)
-    module = compiled(module_text(integer_convolution_kernel("kernel", spec, machine, NBitsTile, tiles)), machine)
+    text = module_text(integer_convolution_kernel("kernel", spec, machine, NBitsTile, tiles))
+    module = compiled(text, machine, is_vectorized=True)
     shifts = np.arange(spec.per_word, dtype=np.uint32) * np.uint32(spec.bits)
     words = integers.astype(np.uint32).reshape(columns, blocks, -1, spec.per_word) << shifts
     packed = pack_nbits(spec, np.bitwise_or.reduce(words, axis=-1), scales, zeros, machine)

@@ -89,14 +89,15 @@ def test_a_part_of_a_vector_is_stored_to_the_byte(level: str, is_vectorized: boo
         assert None in pieces or stored == list(range(nbytes)), (producer, width, count, listed[name])
 
 
+@pytest.mark.parametrize("is_vectorized", [False, True])
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_part_of_a_vector_is_what_is_stored(host: str) -> None:
+def test_a_part_of_a_vector_is_what_is_stored(host: str, is_vectorized: bool) -> None:
     target = HOSTS[host]()
     numbers = np.random.default_rng(0).integers(-(2**31), 2**31, 16, np.int32)
     width = target.lanes
     for producer in ("i8", "i8 saturated", "u8 saturated", "i16", "bf16", "i32", "float"):
         functions = [_storing(f"f{count}", producer, width, count) for count in range(1, width)]
-        module = compile_module(module_text(functions), target)
+        module = compile_module(module_text(functions), target, is_vectorized=is_vectorized)
         expected = _expected(producer, numbers[:width])
         for count in range(1, width):
             out = np.full(expected.nbytes + 16, 99, np.uint8)

@@ -31,7 +31,7 @@ TARGETS = {"host": host_target, "without AVX-512": functools.partial(restricted_
 
 @functools.cache
 def library(target: Target) -> tuple[CompiledModule, npt.NDArray[np.int64]]:
-    module = compile_module(tiles_text(target), target)
+    module = compile_module(tiles_text(target), target, is_vectorized=True)
     return module, tile_table(module, target)
 
 
@@ -49,7 +49,7 @@ class Product:
         cls, target: Target, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = DEFAULT
     ) -> Product:
         text = product_text("product", target, packed=packed, epilogue=epilogue, blocking=blocking)
-        return cls(target, packed, blocking, compile_module(text, target))
+        return cls(target, packed, blocking, compile_module(text, target, is_vectorized=True))
 
     def __call__(self, pool: ThreadPool, a: Matrix, b: Matrix, c: Matrix, extra: Sequence[int] = ()) -> None:
         packed = pack_panels(np.ascontiguousarray(b), tile_shape(self.target).columns) if self.packed else b
