@@ -176,6 +176,7 @@ def cuda(session: nox.Session) -> None:
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("--no-deps", "-e", CUDA)
     session.run("pytest", f"{CUDA}/tests", *session.posargs)
+    session.run("pytest", f"{CUDA}/tests/test_cubins.py", "--every-case", *session.posargs)
 
 
 @nox.session

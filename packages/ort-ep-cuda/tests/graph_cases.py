@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
+import pytest
 from drawn_attentions import drawn_attentions
 
 RANDOM = np.random.default_rng(7)
@@ -319,3 +320,13 @@ NARROW = (
 )  # fmt: skip
 DRAWN = tuple(GraphCase(each.name, each.body, each.feeds, opset=each.opset) for each in drawn_attentions())
 CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS, *BITS, *NARROW, *DRAWN)
+
+
+def chosen_cases(request: pytest.FixtureRequest) -> list[tuple[GraphCase, str]]:
+    """Return each case with the libraries it runs with, for the tests of the module that run: a share of the sweep."""
+    found = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.module is request.module:
+            case, libraries = (item.callspec.params.get(name) for name in ("case", "libraries"))
+            found[case.name, libraries] = (case, libraries)
+    return list(found.values())

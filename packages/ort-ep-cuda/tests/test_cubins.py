@@ -55,12 +55,13 @@ class KernelResources:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> list[Kernel]:
-    """All kernels of the cases, and of graphs of a user's formulas."""
+def kernels(request) -> list[Kernel]:
+    """The kernels of each fourth case, or of all with ``--every-case``, and of graphs of a user's formulas."""
+    cases = CASES if request.config.getoption("--every-case", default=False) else CASES[::4]
     gpu = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
     for libraries in (NOTHING_FUSED, FuseEverything(is_channels_last=True)):
         gpu.libraries = libraries
-        for case in CASES:
+        for case in cases:
             session_of(case.body, opset=case.opset).run(None, case.feeds)
     gpu.libraries = NOTHING_FUSED
     decode(session_of(DECODER), 2, 5, np.random.default_rng(7), is_compared=False)

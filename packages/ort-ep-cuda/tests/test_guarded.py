@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from emulated_gpu import EmulatedGpu, compile_together
 from emulated_provider import EmulatedCudaProvider, session_of
-from graph_cases import CASES, GraphCase
+from graph_cases import CASES, GraphCase, chosen_cases
 from library_numbers import FuseEverything
 
 from ort_core.testing.cuda_checks_posix import HAS_CHECKS
@@ -25,13 +25,12 @@ LIBRARIES = {"nothing fused": NOTHING_FUSED, "fused": FuseEverything(is_channels
 
 
 @pytest.fixture(scope="module")
-def _compiled() -> None:
-    """Lower every case once without running it, and compile all kernels by one call of the compiler."""
+def _compiled(request) -> None:
+    """Lower every case that runs once without running it, and compile all kernels by one call of the compiler."""
     collecting = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
-    for libraries in LIBRARIES.values():
-        collecting.libraries = libraries
-        for case in CASES:
-            session_of(case.body, opset=case.opset).run(None, case.feeds)
+    for case, libraries in chosen_cases(request):
+        collecting.libraries = LIBRARIES[libraries]
+        session_of(case.body, opset=case.opset).run(None, case.feeds)
     compile_together(list(collecting.collected.values()), is_checked=True)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulated_gpu import EmulatedGpu, compile_together
 from emulated_provider import EmulatedCudaProvider, session_of
-from graph_cases import CASES, GraphCase
+from graph_cases import CASES, GraphCase, chosen_cases
 from library_numbers import FuseEverything
 
 import ort_core as ort
@@ -34,13 +34,12 @@ def _results(case: GraphCase, runs: int = 1) -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> EmulatedGpu:
-    """Lower every case once without running it, and compile all kernels by one call of the compiler."""
+def compiled(request) -> EmulatedGpu:
+    """Lower every case that runs once without running it, and compile all kernels by one call of the compiler."""
     collecting = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
-    for libraries in LIBRARIES.values():
-        collecting.libraries = libraries
-        for case in CASES:
-            _results(case)
+    for case, libraries in chosen_cases(request):
+        collecting.libraries = LIBRARIES[libraries]
+        _results(case)
     compile_together(list(collecting.collected.values()))
     EmulatedCudaProvider.device = EmulatedGpu()
     return EmulatedCudaProvider.device
