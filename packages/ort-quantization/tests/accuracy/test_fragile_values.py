@@ -147,6 +147,7 @@ def loss(tmp_path, model, quant_format="QDQ", tool=quantize_static, **options):
     return max(relative_error(each, expected) for each in found)
 
 
+@pytest.mark.sweep
 @FORMATS
 @pytest.mark.parametrize("by", ["Add", "Where"])
 @pytest.mark.parametrize("low", [-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4])
@@ -186,6 +187,7 @@ def test_normalizations_keep_their_divisors(tmp_path, kind, quant_format):
     )
 
 
+@pytest.mark.sweep
 @FORMATS
 @pytest.mark.parametrize("kind", ["product", "power", "scaled", "factored"])
 def test_activations_that_are_written_out_keep_their_powers(tmp_path, kind, quant_format):

@@ -119,6 +119,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 @pytest.mark.parametrize("name", STATIC)
 def test_quantized_models_give_in_both_engines_nearly_what_floats_give(tmp_path, name, quant_format):
@@ -162,6 +163,7 @@ def test_extra_options_are_followed_as_onnxruntime_follows_them(tmp_path, quant_
         assert_same_model(here, there)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "choices",
     [

@@ -38,6 +38,7 @@ def _assert_equal(model: onnx.ModelProto, fused: onnx.ModelProto, feeds: dict[st
         np.testing.assert_allclose(found, wanted, limits.relative, limits.absolute * scale, err_msg=str(drawn))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", _seeds(30, 100))
 def test_an_attention_of_any_form_is_fused_to_the_same_results(seed: int) -> None:
     model, feeds, drawn = drawn_attention(seed)
@@ -48,6 +49,7 @@ def test_an_attention_of_any_form_is_fused_to_the_same_results(seed: int) -> Non
     assert report.num_attentions == 1, (report.unfused, drawn)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", _seeds(20, 60))
 def test_a_norm_of_any_form_is_fused_to_the_same_results(seed: int) -> None:
     model, feeds, drawn = drawn_norm(seed)

@@ -94,6 +94,7 @@ NARROW = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW)
 def test_convolution_equals_the_sum_in_float64(
     run_kernel: RunKernel, target: Target, spec: Convolution, size: tuple[int, int, int], pads: Pads
@@ -122,6 +123,7 @@ def test_errors_of_a_long_window_stay_those_of_one_chain_of_sums(
     assert np.sqrt(np.mean(error**2) / np.mean(wanted**2)) < 0.2 * np.finfo(np.float32).eps * CHAIN**0.5
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("expected_width", [None, 7])
 @pytest.mark.parametrize(("spec", "size", "pads"), NARROW)
 def test_narrow_convolution_makes_up_the_border_that_is_not_in_memory(
@@ -211,6 +213,7 @@ def test_convolution_of_no_images_does_nothing(run_kernel: RunKernel, groups: in
 BORDERED = [(replace(spec, border=pads), size, pads) for spec, size, pads in NARROW]
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform != "linux", reason="closes memory pages by a call of Linux")
 @pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW + BORDERED)
 def test_convolution_reads_nothing_beside_its_tensors(

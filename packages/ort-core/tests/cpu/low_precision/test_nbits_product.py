@@ -43,6 +43,7 @@ def case(
     return model_of(nodes, inputs, {"y": FLOAT}, constants), real[:, :depth].T, bias.astype(np.float64)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zero points"])
 @pytest.mark.parametrize(
     ("bits", "block", "columns", "depth"),

@@ -107,6 +107,7 @@ def test_numbers_become_the_elements_of_the_reference(partitions: list[CpuPartit
         np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8), f"{source} to {target}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("source", [*FLOAT8, *INTEGERS])
 def test_every_code_becomes_the_element_of_the_reference(partitions: list[CpuPartition], source: str) -> None:
     codes = every_code(source)

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 import ort_core as ort
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(40))
 def test_columns_are_added_as_by_the_numpy_kernel(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORT_STRICT_COMPILATION", "1")

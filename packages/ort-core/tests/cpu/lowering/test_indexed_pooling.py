@@ -30,6 +30,7 @@ def pooled(x: np.ndarray, provider: str, **attributes: Any) -> list[np.ndarray]:
     return session.run(None, {"x": x})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(60))
 def test_values_and_places_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORT_STRICT_COMPILATION", "1")

@@ -32,6 +32,7 @@ def model_of(op_type: str, count: int, dtype: type) -> bytes:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("count", [12, 13, 65, 130])
 @pytest.mark.parametrize(("op_type", "dtype"), CASES)
 def test_fold_of_many_operands_is_native_and_right(op_type, count, dtype):

@@ -69,6 +69,7 @@ def on_shapes(dtype: type = np.float32, shapes: Sequence[Sequence[int]] = (*SHAP
     return [{"x": random(seed, shape, dtype)} for seed, shape in enumerate(shapes)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", NUMERIC)
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Min", "Max", "Less", "GreaterOrEqual", "Equal"])
 def test_arithmetic_of_every_type_broadcasts_as_the_run_decides(operator: str, dtype: int) -> None:
@@ -97,6 +98,7 @@ def test_function_of_special_values_is_the_reference_s(operator: str) -> None:
     agrees(model, {"x": special}, {"x": random(1, (1001,))}, {"x": special[:0]})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("axes", [[0], [1], [2], [0, 1], [0, 2], [1, -1], [0, 1, 2]], ids=str)
 @pytest.mark.parametrize(
     "operator",

@@ -46,6 +46,7 @@ def results(model: bytes, feeds: Feeds) -> tuple[np.ndarray, np.ndarray]:
     return session.run(None, feeds)[0], oracle.run(None, feeds)[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("aligned", [0, 1])
@@ -80,6 +81,7 @@ def test_what_is_not_finite_in_a_corner_stays_there() -> None:
     assert np.array_equal(found, wanted)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("shift", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("ratio", [0, 1, 2, 3])

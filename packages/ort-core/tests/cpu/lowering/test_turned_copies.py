@@ -33,6 +33,7 @@ def any_bits(generator: np.random.Generator, sizes: list[int], dtype: type) -> n
     return np.frombuffer(generator.bytes(int(np.prod(sizes)) * np.dtype(dtype).itemsize), dtype).reshape(sizes)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(60))
 def test_a_transpose_of_any_axes_and_sizes_moves_every_element_to_its_place(seed: int, monkeypatch) -> None:
     monkeypatch.setenv("ORT_STRICT_COMPILATION", "1")

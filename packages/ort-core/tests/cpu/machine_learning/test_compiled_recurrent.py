@@ -93,6 +93,7 @@ class Layer:
 CASES = list(itertools.product(("forward", "reverse", "bidirectional"), (0, 1), (False, True), (False, True)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_layer_gives_what_the_reference_gives(check: Callable[..., None], op_type: str, number: int) -> None:

@@ -33,6 +33,7 @@ NODES = {
 WEIGHT = ", ".join(f"{value:.2f}" for value in np.linspace(-1, 1, 8))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("constant", CONSTANTS)
 @pytest.mark.parametrize("node", NODES)
 def test_rows_of_one_constant_are_written_whole(node: str, constant: str) -> None:

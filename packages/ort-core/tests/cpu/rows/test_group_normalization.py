@@ -249,6 +249,7 @@ def test_layer_norm_over_transposed_channels_moves_nothing(agrees: Agrees, parti
     assert "Copy" not in words(partitions)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("axes", [[1], [2, 3], [1, 2, 3], [0, 2, 3], [2], [0, 1]])
 @pytest.mark.parametrize("operator", ["ReduceSum", "ReduceL2", "ReduceMean", "ReduceMax", "ReduceLogSumExp"])
 def test_reductions_read_channels_last_images_in_their_own_order(
