@@ -55,6 +55,7 @@ DOWNSTREAM_ALONE = (
 
 WITH_TORCH = (
     "caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai", "diffusers",
+    "onnx-diagnostic", "neural-compressor", "modelopt",
 )  # fmt: skip
 QUANTIZED_FILES = (
     "tests/test_other_tools.py", "tests/test_real_models.py", "tests/quantizers/test_static.py",
@@ -63,9 +64,10 @@ QUANTIZED_FILES = (
 WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads a trained language model, and texts
 
 
-DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, and so do older ones of the others
+DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, modelopt's extra another onnxruntime
     "torch", "caustic-nmr", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai",
-    "onnxscript", "txtai", "diffusers",
+    "onnxscript", "txtai", "diffusers", "onnx-diagnostic", "neural-compressor<3",
+    "nvidia-modelopt", "onnx-graphsurgeon", "onnxconverter-common", "onnxslim", "polygraphy", "lief",
 )  # fmt: skip
 
 

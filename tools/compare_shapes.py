@@ -4,8 +4,9 @@ Each path is a model, or a folder whose models are taken; without any the node c
 value that both models have: does one tool know a rank or a size that the other leaves open, do they contradict each
 other? A size that only an invented name stands for is open. Sizes of names are compared at three assignments: where
 they differ, one tool takes two names of the model for one size, which is counted, but no fault. Where numbers
-contradict each other and the model is a node case, onnx's reference evaluator tells who is right. The exit status is 1
-where onnxruntime knows more or is right, or this project's tool fails.
+contradict each other, a run tells who is right: of onnx's reference evaluator with a node case's inputs, else of
+onnxruntime with made-up ones. What onnxruntime's tool takes from the default of an input, which callers may replace, is
+counted apart. The exit status is 1 where onnxruntime knows more or is right, or this project's tool fails.
 """
 
 from __future__ import annotations
@@ -25,25 +26,31 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
 from ort_conformance.suites.backend_cases import node_cases
+from ort_core.model_graphs import reads_of
 
 TIME_LIMIT_S = 120  # for one model; both tools take far less on all but the largest
 _PRIMES = (101, 211, 307, 401, 503, 601, 701, 809, 907, 1009)
 Shape = list[int | str | None] | None
 
 
-def find_models(paths: list[Path]) -> Iterator[tuple[str, onnx.ModelProto]]:
+Source = tuple[str, Path | None, onnx.ModelProto]  # a name, the file, the model without external data
+
+
+def find_models(paths: list[Path]) -> Iterator[Source]:
     """Yield the models of files and folders; those of onnx's node cases where no path is given."""
     for path in paths:
         for each in sorted(path.rglob("*.onnx")) if path.is_dir() else [path]:
-            yield f"{each.parent.name}/{each.name}", onnx.load(each, load_external_data=False)
+            yield f"{each.parent.name}/{each.name}", each, onnx.load(each, load_external_data=False)
     for case in () if paths else (*node_cases(is_ml=False), *node_cases(is_ml=True)):
         if "@" not in case.name:
-            yield case.name, case.model()
+            yield case.name, None, case.model()
 
 
 def shapes_of(model: onnx.ModelProto) -> dict[str, Shape]:
@@ -137,22 +144,45 @@ def inspect(content: bytes, merges: bool) -> dict[str, object]:
     if next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 0) < 7:
         return {"skipped": "below opset 7, or without ai.onnx"}
     found: dict[str, object] = {}
-    shapes: list[dict[str, Shape]] = []
-    for name, tool in (("ours", Ours), ("theirs", Theirs)):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        try:
-            shapes.append(shapes_of(tool.infer_shapes(copy, auto_merge=merges)))
-        except Exception as error:  # noqa: BLE001 - that a tool fails is a result
-            found[f"{name} failed"] = f"{type(error).__name__}: {error}"[:200]
-            shapes.append(shapes_of(model))
+    ours = _inferred(Ours, model, merges, found, "ours failed")
+    theirs = _inferred(Theirs, model, merges, found, "theirs failed")
     names = given_names(model)
-    for value in sorted({*shapes[0], *shapes[1]}):
-        pair = (shapes[0].get(value), shapes[1].get(value))
+    for value in sorted({*ours, *theirs}):
+        pair = (ours.get(value), theirs.get(value))
         for difference in compare_shapes(*pair, names):
             found.setdefault(difference, []).append((value, *pair))  # type: ignore[attr-defined]  # lists alone
-    found["values"] = len(shapes[0])
+    found["values"] = len(ours)
+    if "theirs" in found and (opened := without_defaults(model)) is not None:
+        proven = _inferred(Theirs, opened, merges, {}, "")
+        known: list[tuple[str, Shape, Shape]] = found.pop("theirs")  # type: ignore[assignment]  # as above
+        for entry in known:
+            is_proven = "theirs" in compare_shapes(entry[1], proven.get(entry[0]), names)
+            key = "theirs" if is_proven else "theirs by a default"
+            found.setdefault(key, []).append(entry)  # type: ignore[attr-defined]  # as above
     return found
+
+
+def _inferred(tool: Any, model: onnx.ModelProto, merges: bool, found: dict[str, object], key: str) -> dict[str, Shape]:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        return shapes_of(tool.infer_shapes(copy, auto_merge=merges))
+    except Exception as error:  # noqa: BLE001 - that a tool fails is a result
+        found[key] = f"{type(error).__name__}: {error}"[:200]
+        return shapes_of(model)
+
+
+def without_defaults(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return a model whose inputs have no defaults, where any has one: callers may replace these."""
+    inputs = {each.name for each in model.graph.input}
+    if not any(each.name in inputs for each in model.graph.initializer):
+        return None
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    kept = [each for each in model.graph.initializer if each.name not in inputs]
+    del opened.graph.initializer[:]
+    opened.graph.initializer.extend(kept)
+    return opened
 
 
 def _work(connection: Connection, merges: bool) -> None:
@@ -164,16 +194,16 @@ def _work(connection: Connection, merges: bool) -> None:
     shutil.rmtree(folder)
 
 
-def results(models: Iterable[tuple[str, onnx.ModelProto]], merges: bool) -> Iterator[tuple[str, dict[str, object]]]:
+def results(models: Iterable[Source], merges: bool) -> Iterator[tuple[Source, dict[str, object]]]:
     """Yield what is found of each model; a process of its own is given up where one takes too long, or ends."""
     context = multiprocessing.get_context("spawn")
     worker = None
-    for name, model in models:
+    for source in models:
         if worker is None:
             near, far = context.Pipe()
             worker = context.Process(target=_work, args=(far, merges), daemon=True)
             worker.start()
-        near.send(model.SerializeToString())
+        near.send(source[2].SerializeToString())
         try:
             answer = near.recv() if near.poll(TIME_LIMIT_S) else None
         except (EOFError, ConnectionError):
@@ -182,25 +212,88 @@ def results(models: Iterable[tuple[str, onnx.ModelProto]], merges: bool) -> Iter
             worker.kill()
             worker = None
             answer = {"given up": f"after {TIME_LIMIT_S} s, or its process ended"}
-        yield name, answer
+        yield source, answer
     if worker is not None:
         near.send(b"")
         worker.join()
 
 
-def judge(name: str, contradictions: list[tuple[str, Shape, Shape]]) -> list[str]:
-    """Return the values of a node case whose shape is another than this project's tool says."""
-    case = next(each for each in (*node_cases(is_ml=False), *node_cases(is_ml=True)) if each.name == name)
-    feeds = dict(next(iter(case.data_sets())).feeds)
-    wrong = []
+Contradictions = list[tuple[str, Shape, Shape]]
+
+
+def judge(source: Source, contradictions: Contradictions) -> dict[str, list[str]]:
+    """Return the values whose shape in a run is another than this project's tool says, and those that no run gives."""
+    found: dict[str, list[str]] = {}
     for value, ours, _ in contradictions:
-        model = onnx.ModelProto()
-        model.CopyFrom(case.model())
-        del model.graph.output[:]
-        model.graph.output.add(name=value)
-        if list(ReferenceEvaluator(model).run(None, feeds)[0].shape) != ours:
-            wrong.append(value)
-    return wrong
+        shape = _shape_in_a_run(source, value)
+        if shape is None:
+            found.setdefault("unjudged", []).append(value)
+            continue
+        sizes = ours or []
+        numbers = zip(shape, sizes, strict=False)
+        if len(shape) != len(sizes) or any(isinstance(size, int) and size != real for real, size in numbers):
+            found.setdefault("ours wrong", []).append(value)
+    return found
+
+
+def _shape_in_a_run(source: Source, value: str) -> tuple[int, ...] | None:
+    """Return the shape of a value in a run, ``None`` where neither of two sets of made-up inputs runs."""
+    name, path, model = source
+    asked = _up_to(model, value)
+    if path is None:
+        case = next(each for each in (*node_cases(is_ml=False), *node_cases(is_ml=True)) if each.name == name)
+        return ReferenceEvaluator(asked).run(None, dict(next(iter(case.data_sets())).feeds))[0].shape
+    import onnxruntime
+
+    onnx.load_external_data_for_model(asked, str(path.parent))
+    for number in (16, 1):
+        try:
+            session = onnxruntime.InferenceSession(asked.SerializeToString(), providers=["CPUExecutionProvider"])
+            return np.asarray(session.run([value], _made_up(asked, number))[0]).shape
+        except Exception as error:  # noqa: BLE001 - of whatever kind: these inputs say nothing of the value
+            logging.getLogger(__name__).info("%s of %s with %s: %s", value, name, number, error)
+    return None
+
+
+def _up_to(model: onnx.ModelProto, value: str) -> onnx.ModelProto:
+    """Return the part of a model that a value needs: other inputs need not be made up."""
+    whole, model = model, onnx.ModelProto()
+    model.CopyFrom(whole)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    waiting, read, kept = [value], {value}, set()
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is None or id(node) in kept:
+            continue
+        kept.add(id(node))
+        waiting += reads_of(node)
+        read |= set(reads_of(node))
+    nodes = [node for node in model.graph.node if id(node) in kept]
+    for kind, entries in (("input", model.graph.input), ("initializer", model.graph.initializer)):
+        needed = [each for each in entries if each.name in read]
+        model.graph.ClearField(kind)
+        getattr(model.graph, kind).extend(needed)
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+    model.graph.ClearField("value_info")  # what a file says of shapes may be what is judged
+    model.graph.ClearField("output")
+    model.graph.output.add(name=value)
+    return model
+
+
+def _made_up(model: onnx.ModelProto, number: int) -> dict[str, np.ndarray]:
+    """Return ones for the inputs of a model, with a few elements along each open axis, and a number for single ones."""
+    sizes: dict[str, int] = {}
+    feeds = {}
+    defaults = {each.name for each in model.graph.initializer}
+    for each in model.graph.input:
+        tensor = each.type.tensor_type
+        if each.name in defaults:
+            continue
+        shape = [dim.dim_value or sizes.setdefault(dim.dim_param, len(sizes) + 2) for dim in tensor.shape.dim]
+        fill = number if math.prod(shape) == 1 else 1
+        feeds[each.name] = np.full(shape, fill, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return feeds
 
 
 def main() -> int:
@@ -212,13 +305,14 @@ def main() -> int:
     args = parser.parse_args()
     counts: Counter[str] = Counter()
     lines = []
-    for name, found in results(find_models(args.paths), args.merge):
+    for source, found in results(find_models(args.paths), args.merge):
+        name = source[0]
         counts["models"] += 1
-        if not args.paths and "contradiction" in found:
-            found["ours wrong"] = judge(name, found["contradiction"])
+        if "contradiction" in found:
+            found |= judge(source, found["contradiction"])  # type: ignore[arg-type]  # it is a list
         for key, value in found.items():
             counts[key] += len(value) if isinstance(value, list) else value if isinstance(value, int) else 1
-        for key in ("ours failed", "theirs", "contradiction", "ours wrong", "given up"):
+        for key in ("ours failed", "theirs", "contradiction", "ours wrong", "unjudged", "given up"):
             if found.get(key):
                 print(f"{key:14} {name}: {str(found[key])[:300]}", flush=True)
         lines.append(json.dumps({"model": name, **found}))

@@ -6,6 +6,7 @@ from downstream_builders import BUILDERS
 from downstream_models import MODELS
 from downstream_offline import OFFLINE
 from downstream_pictures import PICTURES
+from downstream_quantizers import QUANTIZERS
 from downstream_tools import TOOLS, TORCH_TOOLS
 
 PICTURE = """
@@ -218,5 +219,8 @@ attempt("quantizer", quantized)
     **OFFLINE,
     **BUILDERS,
     **PICTURES,
+    **QUANTIZERS,
 }
-WITH_TORCH = ("caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS, *PICTURES)  # a session of its own
+WITH_TORCH = (  # a session of its own
+    "caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS, *PICTURES, *QUANTIZERS,
+)  # fmt: skip

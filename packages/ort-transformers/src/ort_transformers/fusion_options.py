@@ -57,7 +57,7 @@ class FusionOptions:
         self.attention_op_type: AttentionOpType | None = None
         self.enable_experts = True  # not onnxruntime's
         self.use_standard_operators = False  # not onnxruntime's: write ai.onnx's operators, at opset 23 or later
-        self.use_gpu_operators = False  # not onnxruntime's: write GroupNorm, which onnxruntime runs on GPUs alone
+        self.use_gpu_operators = False  # not onnxruntime's: write what onnxruntime runs on GPUs alone
         if model_type == "bert":
             self.attention_mask_format = AttentionMaskFormat.MaskIndexEnd
         elif model_type in _NO_MASK_TYPES:
@@ -156,14 +156,14 @@ _FLAGS = {
     "no_attention_mask": "taken for onnxruntime's programs: a mask that the model has is never left out",
     "use_multi_head_attention": "write MultiHeadAttention where Attention would do",
     "use_standard_operators": "write operators of ai.onnx alone, converting the model to opset 23 where it is older",
-    "use_gpu_operators": "write GroupNorm, which onnxruntime runs on GPUs alone",
+    "use_gpu_operators": "write operators that onnxruntime runs on GPUs alone, as --use_gpu does for unet and vae",
     "disable_group_norm": "leave group norms as they are (unet, vae, clip)",
-    "disable_skip_group_norm": "leave additions in front of group norms as they are (unet, vae, clip)",
-    "disable_packed_kv": "keep keys and values apart (unet, vae, clip)",
-    "disable_packed_qkv": "keep queries, keys and values apart (unet, vae, clip)",
-    "disable_bias_add": "leave biases as they are (unet, vae, clip)",
-    "disable_bias_splitgelu": "leave gated GELUs as they are (unet, vae, clip)",
-    "disable_nhwc_conv": "leave convolutions as they are (unet, vae, clip)",
-    "use_group_norm_channels_first": "write group norms over channels first (unet, vae, clip)",
+    "disable_skip_group_norm": "with GPU operators: leave additions in front of group norms (unet, vae, clip)",
+    "disable_packed_kv": "with GPU operators: keep keys and values apart (unet, vae, clip)",
+    "disable_packed_qkv": "with GPU operators: keep queries, keys and values apart (unet, vae, clip)",
+    "disable_bias_add": "with GPU operators: leave biases as they are (unet, vae, clip)",
+    "disable_bias_splitgelu": "with GPU operators: leave gated GELUs as they are (unet, vae, clip)",
+    "disable_nhwc_conv": "with GPU operators: leave convolutions as they are (unet, vae, clip)",
+    "use_group_norm_channels_first": "with GPU operators: leave the channels of group norms first (unet, vae, clip)",
     "disable_rotary_embeddings": "leave rotations of queries and keys as they are",
 }

@@ -5,6 +5,7 @@ python -m ort_transformers.optimizer --input model.onnx --output fused.onnx --mo
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import tempfile
@@ -57,6 +58,7 @@ MODEL_TYPES: dict[str, tuple[type[BertOnnxModel], str, int]] = {  # class, expor
     "vit": (BertOnnxModel, "pytorch", 1),
     "mmdit": (MmditOnnxModel, "pytorch", 1),
 }
+GPU_OPERATOR_TYPES = ("unet", "vae")  # their convolutions and group norms have forms for GPUs
 LEVELS = (0, 1, 2, 3, 99)
 _GRAPH_LEVELS = {1: "ORT_ENABLE_BASIC", 2: "ORT_ENABLE_EXTENDED", 3: "ORT_ENABLE_LAYOUT", 99: "ORT_ENABLE_ALL"}
 _KINDS = {TensorProto.FLOAT16: "fp16", TensorProto.FLOAT: "fp32"}
@@ -202,7 +204,7 @@ def optimize_model(
         optimization_options: which fusions run, by default those of the type.
         opt_level: 0 and 1 both fuse after the basic passes, which fusions always need; 2 and 99 let a session's passes
             of that level run first, with ``only_onnxruntime`` they alone.
-        use_gpu: the model is for a GPU.
+        use_gpu: the model is for a GPU: a UNet or a VAE gets operators that onnxruntime runs on GPUs alone.
         only_onnxruntime: no fusions but those of a session.
         verbose: log more.
         provider: of the GPU, for ``opt_level`` above 1.
@@ -227,7 +229,11 @@ def optimize_model(
         log.warning("nothing to do: only_onnxruntime with opt_level 0")
         return OnnxModel(_loaded(input))
     model = _by_session(input, model_type, level, use_gpu, provider, verbose).model if level > 1 else _loaded(input)
-    return optimize_by_fusion(model, model_type, num_heads, hidden_size, optimization_options)
+    options = optimization_options
+    if use_gpu and model_type in GPU_OPERATOR_TYPES:
+        options = copy.copy(options or FusionOptions(model_type))
+        options.use_gpu_operators = not options.use_standard_operators
+    return optimize_by_fusion(model, model_type, num_heads, hidden_size, options)
 
 
 def _by_session(

@@ -59,7 +59,8 @@ class FusionReport:
     def unfused_of(self, kind: str) -> tuple[Unfused, ...]:
         """Return what stays in pieces of a kind.
 
-        Kinds are ``"attention"``, ``"norm"``, ``"group norm"``, ``"rotation"`` and ``"experts"``.
+        Kinds are ``"attention"``, ``"norm"``, ``"group norm"``, ``"rotation"`` and ``"experts"``; with operators for
+        GPUs ``"gated GELU"``, ``"bias"``, ``"skip"``, ``"convolution"`` and ``"projection"`` besides.
         """
         return tuple(each for each in self.unfused if each.kind == kind)
 
@@ -77,13 +78,21 @@ def report_of(done: OptimizedProto) -> FusionReport:
     fused = {name: count for name, count in statistics.items() if name in ATTENTIONS | NORMS | _OTHERS}
     unfused = (
         *_attentions(model, done.misses), *_norms(model, done.misses), *_rotations(model, done.misses),
-        *_experts(model, done.misses),
+        *_experts(model, done.misses), *_for_gpus(model, done.misses),
     )  # fmt: skip
     return FusionReport(fused, unfused, dict(done.counts), done.nodes_before, done.nodes_after)
 
 
 UNKNOWN = "no fusion knows this form"
-_OTHERS = frozenset({"MoE", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"})
+_OTHERS = frozenset(
+    {
+        "MoE", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "BiasSplitGelu", "BiasAdd", "NhwcConv",
+    }
+)  # fmt: skip
+_GPU_KINDS = {  # of passes for GPUs: what stays in pieces where one of them nearly fired
+    "BiasSplitGeluFusion": "gated GELU", "BiasAddFusion": "bias", "SkipGroupNormFusion": "skip",
+    "NhwcConvFusion": "convolution", "PackedQKVFusion": "projection", "PackedKVFusion": "projection",
+}  # fmt: skip
 
 
 def _attentions(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
@@ -238,6 +247,18 @@ def _sum_behind(node: onnx.NodeProto, readers: Readers) -> Iterable[str]:
         children = [each for name in current.output for each in readers.get(name, []) if each.name not in seen]
         seen.update(each.name for each in children)
         waiting += children
+
+
+def _for_gpus(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
+    """Return what a fusion for GPUs fits but for one condition."""
+    there = {repr(node.name): node.name for node in model.nodes() if node.name}
+    told: set[tuple[str, str]] = set()
+    for miss in misses:
+        node = next((name for shown, name in there.items() if shown in miss.node), None) if miss.fits else None
+        kind = _GPU_KINDS.get(miss.pass_name)
+        if node is not None and kind is not None and (kind, node) not in told:
+            told.add((kind, node))
+            yield Unfused(kind, node, miss.reason)
 
 
 def _is_quarter_turn(node: onnx.NodeProto, makers: Makers) -> bool:

@@ -34,14 +34,19 @@ from ort_transformers.fusing.einsum_forms import EINSUM_FORMS
 from ort_transformers.fusing.five_axes import FIVE_AXES
 from ort_transformers.fusing.fusion_report import FusionReport, report_of
 from ort_transformers.fusing.joined_axes import JOINED_AXES
+from ort_transformers.fusing.nhwc_convolutions import NHWC_CONVOLUTIONS
 from ort_transformers.fusing.norm_forms import NORM_FORMS
+from ort_transformers.fusing.packed_projections import PACKED_KV, PACKED_QKV
 from ort_transformers.fusing.pairs_as_axis import PAIRS_AS_AXIS
 from ort_transformers.fusing.row_scales import ROW_SCALES
 from ort_transformers.fusing.score_sizes import SCORE_SIZES
+from ort_transformers.fusing.skip_group_norms import SKIP_GROUP_NORMS
 from ort_transformers.fusing.softmax_forms import SOFTMAX_FORMS
+from ort_transformers.fusing.split_gelus import BIAS_ADDITIONS, SPLIT_GELUS
 from ort_transformers.fusing.stacked_queries import STACKED_QUERIES
 from ort_transformers.fusing.tensorflow_forms import TENSORFLOW_FORMS
 from ort_transformers.fusing.turned_shares import TURNED_SHARES
+from ort_transformers.fusing.zero_addends import ZERO_ADDENDS
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 
 MICROSOFT = "com.microsoft"
@@ -58,6 +63,14 @@ _SWITCHES = {  # the passes of each option; those without one always run
     "enable_bias_skip_layer_norm": ("BiasSkipLayerNormFusion",),
     "enable_gelu_approximation": ("GeluApproximation",),
 }
+_GPU_SWITCHES = {  # options that image models alone have; a BiasAdd is what no norm behind it took
+    "enable_bias_splitgelu": SPLIT_GELUS,
+    "enable_skip_group_norm": SKIP_GROUP_NORMS,
+    "enable_nhwc_conv": NHWC_CONVOLUTIONS,
+    "enable_bias_add": BIAS_ADDITIONS,
+    "enable_packed_qkv": PACKED_QKV,
+    "enable_packed_kv": PACKED_KV,
+}
 _BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("LayerNormFusionL1",)}
 
 
@@ -69,7 +82,10 @@ _MERGING = frozenset({"ReshapeElimination", "TransposeOptimizer"})
 _CLEANING = frozenset({"ReshapeElimination", "DeadCodeElimination", "TransposeOptimizer"})
 STANDARD_OPSET = 23
 GROUP_NORM = "GroupNormFusion"
-GPU_GROUP_NORMS = RulePass(GROUP_NORM, [GroupNormFusion(is_standard=False)], Level.EXTENDED)
+GPU_GROUP_NORMS = {
+    is_last: RulePass(GROUP_NORM, [GroupNormFusion(is_standard=False, is_channels_last=is_last)], Level.EXTENDED)
+    for is_last in (True, False)
+}
 STANDARD_PASSES: tuple[Pass, ...] = (  # that write operators of the standard; GELUs and layer norms are basic ones
     RulePass(GROUP_NORM, [GroupNormFusion()], Level.EXTENDED),
     *(each for each in EXTENDED_PASSES if each.name == "SimplifiedLayerNormFusion"),
@@ -104,7 +120,7 @@ def fuse_model(
     if options.use_standard_operators:
         source = at_standard_opset(source)
     basic = basic_passes(options)
-    pipelines = [basic, form_passes(basic, options), fusion_passes(options)]
+    pipelines = [basic, form_passes(basic, options), fusion_passes(options), *gpu_pipelines(basic, options)]
     done = optimize_proto(source, pipelines, explains=True, checks=checks, feeds=feeds)
     for graph in graphs_of(done.model.graph):
         drop_unread_tensors(graph)
@@ -153,6 +169,7 @@ def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]
     return [
         *((PAIRS_AS_AXIS, *once[:1]) if options.enable_rotary_embeddings else ()),
         TENSORFLOW_FORMS,
+        ZERO_ADDENDS,
         *(norms if options.enable_layer_norm else ()),
         SOFTMAX_FORMS,
         EINSUM_FORMS,
@@ -177,8 +194,17 @@ def fusion_passes(options: FusionOptions) -> Sequence[Pass]:
     if options.use_standard_operators:
         return [each for each in STANDARD_PASSES if each.name in wanted]
     chosen = {ATTENTION: RulePass(ATTENTION, [AttentionFusion(targets=attention_targets(options))], Level.EXTENDED)}
-    first = (GPU_GROUP_NORMS, EXPERTS) if options.use_gpu_operators else (EXPERTS,)
+    groups = GPU_GROUP_NORMS[options.group_norm_channels_last]
+    first = (groups, EXPERTS) if options.use_gpu_operators else (EXPERTS,)
     return [chosen.get(each.name, each) for each in (*first, *EXTENDED_PASSES) if each.name in wanted]
+
+
+def gpu_pipelines(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Sequence[Pass]]:
+    """Return the fusions that images alone have, which onnxruntime runs on GPUs alone, and a pipeline to clean up."""
+    if not options.use_gpu_operators or options.use_standard_operators:
+        return []
+    wanted = [each for switch, each in _GPU_SWITCHES.items() if getattr(options, switch, False)]
+    return [wanted, [each for each in basic if each.name in _CLEANING]] if wanted else []
 
 
 def attention_targets(options: FusionOptions) -> frozenset[AttentionTarget]:

@@ -7,9 +7,12 @@
 The result may count its pixels by other axes than x, as where attention over them follows; then it is reshaped.
 Reshaped groups are rows of memory that images with the channels last do not have, so that the images would be moved.
 com.microsoft GroupNorm, which onnxruntime's optimizer writes for GPUs, has the channels last, and SiLU behind the norm.
+It is for images; rows of pixels, as attentions take them, are images of one row there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,8 +27,10 @@ from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, constant, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
 
-_IMAGE_AXES, _TO_LAST, _FROM_LAST = 4, (0, 2, 3, 1), (0, 3, 1, 2)
+_TO_LAST, _FROM_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}, {3: (0, 2, 1), 4: (0, 3, 1, 2)}  # by the number of axes
 SINCE = 21  # before, GroupNormalization had one scale a group
+_AXES_AS_INPUT = 13  # of Squeeze and Unsqueeze, since this opset
+_GPU_FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
 
 
 @frozen
@@ -41,14 +46,16 @@ class GroupNormFusion(RewriteRule[Groups]):
     """Fuse to GroupNormalization of opset 21, whatever opset the model has.
 
     Args:
-        is_standard: ``False`` writes com.microsoft GroupNorm between Transposes, for images of four axes.
+        is_standard: ``False`` writes com.microsoft GroupNorm, with the channels last between Transposes.
+        is_channels_last: ``False`` leaves the channels of com.microsoft GroupNorm where they are.
     """
 
     name = "GroupNormFusion"
 
-    def __init__(self, *, is_standard: bool = True) -> None:
+    def __init__(self, *, is_standard: bool = True, is_channels_last: bool = True) -> None:
         super().__init__()
         self._is_standard = is_standard
+        self._is_channels_last = is_channels_last
         self.emits = (("", "GroupNormalization") if is_standard else (ONNXRUNTIME, "GroupNorm"),)  # type: ignore[misc]  # one class, two operators
 
     def build_pattern(self) -> Pattern:
@@ -57,14 +64,21 @@ class GroupNormFusion(RewriteRule[Groups]):
         normal = op("InstanceNormalization", grouped, constant("gain"), constant("offset"), name="norm")
         plain = op("Reshape", normal, var("shape"), name="restore")
         scaled = op("Mul", plain, constant("scale"))
-        return one_of(op("Add", scaled, constant("bias")), scaled, plain)
+        forms = (op("Add", scaled, constant("bias")), scaled, plain)
+        if self._is_standard:
+            return one_of(*forms)
+        numbers = constant("channel_scale"), constant("channel_bias")
+        return one_of(*forms, op("GroupNormalization", var("x"), *numbers, since=SINCE, name="norm"))
 
     def check(self, match: Match) -> Groups | Rejection:
         """The groups must be whole channels, the result as large as the input; scale and bias must be of channels."""
+        if "channel_scale" in match:
+            return self._standard(match)
         x, root = match["x"], match.root
         grouped, restored = match.node("group").output, match.node("restore").output
-        if not isinstance(x.type, TensorType) or x.type.dtype is not DataType.FLOAT:
-            return Rejection("only float32 is fused", root)
+        refusal = self._refuse_type(match)
+        if refusal is not None:
+            return refusal
         shape, groups, result = x.shape, grouped.shape, restored.shape
         if shape is None or len(shape) < 3 or not isinstance(shape[1], int) or groups is None or len(groups) != 3:
             return Rejection(f"the channels of {x.name!r} or the groups are not known", root)
@@ -74,13 +88,30 @@ class GroupNormFusion(RewriteRule[Groups]):
             return Rejection(f"{restored.name!r} is not known to have the images and channels of {x.name!r}", root)
         if None in shape[:1] or restored.rank is None:
             return Rejection(f"how many images {x.name!r} has is not known", root)
-        if not self._is_standard and (len(shape) != _IMAGE_AXES or restored.shape != shape):
-            return Rejection("GroupNorm is for images, the channels and pixels of which stay as they are", root)
+        if not self._is_standard and not _is_of_images(x, restored):
+            return Rejection("GroupNorm is for images, the channels of which stay as they are", root)
         if "scale" not in match and _is_scaled(restored, shape[1]):
             return Rejection("the scale behind belongs to it and is fused with it", root)
         if "scale" in match and "bias" not in match and _is_scaled(match.output, shape[1]):
             return Rejection("the bias behind belongs to it and is fused with it", root)
         return self._bound(match, shape[1], groups[1], restored.rank)
+
+    def _refuse_type(self, match: Match) -> Rejection | None:
+        kind, allowed = match["x"].type, frozenset({DataType.FLOAT}) if self._is_standard else _GPU_FLOATS
+        if isinstance(kind, TensorType) and kind.dtype in allowed:
+            return None
+        reason = "only float32 is fused" if self._is_standard else "GroupNorm is for float32 and float16"
+        return Rejection(reason, match.root)
+
+    def _standard(self, match: Match) -> Groups | Rejection:
+        """Return what a GroupNormalization has, where it is one of images."""
+        x, refusal = match["x"], self._refuse_type(match)
+        if refusal is not None:
+            return refusal
+        if x.rank not in _TO_LAST:
+            return Rejection("GroupNorm is for images", match.root)
+        scale, bias = (_array(match[name]).astype(np.float32) for name in ("channel_scale", "channel_bias"))
+        return Groups(match.root.int_attribute("num_groups", 1), scale, bias)
 
     def _bound(self, match: Match, channels: int, groups: int, rank: int) -> Groups | Rejection:
         numbers = []
@@ -106,9 +137,10 @@ class GroupNormFusion(RewriteRule[Groups]):
             for array, word in ((bindings.scale, "scale"), (bindings.bias, "bias"))
         ]
         epsilon = match.node("norm").float_attribute("epsilon", 1e-5)
-        x, restored = match["x"], match.node("restore").output
         if not self._is_standard:
-            return _with_channels_last(patch, match, numbers, {"epsilon": epsilon, "groups": bindings.count})
+            attributes: dict[str, object] = {"epsilon": epsilon, "groups": bindings.count}
+            return _for_gpus(patch, match, numbers, attributes, is_last=self._is_channels_last)
+        x, restored = match["x"], match.node("restore").output
         attributes = {"epsilon": epsilon, "num_groups": bindings.count}
         opset = None if match.opset() >= SINCE else SINCE
         y = patch.op("GroupNormalization", [x, *numbers], attributes, type=x.type, opset=opset)
@@ -119,23 +151,66 @@ class GroupNormFusion(RewriteRule[Groups]):
         return patch
 
 
-def _with_channels_last(
-    patch: GraphPatch, match: Match, numbers: list[Value], attributes: dict[str, object]
+def _for_gpus(
+    patch: GraphPatch, match: Match, numbers: list[Value], attributes: dict[str, object], *, is_last: bool
 ) -> GraphPatch:
-    """Put com.microsoft GroupNorm between two Transposes there, with SiLU in it where that follows."""
+    """Put com.microsoft GroupNorm there, with SiLU in it where that follows; between Transposes with channels last."""
     x, made, nodes = match["x"], match.output, list(match.nodes)
     silu = _silu_of(made)
     if silu is not None:
         made, nodes = silu[0], [*nodes, *silu[1]]
-    attributes |= {"activation": int(silu is not None), "channels_last": 1}
-    last = None
-    if isinstance(x.type, TensorType) and x.shape is not None:
-        last = TensorType(x.type.dtype, tuple(x.shape[axis] for axis in _TO_LAST))
-    turned = patch.op("Transpose", [x], {"perm": _TO_LAST}, type=last)
-    y = patch.op("GroupNorm", [turned, *numbers], attributes, type=last, domain=ONNXRUNTIME)
-    patch.replace(made, patch.op("Transpose", [y], {"perm": _FROM_LAST}, type=x.type))
+    attributes |= {"activation": int(silu is not None), "channels_last": int(is_last)}
+    y = _turned(patch, x, _TO_LAST) if is_last else x
+    place = -2 if is_last else -1  # of the axis that makes an image of rows of pixels
+    if x.rank == 3:
+        y = _with_axis(patch, "Unsqueeze", y, place, match.opset())
+    y = patch.op("GroupNorm", [y, *numbers], attributes, type=y.type, domain=ONNXRUNTIME)
+    if x.rank == 3:
+        y = _with_axis(patch, "Squeeze", y, place, match.opset())
+    elif made.rank == 3:
+        y = _in_one_row(patch, y, made, is_last=is_last)
+    patch.replace(made, _turned(patch, y, _FROM_LAST) if is_last else y)
     patch.remove(*nodes)
     return patch
+
+
+def _in_one_row(patch: GraphPatch, images: Value, rows: Value, *, is_last: bool) -> Value:
+    """Return the pixels of images as one axis, as a value that stands for the same has them."""
+    assert isinstance(rows.type, TensorType)
+    assert rows.shape is not None
+    batch, channels, pixels = rows.shape
+    sizes = [0, -1, channels] if is_last else [0, channels, -1]
+    kind = TensorType(rows.type.dtype, (batch, pixels, channels) if is_last else (batch, channels, pixels))
+    return patch.op("Reshape", [images, patch.constant(np.array(sizes, np.int64), "rows")], type=kind)
+
+
+def _turned(patch: GraphPatch, value: Value, orders: Mapping[int, tuple[int, ...]]) -> Value:
+    """Return images with their channels brought to another place."""
+    assert isinstance(value.type, TensorType)
+    assert value.shape is not None
+    order = orders[len(value.shape)]
+    kind = TensorType(value.type.dtype, tuple(value.shape[axis] for axis in order))
+    return patch.op("Transpose", [value], {"perm": order}, type=kind)
+
+
+def _with_axis(patch: GraphPatch, op_type: str, value: Value, place: int, opset: int) -> Value:
+    """Return a value with an axis of one more or fewer, counted from behind in the longer of both."""
+    assert isinstance(value.type, TensorType)
+    assert value.shape is not None
+    sizes = list(value.shape)
+    axis = len(sizes) + (op_type == "Unsqueeze") + place
+    sizes[axis : axis + (op_type == "Squeeze")] = [1] if op_type == "Unsqueeze" else []
+    kind = TensorType(value.type.dtype, tuple(sizes))
+    if opset < _AXES_AS_INPUT:
+        return patch.op(op_type, [value], {"axes": [axis]}, type=kind)
+    return patch.op(op_type, [value, patch.constant(np.array([axis], np.int64), "axis")], type=kind)
+
+
+def _is_of_images(x: Value, restored: Value) -> bool:
+    """Return whether the result has the sizes of images or rows of pixels, or is rows of the pixels of images."""
+    if x.rank not in _TO_LAST or x.shape is None or restored.shape is None:
+        return False
+    return restored.shape == x.shape or (restored.rank == 3 and restored.shape[:2] == x.shape[:2])
 
 
 def _silu_of(value: Value) -> tuple[Value, list[Node]] | None:
