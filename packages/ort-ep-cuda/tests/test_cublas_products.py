@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
+from ort_core.plugin import EPFail
 from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cublas_products import multiply
@@ -114,3 +115,16 @@ def test_parts_of_a_sum_are_kept_in_float32_and_the_handle_is_left_as_it_was(mon
     places = (a.ctypes.data, b.ctypes.data, out.ctypes.data)
     multiply(1, 2, MatrixProduct(_view(out), _view(a), _view(b)), places, use_tf32=False)
     assert (library.mode_of_call, library.mode) == (2 | 16, 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 2**31, 1, 1), (1, 1, 2**31, 1), (1, 1, 1, 2**31), (2**31, 1, 1, 1)])
+def test_sizes_that_cublas_cannot_count_are_refused_before_it_is_called(monkeypatch, shape) -> None:
+    """CuPy would say that an integer is too large for a C int, of no product in particular."""
+    monkeypatch.setattr(_sdk, "cublas", FakeCublas)
+    batch, rows, inner, columns = shape
+    a, b, out = (
+        TensorView.dense(0, DataType.FLOAT16, each)
+        for each in ((batch, rows, inner), (batch, inner, columns), (batch, rows, columns))
+    )
+    with pytest.raises(EPFail, match=r"32 bits, and 2147483648 are .* fewer rows"):
+        multiply(1, 2, MatrixProduct(out, a, b), (0, 0, 0), use_tf32=False)

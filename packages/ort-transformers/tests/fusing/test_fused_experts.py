@@ -47,9 +47,16 @@ experts (float[tokens, 8] x) => (float[tokens, 8] y)
 }}
 """
 
+BOUNDED = "sum = ReduceSum(s, last)  low = Constant<value = float {LOW}>()  total = Clip(sum, low)"
+
 
 def _model(router: str = "Softmax<axis=-1>") -> onnx.ModelProto:
     return random_weights(parser.parse_model(EXPERTS.format(router=router)))
+
+
+def _bounded(low: float) -> onnx.ModelProto:
+    text = EXPERTS.format(router="Sigmoid").replace("total = ReduceSum(s, last)", BOUNDED.replace("LOW", str(low)))
+    return random_weights(parser.parse_model(text))
 
 
 def _is_same(before: onnx.ModelProto, after: onnx.ModelProto) -> bool:
@@ -70,6 +77,14 @@ def test_shares_of_a_sigmoid_become_logits_of_the_same_shares():
     fused, report = fuse_model(_model("Sigmoid"), checks=True)
     assert report.fused["MoE"] == 1
     assert _is_same(_model("Sigmoid"), fused)
+
+
+@pytest.mark.parametrize(("low", "is_fused"), [(1e-12, True), (-2.0, False)])
+def test_shares_over_a_sum_with_a_lower_bound_are_shares_where_that_is_not_negative(low: float, is_fused: bool):
+    fused, report = fuse_model(_bounded(low), checks=True)
+    assert report.fused.get("MoE", 0) == is_fused
+    assert len(report.unfused_of("experts")) == (not is_fused)
+    assert _is_same(_bounded(low), fused)
 
 
 @pytest.mark.parametrize("way", ["switched off", "other shares"])

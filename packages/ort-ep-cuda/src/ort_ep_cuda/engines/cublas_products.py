@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ort_core.plugin import EPFail
 from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.lowering.libraries.library_steps import MatrixProduct
@@ -14,6 +15,7 @@ DATA_TYPES = {DataType.FLOAT: 0, DataType.DOUBLE: 1, DataType.FLOAT16: 2, DataTy
 _COMPUTE_FLOAT, _COMPUTE_FLOAT_TF32, _COMPUTE_DOUBLE = 68, 77, 70
 _PLAIN, _TRANSPOSED = 0, 1
 _DEFAULT_ALGORITHM = -1
+_LARGEST_SIZE = 2**31 - 1
 _SUMS_IN_FLOAT = 16  # of cublasMath_t: parts of a split sum are not kept in 16 bits
 
 
@@ -34,6 +36,7 @@ def multiply(handle: int, stream: int, product: MatrixProduct, addresses: tuple[
     kind = DATA_TYPES[out.dtype]
     batch, rows, columns = out.shape
     (b_operation, b_step), (a_operation, a_step) = leading(b), leading(a)
+    refuse_sizes(batch, rows, columns, a.shape[-1], a_step, b_step)
     mode = cublas.getMathMode(handle)  # CuPy's own handle of this thread, which others use, too
     cublas.setMathMode(handle, mode | _SUMS_IN_FLOAT)
     try:
@@ -44,6 +47,20 @@ def multiply(handle: int, stream: int, product: MatrixProduct, addresses: tuple[
         )  # fmt: skip
     finally:
         cublas.setMathMode(handle, mode)
+
+
+def refuse_sizes(*sizes: int) -> None:
+    """Refuse sizes and steps of matrices that do not fit cuBLAS' 32-bit numbers.
+
+    Raises:
+        EPFail: one of them is too large.
+    """
+    largest = max(sizes)
+    if largest > _LARGEST_SIZE:
+        raise EPFail(
+            f"cuBLAS counts the rows, columns and matrices of a product in 32 bits, and {largest} are more than "
+            f"{_LARGEST_SIZE}: run it with fewer rows at a time, or leave it to the CPU"
+        )
 
 
 def leading(matrix: TensorView) -> tuple[int, int]:

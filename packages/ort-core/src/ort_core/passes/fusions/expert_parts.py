@@ -315,6 +315,8 @@ def is_never_negative(value: Value | None, steps: int = _SIGN_STEPS) -> bool:
         return True
     if node.op_type in _KEEP_SIGN:
         return is_never_negative(node.inputs[0], steps - 1)
+    if node.op_type == "Clip" and node.input(1) is not None:
+        return all(is_never_negative(each, 1) for each in node.inputs[1:] if each is not None)
     return node.op_type in _COMBINE and all(is_never_negative(each, steps - 1) for each in node.inputs)
 
 
