@@ -31,6 +31,7 @@ from ort_core.plugin.passes import (
 from ort_transformers.fusing.biases_apart import BIASES_APART
 from ort_transformers.fusing.column_softmax import COLUMN_SOFTMAX
 from ort_transformers.fusing.einsum_forms import EINSUM_FORMS
+from ort_transformers.fusing.even_and_odd import EVEN_AND_ODD
 from ort_transformers.fusing.five_axes import FIVE_AXES
 from ort_transformers.fusing.fusion_report import FusionReport, report_of
 from ort_transformers.fusing.joined_axes import JOINED_AXES
@@ -40,6 +41,7 @@ from ort_transformers.fusing.packed_projections import PACKED_KV, PACKED_QKV
 from ort_transformers.fusing.pairs_as_axis import PAIRS_AS_AXIS
 from ort_transformers.fusing.row_scales import ROW_SCALES
 from ort_transformers.fusing.score_sizes import SCORE_SIZES
+from ort_transformers.fusing.sign_forms import SIGN_FORMS
 from ort_transformers.fusing.skip_group_norms import SKIP_GROUP_NORMS
 from ort_transformers.fusing.softmax_forms import SOFTMAX_FORMS
 from ort_transformers.fusing.split_gelus import BIAS_ADDITIONS, SPLIT_GELUS
@@ -167,7 +169,7 @@ def form_passes(basic: Sequence[Pass], options: FusionOptions) -> Sequence[Pass]
     once = [named[name] for name in ("CommonSubexpressionElimination", "LayerNormFusionL1") if name in named]
     norms = [NORM_FORMS, *once, CHANNEL_NORMS]
     return [
-        *((PAIRS_AS_AXIS, *once[:1]) if options.enable_rotary_embeddings else ()),
+        *((PAIRS_AS_AXIS, SIGN_FORMS, EVEN_AND_ODD, *once[:1]) if options.enable_rotary_embeddings else ()),
         TENSORFLOW_FORMS,
         ZERO_ADDENDS,
         *(norms if options.enable_layer_norm else ()),

@@ -2,6 +2,7 @@
 
     e / ReduceSum(e)  with  e = Exp(Sub(s, ReduceMax(s))) or Exp(s)     ->  Softmax(s)
     MatMul(e, v) / ReduceSum(e)                                        ->  MatMul(Softmax(s), v)
+    Exp(LogSoftmax(s))                                                 ->  Softmax(s)
     e / (1 + ReduceSum(e))  with  e = Exp(s)                           ->  Slice(Softmax(Concat(s, 0)))
     e / (Exp(-m) + ReduceSum(e))  with  e = Exp(Sub(s, m))             ->  Slice(Softmax(Concat(s, 0)))
 
@@ -53,6 +54,30 @@ class SoftmaxByHand(RewriteRule[Value]):
         if match.has_node("product"):
             result = patch.op("MatMul", [result, match["values"]], type=match.output.type)
         patch.replace(match.output, result)
+        patch.remove(*match.nodes)
+        return patch
+
+
+class SoftmaxOfLogarithms(RewriteRule[None]):
+    """Make a Softmax of the exponentials of its logarithms."""
+
+    name = "SoftmaxOfLogarithms"
+
+    def build_pattern(self) -> Pattern:
+        """Return the exponentials."""
+        return op("Exp", op("LogSoftmax", var("scores"), name="log"))
+
+    def check(self, match: Match) -> Rejection | None:
+        """They must be of the last axis, and weigh values."""
+        rank = match["scores"].rank
+        if rank not in _RANKS or match.node("log").int_attribute("axis", -1) not in (-1, rank - 1):
+            return Rejection("the logarithms are not those of scores by their last axis", match.root)
+        return None if weighs_values(match.output) else Rejection("its result weighs no values", match.root)
+
+    def rewrite(self, match: Match, bindings: None) -> GraphPatch:
+        """Put the operator there."""
+        patch = GraphPatch(match.model, match.root)
+        patch.replace(match.output, patch.op("Softmax", [match["scores"]], {"axis": -1}, type=match.output.type))
         patch.remove(*match.nodes)
         return patch
 
@@ -159,4 +184,4 @@ def weighs_values(shares: Value, steps: int = _STEPS) -> bool:
     return False
 
 
-SOFTMAX_FORMS = RulePass("SoftmaxForms", [SoftmaxByHand(), QuietSoftmax()], Level.EXTENDED)
+SOFTMAX_FORMS = RulePass("SoftmaxForms", [SoftmaxByHand(), SoftmaxOfLogarithms(), QuietSoftmax()], Level.EXTENDED)
