@@ -76,9 +76,17 @@ NEIGHBORS = """even = Slice(x, start0, stop, last, two)  odd = Slice(x, start1, 
   y = Concat<axis = -1>(low, high)"""
 
 
-@pytest.mark.parametrize(("starts", "is_fused"), [((0, 1), True), ((1, 0), False)])
-def test_neighbors_that_become_halves_are_rotated(starts: tuple[int, int], is_fused: bool) -> None:
-    text = ROTATED.replace("ROTATION", NEIGHBORS).replace("MINUS", "-1.0").replace("SIGNS", HALVES)
+BEHIND_OTHERS = NEIGHBORS.replace("low, high)", "rest, low, high)").replace("y = ", "rest = Neg(x)  y = ")
+
+
+@pytest.mark.parametrize(
+    ("rotation", "starts", "is_fused"),
+    [(NEIGHBORS, (0, 1), True), (BEHIND_OTHERS, (0, 1), True), (NEIGHBORS, (1, 0), False)],
+)
+def test_neighbors_that_become_halves_are_rotated(rotation: str, starts: tuple[int, int], is_fused: bool) -> None:
+    text = (
+        ROTATED.replace("ROTATION", rotation).replace("8] y", "Y] y").replace("MINUS", "-1.0").replace("SIGNS", HALVES)
+    )
     more = ", ".join(f"int64[1] start{place} = {{{start}}}" for place, start in enumerate(starts))
     more += ", int64[1] stop = {100}, int64[1] last = {3}, int64[1] two = {2}"
     text = text.replace("int64 nought", f"{more}, int64 nought")

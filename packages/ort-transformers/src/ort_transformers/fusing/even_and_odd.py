@@ -2,6 +2,7 @@
 
     a, b = x[..., 0::2], x[..., 1::2];  Concat(a * cos - b * sin, b * cos + a * sin)
         ->  the same of the halves a, b of Concat(a, b)
+    Concat(rest, …, …) likewise, where features that are not rotated stand in front
 
 DeepSeek's models read pairs of neighbors and write halves: queries and keys both have their features in that order.
 """
@@ -13,7 +14,7 @@ import numpy as np
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
-from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
+from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, one_of, op, var
 from ort_transformers.fusing.skip_group_norms import constant_array
 
 _SIZES_AS_INPUT = 13  # of Split, since this opset
@@ -29,7 +30,8 @@ class EvenAndOdd(RewriteRule[Value]):
         a, b, cosine, sine = var("a"), var("b"), var("cosine"), var("sine")
         low = op("Sub", op("Mul", a, cosine), op("Mul", b, sine))
         high = op("Add", op("Mul", b, cosine), op("Mul", a, sine))
-        return op("Concat", low, high, commutative=False, name="joined")
+        alone = op("Concat", low, high, commutative=False)
+        return one_of(alone, op("Concat", var("rest"), low, high, commutative=False))
 
     def check(self, match: Match) -> Value | Rejection:
         """They must be every other feature of one value, the even ones first."""
@@ -59,7 +61,10 @@ class EvenAndOdd(RewriteRule[Value]):
         cosine, sine = match["cosine"], match["sine"]
         low = patch.op("Sub", [patch.op("Mul", [a, cosine]), patch.op("Mul", [b, sine])])
         high = patch.op("Add", [patch.op("Mul", [b, cosine]), patch.op("Mul", [a, sine])])
-        patch.replace(match.output, patch.op("Concat", [low, high], {"axis": -1}, type=match.output.type))
+        rotated = patch.op("Concat", [low, high], {"axis": -1}, type=kind)
+        if "rest" in match:
+            rotated = patch.op("Concat", [match["rest"], rotated], {"axis": -1}, type=match.output.type)
+        patch.replace(match.output, rotated)
         patch.remove(*match.nodes)
         return patch
 
