@@ -60,7 +60,10 @@ def test_rows_of_a_batch_are_read_as_alone_behind_rewinding_and_import(folders, 
     state.import_row(kept)
     state.step(np.full(3, 9))
     found = state.step(np.full(3, 8))
-    np.testing.assert_allclose(found, [alone[2], alone[1], alone[0]], atol=1e-4)
+    # prompts were read with a token more, which may sum in another order, and change the last bit that a cache keeps
+    bounds = [NEAR[kind] * np.ptp(each) for each in alone]
+    for row, place in enumerate((2, 1, 0)):
+        np.testing.assert_allclose(found[row], alone[place], atol=bounds[place])
 
 
 def test_integers_in_caches_are_read_by_onnxruntime_as_here(folders):

@@ -56,6 +56,10 @@ SIZES = [
     Sizes(2, 2, 4, 1, 523, 64, 64, 522),
     Sizes(1, 12, 1, 1, 33, 64, 64, 32),
     Sizes(3, 1, 2, 2, 257, 5, 3, 255),
+    Sizes(2, 1, 8, 1, 16, 64, 64, 15),  # queries that read keys where they are, up to FEW_QUERIES, and one more
+    Sizes(1, 2, 3, 2, 40, 24, 32, 38),
+    Sizes(2, 2, 1, 8, 300, 33, 96, 292),
+    Sizes(1, 3, 3, 3, 47, 130, 64, 44),
     Sizes(1, 5, 1, 14, 256, 80, 33, 0),
     Sizes(1, 1, 3, 40, 511, 7, 100, 471),
     Sizes(2, 2, 1, 3, 0, 8, 8),

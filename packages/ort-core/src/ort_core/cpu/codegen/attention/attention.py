@@ -1,7 +1,7 @@
 """Attention: ``softmax(scale Q K' + mask) V`` with a streaming softmax; the matrix of scores is never stored.
 
-For each batch entry and key head: keys and values are packed a block at a time (values of whole panels are read where
-they are, if one tile alone reads them); each tile of query rows takes its
+For each batch entry and key head: keys and values are packed a block at a time (keys of few queries, and values of
+whole panels if one tile alone reads them, are read where they are); each tile of query rows takes its
 scores with the block, turns them into weights relative to the greatest score so far, and adds its share of the values:
 
     m' = max(m, max(s))    w = 2**(s - m')    c = 2**(m - m')    l = c l + sum(w)    O = c O + w V
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.attention.attention_rows import RowFacts, RowsEmitter, ScoreMask
+from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES, KEY_SCORES, key_scores
 from ort_core.cpu.codegen.attention.stored_rows import Scales, widen_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
@@ -27,6 +28,7 @@ from ort_core.plugin.ir import DataType, KnownDim
 
 KEYS = 256  # about so many per block: a tile of scores stays in the first-level cache, packed operands in the second
 _LINE = 16  # floats in a cache line
+_BYTES = 4  # of a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class AttentionFacts:
     is_hidden_nan: bool = False
     stored: DataType = DataType.FLOAT
     scales: Scales = Scales.NONE
+    may_be_few: bool = True
 
     @property
     def is_in_log2(self) -> bool:
@@ -138,7 +141,8 @@ def scratch_count(
 
 def attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
     """Return the module of one attention, a step kernel with the parameters of every kernel."""
-    return module_text([AttentionDriver(name, tile_shape(target), facts).emit()])
+    driver = AttentionDriver(name, tile_shape(target), facts).emit()
+    return module_text([driver, key_scores(target.lanes)] if facts.may_be_few else [driver])
 
 
 class AttentionDriver:
@@ -158,6 +162,7 @@ class AttentionDriver:
     def emit(self) -> Emitter:
         """Return the kernel."""
         e, given = self.emitter, self.given
+        self.is_few = self._has_few_queries()
         self._fold_heads_into_rows()
         self.heights = e.udiv(e.add(self.queries, self.shape.rows - 1), self.shape.rows)
         divisor = e.maximum(self.heights, 1)
@@ -166,7 +171,7 @@ class AttentionDriver:
         self.columns = e.mul(self.panels, self.shape.columns)
         is_whole = e.compare("eq", self.columns, given["width"])
         one = e.compare("eq", e.mul(self.group, self.heights), 1)
-        self.reads_in_place = e.binary("and", is_whole, one)
+        self.reads_in_place = e.binary("and", is_whole, e.binary("or", one, self.is_few))
         self._lay_out_scratch()
         each = e.mul(self.group, self.heights)
         entries = e.mul(given["batch"], given["key_heads"])
@@ -177,6 +182,13 @@ class AttentionDriver:
                 before = e.mul(entry, each)
                 self._entry(entry, e.maximum(e.sub(low, before), 0), e.minimum(e.sub(high, before), each))
         return e
+
+    def _has_few_queries(self) -> IRValue:
+        """Return whether keys are read where they are."""
+        e, given = self.emitter, self.given
+        if not self.facts.may_be_few:
+            return IRValue("i1", "false")
+        return e.compare("sle", e.mul(given["group"], given["queries"]), FEW_QUERIES)
 
     def _fold_heads_into_rows(self) -> None:
         """Make the query heads of a key head the rows of one tile where there is a single query: while decoding."""
@@ -219,18 +231,29 @@ class AttentionDriver:
         self._read_length()
         key, value = (self._place(name, self.key_head, STORED[self.facts.stored]) for name in ("key", "value"))
         stop = e.maximum(self.length, 1)  # once at least: rows that see no key need their zeros
+        self.next_key = self._next_key(entry)
         with e.loop(0, stop, self.block, unroll=False, hint="block") as block:
             count = e.maximum(e.minimum(e.sub(self.length, block), self.block), 0)
-            keys, self.block_values = (
+            self.block_keys, self.block_values = (
                 self._floats(name, rows, block, count) for name, rows in (("key", key), ("value", value))
             )
-            self._pack(self.keys, keys, count)
+            self.is_last = e.compare("sge", e.add(block, self.block), self.length)
+            with e.when(e.binary("xor", self.is_few, IRValue("i1", "true"))):
+                self._pack(self.keys, self.block_keys, count)
             with e.when(e.binary("xor", self.reads_in_place, IRValue("i1", "true"))):
                 self._pack_values(self.block_values, count)
             with e.loop(low, high, unroll=False, hint="tile") as tile:
                 self._tile(tile, block, count)
         with e.loop(low, high, unroll=False, hint="tile") as tile:
             self._finish(tile)
+
+    def _next_key(self, entry: IRValue) -> IRValue:
+        """Return where the keys of the entry behind this one start; of the last one its own."""
+        e, given = self.emitter, self.given
+        behind = e.minimum(e.add(entry, 1), e.sub(e.mul(given["batch"], given["key_heads"]), 1))
+        batch, head = e.udiv(behind, given["key_heads"]), e.urem(behind, given["key_heads"])
+        offset = e.add(e.mul(batch, given["key_batch"]), e.mul(head, given["key_head"]))
+        return e.element(given["key"], offset, STORED[self.facts.stored])
 
     def _floats(self, name: str, rows: IRValue, block: IRValue, count: IRValue) -> IRValue:
         """Return where the rows of a block start, as floats: widened first if they are stored otherwise."""
@@ -307,7 +330,14 @@ class AttentionDriver:
         e, given, columns = self.emitter, self.given, self.shape.columns
         self._copy_queries(head, row, height)
         depth = given["depth"]
-        with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
+        if self.facts.may_be_few:
+            with e.when(self.is_few):
+                keys = (self.block_keys, self.key_row, seen, depth)
+                size = e.select(self.is_last, e.mul(given["width"], _BYTES), integer(0))
+                values = (self.block_values, e.mul(self.value_row, _BYTES), size)
+                e.call_void(KEY_SCORES, height, self.strip, depth, *keys, self.scores, integer(self.block), *values)
+        packed = e.select(self.is_few, integer(0), seen)
+        with e.loop(0, packed, columns, unroll=False, hint="panel") as first:
             panel = e.element(self.keys, e.mul(first, depth))
             to = e.element(self.scores, first)
             none = [integer(1), panel, integer(0)]
@@ -335,7 +365,12 @@ class AttentionDriver:
             panel = e.select(self.reads_in_place, e.element(self.block_values, first), packed)
             to = e.element(sums, first)
             a = (self.scores, integer(self.block))
-            self._call(height, [seen, *a, panel, row, to, self.columns, fresh, panel, integer(0)])
+            ahead, step = panel, integer(0)
+            if self.facts.may_be_few and not self.is_widened:
+                begins = e.binary("and", self.is_few, self.is_last)
+                ahead = e.select(begins, e.element(self.next_key, first), panel)
+                step = e.select(begins, e.mul(self.key_row, _BYTES), integer(0))
+            self._call(height, [seen, *a, panel, row, to, self.columns, fresh, ahead, step])
 
     def _row_facts(
         self, head: IRValue, row: IRValue, height: IRValue, block: IRValue, count: IRValue, seen: IRValue,

@@ -44,6 +44,9 @@ def attention_pair_table(module: CompiledModule, target: Target) -> CodeTable:
 class _PairDriver(AttentionDriver):
     """Emits the kernel: as in float32, but for what the products read."""
 
+    def _has_few_queries(self) -> IRValue:
+        return IRValue("i1", "false")  # what is read is rounded to pairs first
+
     def _lay_out_scratch(self) -> None:
         super()._lay_out_scratch()
         e = self.emitter

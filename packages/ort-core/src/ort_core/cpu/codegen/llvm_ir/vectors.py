@@ -86,6 +86,30 @@ def transpose(emitter: Emitter, rows: Sequence[IRValue]) -> list[IRValue]:
     return out
 
 
+def lane_sums(emitter: Emitter, vectors: Sequence[IRValue]) -> IRValue:
+    """Return the sums of the lanes of each vector, of as many vectors as each has lanes: 4, 8 or 16.
+
+    Each stage adds neighbors of two vectors: single lanes within each 4, then whole fours.
+    """
+    width, out = len(vectors), list(vectors)
+    while len(out) > 1:
+        first, second = _neighbors(width, are_fours=len(out) * 4 <= width)
+        out = [
+            emitter.binary("fadd", shuffle(emitter, left, right, first), shuffle(emitter, left, right, second))
+            for left, right in zip(out[::2], out[1::2], strict=True)
+        ]
+    return out[0]
+
+
+def _neighbors(width: int, *, are_fours: bool) -> tuple[list[int], list[int]]:
+    """Return the even and the odd lanes of two vectors within each 4 lanes, or the even and odd 4 lanes of them."""
+    if are_fours:
+        even = [start + lane for start in range(0, 2 * width, 8) for lane in range(4)]
+        return even, [lane + 4 for lane in even]
+    even = [block + side + lane for block in range(0, width, 4) for side in (0, width) for lane in (0, 2)]
+    return even, [lane + 1 for lane in even]
+
+
 def prefetch(emitter: Emitter, address: IRValue, *, write: bool, level: int) -> None:
     """Ask for a cache line: ``level`` 3 into L1, 2 into L2. Any address is allowed."""
     emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
 from ort_core.cpu.codegen.attention.attention_pairs import pair_attention_text, pair_scratch_count
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
+from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES
 from ort_core.cpu.codegen.attention.stored_rows import ROW_TYPES, Scales
 from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
@@ -90,7 +91,10 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     if not is_generated or (stored is DataType.INT8) != (heads.scales is not None):
         types = ", ".join(view.dtype.text for view in (heads.query, heads.key, heads.value))
         raise NotLowered(f"attention of {types} is not generated")
-    facts = replace(facts, stored=stored, scales=_scales_of(heads.scales))
+    group = query_heads // key_heads
+    in_pairs = lowering.uses_bfloat16 and has_pair_products(lowering.target)
+    may_be_few = not in_pairs and not (isinstance(queries, int) and group * queries > FEW_QUERIES)
+    facts = replace(facts, stored=stored, scales=_scales_of(heads.scales), may_be_few=may_be_few)
     agreed = (
         (heads.key.shape, (batch, key_heads, keys, depth)),
         (heads.value.shape, (batch, key_heads, keys, width)),
@@ -100,13 +104,11 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         for left, right in zip(found, expected, strict=True):
             lowering.require_equal(left, right)
     mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
-    in_pairs = lowering.uses_bfloat16 and has_pair_products(lowering.target)
     prefix, make = ("attention_bfloat16", pair_attention_text) if in_pairs else ("attention", attention_text)
     kernel = lowering.kernel(
         (prefix, mask.facts),
         lambda: text_kernel(prefix, lambda name: make(name, lowering.target, mask.facts), is_vectorized=True),
     )
-    group = query_heads // key_heads
     count = (pair_scratch_count if in_pairs else scratch_count)(lowering.target, group * queries, depth, width, stored)
     scratch = lowering.scratch(DataType.FLOAT, count)
     error = lowering.error_buffer()
