@@ -27,7 +27,7 @@ _ROW = 320  # scores of a query, as they lie
 def compiled_scores(host: str) -> CompiledModule:
     target = HOSTS[host]()
     text = module_text([key_scores(target.lanes)])
-    return compile_module(text.replace("define internal void", "define void"), target)
+    return compile_module(text.replace("define internal void", "define void"), target, is_vectorized=True)
 
 
 def scores(host: str, query: np.ndarray, key: np.ndarray) -> np.ndarray:
