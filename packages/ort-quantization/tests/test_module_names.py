@@ -54,7 +54,6 @@ def test_the_distribution_has_the_version_of_ort_core() -> None:
 GENERATED = "generated readers and writers of one table; calibration_tables writes it"
 VENDORED = "a copy of Intel's package; SmoothQuant, GPTQ, RTN and k-quant have modules of their own here"
 RECORDS = "records inside the tool; here they are Parameters, with other fields"
-COLLECTORS = "keep the numbers of all samples; histograms adapt and stream here"
 METHODS = "a method behind a configuration; MatMulNBitsQuantizer runs it"
 PARTS = "a part of the command line"
 TORCH = "takes tensors of torch on CUDA devices"
@@ -79,8 +78,6 @@ ABSENT_NAMES = {
         ("InputOutputNameMap", "save_and_reload_optimize_model", "update_io_to_channel_last"), TOOLS
     ),
     "base_quantizer": {"to_array_extended": TOOLS},
-    "calibrate": {"CalibrationDataCollector": COLLECTORS, "HistogramCollector": COLLECTORS, "entropy": TOOLS,
-                  "rel_entr": TOOLS},
     "matmul_bnb4_quantizer": {"parse_args": PARTS},
     "matmul_nbits_quantizer": {
         "DefaultWeightOnlyQuantizer": METHODS, "HQQWeightOnlyQuantizer": METHODS, "NVAWQWeightOnlyQuantizer": METHODS,
@@ -89,7 +86,7 @@ ABSENT_NAMES = {
     },
     "quant_utils": {
         "BiasToQuantize": RECORDS, "QuantizedInitializer": RECORDS, "apply_plot": PLOTS,
-        "optimize_model": TOOLS, "smooth_distribution": TOOLS,
+        "optimize_model": TOOLS,
     },
 }  # fmt: skip
 """Classes and functions of onnxruntime's modules that are not in ours, and why."""

@@ -17,7 +17,11 @@ from ort_core.lazy_names import lazy_names
 from ort_quantization.calibration.calibrater_base import CalibraterBase, Providers
 from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.calibration.calibration_runs import CalibrationRuns
-from ort_quantization.calibration.histograms import Histogram
+from ort_quantization.calibration.collectors import (
+    CalibrationDataCollector,
+    HistogramCollector,
+    refuse_without_numbers,
+)
 from ort_quantization.calibration.moments import MomentsState
 from ort_quantization.calibration.tensor_ranges import (
     CalibrationCacheEncoder,
@@ -27,25 +31,19 @@ from ort_quantization.calibration.tensor_ranges import (
     load_tensors_data,
     save_tensors_data,
 )
-from ort_quantization.calibration.thresholds import by_distribution, by_entropy, by_percentile
+from ort_quantization.calibration.thresholds import entropy, rel_entr
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.models.model_files import opset_of
 from ort_quantization.models.node_order import put_early
 
 __all__ = [
-    "CalibraterBase", "CalibrationCacheEncoder", "CalibrationDataReader", "CalibrationMethod", "DistributionCalibrater",
-    "EntropyCalibrater", "HistogramCalibrater", "MinMaxCalibrater", "PercentileCalibrater", "TensorData",
-    "TensorsData", "create_calibrator", "load_tensors_data", "save_tensors_data",
+    "CalibraterBase", "CalibrationCacheEncoder", "CalibrationDataCollector", "CalibrationDataReader",
+    "CalibrationMethod", "DistributionCalibrater", "EntropyCalibrater", "HistogramCalibrater", "HistogramCollector",
+    "MinMaxCalibrater", "PercentileCalibrater", "TensorData", "TensorsData", "create_calibrator", "entropy",
+    "load_tensors_data", "rel_entr", "save_tensors_data",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
-
-
-def _refuse_without_numbers(name: str) -> None:
-    raise InvalidCalibration(
-        f"value {name!r} had no finite number in any calibration sample: only NaN or infinities. Look for "
-        "overflows in the float model, or exclude the nodes that read and give it from quantization"
-    )
 
 
 class MinMaxCalibrater(CalibraterBase):
@@ -71,6 +69,7 @@ class MinMaxCalibrater(CalibraterBase):
             raise InvalidQuantization(f"an averaging constant lies between 0 and 1; found {averaging_constant}")
         self.moving_average, self.averaging_constant = moving_average, averaging_constant
         self.max_intermediate_outputs = max_intermediate_outputs
+        self.note_results()
         self.calibrate_tensors_range: TensorsData | None = None
         self._tensors: list[str] = []
         self._ends: dict[str, list[np.ndarray]] = {}
@@ -101,7 +100,7 @@ class MinMaxCalibrater(CalibraterBase):
     def _extreme(self, name: str, op_type: str, known: ValueInfoProto) -> NodeProto:
         """Return a node that gives an end of a value, for each channel where that is asked for."""
         result = f"{name}_{op_type}"
-        node = helper.make_node(op_type, [name], [result], result, keepdims=1)
+        node = helper.make_node(op_type, [name], [result], result, keepdims=0)
         if not self.per_channel:
             return node
         axes = [axis for axis in range(len(known.type.tensor_type.shape.dim)) if axis != 1]
@@ -114,8 +113,9 @@ class MinMaxCalibrater(CalibraterBase):
         return node
 
     def clear_collected_data(self) -> None:
-        """Forget the samples of the current reader."""
+        """Forget the samples of the current reader, and outputs of runs that a subclass keeps."""
         self._ends, self._counts = {}, {}
+        self.intermediate_outputs = []
 
     def begin(self) -> None:
         """Begin with the samples of a reader."""
@@ -247,7 +247,7 @@ class MinMaxCalibrater(CalibraterBase):
         missing = [name for name in self._tensors if name not in self.calibrate_tensors_range]
         for name in missing:
             if self._numbers.get(name, True):
-                _refuse_without_numbers(name)
+                refuse_without_numbers(name)
         if not missing and self._moments is None:
             return self.calibrate_tensors_range
         found = {**self.calibrate_tensors_range.data, **dict.fromkeys(missing, TensorData.of_nothing())}
@@ -271,6 +271,9 @@ class HistogramCalibrater(CalibraterBase):
         num_quantized_bins: of the distribution that entropy compares with.
         percentile: how many percent of the numbers a range keeps.
         scenario: of a distribution: ``same`` or ``p3``.
+
+    Attributes:
+        collector: counts the numbers, from the first sample on.
     """
 
     calibration_method = CalibrationMethod.Percentile
@@ -290,8 +293,9 @@ class HistogramCalibrater(CalibraterBase):
             raise InvalidQuantization(f"Invalid num_bins. Must be in range 512 <= num_bins; found {num_bins}")
         self.method, self.num_bins, self.num_quantized_bins = method, num_bins, num_quantized_bins
         self.percentile, self.scenario = percentile, scenario
+        self.note_results()
         self.tensors_to_calibrate: list[str] = []
-        self._histograms: dict[str, Histogram] = {}
+        self.collector: HistogramCollector | None = None
         self._has_samples = False
 
     def augment_graph(self) -> None:
@@ -306,25 +310,24 @@ class HistogramCalibrater(CalibraterBase):
 
     def take(self, values: Mapping[str, np.ndarray]) -> None:
         """Count the numbers of one sample."""
-        for name in self.tensors_to_calibrate:
-            self._count(name, values[name])
-        for name in self._added_outputs:
-            numbers = self.tapped(values, name)
-            if numbers.size:
-                self._count(name, numbers)
+        tapped = {name: self.tapped(values, name) for name in self._added_outputs}
+        numbers = {name: each for name, each in tapped.items() if each.size}
+        self._collector().collect({**{name: values[name] for name in self.tensors_to_calibrate}, **numbers})
+
+    def _collector(self) -> HistogramCollector:
+        if self.collector is None:
+            self.collector = HistogramCollector(
+                self.method, self.symmetric, self.num_bins, self.num_quantized_bins, self.percentile, self.scenario
+            )
+        return self.collector
 
     def clear_collected_data(self) -> None:
-        """Forget all samples."""
-        self._histograms, self._has_samples = {}, False
+        """Forget outputs of runs that a subclass keeps: nothing here does."""
+        self.intermediate_outputs = []
 
     def end(self) -> None:
         """Note that there were samples: a model may have no value to look at."""
         self._has_samples = True
-
-    def _count(self, name: str, numbers: np.ndarray) -> None:
-        if name not in self._histograms:
-            self._histograms[name] = Histogram(self.num_bins)
-        self._histograms[name].add(numbers)
 
     def options_of_state(self) -> tuple[object, ...]:
         """Return the options that a state depends on."""
@@ -332,44 +335,19 @@ class HistogramCalibrater(CalibraterBase):
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the histograms."""
-        return {
-            f"{place}.{key}": array
-            for place, name in enumerate([*self.tensors_to_calibrate, *self._added_outputs])
-            if name in self._histograms
-            for key, array in self._histograms[name].state().items()
-        }
+        return self._collector().state()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what ``state`` gave."""
-        for place, name in enumerate([*self.tensors_to_calibrate, *self._added_outputs]):
-            start = f"{place}."
-            own = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
-            if own:
-                self._histograms[name] = Histogram(self.num_bins)
-                self._histograms[name].restore(own)
+        self._collector().restore(arrays)
 
     def compute_data(self) -> TensorsData:
         """Return the ranges; see the base class."""
-        if not self._has_samples:
+        collector = self._collector()
+        if not self._has_samples and not collector.get_histogram_dict():
             raise InvalidCalibration("No data is collected. Call collect_data with a calibration data reader first")
-        skipped = [name for name, each in self._histograms.items() if each.skipped and not each.is_masked]
-        if skipped:
-            log.warning("values with NaN or infinities, which are not counted: %s", ", ".join(skipped))
-        return TensorsData(self.calibration_method, {n: self._range(n, h) for n, h in self._histograms.items()})
-
-    def _range(self, name: str, histogram: Histogram) -> TensorData:
-        if histogram.is_empty and not histogram.skipped:
-            return TensorData.of_nothing()
-        if histogram.is_empty:
-            _refuse_without_numbers(name)
-        if histogram.is_masked and self.method != "distribution":  # nothing finite stands for what is masked
-            least, most = (np.asarray(end, histogram.dtype) for end in (histogram.lower_end, histogram.upper_end))
-            return TensorData(lowest=least, highest=most)
-        if self.method == "entropy":
-            return by_entropy(histogram, self.num_bins, self.num_quantized_bins)
-        if self.method == "distribution":
-            return by_distribution(histogram, self.num_bins, self.scenario)
-        return by_percentile(histogram, self.num_bins, self.percentile, self.symmetric)
+        found = collector.compute_collection_result() if collector.get_histogram_dict() else {}
+        return TensorsData(self.calibration_method, found)
 
 
 class EntropyCalibrater(HistogramCalibrater):
@@ -482,7 +460,7 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
     __name__,
     {
         "ort_quantization.quant_utils": (
-            "load_model_with_shape_infer",
+            "load_model_with_shape_infer", "smooth_distribution",
         ),
     },
 )  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
 from ort_quantization.calibration.calibration_tables import write_calibration_table
+from ort_quantization.calibration.thresholds import smooth_distribution
 from ort_quantization.models.model_files import (
     INFERRED,
     PREPARED,
@@ -61,8 +62,8 @@ __all__ = [
     "add_quant_suffix", "attribute_to_kwarg", "compute_data_quant_params", "compute_scale_zp",
     "compute_scale_zp_blocked", "compute_scale_zp_float8", "find_by_name", "get_elem_index", "get_mul_node",
     "get_qmin_qmax_for_qType", "get_qrange_for_qType", "normalize_axis", "pack_bytes_to_4bit", "quantize_data",
-    "quantize_nparray", "quantize_onnx_initializer", "snap_zero_point_to_uint8", "tensor_proto_to_array",
-    "write_calibration_table",
+    "quantize_nparray", "quantize_onnx_initializer", "smooth_distribution", "snap_zero_point_to_uint8",
+    "tensor_proto_to_array", "write_calibration_table",
 ]  # fmt: skip
 
 ms_domain = "com.microsoft"

@@ -165,8 +165,9 @@ def test_memory_does_not_grow_with_samples(tmp_path):
     calibrator = create_calibrator(source, None, tmp_path / "a.onnx", CalibrationMethod.Percentile)
 
     def held():
-        kept = (each for histogram in calibrator._histograms.values() for each in histogram._first)
-        bins = (histogram._counts for histogram in calibrator._histograms.values())
+        streams = calibrator.collector.get_histogram_dict().streams.values()
+        kept = (each for histogram in streams for each in histogram._first)
+        bins = (histogram._counts for histogram in streams)
         return sum(each.nbytes for each in (*kept, *bins))
 
     calibrator.collect_data(Reader((400, 16), 40))

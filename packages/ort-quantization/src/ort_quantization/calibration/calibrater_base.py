@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ class CalibraterBase:
         intermediate_outputs: empty, as no sample is kept.
     """
 
+    # Set here, too: programs replace ``__init__``, as nvidia-modelopt does, by one that does not know of these
+    calibrate_subgraphs = False
+    _session: Any = None  # Any: sessions of ort-core, or whatever a subclass makes
+    _folder = ""
+    _is_stackable: bool | None = None  # not tried yet
+
     def __init__(
         self, model_path: str | Path, op_types_to_calibrate: Sequence[str] | None = None,
         augmented_model_path: str | Path = "augmented_model.onnx", symmetric: bool = False,
@@ -64,21 +71,28 @@ class CalibraterBase:
         if not isinstance(model_path, (str, Path)):
             raise InvalidQuantization(f"a calibrator takes the path of a model; found a {type(model_path).__name__}")
         self.model, self._folder = read_with_shapes(model_path)
-        self.model_original_outputs = {each.name for each in self.model.graph.output}
-        self.num_model_outputs = len(self.model.graph.output)
-        self.intermediate_outputs: list[object] = []
         self.op_types_to_calibrate = op_types_to_calibrate
         self.augmented_model_path = augmented_model_path
         self.symmetric = symmetric
         self.use_external_data_format = use_external_data_format
         self.per_channel = per_channel
-        self.calibrate_subgraphs = False
-        self._added_outputs: dict[str, list[str]] = {}
         self.augment_model: ModelProto | None = None
-        self._session: Any = None  # Any: sessions of ort-core, or whatever a subclass makes
         self.execution_providers: Providers | None = None  # the count of samples decides
-        self.runs = CalibrationRuns()
-        self._is_stackable: bool | None = None  # not tried yet
+
+    def note_results(self) -> None:
+        """Note the results of the float model, for programs that replace steps of a calibrator."""
+        self.model_original_outputs = {each.name for each in self.model.graph.output}
+        self.num_model_outputs = len(self.model.graph.output)
+        self.intermediate_outputs: list[object] = []
+
+    @cached_property
+    def runs(self) -> CalibrationRuns:
+        """How samples are run."""
+        return CalibrationRuns()
+
+    @cached_property
+    def _added_outputs(self) -> dict[str, list[str]]:
+        return {}
 
     @property
     def infer_session(self) -> Any:  # Any: as above
