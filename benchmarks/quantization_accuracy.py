@@ -3,7 +3,7 @@
     python benchmarks/quantization_accuracy.py --models FOLDER --results benchmarks/results/NAME.jsonl
 
 Perceptrons for scikit-learn's digits and wine are trained here, on half of the data; calibration sees samples of that
-half, and the other half judges. Trained models with labels or images: digits at 28 by 28 for the two MNIST networks of
+half, and the other half judges. The network of the digits example is judged by the digits it has held out. Trained models with labels or images: digits at 28 by 28 for the two MNIST networks of
 the folder, crops of one of scikit-learn's photographs for calibration and of the other for the judge. Needs
 scikit-learn and pillow.
 """
@@ -55,6 +55,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "qdq u8s8 equalized, corrected": {
         "activation_type": U8, "extra_options": {"CrossLayerEqualization": True, "BiasCorrection": True},
     },
+    "qdq u8s8 smoothed": {"activation_type": U8, "extra_options": {"SmoothQuant": True}},
     "dynamic": {},
 }  # fmt: skip
 
@@ -102,6 +103,20 @@ def perceptron(name: str, data: object, hidden: tuple[int, ...]) -> Network:
     return Network(name, model, batches, [{"x": judged}], split[3])
 
 
+def demo() -> Network:
+    """Give the network of the digits example what it was trained on for calibration, and the digits held out."""
+    folder = Path(__file__).parent.parent / "examples" / "digits"
+    held = np.load(folder / "held_out.npz")
+    images = datasets.load_digits().images.astype(np.uint8)
+    known = {image.tobytes() for image in held["images"]}
+    seen = np.stack([image for image in images if image.tobytes() not in known])[:, None].astype(np.float32)
+    judged = held["images"][:, None].astype(np.float32)
+    batches = [{"image": each} for each in np.array_split(seen, 16)]
+    return Network(
+        "digits, convolutions", onnx.load(folder / "digits.onnx"), batches, [{"image": judged}], held["labels"]
+    )
+
+
 def image_input(model: ModelProto) -> tuple[str, int, int, int]:
     """Return the name of a model's image, and its channels, height and width."""
     given = {each.name for each in model.graph.initializer}
@@ -144,6 +159,8 @@ def networks(folder: Path | None, only: list[str] | None) -> Iterator[Network]:
         yield perceptron("digits, perceptron", datasets.load_digits(), (64, 32))
     if not only or "wine, perceptron" in only:
         yield perceptron("wine, perceptron", datasets.load_wine(), (32,))
+    if not only or "digits, convolutions" in only:
+        yield demo()
     places = {name: folder / name / "model.onnx" for name in MODELS} if folder else {}
     for name, path in places.items():
         if path.exists() and (not only or name in only):

@@ -64,6 +64,99 @@ def test_results_are_those_of_the_float_lstm_and_all_is_native(
     assert "numpy" not in str(session.explain())
 
 
+def dynamic_layer(hidden: int, batch: int, dtype: type, point: int) -> tuple[bytes, bytes]:
+    """Return a bidirectional layer that takes its first states: of bytes, and of the floats that they stand for."""
+    random = np.random.default_rng(hidden)
+    biases = {"B": random.normal(size=(2, 8 * hidden)).astype(np.float32)}
+    quantized, plain, span = dict(biases), dict(biases), np.iinfo(dtype)
+    for name, rows in (("W", WIDTH), ("R", hidden)):
+        levels = random.integers(span.min, span.max + 1, (2, rows, 4 * hidden)).astype(dtype)
+        scale = (random.uniform(0.01, 0.02, 2) / np.sqrt(rows)).astype(np.float32)
+        quantized |= {f"{name}8": levels, f"{name}_scale": scale, f"{name}_point": np.full(2, point, dtype)}
+        real = (levels.astype(np.float32) - point) * scale.reshape(2, 1, 1)
+        plain[name] = np.ascontiguousarray(real.transpose(0, 2, 1))
+    parameters = ["W_scale", "W_point", "R_scale", "R_point"]
+    made = []
+    for op_type, tensors, inputs in (
+        ("DynamicQuantizeLSTM", quantized, ["x", "W8", "R8", "B", "", "h0", "", "", *parameters]),
+        ("LSTM", plain, ["x", "W", "R", "B", "", "h0"]),
+    ):
+        model = model_of(op_type, tensors, inputs, 2)
+        next(each for each in model.graph.node[0].attribute if each.name == "hidden_size").i = hidden
+        del model.graph.input[:]
+        for name, sizes in (("x", ["steps", batch, WIDTH]), ("h0", [2, batch, hidden])):
+            model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes))
+        made.append(model.SerializeToString())
+    return made[0], made[1]
+
+
+def feeds_of(hidden: int, batch: int) -> Arrays:
+    random = np.random.default_rng(4)
+    feeds = {"x": random.normal(size=(7, batch, WIDTH)).astype(np.float32)}
+    feeds["h0"] = random.uniform(-1, 1, (2, batch, hidden)).astype(np.float32)
+    feeds["h0"][0, 0] = 0  # a row of zeros, which has no reach
+    return feeds
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [(1, 1), (17, 2), (48, 5), (130, 9)])
+@pytest.mark.parametrize(("dtype", "point"), [(np.int8, 0), (np.uint8, 128), (np.uint8, 3)])
+def test_weights_that_stay_bytes_give_what_their_floats_give(hidden: int, batch: int, dtype: type, point: int) -> None:
+    quantized, plain = dynamic_layer(hidden, batch, dtype, point)
+    session = ort_core.InferenceSession(quantized)
+    oracle = onnxruntime.InferenceSession(plain, providers=["CPUExecutionProvider"])
+    feeds = feeds_of(hidden, batch)
+    for found, wanted in zip(session.run(None, feeds), oracle.run(None, feeds), strict=True):
+        comparison = compare(found, wanted, "approximate")
+        assert comparison.passes, comparison
+    assert "numpy" not in str(session.explain())
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_shows_in_its_own_row_alone(odd: float) -> None:
+    session = ort_core.InferenceSession(dynamic_layer(17, 3, np.int8, 0)[0])
+    feeds = feeds_of(17, 3)
+    expected = session.run(["y"], feeds)[0]
+    feeds["h0"][:, 1, 4] = odd
+    found = session.run(["y"], feeds)[0]
+    assert np.isnan(found[0, 0, 1]).all()
+    np.testing.assert_array_equal(found[:, :, [0, 2]], expected[:, :, [0, 2]])
+
+
+def test_states_of_the_smallest_numbers_are_zeros() -> None:
+    session = ort_core.InferenceSession(dynamic_layer(17, 1, np.int8, 0)[0])
+    feeds = feeds_of(17, 1)
+    zeros = session.run(["y"], {**feeds, "h0": np.zeros_like(feeds["h0"])})[0]
+    np.testing.assert_array_equal(session.run(["y"], {**feeds, "h0": np.full_like(feeds["h0"], 1e-42)})[0], zeros)
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+def test_layers_of_dequantized_weights_are_compiled_in_floats(op_type: str) -> None:
+    random = np.random.default_rng(5)
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type] * HIDDEN
+    fixed, nodes, reals = [], [], []
+    for name, columns in (("W", WIDTH), ("R", HIDDEN)):
+        levels = random.integers(-128, 128, (1, gates, columns)).astype(np.int8)
+        scale = np.array([0.005], np.float32)
+        fixed += [numpy_helper.from_array(levels, f"{name}8"), numpy_helper.from_array(scale, f"{name}_scale")]
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}8", f"{name}_scale"], [name], axis=0))
+        reals.append(numpy_helper.from_array(levels.astype(np.float32) * scale, name))
+    layer = helper.make_node(op_type, ["x", "W", "R"], ["y"], hidden_size=HIDDEN)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [STEPS, BATCH, WIDTH])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    quantized, plain = (
+        helper.make_model(
+            helper.make_graph(each, "g", [x], [y], tensors), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+        for each, tensors in (([*nodes, layer], fixed), ([layer], reals))
+    )
+    session = ort_core.InferenceSession(quantized)
+    feeds = {"x": random.normal(size=(STEPS, BATCH, WIDTH)).astype(np.float32)}
+    np.testing.assert_allclose(
+        session.run(None, feeds)[0], ort_core.InferenceSession(plain).run(None, feeds)[0], rtol=1e-6, atol=1e-6
+    )
+    assert "numpy" not in str(session.explain())
+
+
 def test_weights_that_are_inputs_stay_with_the_operator() -> None:
     tensors = {
         "R8": np.ones((1, HIDDEN, 4 * HIDDEN), np.int8), "s": np.ones(1, np.float32), "z": np.zeros(1, np.int8),

@@ -17,6 +17,15 @@ from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, zero
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.quantized.integer_dot import WORD
+from ort_core.cpu.codegen.recurrent.byte_tiles import (
+    HEAD_BYTES,
+    ROUND,
+    byte_rows,
+    byte_tile,
+    round_function,
+    words_of,
+)
 from ort_core.plugin.loops import Scalar
 
 MAX_GATES = 4
@@ -25,8 +34,8 @@ _CHAINS = 4  # least sums in flight: one row streams weights from the second-lev
 # What expressions read, by index: the sums of the phase's gates, the input's shares of all gates, states, vectors.
 SUM, SHARE, STATE, VECTOR = 0, 4, 8, 16
 # States: each [batch, padded units]; HIDDEN is read by the products of a step while NEXT is written.
-HIDDEN, NEXT, CELL, EXTRA, RESET = range(5)
-STATES = 5
+HIDDEN, NEXT, CELL, EXTRA, RESET, ROUNDED = range(6)
+STATES = 5  # and ROUNDED, what a product of bytes reads in place of a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,8 @@ class Cell:
 
     ``gates`` is how many the input's share has, ``vectors`` how many vectors of constants (peepholes, inner biases)
     there are. ``given`` says which initial states there are, hidden and cell; ``wanted`` which results are asked for:
-    every step's, the last hidden state, the last cell.
+    every step's, the last hidden state, the last cell. ``has_bytes`` says that the recurrent weights have 8 bits: see
+    ``byte_tiles``.
     """
 
     phases: tuple[Phase, ...]
@@ -57,6 +67,12 @@ class Cell:
     has_lengths: bool
     given: tuple[bool, bool]
     wanted: tuple[bool, bool, bool]
+    has_bytes: bool = False
+
+    @property
+    def states(self) -> int:
+        """How many states there is memory for."""
+        return STATES + int(self.has_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +80,8 @@ class RecurrentArguments:
     """The argument table; strides count elements. ``result`` etc. are pointers; unused ones may be anything.
 
     ``shares`` [time, batch] rows of ``directions * gates * padded`` floats; ``weights`` ``directions`` blocks of
-    packed panels, one phase behind the other (``phase_weights`` floats into the block); ``vectors`` [directions,
-    vectors, padded]; ``states`` is memory for ``STATES`` states of every direction, [state, direction, batch, padded].
+    packed panels, one phase behind the other; ``vectors`` [directions, vectors, padded]; ``states`` is memory for the
+    states of every direction, [state, direction, batch, padded].
     """
 
     shares: int = 0
@@ -118,11 +134,22 @@ def sum_sets(gates: int) -> int:
 
 def recurrent_kernel(cell: Cell, target: Target) -> tuple[str, str]:
     """Return the kernel's name and its module."""
-    functions = [_tile(rows, gates, target) for gates in _widths(cell) for rows in tile_rows(gates, target)]
+    functions = _tiles(cell, target)
     driver = _Driver(cell, target, "$name").function()
     text = module_text([*functions, driver])
     name = f"recurrent_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return name, text.replace("$name", name)
+
+
+def _tiles(cell: Cell, target: Target) -> list[Emitter]:
+    if not cell.has_bytes:
+        return [_tile(rows, gates, target) for gates in _widths(cell) for rows in tile_rows(gates, target)]
+    tiles = [
+        byte_tile(_tile_name(rows, gates), rows, gates, target)
+        for gates in _widths(cell)
+        for rows in byte_rows(gates, target)
+    ]
+    return [round_function(target), *tiles]
 
 
 def _widths(cell: Cell) -> list[int]:
@@ -206,7 +233,11 @@ class _Driver:
         """Emit one direction of a part of the batch: initial states, all steps, last states."""
         e, given, cell = self._emitter, self._given, self._cell
         depths = [len(phase.gates) for phase in cell.phases]
-        block = e.mul(e.mul(self._padded, given["hidden"]), sum(depths))
+        self._depth, self._column = given["hidden"], given["hidden"]  # of a column of weights: terms, and floats
+        if cell.has_bytes:
+            self._depth = words_of(e, given["hidden"])
+            self._column = e.add(self._depth, HEAD_BYTES // WORD)
+        block = e.mul(e.mul(self._padded, self._column), sum(depths))
         self._weights = e.element(given["weights"], e.mul(self._direction, block))
         self._constants = e.element(given["vectors"], e.mul(e.mul(self._direction, cell.vectors), self._padded))
         one = e.binary("and", e.compare("eq", given["directions"], 1), e.compare("ne", given["backwards"], 0))
@@ -298,18 +329,28 @@ class _Driver:
     # a step -----------------------------------------------------------------------------------------------------------
 
     def _step(self, time: IRValue) -> None:
-        e, given = self._emitter, self._given
+        e = self._emitter
         panels = e.udiv(self._padded, self._lanes)
         start: IRValue = integer(0)
         for number, phase in enumerate(self._cell.phases):
             gates = len(phase.gates)
-            panel_size = e.mul(given["hidden"], gates * self._lanes)
-            weights = e.element(self._weights, e.mul(e.mul(self._padded, given["hidden"]), start))
+            panel_size = e.mul(self._column, gates * self._lanes)
+            weights = e.element(self._weights, e.mul(e.mul(self._padded, self._column), start))
             operand = self._place(phase.operand)
+            if self._cell.has_bytes:
+                operand = self._rounded(operand)
             with e.loop(0, panels, unroll=False, hint="panel") as panel:
                 unit = e.mul(panel, self._lanes)
                 self._panel(number, phase, operand, e.element(weights, e.mul(panel, panel_size)), unit, time)
             start = e.add(start, gates)
+
+    def _rounded(self, operand: IRValue) -> IRValue:
+        """Emit the rounding of a state's rows, and return what products read in its place."""
+        e, target = self._emitter, self._place(ROUNDED)
+        with e.loop(self._low, self._high, unroll=False, hint="row") as row:
+            at = e.mul(row, self._padded)
+            e.call_void(ROUND, e.element(operand, at), self._given["hidden"], self._padded, e.element(target, at))
+        return target
 
     def _panel(
         self, number: int, phase: Phase, operand: IRValue, weights: IRValue, unit: IRValue, time: IRValue
@@ -318,12 +359,13 @@ class _Driver:
         e = self._emitter
         gates = len(phase.gates)
         at = e.variable("i64", self._low, "row")
-        for rows in tile_rows(gates, self._target):
+        heights = byte_rows(gates, self._target) if self._cell.has_bytes else tile_rows(gates, self._target)
+        for rows in heights:
             more = e.variable("i1", e.compare("sle", e.add(e.load("i64", at), rows), self._high))
             with e.repeat(more):
                 row = e.load("i64", at)
                 strip = e.element(operand, e.mul(row, self._padded))
-                e.call_void(_tile_name(rows, gates), strip, self._padded, weights, self._given["hidden"], self._sums)
+                e.call_void(_tile_name(rows, gates), strip, self._padded, weights, self._depth, self._sums)
                 with e.loop(0, integer(rows), unroll=False, hint="r") as r:
                     self._cell_units(number, phase, e.add(row, r), r, unit, time)
                 e.store(e.add(row, rows), at)

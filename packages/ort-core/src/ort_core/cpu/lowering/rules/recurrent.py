@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.codegen.quantized.integer_dot import WORD, packed_words
+from ort_core.cpu.codegen.recurrent.byte_tiles import MOST_UNITS
 from ort_core.cpu.codegen.recurrent.recurrent import (
     ARGUMENTS,
-    STATES,
     Cell,
     padded_units,
     recurrent_kernel,
 )
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
 from ort_core.cpu.lowering.rules.products import constant_product
 from ort_core.cpu.lowering.sequences.recurrent_cells import cell_phases, gate_names
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
@@ -28,8 +33,23 @@ F32 = DataType.FLOAT
 
 
 @dataclass(frozen=True, slots=True)
+class _Integers:
+    """Weights of 8 bits [..., K] less their zero points, and the scale of each row [...]."""
+
+    levels: np.ndarray
+    scales: np.ndarray
+
+    def real(self) -> np.ndarray:
+        """Return the floats."""
+        return self.levels.astype(np.float32) * self.scales[..., None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Layer:
-    """A node's constants and sizes: weights [directions, gates, units, .], biases [directions, 2, gates, units]."""
+    """A node's constants and sizes: weights [directions, gates, units, .], biases [directions, 2, gates, units].
+
+    ``stored`` are the recurrent weights as the integers that they are in the file.
+    """
 
     node: Node
     gates: int
@@ -41,6 +61,7 @@ class _Layer:
     b: np.ndarray
     peepholes: np.ndarray | None
     is_batch_first: bool
+    stored: _Integers | None
 
     @property
     def resets_late(self) -> bool:
@@ -62,13 +83,14 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     cell = Cell(
         cell_phases(node, layer.resets_late, layer.peepholes is not None), layer.gates, _vectors(layer).shape[1],
         has_cell, lengths is not None, (initial[0] is not None, initial[1] is not None), wanted,
+        layer.stored is not None,
     )  # fmt: skip
     lasts = [_last(lowering, layer, value, batch) for value in outputs[1:]]
     targets = [_result(lowering, layer, outputs[0], steps, batch), *lasts]
     name, text = recurrent_kernel(cell, lowering.target)
-    states = Buffer(F32, STATES * layer.directions * layer.padded * batch, Place.ARENA)
+    states = Buffer(F32, cell.states * layer.directions * layer.padded * batch, Place.ARENA)
     length_view = None if lengths is None else _lengths(lowering, lengths, batch)
-    weights = lowering.constant_view(_packed(layer, cell, lowering.target.lanes), F32)
+    weights = lowering.constant_view(_packed(layer, cell, lowering.target), F32)
     vectors = lowering.constant_view(_vectors(layer), F32)
     is_reverse = node.string_attribute("direction", "forward") == "reverse"
     strides = targets[0].strides if targets[0] is not None else (0, 0, 0, 0)
@@ -105,7 +127,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
 
 def _layer(lowering: Lowering, node: Node) -> _Layer:
     gates = len(gate_names(node.op_type))
-    w, r = (_widened(lowering, node.input(index)) for index in (1, 2))
+    (w, _), (r, stored) = (_weights(lowering, node.input(index)) for index in (1, 2))
     if w is None or r is None:
         raise NotLowered("the weights are not constant float32 or float16")
     directions = 2 if node.string_attribute("direction", "forward") == "bidirectional" else 1
@@ -122,7 +144,7 @@ def _layer(lowering: Lowering, node: Node) -> _Layer:
         node, gates, directions, hidden, padded_units(hidden, lowering.target),
         w.reshape(directions, gates, hidden, -1), r.reshape(directions, gates, hidden, hidden),
         b.reshape(directions, 2, gates, hidden), None if p is None else p.reshape(directions, 3, hidden),
-        node.int_attribute("layout", 0) != 0,
+        node.int_attribute("layout", 0) != 0, stored,
     )  # fmt: skip
 
 
@@ -145,6 +167,28 @@ def _widened(lowering: Lowering, value: Value | None) -> np.ndarray | None:
     return (
         array.astype(np.float32, copy=False) if array is not None and array.dtype in (np.float32, np.float16) else None
     )
+
+
+def _weights(lowering: Lowering, value: Value | None) -> tuple[np.ndarray | None, _Integers | None]:
+    """Return weights in float32, and the integers that ``DynamicLstmAsLstm`` keeps of an operator of 8 bits."""
+    plain = _widened(lowering, value)
+    if plain is not None or value is None:
+        return plain, None
+    maker = value.producer
+    if maker is None or maker.op_type != "Reshape":
+        return dequantized_constant(lowering, maker), None
+    found, sizes = quantized_constant(lowering, maker.input(0)), lowering.constant_of(maker.input(1))
+    if found is None or sizes is None or found.integers.ndim != 2 or found.axis != 0:
+        return None, None
+    shape = tuple(int(size) for size in sizes)
+    if math.prod(shape) != found.integers.size or shape[-1] != found.integers.shape[1]:
+        return None, None
+    levels = found.integers.astype(np.int64) - found.zero_points[:, None]
+    if min(levels.min(initial=0), -1 - levels.max(initial=0)) < -128 or shape[-1] > MOST_UNITS:
+        return found.real().reshape(shape), None
+    scales = np.broadcast_to(found.scales, len(levels)).reshape(shape[:-1])
+    stored = _Integers(levels.astype(np.int8).reshape(shape), scales)
+    return stored.real(), stored
 
 
 def _input(lowering: Lowering, layer: _Layer) -> tuple[View, KnownDim, KnownDim]:
@@ -183,18 +227,39 @@ def _shares(lowering: Lowering, layer: _Layer, x: View) -> tuple[View, KnownDim,
     return (target, outer, inner) if time_first else (target, inner, outer)
 
 
-def _packed(layer: _Layer, cell: Cell, lanes: int) -> np.ndarray:
-    """Return the recurrent weights in panels: [direction, phase, panel, k, gate, lane], flat."""
-    panels = layer.padded // lanes
-    wide = np.zeros((layer.directions, layer.gates, layer.padded, layer.hidden), np.float32)
-    wide[:, :, : layer.hidden] = layer.r
+def _packed(layer: _Layer, cell: Cell, target: Target) -> np.ndarray:
+    """Return the recurrent weights in panels, flat: [direction, phase, panel, k, gate, lane], or see ``byte_tiles``."""
+    if layer.stored is None:
+        parts = [panels.reshape(-1) for panels in _panels(layer, cell, layer.r, target.lanes)]
+        packed = aligned_empty((sum(part.size for part in parts),))
+        return np.concatenate(parts, out=packed)
+    levels = layer.stored.levels.reshape(layer.r.shape)
+    words = -(-layer.hidden // WORD)
+    wide = np.zeros((*levels.shape[:3], words * WORD), np.int8)
+    wide[..., : layer.hidden] = levels
+    grouped = wide.view(np.int32)  # words of four units each
+    scales = layer.stored.scales.astype(np.float32).reshape(*levels.shape[:3], 1)
+    sums = 128 * levels.sum(axis=-1, keepdims=True, dtype=np.int32)
     parts = []
-    for direction in range(layer.directions):
+    kinds = (_panels(layer, cell, each, target.lanes) for each in (scales, sums, grouped))
+    for heads, offsets, bytes_ in zip(*kinds, strict=True):
+        by_word = packed_words(bytes_.view(np.int8).reshape(len(bytes_), -1, WORD), target)
+        rows = (heads.view(np.int8), offsets.view(np.int8), by_word.reshape(len(bytes_), -1))
+        parts.append(np.concatenate(rows, axis=1).reshape(-1))
+    packed = aligned_empty((sum(part.size for part in parts) // 4,))
+    np.concatenate(parts, out=packed.view(np.int8))
+    return packed
+
+
+def _panels(layer: _Layer, cell: Cell, weights: np.ndarray, lanes: int) -> Iterator[np.ndarray]:
+    """Yield the panels of each phase of each direction, padded with zeros: [panel, k * gate * lane]."""
+    count, depth = layer.padded // lanes, weights.shape[3]
+    wide = np.zeros((layer.directions, layer.gates, layer.padded, depth), weights.dtype)
+    wide[:, :, : layer.hidden] = weights
+    for direction in wide:
         for phase in cell.phases:
-            chosen = wide[direction, list(phase.gates)].reshape(len(phase.gates), panels, lanes, layer.hidden)
-            parts.append(np.ascontiguousarray(chosen.transpose(1, 3, 0, 2)).reshape(-1))
-    packed = aligned_empty((sum(part.size for part in parts),))
-    return np.concatenate(parts, out=packed)
+            chosen = direction[list(phase.gates)].reshape(len(phase.gates), count, lanes, depth)
+            yield np.ascontiguousarray(chosen.transpose(1, 3, 0, 2)).reshape(count, -1)
 
 
 def _vectors(layer: _Layer) -> np.ndarray:
