@@ -91,7 +91,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
         "com.microsoft:QAttention"
     ),
     "attention.rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
-    "quantized.integer_products.matmul_integer": "MatMulInteger",
+    "quantized.computed_products.matmul_integer": "MatMulInteger",
     "quantized.integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",
     "quantized.computed_products.qlinear_matmul": "QLinearMatMul",
     "quantized.integer_products.quantized_gemm": "com.microsoft:QGemm",

@@ -7,7 +7,7 @@ from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import count_of
+from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node
 
 TYPES = frozenset({DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64})
@@ -15,7 +15,11 @@ TYPES = frozenset({DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UIN
 
 def integer_matmul(lowering: Lowering, node: Node) -> None:
     """MatMul of matrices of one of ``TYPES``, the right one perhaps the same for all on the left."""
-    a, b = lowering.contiguous(node.input(0)), lowering.contiguous(node.input(1))
+    integer_product(lowering, node, lowering.contiguous(node.input(0)), lowering.contiguous(node.input(1)))
+
+
+def integer_product(lowering: Lowering, node: Node, a: View, b: View) -> None:
+    """Set a node's result to the product of two contiguous views of one of ``TYPES``."""
     _, shape = tensor_type(node.output)
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise NotLowered("only matrices of integers are multiplied natively")
