@@ -3,9 +3,9 @@
     python benchmarks/quantization_accuracy.py --models FOLDER --results benchmarks/results/NAME.jsonl
 
 Perceptrons for scikit-learn's digits and wine are trained here, on half of the data; calibration sees samples of that
-half, and the other half judges. The network of the digits example is judged by the digits it has held out. Trained models with labels or images: digits at 28 by 28 for the two MNIST networks of
-the folder, crops of one of scikit-learn's photographs for calibration and of the other for the judge. Needs
-scikit-learn and pillow.
+half, and the other half judges. The network of the digits example is judged by the digits that it has held out.
+Trained models with labels or images: digits at 28 by 28 for the two MNIST networks of the folder, crops of one of
+scikit-learn's photographs for calibration and of the other for the judge. Needs scikit-learn and pillow.
 """
 
 from __future__ import annotations
