@@ -208,10 +208,10 @@ class HistogramCollector(CalibrationDataCollector):
             new_max: the greatest of them.
             new_threshold: how far they reach from zero.
         """
-        counts, _, least, most, reach = old_histogram
-        reach = np.float64(reach)
+        counts, _, least, most, before = old_histogram
+        reach = float(before)
         if new_threshold > reach:
-            counts, reach = _widened(counts, reach, np.float64(new_threshold))
+            counts, reach = _widened(counts, reach, float(new_threshold))
         added, edges = np.histogram(data_arr, len(counts), (-reach, reach))
         ends = np.minimum(least, new_min), np.maximum(most, new_max)
         return counts + added, edges.astype(data_arr.dtype), *ends, np.asarray(reach, data_arr.dtype)
@@ -317,7 +317,7 @@ def _range_without_numbers(name: str, stream: Histogram, is_cut: bool) -> Tensor
     return None
 
 
-def _widened(counts: np.ndarray, reach: np.float64, needed: np.float64) -> tuple[np.ndarray, np.float64]:
+def _widened(counts: np.ndarray, reach: float, needed: float) -> tuple[np.ndarray, float]:
     """Return counts in more bins of the same width on both sides, wider ones where they would be too many."""
     if reach == 0:
         return counts, needed

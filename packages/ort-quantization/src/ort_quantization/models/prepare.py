@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -85,7 +86,7 @@ def quant_pre_process(
     model, folder = read_model(cast("Source", source))  # which refuses what is none
     model = _in_quantizable_opset(model)
     if not (skip_optimization and skip_symbolic_shape):
-        model, folder = _as_loaded(model, folder, is_optimized=not skip_optimization)
+        model, folder = as_loaded(model, folder, is_optimized=not skip_optimization)
     if not skip_onnx_shape:
         model = with_shapes(model, folder)
         for place in reversed(range(len(model.metadata_props))):
@@ -102,8 +103,17 @@ def _in_quantizable_opset(model: ModelProto) -> ModelProto:
     return model if opset_of(model) >= _FIRST_OPSET else converted_to(model, _FIRST_OPSET)
 
 
-def _as_loaded(model: ModelProto, folder: str, is_optimized: bool) -> tuple[ModelProto, str]:
-    """Return a model as ort-core's optimizer leaves it, with its shapes; as it was where it is refused."""
+def as_loaded(
+    model: ModelProto, folder: str, is_optimized: bool, without: Sequence[str] = ()
+) -> tuple[ModelProto, str]:
+    """Return a model as ort-core's optimizer leaves it, with its shapes; as it was where it is refused.
+
+    Args:
+        model: the model.
+        folder: of its external data.
+        is_optimized: constants are folded, and standard operators fused.
+        without: passes that do not run.
+    """
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         source, target = Path(scratch) / "model.onnx", Path(scratch) / "prepared.onnx"
         held = ModelProto()
@@ -118,7 +128,9 @@ def _as_loaded(model: ModelProto, folder: str, is_optimized: bool) -> tuple[Mode
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
         try:
             # Nothing runs: the provider that compiles nothing loads fastest
-            ort_core.InferenceSession(str(source), options, providers=["ReferenceExecutionProvider"])
+            ort_core.InferenceSession(
+                str(source), options, providers=["ReferenceExecutionProvider"], disabled_optimizers=list(without)
+            )
         except OrtError as error:
             log.warning("ort-core does not load the model, which keeps its nodes and gets ONNX's shapes: %s", error)
             return model, folder

@@ -96,6 +96,24 @@ def test_patterns_become_the_operator_of_onnxruntimes_tool(tmp_path, make, op_ty
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_convolutions_take_their_normalization_in_and_nodes_get_names_as_by_onnxruntimes_tool(tmp_path):
+    b = Builder()
+    inner = b.node("Conv", ["x", b.weight("w", 4, 3, 1, 1)], "c")
+    factors = [b.weight(name, 4) for name in ("gain", "shift", "mean")]
+    b.node("BatchNormalization", [inner, *factors, b.constant("variance", np.ones(4, np.float32))], "y")
+    model, source = b.model({"x": (1, 3, 4, 4)}, ["y"]), tmp_path / "float.onnx"
+    for node in model.graph.node:
+        node.name = ""
+    onnx.save(model, source)
+    for run, name in ((qnn_preprocess_model, "here.onnx"), (theirs, "there.onnx")):
+        assert run(source, tmp_path / name)
+    here, there = (onnx.load(tmp_path / name).graph.node for name in ("here.onnx", "there.onnx"))
+    assert [node.op_type for node in here] == [node.op_type for node in there] == ["Conv"]
+    assert all(node.name for node in here)
+    found, expected = (run_onnxruntime(path, feeds_of(model))[0] for path in (tmp_path / "here.onnx", source))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_layer_normalization_is_fused_where_that_is_asked(tmp_path):
     model, source = layer_normalization(), tmp_path / "float.onnx"
     onnx.save(model, source)

@@ -17,7 +17,10 @@ from ort_quantization.execution_providers.qnn.patterns import (
 )
 from ort_quantization.models.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
 from ort_quantization.models.node_order import put_in_order
+from ort_quantization.models.prepare import as_loaded
 from ort_quantization.onnx_model import ONNXModel
+
+_NAME = "qnn_preproc_node_"
 
 
 def qnn_preprocess_model(
@@ -36,7 +39,9 @@ def qnn_preprocess_model(
 ) -> bool:
     """Write a model prepared for QNN, if anything of it changes.
 
-    Gelu, LpNormalization and SpaceToDepth are fused, LayerNormalization where that is asked for.
+    The model is folded and fused as far as standard operators go, as a BatchNormalization into a Conv, which alone is
+    not a change. Gelu, LpNormalization and SpaceToDepth are fused, LayerNormalization where that is asked for, and
+    nodes without a name get one.
 
     Args:
         model_input: a model, or its file; neither is changed.
@@ -58,9 +63,12 @@ def qnn_preprocess_model(
     Raises:
         InvalidQuantization: a name is no input or output, or its shape does not fit.
     """
+    left_out = ("LayerNormFusionL1",)  # QNN gets a LayerNormalization where that is asked for
     model, folder = read_with_shapes(model_input)
+    is_changed = _name_nodes(model)
+    model, folder = as_loaded(model, folder, is_optimized=True, without=left_out)
     graph = model.graph
-    is_changed = bool(exclude_initializer_from_input) and _leave_out_defaults(graph)
+    is_changed |= bool(exclude_initializer_from_input) and _leave_out_defaults(graph)
     for name, sizes in dynamic_input_shapes or ():
         _fix_shape(_find(graph.input, name, "input"), sizes)
         is_changed = True
@@ -74,6 +82,15 @@ def qnn_preprocess_model(
     if is_changed:
         write_model(model, folder, model_output, save_as_external_data)
     return is_changed
+
+
+def _name_nodes(model: ModelProto) -> bool:
+    """Give names to nodes that have none; return whether there were any."""
+    first = ONNXModel(model).get_largest_node_name_suffix(_NAME) + 1
+    unnamed = [node for node in model.graph.node if node.op_type != "Constant" and not node.name]
+    for place, node in enumerate(unnamed, first):
+        node.name = f"{_NAME}{place}"
+    return bool(unnamed)
 
 
 def _leave_out_defaults(graph: GraphProto) -> bool:

@@ -63,10 +63,10 @@ def matmul_integer(lowering: Lowering, node: Node) -> None:
         product_with_constant_integers(lowering, node)
         return
     _, shape = tensor_type(node.output)
-    sides = [node.input(0), node.input(1)]
-    if any(value is None or len(tensor_type(value)[1]) < 2 for value in sides):
+    sizes = [() if value is None else tensor_type(value)[1] for value in (node.input(0), node.input(1))]
+    if any(len(each) < 2 for each in sizes):
         raise NotLowered("only matrices of bytes, or stacks of them, are multiplied natively")
-    depth = tensor_type(node.input(0))[1][-1]
+    depth = sizes[0][-1]
     if not isinstance(depth, int) or depth > _EXACT * _MOST_PARTS or depth == 0:
         left, right = (_less_zero_point(lowering, node, side, DataType.INT32) for side in range(2))
         integer_product(lowering, node, left, right)
