@@ -344,6 +344,7 @@ STATIC_FAULTS = [
     ({"extra_options": [1]}, "a dictionary is expected"),
     ({"extra_options": {"TensorQuantOverrides": 5}}, "a dictionary of lists"),
     ({"extra_options": {"TensorQuantOverrides": {"x": [{"quant_type": "QInt8"}]}}}, r"write QuantType\.QInt8"),
+    ({"extra_options": {"TensorQuantOverrides": {"w": [{"axis": 1}]}}}, "along the axis of their results"),
     ({"extra_options": {"CalibStridedMinMax": 2}}, "has no __len__"),
     ({"op_types_to_quantize": 3}, "op_types_to_quantize is 3; a list of names"),
     ({"nodes_to_quantize": [1]}, "nodes_to_quantize has 1 among its names"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -471,7 +472,8 @@ class BaseQuantizer:
         """Return whether a weight's scales must grow for a bias to fit 32 bits, and the scales."""
         if not weight_scale.size:
             return False, None
-        found, has_grown = widened_weight_scale(numpy_helper.to_array(bias_tp), input_scale, weight_scale)
+        bias = numpy_helper.to_array(bias_tp)
+        found, has_grown = widened_weight_scale(bias, input_scale, weight_scale, bias_tp.name)
         return has_grown, found
 
     def bias_tensors(
@@ -500,6 +502,7 @@ class BaseQuantizer:
         scale = np.asarray(input_scale * weight_scale)
         scale = scale if alpha in (0, 1) else (scale * scale.dtype.type(alpha)).astype(scale.dtype)
         scale = _for_all_groups(scale, values.shape)
+        _check_channels(name, values.shape, scale)
         if scale_dtype is not None:
             scale = _sufficient(scale, values, scale_dtype)
         whole = (values.astype(np.float64) / scale.astype(np.float64)).round()
@@ -538,6 +541,14 @@ def _for_all_groups(scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.tile(scale.reshape(-1), shape[0] // scale.size) if has_groups else scale
 
 
+def _check_channels(name: str, shape: tuple[int, ...], scale: np.ndarray) -> None:
+    if scale.size > 1 and math.prod(shape) > 1 and shape[-1] != scale.size:
+        raise InvalidQuantization(
+            f"bias {name!r} has the shape {shape}, and the weights that it is added to {scale.size} scales: quantize "
+            "them along the axis of their results (axis in TensorQuantOverrides), or by one scale"
+        )
+
+
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:
     """Return scales by which no number of a bias leaves 32 bits."""
     scale = np.abs(scale)
@@ -549,7 +560,7 @@ def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarra
 
 
 def widened_weight_scale(
-    bias: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray
+    bias: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray, name: str
 ) -> tuple[np.ndarray, bool]:
     """Return weights' scales that are large enough for the bias to fit 32 bits, and whether any had to grow.
 
@@ -557,7 +568,9 @@ def widened_weight_scale(
         bias: (channels,), those of all groups one after the other, or of any shape for one scale.
         input_scale: one number.
         weight_scale: one number or (channels,).
+        name: of the bias.
     """
+    _check_channels(name, bias.shape, _for_all_groups(weight_scale, bias.shape))
     peaks = np.abs(bias.astype(np.float64))
     if 1 < weight_scale.size < peaks.size:
         peaks = peaks.reshape(-1, weight_scale.size).max(axis=0)  # of groups with the same scales

@@ -341,7 +341,7 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
         input_scale, weight_scale = self.array_of(value.scale_name), self.array_of(weight.scale_name)
         if self.weight_qType == TensorProto.INT8 and not self._integers(weight.zp_name).any():
             needed = self.array_of(bias_name) * (factors[1] / (factors[0] or 1.0))
-            weight_scale, has_grown = widened_weight_scale(needed, input_scale, weight_scale)
+            weight_scale, has_grown = widened_weight_scale(needed, input_scale, weight_scale, bias_name)
             if has_grown:
                 self.quantize_again(weight.original_name, weight, weight_scale)
         found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, factors)

@@ -387,7 +387,8 @@ class QDQQuantizer(QDQCalls, BaseQuantizer):
             if weight.block_size or not weight.scale.size:
                 continue
             needed = self.array_of(name) * (bias.beta / (bias.alpha or 1.0))
-            scale, has_grown = widened_weight_scale(needed, given.get_for_consumer(bias.node_name).scale, weight.scale)
+            input_scale = given.get_for_consumer(bias.node_name).scale
+            scale, has_grown = widened_weight_scale(needed, input_scale, weight.scale, name)
             if has_grown:
                 self.initializer_quant_params[bias.weight_name] = replace(weight, scale=scale)
 

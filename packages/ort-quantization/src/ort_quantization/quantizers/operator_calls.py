@@ -222,7 +222,7 @@ class OperatorCalls:
         The range of integers and what is added for roundings are always those of the quantizer.
         """
         scale: np.ndarray = np.asarray(weight_scale, weight_scale_dtype)
-        found, has_grown = widened_weight_scale(np.asarray(bias_val), np.asarray(input_scale), scale)
+        found, has_grown = widened_weight_scale(np.asarray(bias_val), np.asarray(input_scale), scale, bias_name)
         return has_grown, found
 
     def _requantize_weight(self, weight_name: str, new_scale: np.ndarray) -> None:
