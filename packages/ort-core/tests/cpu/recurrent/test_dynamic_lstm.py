@@ -188,3 +188,38 @@ def test_input_without_a_range_shows_in_both_engines_alike(odd: float) -> None:
     assert not np.isnan(compiled[:, :, [0, 2]]).any()
     np.testing.assert_array_equal(np.isnan(plain), np.isnan(compiled))
     np.testing.assert_allclose(plain[4, :, 1], compiled[4, :, 1], atol=0.02, err_msg="but for states in 8 bits")
+
+
+def test_weights_that_a_model_dequantizes_itself_leave_states_as_they_are() -> None:
+    random, gates = np.random.default_rng(8), 4 * HIDDEN
+    levels = random.integers(-128, 128, (gates, HIDDEN)).astype(np.int8)
+    scale = random.uniform(0.002, 0.006, gates).astype(np.float32)
+    plain = {
+        "W": random.normal(size=(1, gates, WIDTH)).astype(np.float32),
+        "R": (levels.astype(np.float32) * scale[:, None])[None],
+        "B": random.normal(size=(1, 2 * gates)).astype(np.float32),
+    }
+    model = model_of("LSTM", plain, ["x", "W", "R", "B", "lengths"], 1)
+    written = model_of("LSTM", plain | {"levels": levels, "scale": scale}, ["x", "W", "R", "B", "lengths"], 1)
+    del written.graph.initializer[1]  # R
+    shape = numpy_helper.from_array(np.array([1, gates, HIDDEN], np.int64), "shape")
+    written.graph.initializer.append(shape)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["levels", "scale"], ["rows"], axis=0),
+        helper.make_node("Reshape", ["rows", "shape"], ["R"]),
+        *written.graph.node,
+    ]
+    del written.graph.node[:]
+    written.graph.node.extend(nodes)
+    options = ort_core.SessionOptions()
+    options.graph_optimization_level = ort_core.GraphOptimizationLevel.ORT_DISABLE_ALL  # else it is folded
+    feeds = {"x": random.normal(size=(STEPS, BATCH, WIDTH)).astype(np.float32)}
+    feeds["lengths"] = np.array([STEPS, 4, 1], np.int32)
+    wanted, found = (
+        ort_core.InferenceSession(each.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
+            None, feeds
+        )
+        for each in (model, written)
+    )
+    for left, right in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(left, right)

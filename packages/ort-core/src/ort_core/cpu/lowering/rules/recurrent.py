@@ -30,6 +30,7 @@ from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import element
 
 F32 = DataType.FLOAT
+_MICROSOFT = "com.microsoft"  # the domain in which DynamicLstmAsLstm writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,8 @@ def _weights(lowering: Lowering, value: Value | None) -> tuple[np.ndarray | None
     shape = tuple(int(size) for size in sizes)
     if math.prod(shape) != found.integers.size or shape[-1] != found.integers.shape[1]:
         return None, None
+    if maker.inputs[0] is None or maker.inputs[0].producer is None or maker.inputs[0].producer.domain != _MICROSOFT:
+        return found.real().reshape(shape), None  # floats of the model's own: their states are not rounded
     levels = found.integers.astype(np.int64) - found.zero_points[:, None]
     if min(levels.min(initial=0), -1 - levels.max(initial=0)) < -128 or shape[-1] > MOST_UNITS:
         return found.real().reshape(shape), None
