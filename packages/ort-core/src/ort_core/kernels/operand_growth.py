@@ -18,6 +18,7 @@ import numpy as np
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import TensorType
 from ort_core.kernels.kernel import RunGuard
+from ort_core.tensors.broadcasting import broadcast_shapes
 
 Shape = tuple[int, ...]
 Rule = Callable[[Sequence[np.ndarray | None], Mapping[str, Any]], "Shape | None"]
@@ -64,7 +65,7 @@ def _elements(x: np.ndarray) -> int:
 def _broadcast(*positions: int) -> Rule:
     def rule(inputs: Sequence[np.ndarray | None], _: Mapping[str, Any]) -> Shape:
         chosen = [inputs[i] for i in positions] if positions else inputs
-        return np.broadcast_shapes(*(x.shape for x in chosen if x is not None))
+        return broadcast_shapes(*(x.shape for x in chosen if x is not None))
 
     return rule
 
@@ -76,7 +77,7 @@ def _product(left: int, right: int) -> Rule:
         assert b is not None
         rows = a.shape[-1:] if attributes.get("transA") else a.shape[-2:-1]
         columns = () if b.ndim < 2 else b.shape[-2:-1] if attributes.get("transB") else b.shape[-1:]
-        return (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *rows, *columns)
+        return (*broadcast_shapes(a.shape[:-2], b.shape[:-2]), *rows, *columns)
 
     return rule
 

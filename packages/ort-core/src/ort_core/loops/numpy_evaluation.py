@@ -9,6 +9,7 @@ import numpy as np
 from ort_core.ir.types import DataType
 from ort_core.loops.rows import is_of_row, neutral_value
 from ort_core.loops.scalar import ROW_REDUCTIONS, Scalar
+from ort_core.tensors.broadcasting import broadcast_shapes
 
 _UNSIGNED = {4: np.uint32, 8: np.uint64, 2: np.uint16, 1: np.uint8}
 _BINARY: dict[str, Callable[..., np.ndarray]] = {
@@ -34,7 +35,7 @@ def evaluate(root: Scalar, inputs: Sequence[np.ndarray]) -> np.ndarray:
     """
     with np.errstate(all="ignore"):
         result = _Evaluation(inputs).value(root)
-    shape = np.broadcast_shapes(result.shape, *(array.shape for array in inputs))
+    shape = broadcast_shapes(result.shape, *(array.shape for array in inputs))
     return np.array(np.broadcast_to(result, shape), dtype=root.dtype.numpy)
 
 
@@ -48,7 +49,7 @@ def evaluate_rows(roots: Sequence[Scalar], inputs: Sequence[np.ndarray]) -> tupl
     Raises:
         ValueError: there is no axis.
     """
-    shape = np.broadcast_shapes(*(array.shape for array in inputs))
+    shape = broadcast_shapes(*(array.shape for array in inputs))
     if not shape:
         raise ValueError("a row formula needs an input with at least one axis: its rows are those of the last one")
     evaluation, results = _Evaluation(inputs, shape[-1]), []

@@ -17,7 +17,7 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, SequenceType, Shape, SparseTensorType, TensorType, ValueType
 from ort_core.ops.schema import OpSchema
-from ort_core.ops.symbolic_values import MAX_ELEMENTS, Element, SymbolicValue, make_value
+from ort_core.ops.symbolic_values import MAX_AXES, MAX_ELEMENTS, Element, SymbolicValue, make_value
 from ort_core.ops.typed_attributes import TypedAttributes
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class InferenceContext(TypedAttributes):
         if value is None:
             return
         array = value if isinstance(value, np.ndarray) else make_value(tuple(value))
-        if array.size <= MAX_ELEMENTS:
+        if array.size <= MAX_ELEMENTS and array.ndim <= MAX_AXES:
             self.found_values[index] = array
 
     def set_constant(self, index: int, constant: Constant) -> None:

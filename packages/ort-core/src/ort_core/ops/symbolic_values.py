@@ -18,11 +18,12 @@ Element = int | float | SymbolicDim | None
 SymbolicValue = np.ndarray  # of dtype object, holding Elements
 COUNTABLE = 2**60  # numpy counts bytes in 64 bits, of empty arrays as well; an element here takes 8
 MAX_ELEMENTS = 128  # shapes have under 10 dimensions and pads twice that; above lies data, not shape arithmetic
+MAX_AXES = 32  # of an array whose elements numpy's own iterators take; shape arithmetic has one or two
 
 
 def as_elements(array: np.ndarray) -> SymbolicValue | None:
-    """Return the elements of a numeric or boolean array, ``None`` when it is too large or of another kind."""
-    if array.size > MAX_ELEMENTS or array.dtype.kind not in "iubf":
+    """Return the elements of a numeric or boolean array, ``None`` when it is large, has many axes or another kind."""
+    if array.size > MAX_ELEMENTS or array.ndim > MAX_AXES or array.dtype.kind not in "iubf":
         return None
     found = np.empty(array.shape, object)
     if array.dtype.kind == "b":

@@ -23,7 +23,7 @@ def _is_all(number: int) -> object:
         if not (found.dtype.is_float or found.dtype.is_integer) or not 0 < found.size <= MAX_SIZE:
             return False
         array = found.array()
-        return bool(array.flat[0] == number and (array == number).all())
+        return bool(array.reshape(-1)[0] == number and (array == number).all())
 
     return holds
 

@@ -53,3 +53,23 @@ def center(g: GraphWriter) -> Value:
     value = g.pick(et.F32, et.I64, least=1, most=4, filled=True)
     axis = g.random.randrange(value.rank)
     return g.node("CenterCropPad", [value, g.constant([g.choice((1, 4, 9))])], axes=[axis])
+
+
+@family()
+def many_axes(g: GraphWriter) -> Value:
+    """A value among up to 64 axes, which is what an array may have; parts of numpy stop at 32."""
+    value = g.pick(least=1, most=4)
+    rank = g.choice((33, 40, 64))
+    kept = sorted(g.random.sample(range(rank), value.rank))
+    axes = [axis for axis in range(rank) if axis not in kept]
+    wide = g.node("Unsqueeze", [value, g.constant(axes)]) if g.opset >= 13 else g.node("Unsqueeze", [value], axes=axes)
+    kind = g.choice(("Transpose", "Concat", "Equal", "Gather", "Identity"))
+    if kind == "Transpose":
+        wide = g.node(kind, [wide], perm=g.random.sample(range(rank), rank))
+    elif kind == "Concat":
+        wide = g.node(kind, [wide, wide], axis=g.choice(axes))
+    elif kind == "Equal":
+        wide = g.node(kind, [wide, wide if g.chance(0.5) else value])
+    elif kind == "Gather":
+        wide = g.node(kind, [wide, g.constant([0, 0])], axis=g.choice(axes))
+    return wide if g.chance(0.5) else g.node("Reshape", [wide, g.constant([-1])])

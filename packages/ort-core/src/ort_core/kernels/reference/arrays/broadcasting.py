@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.tensors.broadcasting import broadcast_shapes
 
 
 def align(a: np.ndarray, b: np.ndarray, axis: int | None) -> np.ndarray:
@@ -35,7 +36,7 @@ def check_broadcast(op_type: str, *arrays: np.ndarray) -> tuple[int, ...]:
         InvalidArgument: the shapes do not broadcast.
     """
     try:
-        return np.broadcast_shapes(*(a.shape for a in arrays))
+        return broadcast_shapes(*(a.shape for a in arrays))
     except ValueError as error:
         shapes = " and ".join(str(a.shape) for a in arrays)
         raise InvalidArgument(

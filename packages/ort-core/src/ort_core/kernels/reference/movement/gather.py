@@ -7,6 +7,9 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.axes import check_size, filled, resolve_axis, shape_text
+from ort_core.tensors.broadcasting import broadcast_arrays
+
+_INDEX_ARRAYS = 63
 
 
 def checked_indices(indices: np.ndarray, length: int) -> np.ndarray:
@@ -18,7 +21,7 @@ def checked_indices(indices: np.ndarray, length: int) -> np.ndarray:
     outside = (indices < -length) | (indices >= length)
     if outside.any():
         raise InvalidArgument(
-            f"indices element out of data bounds, idx={indices[outside].flat[0]} must be within the inclusive range "
+            f"indices element out of data bounds, idx={indices[outside][0]} must be within the inclusive range "
             f"[{-length},{length - 1}]"
         )
     return np.where(indices < 0, indices + length, indices)
@@ -58,13 +61,26 @@ def gather_elements(data: np.ndarray, indices: np.ndarray, *, axis: int = 0) -> 
         raise InvalidArgument(
             f"GatherElements op: Out of range value in index tensor; values must be in [{-length},{length - 1}]"
         )
-    return data[element_coordinates(np.where(indices < 0, indices + length, indices), position)]
+    source, where = indexed(data, element_coordinates(np.where(indices < 0, indices + length, indices), position))
+    return source[where]
 
 
 def element_coordinates(indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     """Return coordinates for every element of ``indices``: its own, but on ``axis`` its value."""
     grid = np.ogrid[tuple(slice(dim) for dim in indices.shape)]
     return tuple(indices if other == axis else np.asarray(own) for other, own in enumerate(grid))
+
+
+def indexed(array: np.ndarray, where: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Return an array, or a view of it, with index arrays that numpy takes: 63 at most.
+
+    An array of 64 axes has one of a single element: that one is left out.
+    """
+    if len(where) <= _INDEX_ARRAYS:
+        return array, where
+    axis = array.shape.index(1)
+    full = broadcast_arrays(*where)
+    return array.squeeze(axis), (*full[:axis], *full[axis + 1 :])
 
 
 @kernel("GatherND", since=11)
@@ -93,7 +109,8 @@ def gather_nd(
     grid = np.ogrid[tuple(slice(dim) for dim in indices.shape[:batch_dims])]
     inner = indices.ndim - 1 - batch_dims
     batch = tuple(np.asarray(own).reshape(np.shape(own) + (1,) * inner) for own in grid)
-    out = data[(*batch, *coordinates)] if batch or coordinates else data[(None,) * inner]
+    source, where = indexed(data, (*batch, *coordinates))
+    out = source[where] if where else data[(None,) * inner]
     return np.broadcast_to(as_array(out, data.dtype), shape)
 
 
@@ -106,7 +123,7 @@ def checked_coordinates(indices: np.ndarray, shape: tuple[int, ...], op_type: st
         if outside.any():
             word = "index" if op_type == "GatherND" else "indice"
             raise InvalidArgument(
-                f"{op_type}: invalid {word} found, {word} = {np.asarray(values)[outside].flat[0]} must be within "
+                f"{op_type}: invalid {word} found, {word} = {np.asarray(values)[outside][0]} must be within "
                 f"[{-length},{length - 1}]"
             )
         out.append(np.where(values < 0, values + length, values))
@@ -144,14 +161,11 @@ def one_hot(
     position = resolve_axis(axis, indices.ndim + 1, "OneHot")
     shape = (*indices.shape[:position], count, *indices.shape[position:])
     check_size(shape, values.dtype, "OneHot", ctx)
-    out = filled(shape, values[0], values.dtype)
-    rows = np.moveaxis(out, position, -1)
     # Compared before the cast: an index may be of any type, and 2.5 or NaN marks nothing.
     inside = (indices >= -count) & (indices < count) & (indices == np.trunc(indices))
     wanted = np.where(inside, indices, 0).astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
-    if not indices.ndim:  # one index is a row of one
-        rows, inside, wanted = rows[None], np.asarray(inside)[None], wanted[None]
-    hits = np.nonzero(inside)
-    rows[(*hits, wanted[hits])] = values[1]
-    return out
+    rows = filled((indices.size, count), values[0], values.dtype)
+    hits = np.flatnonzero(inside)
+    rows[hits, wanted.reshape(-1)[hits]] = values[1]
+    return np.moveaxis(rows.reshape((*indices.shape, count)), -1, position)

@@ -19,6 +19,7 @@ from ort_core.kernels.reference.arrays.axes import (
     zero_of,
 )
 from ort_core.ops.shape_arithmetic import as_slice, slice_range
+from ort_core.tensors.broadcasting import broadcast_shapes
 
 MAX_TILE_ELEMENTS = 2**32 - 1  # onnxruntime refuses larger outputs of Tile
 
@@ -42,7 +43,7 @@ def expand(data: np.ndarray, shape: np.ndarray, *, ctx: KernelContext | None = N
     """Y = X broadcast together with ``shape``, in both directions."""
     requested = integers(shape, "shape", "Expand")
     try:
-        target = np.broadcast_shapes(data.shape, tuple(requested))
+        target = broadcast_shapes(data.shape, tuple(requested))
     except ValueError as error:
         raise InvalidArgument(
             f"invalid expand shape: an input of shape {shape_text(data.shape)} cannot be broadcast with "

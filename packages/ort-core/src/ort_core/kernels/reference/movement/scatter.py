@@ -12,12 +12,19 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.arrays.axes import resolve_axis, shape_text
-from ort_core.kernels.reference.movement.gather import checked_coordinates, checked_indices, element_coordinates
+from ort_core.kernels.reference.movement.gather import (
+    checked_coordinates,
+    checked_indices,
+    element_coordinates,
+    indexed,
+)
+from ort_core.tensors.broadcasting import broadcast_arrays
 
 REDUCTIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _write(out: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str, op_type: str) -> None:
+    out, where = indexed(out, where)
     if reduction == "none":
         # A 0-d object array would be stored as an object; its one string is what is meant.
         out[where] = updates if updates.ndim else updates[()]
@@ -48,7 +55,7 @@ def scatter_elements(
             raise InvalidArgument(f"Indices dim={found} at pos={other} is greater than input dim={data.shape[other]}")
     out = data.copy()
     coordinates = element_coordinates(checked_indices(indices, data.shape[position]), position)
-    _write(out, np.broadcast_arrays(*coordinates), updates, reduction, "ScatterElements")
+    _write(out, broadcast_arrays(*coordinates), updates, reduction, "ScatterElements")
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -73,29 +74,30 @@ def _top_k(x: np.ndarray, k: int, axis: int, *, largest: bool) -> tuple[np.ndarr
     length = x.shape[chosen] if x.ndim else 1
     if k > length:
         raise InvalidArgument(f"k argument [{k}] should not be greater than specified axis dim value [{length}]")
-    keys = np.atleast_1d(widen(x))
+    moved = np.moveaxis(np.atleast_1d(x), chosen, -1)
+    rows = moved.reshape(math.prod(moved.shape[:-1]), length)
+    keys = widen(rows)
     if length >= MIN_SELECTED and 0 < k <= length // SELECTED_SHARE:
-        rows = np.moveaxis(keys, chosen, -1)
-        index = np.moveaxis(_selected(rows, k, largest=largest), -1, chosen)
+        index = _selected(keys, k, largest=largest)
     else:
-        order = _descending(keys, chosen) if largest else np.argsort(keys, axis=chosen, kind="stable")
-        index = np.take(order, np.arange(k), axis=chosen)
-    return np.take_along_axis(np.atleast_1d(x), index, axis=chosen), index.astype(np.int64)
+        index = (_descending(keys, 1) if largest else np.argsort(keys, axis=1, kind="stable"))[:, :k]
+    found = np.take_along_axis(rows, index, axis=1), index.astype(np.int64)
+    values, places = (np.moveaxis(each.reshape((*moved.shape[:-1], k)), -1, chosen) for each in found)
+    return values, places
 
 
 def _selected(rows: np.ndarray, k: int, *, largest: bool) -> np.ndarray:
-    """Return the places of the first ``k`` in stable order along the last axis, without sorting all that lies there."""
+    """Return the places of the first ``k`` of each row in stable order, without sorting all that lies there."""
     length = rows.shape[-1]
-    found = np.empty((*rows.shape[:-1], k), np.intp)
+    found = np.empty((len(rows), k), np.intp)
     last = length - k if largest else k - 1  # the place of the last that is wanted; NaN is sorted behind everything
-    for where in np.ndindex(rows.shape[:-1]):
-        row = rows[where]
+    for place, row in enumerate(rows):
         bound = np.partition(row, last)[last]
         # Where the bound is NaN this is every place: fewer than k are numbers, or k and more are NaN
         places = np.flatnonzero(~(row < bound) if largest else ~(row > bound))
         candidates = row[places]
         order = _descending(candidates, 0) if largest else np.argsort(candidates, kind="stable")
-        found[where] = places[order[:k]]
+        found[place] = places[order[:k]]
     return found
 
 

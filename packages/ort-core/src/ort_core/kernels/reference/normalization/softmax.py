@@ -65,10 +65,9 @@ def log_softmax_of(x: np.ndarray) -> np.ndarray:
 
 
 def _hardmax(x: np.ndarray) -> np.ndarray:
-    first = np.argmax(x, axis=-1, keepdims=True)
-    chosen = np.zeros(x.shape, x.dtype)
-    np.put_along_axis(chosen, first, x.dtype.type(1), axis=-1)
-    return chosen
+    chosen = np.zeros((x.size // x.shape[-1], x.shape[-1]), x.dtype)
+    chosen[np.arange(len(chosen)), np.argmax(x, axis=-1).reshape(-1)] = 1
+    return chosen.reshape(x.shape)
 
 
 softmax_flattened = _flattening("Softmax", _softmax)

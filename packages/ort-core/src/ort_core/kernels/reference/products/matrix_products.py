@@ -9,6 +9,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.arrays.widening import is_float, narrow, widen
+from ort_core.tensors.broadcasting import broadcast_shapes
 
 
 def check_matmul_shapes(op_type: str, a: np.ndarray, b: np.ndarray) -> None:
@@ -21,7 +22,7 @@ def check_matmul_shapes(op_type: str, a: np.ndarray, b: np.ndarray) -> None:
             "must equal the last but one of B"
         )
     try:
-        np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError as error:
         raise InvalidArgument(
             f"MatMul dimension mismatch ({op_type}): leading dimensions of {a.shape} and {b.shape} do not broadcast"
@@ -83,6 +84,7 @@ def det(x: np.ndarray) -> np.ndarray:
     return narrow(np.linalg.det(x.astype(np.float64)), x.dtype)
 
 
+_LETTERS = 52
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
@@ -98,13 +100,19 @@ def einsum(*inputs: np.ndarray, equation: str) -> np.ndarray:
         raise InvalidArgument(f"Einsum: equation {equation!r} names {len(terms)} inputs, the node has {len(inputs)}")
     _check_repeated(terms, inputs, equation)
     try:
-        result = np.einsum(text, *map(widen, inputs), optimize=len(inputs) > 1)
+        result = np.einsum(text, *map(widen, inputs), optimize=_can_be_ordered(text, inputs))
     except ValueError as error:
         shapes = ", ".join(str(x.shape) for x in inputs)
         raise InvalidArgument(
             f"Einsum: equation {equation!r} does not fit inputs of shapes {shapes}: {error}"
         ) from error
     return narrow(result, inputs[0].dtype)
+
+
+def _can_be_ordered(text: str, inputs: tuple[np.ndarray, ...]) -> bool:
+    """Return whether numpy can look for a better order of products: it gives each axis of an ellipsis a letter, too."""
+    letters = len(set(text) - set(",.->"))
+    return len(inputs) > 1 and letters + max(x.ndim for x in inputs) <= _LETTERS
 
 
 def _check_repeated(terms: list[str], inputs: tuple[np.ndarray, ...], equation: str) -> None:

@@ -11,6 +11,7 @@ from ort_core.kernels.reference.arrays.element_conversion import convert
 from ort_core.kernels.reference.arrays.widening import widen
 from ort_core.kernels.reference.products.matrix_products import check_matmul_shapes
 from ort_core.kernels.reference.quantization.quantization import saturate
+from ort_core.tensors.broadcasting import broadcast_shapes
 
 
 def wrap_int32(exact: np.ndarray) -> np.ndarray:
@@ -38,7 +39,7 @@ def _per_line(parameter: np.ndarray, shape: tuple[int, ...], *, rows: bool) -> n
         return parameter.reshape(())
     shaped = parameter.reshape(-1, 1) if rows and parameter.ndim == 1 else parameter
     try:
-        if np.broadcast_shapes(shaped.shape, shape) == tuple(shape):
+        if broadcast_shapes(shaped.shape, shape) == tuple(shape):
             return shaped
     except ValueError:
         pass  # reported below, together with shapes that broadcast beyond the matrix

@@ -15,6 +15,7 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.axes import check_size, shape_text, string_array
 from ort_core.kernels.reference.texts.re2_syntax import to_python
+from ort_core.tensors.broadcasting import broadcast_arrays, broadcast_shapes
 
 
 def map_strings(function: Callable[[str], object], values: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
@@ -29,13 +30,13 @@ def map_strings(function: Callable[[str], object], values: np.ndarray, dtype: np
 def string_concat(left: np.ndarray, right: np.ndarray, *, ctx: KernelContext | None = None) -> np.ndarray:
     """Z = X followed by Y, string by string, broadcast."""
     try:
-        shape = np.broadcast_shapes(left.shape, right.shape)
+        shape = broadcast_shapes(left.shape, right.shape)
     except ValueError as error:
         raise InvalidArgument(
             f"StringConcat: shapes {shape_text(left.shape)} and {shape_text(right.shape)} do not broadcast"
         ) from error
     check_size(shape, left.dtype, "StringConcat", ctx)
-    left, right = np.broadcast_arrays(left, right)
+    left, right = broadcast_arrays(left, right)
     joined = left.reshape(-1) + right.reshape(-1)
     return joined.reshape(left.shape)
 
