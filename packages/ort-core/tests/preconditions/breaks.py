@@ -86,13 +86,15 @@ def _values(attribute: AttributeProto) -> Iterator[object]:
     """Yield values that an attribute does not have."""
     kind = attribute.type
     if kind == AttributeProto.INT:
-        yield from dict.fromkeys([v for v in (-1, 0, 1, attribute.i + 1, attribute.i * 2 + 1) if v != attribute.i])
+        numbers = (-1, 0, 1, 2, 3, 7, attribute.i + 1, attribute.i * 2 + 1)
+        yield from dict.fromkeys([v for v in numbers if v != attribute.i])
         yield 2**31
         yield -(2**31)
     elif kind == AttributeProto.FLOAT:
         yield from (v for v in (0.0, -1.0, float("nan")) if v != attribute.f)
     elif kind == AttributeProto.STRING:
-        yield from ("BOGUS", "")
+        own = attribute.s.decode()
+        yield from dict.fromkeys(word for word in ("BOGUS", "", own.upper(), own.lower(), own.title()) if word != own)
     elif kind == AttributeProto.INTS:
         own = list(attribute.ints)
         yield own[:-1]
@@ -120,7 +122,7 @@ def _unsaid(case: NodeCase) -> Iterator[Broken]:
             continue
         values: tuple[object, ...] = ()
         if kind == AttributeProto.INT:
-            values = (-1, 0, 1, 2, 1000)
+            values = (-1, 0, 1, 2, 3, 7, 1000)
         elif kind == AttributeProto.FLOAT:
             values = (0.0, -1.0)
         elif kind == AttributeProto.STRING:

@@ -1,4 +1,4 @@
-"""Breaks one precondition at a time in valid cases and counts who refuses; arguments: forms per operator, a filter.
+"""Breaks one precondition at a time in valid cases, counts who refuses; arguments: forms per operator, filter, seeds.
 
 Prints every difference from onnxruntime that ``deliberate`` has no reason for: who refuses, other results, crashes.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from asking import Outcome, outcomes
 from breaks import breaks
 from deliberate import DIFFERENT, LENIENT, STRICT, find_reason
+from drawn_cases import drawn_cases
 from node_cases import NodeCase, chosen, onnx_cases, recorded_cases
 
 UNSUPPORTED = ("NOT_IMPLEMENTED", "is not a registered function", "No corresponding Numpy", "RuntimeError: ")
@@ -23,11 +24,12 @@ UNSUPPORTED = ("NOT_IMPLEMENTED", "is not a registered function", "No correspond
 SHAPES = ("stated", "named", "fixed", "known")
 
 
-def main(forms: int = 2, pattern: str = "") -> int:
+def main(forms: int = 2, pattern: str = "", seeds: int = 400) -> int:
     """Run the sweep and return the number of crashes, of unexplained differences, and of reasons without one."""
     data = os.environ.get("ORT_TEST_DATA")
     recorded = recorded_cases(Path(data, "cases", "operators")) if data else ()
-    cases = [c for c in chosen([*onnx_cases(), *recorded], forms) if re.search(pattern, ":".join(c.operator))]
+    everything = [*onnx_cases(), *recorded, *drawn_cases(seeds)]
+    cases = [c for c in chosen(everything, forms) if re.search(pattern, ":".join(c.operator))]
     broken = [(case, what, other) for case in cases for what, other in breaks(case)]
     print(f"{len(cases)} cases, {len(broken)} broken ones")  # noqa: T201  # a report
     found, used = 0, set()
@@ -82,4 +84,5 @@ def _are_near(left: object, right: object) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(int(sys.argv[1]) if sys.argv[1:] else 2, sys.argv[2] if sys.argv[2:] else ""), 1))
+    asked = [int(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:4])] if sys.argv[1:] else []
+    sys.exit(min(main(*asked), 1))  # type: ignore[arg-type]  # a number, a text, a number

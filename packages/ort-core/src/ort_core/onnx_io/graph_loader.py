@@ -22,6 +22,7 @@ from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
 from ort_core.onnx_io.utf8 import check_text
+from ort_core.ops.attribute_spellings import normalize_spellings
 from ort_core.ops.flag_attributes import normalize_flags
 
 log = logging.getLogger(__name__)
@@ -201,6 +202,7 @@ class GraphLoader:
                 raise InvalidGraph(f"node {proto.name!r} ({proto.op_type}) has attribute {attribute.name!r} twice")
             attributes[attribute.name] = attribute
         normalize_flags(proto.domain, proto.op_type, attributes)
+        normalize_spellings(proto.domain, proto.op_type, attributes)
         node = Node(
             proto.op_type, inputs, outputs, attributes.values(), name=proto.name, overload=proto.overload,
             domain="" if proto.domain == "ai.onnx" else proto.domain,

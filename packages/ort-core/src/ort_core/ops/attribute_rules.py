@@ -126,6 +126,20 @@ def _transposed(node: Node, since_version: int) -> str | None:
     return _padding(node, since_version)
 
 
+def _precision(node: Node, since_version: int) -> str | None:
+    number = node.int_attribute("precision", 0)
+    if number == 0 or number in {each.value for each in DataType if each.is_float}:
+        return None
+    return f"attribute precision must be 0 or a type of floats, found {number}"
+
+
+def _reversed(node: Node, since_version: int) -> str | None:
+    batch, time = node.int_attribute("batch_axis", 1), node.int_attribute("time_axis", 0)
+    if max(batch, time) > 1 or batch == time:
+        return f"attributes batch_axis and time_axis must be 0 and 1, in either order; found {batch} and {time}"
+    return None
+
+
 def _pattern(node: Node, since_version: int) -> str | None:
     return None if "pattern" in node.attributes else "attribute pattern must be set, found none"
 
@@ -154,10 +168,11 @@ _RULES: dict[str, dict[str, AttributeRule]] = {
         "Mod": flags("fmod"),
         "NonMaxSuppression": flags("center_point_box"),
         "QLinearConv": _padding,
+        "QuantizeLinear": _precision,
         "RNN": recurrent,
         "RegexFullMatch": _pattern,
-        "Reshape": flags("allowzero"),
         "Resize": _resize,
+        "ReverseSequence": _reversed,
         "RoiAlign": in_range("sampling_ratio", 0),
         "RotaryEmbedding": in_range("num_heads", 0, 2**31 - 1),
         "TfIdfVectorizer": _ngrams,

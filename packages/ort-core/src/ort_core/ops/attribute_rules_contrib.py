@@ -14,6 +14,13 @@ from ort_core.ops.attribute_checks import (
 from ort_core.ops.attribute_rules_recurrent import recurrent_functions
 
 _MOST = 2**31 - 1
+_MOST_CAPTURED = 8
+_KERNEL_DELTA, _CAPTURED_TOKENS, _CAPTURED_HASHES = 6, 5, 9  # places of inputs
+_FUSED_WITH_IMAGES = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
+_FUSED_WITH_PRODUCTS = (
+    "Relu", "Tanh", "Sigmoid", "LeakyRelu", "Elu", "HardSigmoid", "ScaledTanh", "Selu",
+    "Softplus", "Softsign", "ThresholdedRelu",
+)  # fmt: skip
 _ACTIVATION_PARAMETERS = {"LeakyRelu": 1, "Clip": 2, "HardSigmoid": 2}
 
 
@@ -66,12 +73,56 @@ def rotary(node: Node, since_version: int) -> str | None:
 def fused_activation(node: Node, since_version: int) -> str | None:
     """Require a named activation with its parameters."""
     name = node.string_attribute("activation", "Relu")
-    if not name:
-        return "attribute activation must name a function, or be left out; found ''"
+    if name not in _FUSED_WITH_IMAGES:
+        return f"attribute activation must be one of {', '.join(_FUSED_WITH_IMAGES)}, or left out; found {name!r}"
     wanted, found = _ACTIVATION_PARAMETERS.get(name, 0), length(node, "activation_params")
     if wanted and wanted != found:
         return f"attribute activation_params must hold {wanted} numbers for {name}, found {found}"
     return None
+
+
+def product_activation(node: Node, since_version: int) -> str | None:
+    """Require a named activation."""
+    name = node.string_attribute("activation", "Relu")
+    if name in _FUSED_WITH_PRODUCTS:
+        return None
+    return f"attribute activation must be one of {', '.join(_FUSED_WITH_PRODUCTS)}, or left out; found {name!r}"
+
+
+def multimodal_rotary(node: Node, since_version: int) -> str | None:
+    """Require an even part of each head, if not all of it is turned."""
+    part = node.int_attribute("rotary_embedding_dim", 0)
+    if not 0 <= part <= _MOST or part % 2:
+        return f"attribute rotary_embedding_dim must be even and from 0 to {_MOST}, found {part}"
+    return None
+
+
+def packed_convolution(node: Node, since_version: int) -> str | None:
+    """Require a distance of taps, groups that there are, and a delta where they are used."""
+    problem = in_range("dilation", 1)(node, since_version) or in_range("group_size", 1)(node, since_version)
+    if problem is None and node.int_attribute("group_size", 1) > 1 and node.input(_KERNEL_DELTA) is None:
+        return "attribute group_size needs the input kernel_delta, found none"
+    return problem or _captured(node, _CAPTURED_TOKENS)
+
+
+def packed_hashes(node: Node, since_version: int) -> str | None:
+    """Require heads, and a count exactly where states are captured."""
+    return in_range("n_head_per_ngram", 1)(node, since_version) or _captured(node, _CAPTURED_HASHES)
+
+
+def _captured(node: Node, place: int) -> str | None:
+    capacity, is_counted = node.int_attribute("state_update_capacity", 0), node.input(place) is not None
+    if not 0 <= capacity <= _MOST_CAPTURED or is_counted != (capacity > 0):
+        return (
+            f"attribute state_update_capacity must be from 1 to {_MOST_CAPTURED} with the input capture_count and 0 "
+            f"without it; found {capacity} {'with' if is_counted else 'without'} it"
+        )
+    return None
+
+
+def experts(node: Node, since_version: int) -> str | None:
+    """Require a flag for where gates are cut off."""
+    return flag(node, "swiglu_limit_after_activation")
 
 
 def quantized_experts(node: Node, since_version: int) -> str | None:
@@ -86,7 +137,12 @@ def quantized_experts(node: Node, since_version: int) -> str | None:
             f"attributes fc1_expert_weight_bits and fc3_expert_weight_bits must be equal for fused SwiGLU, found "
             f"{widths[0]} and {widths[2]}"
         )
-    return in_range("block_size", 0)(node, since_version) or in_range("weights_prepacked", -1, 1)(node, since_version)
+    problem = in_range("block_size", 0)(node, since_version) or in_range("weights_prepacked", -1, 1)(
+        node, since_version
+    )
+    if problem is None and 3 in widths and node.int_attribute("weights_prepacked", -1) != 0:
+        return "attribute weights_prepacked must be 0 for weights of 3 bits"
+    return problem or experts(node, since_version)
 
 
 def gathered_blocks(node: Node, since_version: int) -> str | None:
@@ -110,10 +166,16 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "AttnLSTM": attention_lstm,
     "BifurcationDetector": bifurcation,
     "CausalConvWithState": causal_convolution,
+    "DynamicQuantizeLSTM": in_range("hidden_size", 1),
     "EmbedLayerNormalization": not_negative("epsilon"),
     "FusedConv": fused_activation,
+    "FusedGemm": product_activation,
+    "GatedDeltaNet": in_range("chunk_size", 1, _MOST),
     "GatherBlockQuantized": gathered_blocks,
     "GroupQueryAttention": group_query,
+    "MRotaryEmbedding": multimodal_rotary,
+    "MoE": experts,
+    "NGramHashMapping": in_range("n_head_per_ngram", 1),
     "PackedAttention": attention,
     "QAttention": in_range("num_heads", 1),
     "QEmbedLayerNormalization": not_negative("epsilon"),
@@ -121,4 +183,6 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "RotaryEmbedding": rotary,
     "SkipLayerNormalization": not_negative("epsilon"),
     "SkipSimplifiedLayerNormalization": not_negative("epsilon"),
+    "VarlenCausalConvWithState": packed_convolution,
+    "VarlenNGramHashMapping": packed_hashes,
 }

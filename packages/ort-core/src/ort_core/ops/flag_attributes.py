@@ -14,6 +14,7 @@ _WINDOWED = ("ceil_mode",)
 _EXPERTS = ("normalize_routing_weights", "use_sparse_mixer")
 _STANDARD: dict[str, tuple[str, ...]] = {
     "ArgMax": _KEPT, "ArgMin": _KEPT, "Attention": ("is_causal",), "Unique": ("sorted",),
+    "BatchNormalization": ("spatial",), "Reshape": ("allowzero",),
     "AveragePool": _WINDOWED, "LpPool": _WINDOWED, "MaxPool": _WINDOWED,
     "ReduceL1": _REDUCED, "ReduceL2": _REDUCED, "ReduceLogSum": _REDUCED,
     "ReduceLogSumExp": _REDUCED, "ReduceMax": _REDUCED, "ReduceMean": _REDUCED, "ReduceMin": _REDUCED,

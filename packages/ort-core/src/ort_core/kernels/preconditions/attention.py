@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ort_core.ir.dims import KnownDim
-from ort_core.kernels.preconditions.conditions import Conditions
+from ort_core.ir.dims import KnownDim, floor_div
+from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 from ort_core.ops.attention_forms import node_attention
 
 
@@ -128,6 +128,9 @@ def rotary(c: Conditions) -> None:
     """ai.onnx: X, cos_cache, sin_cache, position_ids [batch, sequence]."""
     x, ids = c.rank(0, "X", 3, 4), c.rank(3, "position_ids", 2)
     c.same_shape(1, 2, "'cos_cache' and 'sin_cache'")
+    if x is not None:
+        c.require(len(x) == 4 or c.node.int_attribute("num_heads", 0) > 0, "X of rank 3 needs num_heads greater than 0")
+        _turned_part(c, x)
     cache = c.shape(1)
     if x is not None and cache and len(x) == 4 and not c.node.int_attribute("rotary_embedding_dim", 0):
         c.equal(2 * cache[-1], x[3], f"heads of {x[3]} elements need caches of half that width, got {cache[-1]}")
@@ -142,10 +145,40 @@ def rotary(c: Conditions) -> None:
 
 def rotary_of_com_microsoft(c: Conditions) -> None:
     """Input, position_ids, cos_cache, sin_cache."""
-    c.rank(0, "input", 3, 4)
+    x = c.rank(0, "input", 3, 4)
+    if x is not None:
+        _turned_part(c, x)
     for index, name in ((2, "cos_cache"), (3, "sin_cache")):
         c.rank(index, name, 2)
     c.same_shape(2, 3, "'cos_cache' and 'sin_cache'")
+
+
+def multimodal_rotary(c: Conditions) -> None:
+    """MRotaryEmbedding: rows of several heads say how many, and caches have half of the elements that are turned."""
+    x, cache = c.rank(0, "input", 3, 4), c.rank(2, "cos_cache", 2)
+    c.same_shape(2, 3, "'cos_cache' and 'sin_cache'")
+    if x is None or cache is None:
+        return
+    c.require(
+        len(x) == 4 or c.node.int_attribute("num_heads", 0) > 0, "num_heads must be greater than 0 for rank-3 input"
+    )
+    head = _turned_part(c, x)
+    turned = c.node.int_attribute("rotary_embedding_dim", 0) or head
+    if turned is not None:
+        c.equal(
+            2 * cache[1], turned, f"cos_cache must have half of the {turned} elements that are turned, got {cache[1]}"
+        )
+
+
+def _turned_part(c: Conditions, x: Sizes) -> KnownDim | None:
+    """Require that no more of a head is turned than it has; return its size where the node says it."""
+    heads, part = c.node.int_attribute("num_heads", 0), c.node.int_attribute("rotary_embedding_dim", 0)
+    size = x[3] if len(x) == 4 else floor_div(x[2], heads) if heads > 0 else None
+    if isinstance(size, int):
+        c.require(
+            part <= size, f"rotary_embedding_dim must be less than or equal to the head size {size}, found {part}"
+        )
+    return size
 
 
 def scatter(c: Conditions) -> None:

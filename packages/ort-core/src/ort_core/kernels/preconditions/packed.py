@@ -19,6 +19,11 @@ def packed_convolution(c: Conditions) -> None:
 def packed_hashes(c: Conditions) -> None:
     """Tokens of all requests in one vector, and as many sizes as there are heads of all n-grams."""
     c.rank(0, "input_ids", 1)
+    hashes(c)
+
+
+def hashes(c: Conditions) -> None:
+    """As many sizes as there are heads of all n-grams."""
     heads = (c.node.int_attribute("max_ngram_size", 1) - 1) * c.node.int_attribute("n_head_per_ngram", 1)
     c.sized(2, "vocab_sizes", heads)
 

@@ -94,6 +94,21 @@ def n_bits_product(c: Conditions) -> None:
     c.sized(5, "bias", n)
 
 
+def gated_n_bits(c: Conditions) -> None:
+    """MatMulNBitsMlp: weights and biases of N rows."""
+    rows = c.node.int_attribute("N", 0)
+    for place, name in ((3, "gate"), (6, "up")):
+        c.sized(place, f"{name}_B", rows, None, None)
+        c.sized(place + 2, f"{name}_bias", rows)
+
+
+def attended_n_bits(c: Conditions) -> None:
+    """MatMulNBitsQkv: weights and biases of Nq rows for queries, of Nkv for keys and values."""
+    for place, name, rows in ((3, "q", "Nq"), (6, "k", "Nkv"), (9, "v", "Nkv")):
+        c.sized(place, f"{name}_B", c.node.int_attribute(rows, 0), None, None)
+        c.sized(place + 2, f"{name}_bias", c.node.int_attribute(rows, 0))
+
+
 def gathered_blocks(c: Conditions) -> None:
     """GatherBlockQuantized: scales and zero points have one element for each block of the quantized axis."""
     data, scales = c.at_least(0, "data", 1), c.shape(2)
@@ -102,6 +117,8 @@ def gathered_blocks(c: Conditions) -> None:
     rank, block = len(data), c.node.int_attribute("block_size", 128)
     axis = c.node.int_attribute("quantize_axis", 1)
     c.require(-rank <= axis < rank, f"quantize_axis {axis} is not in the valid range [{-rank}, {rank - 1}]")
+    if not c.holds_bytes(0):
+        c.require(c.node.int_attribute("bits", 4) == 4, "bits must be 4 for int4 and uint4 data")
     c.require(len(scales) == rank, f"data has {rank} dimensions and scales {len(scales)}: they must have as many")
     packed = 8 // c.node.int_attribute("bits", 4) if c.holds_bytes(0) else 1
     for index, (left, right) in enumerate(zip(data, scales, strict=True)):

@@ -60,6 +60,8 @@ _CONTRIB: dict[str, Precondition] = {
     "HyperConnectionLowRankMix": states.low_rank_streams, "LinearAttentionGate": layers.linear_attention_gate,
     "MatMulBlockQuantizedFp4Weight": packed.block_scaled_product,
     "MatMulBlockQuantizedFp8Weight": packed.block_scaled_product, "MatMulNBits": quantization.n_bits_product,
+    "MRotaryEmbedding": attention.multimodal_rotary, "MatMulNBitsMlp": quantization.gated_n_bits,
+    "MatMulNBitsQkv": quantization.attended_n_bits, "NGramHashMapping": packed.hashes,
     "MatMulNBitsQLoRA": states.adapted_product,
     "MaxpoolWithMask": windows.masked_pooling, "MoE": layers.mixture_of_experts,
     "MultiHeadAttention": attention.multi_head,

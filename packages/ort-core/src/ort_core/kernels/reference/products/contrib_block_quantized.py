@@ -274,19 +274,13 @@ def _check_gather_types(
         )
 
 
-# blk_quant_type of MatMulFpQ4: (elements of a block, bytes of its zero point).
-_BLOB_KINDS = {0: (32, 0), 1: (32, 1), 2: (64, 0)}
-
-
 @kernel("MatMulFpQ4", domain="com.microsoft")
 def matmul_fp_q4(a: np.ndarray, b: np.ndarray, b_shape: np.ndarray, *, blk_quant_type: int = 1) -> np.ndarray:
     """Y = A @ W for W (K, N) in a blob: column by column, blocks of a float scale, a zero point, 4-bit codes.
 
     A byte holds a code in its low half and the code 16 places later in its high half.
     """
-    if blk_quant_type not in _BLOB_KINDS:
-        raise errors.InvalidArgument(f"blk_quant_type {blk_quant_type}: expected one of {sorted(_BLOB_KINDS)}")
-    length, zero_bytes = _BLOB_KINDS[blk_quant_type]
+    length, zero_bytes = 32, 1 if blk_quant_type else 0
     height, width = (int(size) for size in b_shape)
     blocks = -(-height // length)
     nbytes = 4 + zero_bytes + length // 2

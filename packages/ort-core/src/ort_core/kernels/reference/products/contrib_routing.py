@@ -136,7 +136,7 @@ def _require_full_scores(wanted: tuple[bool, ...], n_group: int, topk_group: int
 
 def _require_groups(experts: int, n_group: int, topk_group: int, top_k: int, group_topk: int) -> None:
     sound = n_group > 0 and experts % max(n_group, 1) == 0 and 0 < topk_group <= n_group and group_topk > 0
-    if not sound or not 0 < top_k <= topk_group * (experts // n_group):
+    if not sound or not 0 < top_k <= experts:
         raise InvalidArgument(
             f"MoEGroupRouter: n_group {n_group}, topk_group {topk_group}, group_topk {group_topk} and top_k {top_k} do "
             f"not fit {experts} experts"
@@ -150,7 +150,7 @@ def _chosen(scores: np.ndarray, n_group: int, topk_group: int, top_k: int, group
     best = -np.sort(-grouped, axis=-1)[..., : min(group_topk, experts // n_group)]
     groups = _highest(best.sum(axis=-1), topk_group)
     open_to = np.repeat(groups, experts // n_group, axis=-1)
-    return _highest(np.where(open_to, scores, -np.inf), top_k)
+    return _highest(np.where(open_to, scores, -np.inf), top_k) & open_to
 
 
 def _highest(scores: np.ndarray, count: int) -> np.ndarray:

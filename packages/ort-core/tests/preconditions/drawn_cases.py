@@ -1,0 +1,55 @@
+"""Valid cases of one operator out of random graphs: they know operators of com.microsoft that nobody recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from node_cases import NEWEST_OPSET, NodeCase
+from onnx import NodeProto
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from random_graphs.cases import Case, case_of_seed
+from random_graphs.custom_operators import FORMULAS, KERNELS
+from random_graphs.truth import Interpreter, NoTruth, Triple, exact_feed
+
+FIRST_SEED = 1_300_000_000
+IS_RANDOM = ("Bernoulli", "BitmaskDropout", "Dropout", "Multinomial", "Random", "Sampling")
+
+
+def drawn_cases(count: int) -> Iterator[NodeCase]:
+    """Yield the nodes of some random graphs with the arrays that they read."""
+    for seed in range(FIRST_SEED, FIRST_SEED + count):
+        case = case_of_seed(seed)
+        if case is None or "special values" in case.flags:
+            continue
+        try:
+            values = _values(case)
+        except NoTruth:
+            continue
+        versions = {each.domain: each.version for each in case.model.opset_import}
+        for node in case.model.graph.node:
+            if not _is_plain(node) or any(not _is_array(values[name]) for name in node.input if name):
+                continue
+            inputs = tuple(values[name].native() if name else None for name in node.input)
+            outputs = tuple((name, onnx.TypeProto()) for name in node.output)
+            opset = min(versions[node.domain], NEWEST_OPSET)
+            yield NodeCase(f"seed {seed}", node.op_type, node.domain, opset, tuple(node.attribute), inputs, outputs)
+
+
+def _values(case: Case) -> dict[str, Triple]:
+    run = Interpreter(case.opset, {**KERNELS, **FORMULAS})
+    return dict(run.values(case.model.graph, {name: exact_feed(value) for name, value in case.feeds[0].items()}))
+
+
+def _is_plain(node: NodeProto) -> bool:
+    has_body = any(attribute.HasField("g") for attribute in node.attribute)
+    return not (has_body or node.domain.startswith("test.") or node.op_type.startswith(IS_RANDOM))
+
+
+def _is_array(value: Triple) -> bool:
+    return isinstance(value.native(), np.ndarray)
