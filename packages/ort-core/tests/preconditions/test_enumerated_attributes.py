@@ -53,6 +53,9 @@ NODES: dict[str, Row] = {
                                            "b": numbers(2), "c": numbers(5, 3)}, {}, 1),
     "crops": ("CropAndResize", MS, 1, {"x": numbers(1, 2, 5, 5), "r": numbers(3, 4), "i": np.zeros(3, np.int32),
                                        "size": np.array([2, 3], np.int32)}, {}, 1),
+    "wider": ("ConvTranspose", "", 17, {"x": numbers(1, 1, 3, 3), "w": numbers(1, 1, 2, 2)}, {"pads": [0] * 4}, 1),
+    "wider by inputs": ("ConvTransposeWithDynamicPads", MS, 1,
+                        {"x": numbers(1, 1, 3, 3), "w": numbers(1, 1, 2, 2), "p": whole(0, 0, 0, 0)}, {}, 1),
     "shape": ("Reshape", "", 17, {"x": numbers(2, 3), "shape": whole(0, -1)}, {}, 1),
 }  # fmt: skip
 REFUSED: list[tuple[str, dict[str, Any]]] = [
@@ -70,6 +73,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     *(("packed hashes", {"state_update_capacity": number}) for number in (-1, 1, 9)),
     ("words", {"embedding_size": -2}),
     ("crops", {"mode": "cubic"}),
+    ("wider", {"auto_pad": ""}),
+    ("wider by inputs", {"auto_pad": "BOGUS"}),
 ]
 SPELLED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     *(("crops", {"mode": word}, {"mode": "nearest"}) for word in ("NEAREST", "Nearest")),

@@ -123,6 +123,8 @@ def _transposed(node: Node, since_version: int) -> str | None:
     extra = node.ints_attribute("output_padding") or ()
     if any(size < 0 for size in extra):
         return f"attribute output_padding must not be negative, found {list(extra)}"
+    if node.ints_attribute("pads") is not None and node.attribute("auto_pad") == "":
+        return "attribute pads cannot be used with auto_pad, found ''"
     return _padding(node, since_version)
 
 
@@ -175,6 +177,7 @@ _RULES: dict[str, dict[str, AttributeRule]] = {
         "ReverseSequence": _reversed,
         "RoiAlign": in_range("sampling_ratio", 0),
         "RotaryEmbedding": in_range("num_heads", 0, 2**31 - 1),
+        "SequenceEmpty": in_range("dtype", 1),
         "TfIdfVectorizer": _ngrams,
     },
     "ai.onnx.ml": LEARNING_RULES,

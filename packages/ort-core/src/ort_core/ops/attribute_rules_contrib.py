@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType
 from ort_core.ops.attribute_checks import (
     AttributeRule,
     above_zero,
@@ -10,8 +11,10 @@ from ort_core.ops.attribute_checks import (
     in_range,
     length,
     not_negative,
+    words,
 )
 from ort_core.ops.attribute_rules_recurrent import recurrent_functions
+from ort_core.ops.windows import SAME
 
 _MOST = 2**31 - 1
 _MOST_CAPTURED = 8
@@ -87,6 +90,20 @@ def product_activation(node: Node, since_version: int) -> str | None:
     if name in _FUSED_WITH_PRODUCTS:
         return None
     return f"attribute activation must be one of {', '.join(_FUSED_WITH_PRODUCTS)}, or left out; found {name!r}"
+
+
+def delta_network(node: Node, since_version: int) -> str | None:
+    """Require a size of chunks, and a function for beta also where beta is not used."""
+    problem = in_range("chunk_size", 1, _MOST)(node, since_version)
+    return problem or words(beta_activation=("none", "sigmoid"))(node, since_version)
+
+
+def gathered_tokens(node: Node, since_version: int) -> str | None:
+    """Require a type of floats."""
+    number = node.int_attribute("output_dtype", DataType.FLOAT.value)
+    if number in (DataType.FLOAT.value, DataType.FLOAT16.value, DataType.BFLOAT16.value):
+        return None
+    return f"attribute output_dtype must be FLOAT, FLOAT16 or BFLOAT16, found {number}"
 
 
 def multimodal_rotary(node: Node, since_version: int) -> str | None:
@@ -166,11 +183,13 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "AttnLSTM": attention_lstm,
     "BifurcationDetector": bifurcation,
     "CausalConvWithState": causal_convolution,
+    "ConvTransposeWithDynamicPads": words(auto_pad=("NOTSET", "VALID", *SAME)),
     "DynamicQuantizeLSTM": in_range("hidden_size", 1),
     "EmbedLayerNormalization": not_negative("epsilon"),
     "FusedConv": fused_activation,
     "FusedGemm": product_activation,
-    "GatedDeltaNet": in_range("chunk_size", 1, _MOST),
+    "GatedDeltaNet": delta_network,
+    "GatherPacked": gathered_tokens,
     "GatherBlockQuantized": gathered_blocks,
     "GroupQueryAttention": group_query,
     "MRotaryEmbedding": multimodal_rotary,
