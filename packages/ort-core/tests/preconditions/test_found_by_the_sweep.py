@@ -170,3 +170,11 @@ def test_packed_requests_take_all_tokens_in_order_as_in_onnxruntime(case: str, o
     for engine in (onnxruntime, ort):
         with pytest.raises(Exception, match="cumulative_sequence_length"):
             run(engine, content, feeds, "CPUExecutionProvider")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_constant_condition_without_axes_is_refused_in_the_operators_words(provider: str) -> None:
+    content = model("(float[3, 2] x) => (float[k, 2] y) <bool c = {1}> { y = Compress<axis = 0>(x, c) }")
+    feeds = {"x": np.ones((3, 2), np.float32)}
+    with pytest.raises(ort.OrtError, match=r"1 dimension|rank 1"):
+        run(ort, content.SerializeToString(), feeds, provider)

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that no CPU of onnxruntime has: each size of each input must fit the others."""
+"""Operators of com.microsoft that the CPU of onnxruntime lacks: each size of each input must fit the others."""
 
 from __future__ import annotations
 
@@ -38,6 +38,21 @@ FITTING = {  # attributes, number of outputs, inputs as (shape, type), and axes 
         {"K": 20, "N": 5, "block_size": 16, "lora_block_size": 16}, 1,
         [((3, 20), "f4"), ((5, 2, 8), "u1"), ((5, 2), "f4"), ((6, 2, 16), "u1"), ((6, 2), "f4"), ((5, 1, 16), "u1"),
          ((5, 1), "f4")], {(0, 0)},
+    ),
+    "NhwcConv": (
+        {}, 1, [((1, 5, 5, 2), "f4"), ((3, 2, 2, 2), "f4"), ((3,), "f4")], {(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)},
+    ),
+    "NhwcFusedConv": (
+        {}, 1, [((1, 5, 5, 2), "f4"), ((3, 2, 2, 2), "f4"), ((3,), "f4")], {(0, 0), (0, 1), (0, 2), (1, 2), (1, 3)},
+    ),
+    "MatMulNBitsMlp": (
+        {"K": 32, "N": 5, "block_size": 16, "activation": "silu"}, 1,
+        [((3, 32), "f4"), ((3, 32), "f4"), ((32,), "f4"), *[((5, 2, 8), "u1"), ((5, 2), "f4"), ((5,), "f4")] * 2], {},
+    ),
+    "MatMulNBitsQkv": (
+        {"K": 32, "Nq": 6, "Nkv": 5, "block_size": 16}, 3,
+        [((3, 32), "f4"), ((3, 32), "f4"), ((32,), "f4"), ((6, 2, 8), "u1"), ((6, 2), "f4"), ((6,), "f4"),
+         *[((5, 2, 8), "u1"), ((5, 2), "f4"), ((5,), "f4")] * 2], {},
     ),
 }  # fmt: skip
 

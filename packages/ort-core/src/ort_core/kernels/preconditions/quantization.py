@@ -63,6 +63,17 @@ def quantized_unary(c: Conditions) -> None:
         c.scalar(index, name)
 
 
+def linear(c: Conditions) -> None:
+    """QuantizeLinear and DequantizeLinear of ONNX: one zero point beside one scale, else one for each."""
+    scale = c.shape(1)
+    if scale is None:
+        return
+    if len(scale) > 1 or (scale and scale[0] != 1):
+        c.same_shape(1, 2, "scale and zero point")
+    else:
+        c.scalar(2, "zero_point")
+
+
 def contrib_linear(c: Conditions) -> None:
     """QuantizeLinear and DequantizeLinear of com.microsoft: per tensor scalars, or vectors along the axis."""
     x, scale = c.shape(0), c.rank(1, "scale", 0, 1)
@@ -82,7 +93,9 @@ def n_bits_product(c: Conditions) -> None:
     n, block = c.node.int_attribute("N", 0), c.node.int_attribute("block_size", 32)
     c.require(block >= 16 and not block & (block - 1), f"block_size must be a power of two >= 16, got {block}")
     c.rank(1, "B", 3)
-    c.rank(2, "scales", 1, 2)
+    scales, rows = c.rank(2, "scales", 1, 2), ceil_div(c.node.int_attribute("K", 0), block)
+    if scales is not None and isinstance(rows, int):
+        c.sized(2, "scales", *((n, rows) if len(scales) == 2 else (n * rows,)))
     points = c.rank(3, "zero_points", 1, 2)
     if points is not None and c.holds_bytes(3):
         bits, k = c.node.int_attribute("bits", 4), c.node.int_attribute("K", 0)
@@ -94,19 +107,46 @@ def n_bits_product(c: Conditions) -> None:
     c.sized(5, "bias", n)
 
 
+def product_to_float(c: Conditions) -> None:
+    """MatMulIntegerToFloat: A, B, scales and zero points of both, a bias with an element for each column of B."""
+    _bias_of_columns(c, 6)
+
+
+def dynamic_product(c: Conditions) -> None:
+    """DynamicQuantizeMatMul: A, B, scale and zero point of B, a bias with an element for each column of B."""
+    _bias_of_columns(c, 4)
+
+
+def _bias_of_columns(c: Conditions, place: int) -> None:
+    b, bias = c.shape(1), c.shape(place)
+    if b and bias is not None and len(bias) < 2:
+        text = f"bias tensor's element count must equal B's last dimension, {b[-1]}"
+        c.equal(bias[0] if bias else 1, b[-1], text)
+
+
 def gated_n_bits(c: Conditions) -> None:
     """MatMulNBitsMlp: weights and biases of N rows."""
-    rows = c.node.int_attribute("N", 0)
+    c.sized(2, "norm_scale", c.node.int_attribute("K", 0))
     for place, name in ((3, "gate"), (6, "up")):
-        c.sized(place, f"{name}_B", rows, None, None)
-        c.sized(place + 2, f"{name}_bias", rows)
+        _weights_of_blocks(c, place, name, c.node.int_attribute("N", 0))
 
 
 def attended_n_bits(c: Conditions) -> None:
     """MatMulNBitsQkv: weights and biases of Nq rows for queries, of Nkv for keys and values."""
+    c.sized(2, "norm_scale", c.node.int_attribute("K", 0))
     for place, name, rows in ((3, "q", "Nq"), (6, "k", "Nkv"), (9, "v", "Nkv")):
-        c.sized(place, f"{name}_B", c.node.int_attribute(rows, 0), None, None)
-        c.sized(place + 2, f"{name}_bias", c.node.int_attribute(rows, 0))
+        _weights_of_blocks(c, place, name, c.node.int_attribute(rows, 0))
+
+
+def _weights_of_blocks(c: Conditions, place: int, name: str, rows: int) -> None:
+    """Weights [rows, blocks, bytes of a block], scales [rows, blocks] or in one vector, a bias [rows]."""
+    block, bits = max(c.node.int_attribute("block_size", 32), 1), c.node.int_attribute("bits", 4)
+    blocks = ceil_div(c.node.int_attribute("K", 0), block)
+    c.sized(place, f"{name}_B", rows, blocks, ceil_div(block * bits, 8))
+    scales = c.rank(place + 1, f"{name}_scales", 1, 2)
+    if scales is not None:
+        c.sized(place + 1, f"{name}_scales", *((rows, blocks) if len(scales) == 2 else (rows * blocks,)))  # type: ignore[operator]  # numbers
+    c.sized(place + 2, f"{name}_bias", rows)
 
 
 def gathered_blocks(c: Conditions) -> None:

@@ -29,19 +29,34 @@ def quantized_convolution(c: Conditions) -> None:
     _per_channel(c, 5, "w_zero_point", c.shape(3))
 
 
+def convolution_channels_last(c: Conditions) -> None:
+    """NhwcConv: X [N, ..., C], W [M, kernel..., C/group], B [M]."""
+    _windowed(c, (0, 1, 2), last=True, filters_last=True)
+
+
+def fused_convolution_channels_last(c: Conditions) -> None:
+    """NhwcFusedConv: X [N, ..., C], W [M, C/group, kernel...], B [M]."""
+    _windowed(c, (0, 1, 2), last=True, filters_last=False)
+
+
 def _convolution(c: Conditions, data: int, filters: int, bias: int | None) -> None:
+    last = c.node.int_attribute("channels_last", 0) == 1
+    _windowed(c, (data, filters, bias), last=last, filters_last=last)
+
+
+def _windowed(c: Conditions, places: tuple[int, int, int | None], *, last: bool, filters_last: bool) -> None:
+    data, filters, bias = places
     x, w = c.at_least(data, "X", 3), c.at_least(filters, "W", 3)
     if x is None or w is None:
         return
-    last = c.node.int_attribute("channels_last", 0) == 1
     c.require(len(x) == len(w), f"X has {len(x)} dimensions and W {len(w)}: they must have as many")
-    _kernel_shape(c, w[1:-1] if last else w[2:])
+    kernel = w[1:-1] if filters_last else w[2:]
+    _kernel_shape(c, kernel)
     if bias is not None:
         _bias(c, bias, w[0])
-    spatial = x[1:-1] if last else x[2:]
-    for kernel in w[1:-1] if last else w[2:]:
-        c.positive(kernel, f"kernel size must be positive, got {list(map(str, w))}")
-    _fit(c, spatial, w[1:-1] if last else w[2:], is_pooling=False)
+    for size in kernel:
+        c.positive(size, f"kernel size must be positive, got {list(map(str, w))}")
+    _fit(c, x[1:-1] if last else x[2:], kernel, is_pooling=False)
 
 
 def _bias(c: Conditions, index: int, channels: KnownDim) -> None:
