@@ -145,7 +145,7 @@ def _weights_of_blocks(c: Conditions, place: int, name: str, rows: int) -> None:
     c.sized(place, f"{name}_B", rows, blocks, ceil_div(block * bits, 8))
     scales = c.rank(place + 1, f"{name}_scales", 1, 2)
     if scales is not None:
-        c.sized(place + 1, f"{name}_scales", *((rows, blocks) if len(scales) == 2 else (rows * blocks,)))  # type: ignore[operator]  # numbers
+        c.sized(place + 1, f"{name}_scales", *((rows, blocks) if len(scales) == 2 else (rows * blocks,)))
     c.sized(place + 2, f"{name}_bias", rows)
 
 
