@@ -37,6 +37,8 @@ def if_(g: GraphWriter) -> Value:
     grow(second, g.choice((1, 2, 3)))
     fitting = [v for v in second.values if v.dtype is left.dtype and v.rank == left.rank]
     right = fitting[-1] if fitting else second.node("Identity", [g.pick(left.dtype, rank=left.rank)])
+    if right.dtype is not left.dtype:  # a graph of halves has no other floats to pick
+        raise Refused("no value of that type")
     return g.node(
         "If", [condition], then_branch=first.as_body("yes", [left]), else_branch=second.as_body("no", [right])
     )
