@@ -96,7 +96,6 @@ LENIENT = (
 STRICT = (
     Deliberate(standard("CenterCropPad"), "dimensions, got 0|do not fit input|negative size|is impossible",
                "the schema: one size, at least 0, for each of the axes"),
-    Deliberate(standard("Compress"), "must be 1 dimensional", "the schema: the condition is a vector"),
     Deliberate(standard("DFT"), "axis input must be a scalar|expected a positive number",
                "the schema: the axis is a scalar; no transform has length 0"),
     Deliberate(standard("GlobalLpPool LpPool"), "attribute p must be", "there is no norm below 1"),

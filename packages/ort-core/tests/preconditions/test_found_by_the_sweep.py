@@ -173,8 +173,22 @@ def test_packed_requests_take_all_tokens_in_order_as_in_onnxruntime(case: str, o
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_constant_condition_without_axes_is_refused_in_the_operators_words(provider: str) -> None:
-    content = model("(float[3, 2] x) => (float[k, 2] y) <bool c = {1}> { y = Compress<axis = 0>(x, c) }")
-    feeds = {"x": np.ones((3, 2), np.float32)}
-    with pytest.raises(ort.OrtError, match=r"1 dimension|rank 1"):
-        run(ort, content.SerializeToString(), feeds, provider)
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize("axis", ["", "<axis = 0>"])
+@pytest.mark.parametrize("shape", [(), (2, 1), (2, 2), (3, 2), (4,)])
+def test_a_condition_of_any_shape_is_read_in_order(
+    shape: tuple[int, ...], axis: str, is_constant: bool, provider: str
+) -> None:
+    """Paddle's masked_select is a Compress whose condition has the shape of its input."""
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "c": np.random.default_rng(1).random(shape) < 0.6}
+    feeds["c"] = np.asarray(feeds["c"])
+    content = model(
+        f"(float[3, 2] x, bool[{', '.join(map(str, shape))}] c) => (float{'[k, 2]' if axis else '[k]'} y) "
+        f"{{ y = Compress{axis}(x, c) }}"
+    )
+    if is_constant:
+        del content.graph.input[1]
+        content.graph.initializer.append(numpy_helper.from_array(feeds.pop("c"), "c"))
+    [expected] = run(onnxruntime, content.SerializeToString(), feeds, "CPUExecutionProvider")
+    [found] = run(ort, content.SerializeToString(), feeds, provider)
+    np.testing.assert_array_equal(found, expected)

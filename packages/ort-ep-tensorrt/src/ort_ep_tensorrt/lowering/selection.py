@@ -18,7 +18,10 @@ MAX_FACTORS = 64  # of one running product; each is a Mul of its own
 def compress(editor: Editor) -> Results | Rejection:
     """Compress -> Gather of the places that are true."""
     x, flat = editor.input(0), editor.constant(np.array([-1], np.int64))
-    places = editor.add("Reshape", [editor.add("NonZero", [editor.input(1)]), flat])
+    condition = editor.input(1)
+    if condition.shape is None or len(condition.shape) != 1:
+        condition = editor.add("Reshape", [condition, flat])
+    places = editor.add("Reshape", [editor.add("NonZero", [condition]), flat])
     axis = editor.node.attribute("axis")
     source = editor.add("Reshape", [x, flat]) if axis is None else x
     return {0: editor.add("Gather", [source, places], {"axis": 0 if axis is None else axis}, like=editor.node.output)}

@@ -99,8 +99,9 @@ def infer_compress(ctx: InferenceContext) -> None:
     size = None if shape is None else product(shape) if place is None else shape[place]
     condition = ctx.constant(1)
     count: Dim = None
-    if condition is not None and condition.ndim == 1 and (isinstance(size, int) or not condition.any()):
-        count = int(np.count_nonzero(condition[:size] if isinstance(size, int) else condition))
+    if condition is not None and (isinstance(size, int) or not condition.any()):
+        flat = condition.reshape(-1)
+        count = int(np.count_nonzero(flat[:size] if isinstance(size, int) else flat))
     if axis is None:
         ctx.set_shape(0, (count,))
     elif shape is not None and place is not None:

@@ -135,9 +135,8 @@ def compress(data: np.ndarray, condition: np.ndarray, *, axis: int | None = None
     """Y = the slices of X along ``axis`` (default: of X flattened) where ``condition`` is true."""
     source = data.reshape(-1) if axis is None else data
     position = 0 if axis is None else resolve_axis(axis, data.ndim, "Compress")
-    if condition.ndim != 1:
-        raise InvalidArgument(f"Compress: 'condition' must be 1 dimensional, got shape {shape_text(condition.shape)}")
-    chosen = np.flatnonzero(condition[: source.shape[position]])
+    # The schema wants a vector; onnxruntime reads any shape in order, and exporters write masks as they are.
+    chosen = np.flatnonzero(condition.reshape(-1)[: source.shape[position]])
     return np.take(source, chosen, axis=position)
 
 
