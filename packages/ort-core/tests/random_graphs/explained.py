@@ -268,6 +268,9 @@ KNOWN: tuple[Explained, ...] = (
         "it refuses an empty image",
     ),
     Explained(
+        "onnxruntime", "*", "marked single but has an empty string", "it wants a name for each output of these"
+    ),
+    Explained(
         "onnxruntime", "FastGelu", "expected to have 1 or more dimensions", "it refuses a single number"
     ),
     Explained(
