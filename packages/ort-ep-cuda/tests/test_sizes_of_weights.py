@@ -25,7 +25,7 @@ def _device(monkeypatch):
     ("inner", "columns", "scales", "words"),
     [
         (16, 4, 5, "B has 32 elements, its attributes say 40"),
-        (16, 5, 4, "scales has 4"),
+        (16, 5, 4, r"scales must have shape \{5\}"),
         (15, 5, 5, "A has 16 columns"),
     ],
 )

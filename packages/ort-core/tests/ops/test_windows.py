@@ -31,9 +31,9 @@ def begins(size: int, reach: int, stride: int, before: int, after: int, *, ceil_
 
 
 @given(st.integers(1, 20), SMALL, SMALL, SMALL, PADS, PADS, st.booleans())
-def test_as_many_windows_as_fit_one_after_the_other(size, taps, stride, dilation, before, after, ceil_mode):
-    (axis,) = window_axes([size], [taps], [stride], [dilation], [before, after], ceil_mode=ceil_mode)
-    reach = (taps - 1) * dilation + 1
+def test_as_many_windows_as_fit_one_after_the_other(size, kernel, stride, dilation, before, after, ceil_mode):
+    (axis,) = window_axes([size], [kernel], [stride], [dilation], [before, after], ceil_mode=ceil_mode)
+    reach = (kernel - 1) * dilation + 1
     if size + before + after < reach:
         missing = reach - size - before - after
         assert axis.count in (0, 1) if ceil_mode else axis.count == (missing < stride), "one, if less than a stride is"
@@ -48,8 +48,8 @@ def test_as_many_windows_as_fit_one_after_the_other(size, taps, stride, dilation
 
 
 @given(st.integers(1, 20), SMALL, SMALL, SMALL, st.sampled_from(["SAME_UPPER", "SAME_LOWER"]))
-def test_same_padding_gives_a_window_for_each_stride_and_differs_by_one_at_most(size, taps, stride, dilation, mode):
-    (axis,) = window_axes([size], [taps], [stride], [dilation], [9, 9], mode)
+def test_same_padding_gives_a_window_for_each_stride_and_differs_by_one_at_most(size, kernel, stride, dilation, mode):
+    (axis,) = window_axes([size], [kernel], [stride], [dilation], [9, 9], mode)
     assert axis.count == len(range(0, size, stride))
     before, after = known_sizes((axis.before, axis.after))
     assert (after - before if mode == "SAME_UPPER" else before - after) in (0, 1)
@@ -67,32 +67,32 @@ def test_same_padding_gives_a_window_for_each_stride_and_differs_by_one_at_most(
     st.booleans(),
     st.sampled_from(["NOTSET", "VALID", "SAME_UPPER"]),
 )
-def test_a_size_with_a_name_gives_what_its_number_gives(size, taps, stride, dilation, before, after, ceil_mode, mode):
+def test_a_size_with_a_name_gives_what_its_number_gives(size, kernel, stride, dilation, before, after, ceil_mode, mode):
     attributes = ([stride], [dilation], [before, after], mode)
-    (open_axis,) = window_axes([SymbolicDim.named("n")], [taps], *attributes, ceil_mode=ceil_mode)
-    (axis,) = window_axes([size], [taps], *attributes, ceil_mode=ceil_mode)
+    (open_axis,) = window_axes([SymbolicDim.named("n")], [kernel], *attributes, ceil_mode=ceil_mode)
+    (axis,) = window_axes([size], [kernel], *attributes, ceil_mode=ceil_mode)
     if open_axis.count is not None and axis.count and (mode == "SAME_UPPER" or axis.beyond == 0 or ceil_mode):
         assert evaluate(open_axis.count, {"n": size}) == axis.count
         assert evaluate(open_axis.before, {"n": size}) == axis.before
 
 
 @given(st.integers(1, 9), SMALL, SMALL, SMALL, st.integers(0, 2), st.sampled_from(["SAME_UPPER", "SAME_LOWER"]))
-def test_same_makes_a_stride_of_each_input_unless_windows_fall_short_of_it(size, taps, stride, dilation, extra, mode):
-    (axis,) = transposed_axes([size], [taps], [stride], [dilation], auto_pad=mode, output_padding=[extra])
-    reached = stride * (size - 1) + (taps - 1) * dilation + 1 + extra
+def test_same_makes_a_stride_of_each_input_unless_windows_fall_short_of_it(size, kernel, stride, dilation, extra, mode):
+    (axis,) = transposed_axes([size], [kernel], [stride], [dilation], auto_pad=mode, output_padding=[extra])
+    reached = stride * (size - 1) + (kernel - 1) * dilation + 1 + extra
     assert axis.result == min(size * stride, reached)
     assert axis.before + axis.after == reached - axis.result
 
 
 @given(st.integers(1, 9), SMALL, SMALL, SMALL, PADS, PADS, st.integers(0, 2))
 def test_a_transposed_convolution_makes_what_a_convolution_of_its_result_reads(
-    size, taps, stride, dilation, before, after, extra
+    size, kernel, stride, dilation, before, after, extra
 ):
     extra = min(extra, stride - 1)
-    (axis,) = transposed_axes([size], [taps], [stride], [dilation], [before, after], output_padding=[extra])
+    (axis,) = transposed_axes([size], [kernel], [stride], [dilation], [before, after], output_padding=[extra])
     assert axis.missing == 0
     if axis.result > 0:
-        (back,) = window_axes([axis.result], [taps], [stride], [dilation], [before, after])
+        (back,) = window_axes([axis.result], [kernel], [stride], [dilation], [before, after])
         assert back.count == size
 
 

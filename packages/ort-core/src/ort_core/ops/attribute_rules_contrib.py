@@ -85,11 +85,13 @@ def fused_activation(node: Node, since_version: int) -> str | None:
 
 
 def product_activation(node: Node, since_version: int) -> str | None:
-    """Require a named activation."""
+    """Require an activation that there is, where one is named."""
     name = node.string_attribute("activation", "Relu")
     if name in _FUSED_WITH_PRODUCTS:
         return None
-    return f"attribute activation must be one of {', '.join(_FUSED_WITH_PRODUCTS)}, or left out; found {name!r}"
+    return (
+        f"attribute activation must be one of {', '.join(_FUSED_WITH_PRODUCTS)}, or left out for none; found {name!r}"
+    )
 
 
 def delta_network(node: Node, since_version: int) -> str | None:

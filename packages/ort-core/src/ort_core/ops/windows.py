@@ -1,8 +1,8 @@
 """Windows: what auto_pad, pads, strides, dilations, ceil_mode and output sizes mean along each axis of space.
 
-Window ``o`` reads at tap ``k`` the place ``o * stride + k * dilation - before``. A transposed convolution turns this
-around: input ``i`` adds at tap ``k`` to the place ``i * stride + k * dilation - before`` of the result. Inference,
-kernels, compiled code and providers all ask here. Sizes may be numbers, symbolic, or not known.
+Window ``o`` reads at element ``k`` of its kernel the place ``o * stride + k * dilation - before``. A transposed
+convolution turns this around: input ``i`` adds at element ``k`` to the place ``i * stride + k * dilation - before`` of
+the result. Inference, kernels, compiled code and providers all ask here. Sizes may be numbers, symbolic, or not known.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class WindowAxis:
 
     Attributes:
         size: of the input.
-        taps: of a window.
+        kernel: how many elements a window has.
         stride: places from one window to the next.
-        dilation: places from one tap to the next.
+        dilation: places from one element of the kernel to the next.
         before: padding in front; negative where it is cut, ``None`` where it follows from a size that is not known.
         after: padding behind, likewise.
         count: how many windows there are.
     """
 
     size: Dim
-    taps: Dim
+    kernel: Dim
     stride: int
     dilation: int
     before: Dim
@@ -45,7 +45,7 @@ class WindowAxis:
     @property
     def reach(self) -> Dim:
         """How many places a window spans."""
-        return reach_of(self.taps, self.dilation)
+        return reach_of(self.kernel, self.dilation)
 
     @property
     def beyond(self) -> Dim:
@@ -63,9 +63,9 @@ class TransposedAxis:
 
     Attributes:
         size: of the input.
-        taps: of a window.
+        kernel: how many elements a window has.
         stride: places of the result from one input to the next.
-        dilation: places from one tap to the next.
+        dilation: places from one element of the kernel to the next.
         extra: zeros behind what windows reach.
         whole: what windows reach, and ``extra``.
         before: what of the whole is cut away in front; negative where zeros are added.
@@ -74,7 +74,7 @@ class TransposedAxis:
     """
 
     size: Dim
-    taps: Dim
+    kernel: Dim
     stride: int
     dilation: int
     extra: int
@@ -86,7 +86,7 @@ class TransposedAxis:
     @property
     def reach(self) -> Dim:
         """How many places a window spans."""
-        return reach_of(self.taps, self.dilation)
+        return reach_of(self.kernel, self.dilation)
 
     @property
     def missing(self) -> Dim:
@@ -110,16 +110,16 @@ def known_sizes(sizes: Iterable[Dim]) -> tuple[int, ...]:
     return found  # type: ignore[return-value]  # all are int
 
 
-def reach_of(taps: Dim, dilation: int) -> Dim:
+def reach_of(kernel: Dim, dilation: int) -> Dim:
     """Return how many places a window spans."""
-    return None if taps is None else (taps - 1) * dilation + 1
+    return None if kernel is None else (kernel - 1) * dilation + 1
 
 
-def node_windows(node: Node, sizes: Sequence[Dim], taps: Sequence[Dim]) -> tuple[WindowAxis, ...]:
+def node_windows(node: Node, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> tuple[WindowAxis, ...]:
     """Return the windows of a convolution or pooling node over axes of these sizes. Raises as ``window_axes``."""
     return window_axes(
         sizes,
-        taps,
+        kernel,
         node.ints_attribute("strides") or (),
         node.ints_attribute("dilations") or (),
         node.ints_attribute("pads") or (),
@@ -130,7 +130,7 @@ def node_windows(node: Node, sizes: Sequence[Dim], taps: Sequence[Dim]) -> tuple
 
 def window_axes(
     sizes: Sequence[Dim],
-    taps: Sequence[Dim],
+    kernel: Sequence[Dim],
     strides: Sequence[int] = (),
     dilations: Sequence[int] = (),
     pads: Sequence[int] = (),
@@ -146,13 +146,13 @@ def window_axes(
         InvalidArgument: an attribute does not fit the axes, or a stride or dilation is not positive.
     """
     rank = len(sizes)
-    if len(taps) != rank:
-        raise InvalidArgument(f"kernel_shape {tuple(taps)} does not match the input spatial rank {rank}")
+    if len(kernel) != rank:
+        raise InvalidArgument(f"kernel_shape {tuple(kernel)} does not match the input spatial rank {rank}")
     strides, dilations = steps(strides, dilations, rank)
     if auto_pad in SAME:
         return tuple(
             _same_axis(*facts, is_upper=auto_pad == "SAME_UPPER")
-            for facts in zip(sizes, taps, strides, dilations, strict=True)
+            for facts in zip(sizes, kernel, strides, dilations, strict=True)
         )
     if auto_pad not in ("", "NOTSET", "VALID"):
         raise InvalidArgument(f"auto_pad is {auto_pad!r}, expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
@@ -160,29 +160,29 @@ def window_axes(
     return tuple(
         WindowAxis(size, count, stride, dilation, *both, window_count(size, count, stride, dilation, both, ceil_mode))
         for size, count, stride, dilation, both in zip(
-            sizes, taps, strides, dilations, zip(begin, end, strict=True), strict=True
+            sizes, kernel, strides, dilations, zip(begin, end, strict=True), strict=True
         )
     )
 
 
-def _same_axis(size: Dim, taps: Dim, stride: int, dilation: int, *, is_upper: bool) -> WindowAxis:
+def _same_axis(size: Dim, kernel: Dim, stride: int, dilation: int, *, is_upper: bool) -> WindowAxis:
     """Return as many windows as begin in the axis at each stride, with the padding that this takes."""
     if size is None:
-        return WindowAxis(size, taps, stride, dilation, None, None, None)
-    count, reach = ceil_div(size, stride), reach_of(taps, dilation)
+        return WindowAxis(size, kernel, stride, dilation, None, None, None)
+    count, reach = ceil_div(size, stride), reach_of(kernel, dilation)
     if reach is None:
-        return WindowAxis(size, taps, stride, dilation, None, None, count)
+        return WindowAxis(size, kernel, stride, dilation, None, None, count)
     before, after = shared(maximum((count - 1) * stride + reach - size, 0), is_upper=is_upper)
-    return WindowAxis(size, taps, stride, dilation, before, after, count)
+    return WindowAxis(size, kernel, stride, dilation, before, after, count)
 
 
-def window_count(size: Dim, taps: Dim, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> Dim:
+def window_count(size: Dim, kernel: Dim, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> Dim:
     """Return how many windows fit: ``(size + pads - reach) / stride + 1``, rounded as asked, at least 0.
 
     A window that is larger than its padded axis, by less than a stride, finds one place: the quotient is rounded toward
     zero, as in onnx's own inference and in onnxruntime. Sizes that are open are taken to hold their windows.
     """
-    reach = reach_of(taps, dilation)
+    reach = reach_of(kernel, dilation)
     if size is None or reach is None:
         return None
     room = size + sum(pads) - reach
@@ -199,11 +199,11 @@ def window_count(size: Dim, taps: Dim, stride: int, dilation: int, pads: tuple[i
     return count if pads[1] + stride <= reach else minimum(count, floor_div(size + pads[0] - 1, stride) + 1)
 
 
-def node_transposed(node: Node, sizes: Sequence[Dim], taps: Sequence[Dim]) -> tuple[TransposedAxis, ...]:
+def node_transposed(node: Node, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> tuple[TransposedAxis, ...]:
     """Return what a ConvTranspose node does along axes of these sizes. Raises as ``transposed_axes``."""
     return transposed_axes(
         sizes,
-        taps,
+        kernel,
         node.ints_attribute("strides") or (),
         node.ints_attribute("dilations") or (),
         node.ints_attribute("pads") or (),
@@ -215,7 +215,7 @@ def node_transposed(node: Node, sizes: Sequence[Dim], taps: Sequence[Dim]) -> tu
 
 def transposed_axes(
     sizes: Sequence[Dim],
-    taps: Sequence[Dim],
+    kernel: Sequence[Dim],
     strides: Sequence[int] = (),
     dilations: Sequence[int] = (),
     pads: Sequence[int] = (),
@@ -231,8 +231,8 @@ def transposed_axes(
         InvalidArgument: an attribute does not fit the axes, or a stride or dilation is not positive.
     """
     rank = len(sizes)
-    if len(taps) != rank:
-        raise InvalidArgument(f"kernel_shape {tuple(taps)} does not match the input spatial rank {rank}")
+    if len(kernel) != rank:
+        raise InvalidArgument(f"kernel_shape {tuple(kernel)} does not match the input spatial rank {rank}")
     strides, dilations = steps(strides, dilations, rank)
     extra = per_axis(output_padding, rank, 0, "output_padding")
     wanted: Sequence[Dim] = ()
@@ -244,7 +244,7 @@ def transposed_axes(
     begin, end = edges(() if wanted or auto_pad == "VALID" else pads, rank)
     found = []
     for a, size in enumerate(sizes):
-        reach = reach_of(taps[a], dilations[a])
+        reach = reach_of(kernel[a], dilations[a])
         whole = None if size is None or reach is None else strides[a] * (size - 1) + extra[a] + reach
         before: Dim = begin[a]
         after: Dim = end[a]
@@ -255,7 +255,7 @@ def transposed_axes(
             result = goal
         else:
             result = None if whole is None else whole - begin[a] - end[a]
-        found.append(TransposedAxis(size, taps[a], strides[a], dilations[a], extra[a], whole, before, after, result))
+        found.append(TransposedAxis(size, kernel[a], strides[a], dilations[a], extra[a], whole, before, after, result))
     return tuple(found)
 
 

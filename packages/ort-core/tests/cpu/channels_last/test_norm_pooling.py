@@ -84,6 +84,6 @@ def test_pads_without_a_mode_are_those_that_are_given(agrees: Agrees) -> None:
     nodes = [
         N("LpPool", ["x"], ["a"], kernel_shape=[3, 2], pads=[1, 0, 0, 1], auto_pad=""),
         N("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], auto_pad=""),
-        N("ConvTranspose", ["b", "w"], ["y"], strides=[2, 2], pads=[1, 0, 0, 1], auto_pad=""),
+        N("ConvTranspose", ["b", "w"], ["y"], strides=[2, 2], auto_pad=""),
     ]
     agrees(nodes, {"w": numbers(1, 3, 4, 2, 2)}, ["N", 3, 8, 7], (2, 3, 8, 7))

@@ -77,14 +77,14 @@ def _kernel_shape(c: Conditions, found: Sizes) -> None:
         c.equal(left, right, text)
 
 
-def _fit(c: Conditions, sizes: Sizes, taps: Sizes, *, is_pooling: bool) -> None:
+def _fit(c: Conditions, sizes: Sizes, kernel: Sizes, *, is_pooling: bool) -> None:
     """Require windows to fit into their padded axes, where all of that is known.
 
     Pooling by windows that find no place gives an empty result, unless they are larger by two strides: onnxruntime
     refuses those alone, whose number its division makes negative.
     """
     try:
-        axes = node_windows(c.node, sizes, taps)
+        axes = node_windows(c.node, sizes, kernel)
     except InvalidArgument as error:
         c.require(False, str(error))
         return
@@ -96,7 +96,7 @@ def _fit(c: Conditions, sizes: Sizes, taps: Sizes, *, is_pooling: bool) -> None:
         assert after is not None, "as above"
         padded = size + before + after
         text = (
-            f"a window of {reach} (kernel {axis.taps}, dilation {axis.dilation}) does not fit into axis {number} of "
+            f"a window of {reach} (kernel {axis.kernel}, dilation {axis.dilation}) does not fit into axis {number} of "
             f"padded size {padded}; check kernel_shape, pads, strides and dilations"
         )
         if isinstance(padded, int):

@@ -38,7 +38,7 @@ def lower_pool(facts: LoweredNode) -> None:
     if not out.size:
         return
     per_axis = [
-        known_sizes((axis.size, axis.count, axis.taps, axis.stride, axis.dilation, axis.before, axis.after))
+        known_sizes((axis.size, axis.count, axis.kernel, axis.stride, axis.dilation, axis.before, axis.after))
         for axis in axes
     ]
     declared = ", ".join(f"long long {name}{a}" for a in range(space) for name in _NUMBERS_OF_AXIS)

@@ -149,7 +149,7 @@ def lower_convolution_integer(facts: LoweredNode) -> None:
     of_weights = 5 if is_quantized else 3
     points = (point_of(facts, 2, x), point_of(facts, of_weights, weights))
     per_axis = [
-        known_sizes((axis.size, axis.count, axis.taps, axis.stride, axis.dilation, axis.before)) for axis in axes
+        known_sizes((axis.size, axis.count, axis.kernel, axis.stride, axis.dilation, axis.before)) for axis in axes
     ]
     if out.size and _takes_tiles(x, weights, facts.node.int_attribute("group", 1)):
         has = (_counts(facts, of_weights), _counts(facts, 2))

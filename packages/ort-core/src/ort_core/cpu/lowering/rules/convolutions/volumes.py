@@ -46,9 +46,9 @@ ONES: Triple = (1, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window over depth, height and width; of each axis the taps, stride, dilation, and the pads on either side."""
+    """A window over depth, height and width; of each axis the kernel, stride, dilation, and the pads on either side."""
 
-    taps: Triple
+    kernel: Triple
     strides: Triple
     dilations: Triple
     before: Triple
@@ -57,7 +57,7 @@ class Window:
     @property
     def is_pointwise(self) -> bool:
         """Whether each output is of one input alone, and every input has one."""
-        return self.taps == self.strides == ONES and not any(self.before + self.behind)
+        return self.kernel == self.strides == ONES and not any(self.before + self.behind)
 
     @property
     def plane_pads(self) -> tuple[int, int, int, int]:
@@ -77,11 +77,11 @@ def volumes(lowering: Lowering, value: Value | None) -> View:
     return view
 
 
-def window_of(node: Node, taps: Sequence[int], sizes: Sequence[KnownDim]) -> Window:
+def window_of(node: Node, kernel: Sequence[int], sizes: Sequence[KnownDim]) -> Window:
     """Return a node's window over volumes of these sizes."""
     strides, dilations = (node.ints_attribute(name) or ONES for name in ("strides", "dilations"))
-    before, behind = pads_by_axis(node, taps, sizes)
-    return Window(*map(_triple, (taps, strides, dilations, before, behind)))
+    before, behind = pads_by_axis(node, kernel, sizes)
+    return Window(*map(_triple, (kernel, strides, dilations, before, behind)))
 
 
 def _triple(values: Sequence[int]) -> Triple:
@@ -123,13 +123,13 @@ class VolumeConvolution(ConvolutionBase):
         window = self.window
         batch, _, height, width = y.shape
         sizes: tuple[KnownDim, KnownDim, KnownDim] = (batch, height, width)
-        planes: Planes | None = Planes(window.taps[0], window.strides[0], window.dilations[0], window.before[0])
+        planes: Planes | None = Planes(window.kernel[0], window.strides[0], window.dilations[0], window.before[0])
         if window.is_pointwise:
             planes, sizes = None, (1, 1, batch * height * width)
         channels = self.x.shape[1]
         assert isinstance(channels, int)
         spec = Convolution(
-            channels, self.weights.shape[0], window.taps[1:], window.strides[1:], window.dilations[1:], self.groups,
+            channels, self.weights.shape[0], window.kernel[1:], window.strides[1:], window.dilations[1:], self.groups,
             epilogue, expected_width=sizes[2] if isinstance(sizes[2], int) and sizes[2] else None, planes=planes,
         )  # fmt: skip
         return spec, sizes
@@ -155,15 +155,15 @@ def pooled_volumes(lowering: Lowering, node: Node, x: View, kind: Pooling) -> Vi
     """Pool channels-last volumes over a node's window; ``kind`` says how, its window and border do not matter."""
     _, shape = tensor_type(node.output)
     window = window_of(node, node.ints_attribute("kernel_shape") or (), x.shape[2:])
-    taps, strides, dilations = window.taps, window.strides, window.dilations
+    kernel, strides, dilations = window.kernel, window.strides, window.dilations
     across = replace(
-        kind, kernel=(taps[1], taps[2]), strides=(strides[1], strides[2]), dilations=(dilations[1], dilations[2]),
+        kind, kernel=(kernel[1], kernel[2]), strides=(strides[1], strides[2]), dilations=(dilations[1], dilations[2]),
         pads=window.plane_pads,
     )  # fmt: skip
     planes = lowering.new_view(F32, (*x.shape[:3], *shape[3:]), channels_last(RANK))
     emit_pooling(lowering, node, across, as_planes(x), as_planes(planes))
     along = replace(
-        kind, kernel=(taps[0], 1), strides=(strides[0], 1), dilations=(dilations[0], 1),
+        kind, kernel=(kernel[0], 1), strides=(strides[0], 1), dilations=(dilations[0], 1),
         pads=(window.before[0], 0, window.behind[0], 0),
     )  # fmt: skip
     target = lowering.new_view(F32, shape, channels_last(RANK))
