@@ -66,9 +66,11 @@ WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20", "scikit-learn>=1.5")  # what reads 
 
 DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, modelopt's extra another onnxruntime
     "torch", "caustic-nmr", "silero-vad", "transformers", "optimum-onnx", "sentence-transformers<5.3", "olive-ai",
-    "onnxscript", "txtai", "diffusers", "onnx-diagnostic", "neural-compressor<3",
+    "onnxscript", "txtai", "diffusers", "onnx-diagnostic", "numpy>=2",
     "nvidia-modelopt", "onnx-graphsurgeon", "onnxconverter-common", "onnxslim", "polygraphy", "lief",
+    "deprecated", "opencv-python-headless", "prettytable", "py-cpuinfo", "pycocotools", "schema",
 )  # fmt: skip
+WITH_TORCH_ALONE = "neural-compressor<3"  # wants numpy below 2, and what it needs besides stands above
 
 
 def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bool = False) -> None:
@@ -398,6 +400,7 @@ def downstream_torch(session: nox.Session) -> None:
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*DOWNSTREAM_WITH_TORCH)
+        session.install("--no-deps", WITH_TORCH_ALONE)
     session.run("python", "tools/downstream.py", *(session.posargs or WITH_TORCH))
 
 
