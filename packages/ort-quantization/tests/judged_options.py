@@ -204,6 +204,8 @@ def _reason_of_blocks(choices: Choices, kinds: set[str], opset: int, has_names: 
         return "onnxruntime's tool leaves 8 bits in QDQ out"
     if choices["method"] in ("RTN", "KQuant") and kinds & {"If", "Loop"}:
         return "these methods of onnxruntime's tool do not look into bodies"
+    if choices["method"] in ("RTN", "KQuant") and choices["bits"] != 4:
+        return "these methods of onnxruntime's tool write 4 bits whatever its quantizer is asked for"
     if choices["method"] in ("RTN", "KQuant") and not has_names:
         return "these methods of onnxruntime's tool name nodes"
     return ""
@@ -254,6 +256,8 @@ def _compare_files(found: Judgement, here: onnx.ModelProto, there: onnx.ModelPro
         for each in sorted(nodes, key=str)[:6]:
             found.add("nodes", f"only {which}: {str(each)[:300]}")
     imports = [_imports(model) for model in (here, there)]
+    if any(node.domain == "com.microsoft" for node in there.graph.node):
+        imports[1].setdefault("com.microsoft", 1)  # onnxruntime's RTN writes such nodes without an import
     if imports[0] != imports[1]:
         found.add("opsets", f"{imports[0]} and {imports[1]}")
     mine, other = tensors_of(here.graph), tensors_of(there.graph)
