@@ -15,7 +15,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, one_of, op, var
-from ort_transformers.fusing.skip_group_norms import constant_array
+from ort_transformers.fusing.fixed_constants import constant_array, fixed_constant
 
 _SIZES_AS_INPUT = 13  # of Split, since this opset
 
@@ -75,7 +75,7 @@ def _every_other(value: Value, rank: int) -> tuple[Value, int] | None:
     if node is None or node.op_type != "Slice" or node.domain != "":
         return None
     bounds = [node.input(place) for place in range(1, 5)]
-    if any(each is None or each.graph is None or each.graph.fixed_constant(each) is None for each in bounds):
+    if any(fixed_constant(each) is None for each in bounds):
         return None
     starts, stops, axes, steps = (constant_array(each).reshape(-1) for each in bounds if each is not None)
     source = node.input(0)

@@ -13,7 +13,8 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, TensorType
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, op, optional, var
-from ort_transformers.fusing.skip_group_norms import FROM_LAST, MICROSOFT, TO_LAST, constant_array, turned_type
+from ort_transformers.fusing.fixed_constants import constant_array
+from ort_transformers.fusing.skip_group_norms import FROM_LAST, MICROSOFT, TO_LAST, turned_type
 
 _TYPES = frozenset({DataType.FLOAT, DataType.FLOAT16})
 

@@ -18,7 +18,8 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node, TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
-from ort_transformers.fusing.skip_group_norms import MICROSOFT, constant_array
+from ort_transformers.fusing.fixed_constants import constant_array, fixed_constant
+from ort_transformers.fusing.skip_group_norms import MICROSOFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,9 @@ def _projection(value: Value) -> tuple[Value, Value] | None:
     if node is None or node.op_type != "MatMul" or node.domain != "" or value.use_count != 1 or value.is_graph_output:
         return None
     source, weights = node.inputs
-    if source is None or weights is None or weights.graph is None or weights.rank != 2:
+    if source is None or weights is None or weights.rank != 2 or fixed_constant(weights) is None:
         return None
-    return None if weights.graph.fixed_constant(weights) is None else (source, weights)
+    return source, weights
 
 
 PACKED_QKV = RulePass("PackedQKVFusion", [PackedProjections(3)], Level.EXTENDED)

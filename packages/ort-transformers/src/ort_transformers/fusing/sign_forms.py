@@ -15,7 +15,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, is_scalar, one_of, op, var
-from ort_transformers.fusing.skip_group_norms import constant_array
+from ort_transformers.fusing.fixed_constants import constant_array
 
 
 class NegatedAddends(RewriteRule[None]):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Dim, TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, optional, var
+from ort_transformers.fusing.fixed_constants import fixed_constant
 
 MICROSOFT = "com.microsoft"
 TO_LAST, FROM_LAST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -101,7 +100,7 @@ def vector_added(value: Value, width: Dim | None) -> tuple[Value, Value] | None:
     if node is None or node.op_type != "Add" or node.domain != "":
         return None
     for rest, vector in (node.inputs, tuple(reversed(node.inputs))):
-        if rest is None or vector is None or vector.graph is None or vector.graph.fixed_constant(vector) is None:
+        if rest is None or vector is None or fixed_constant(vector) is None:
             continue
         if vector.shape == (width,) and rest.shape == value.shape:
             return rest, vector
@@ -144,14 +143,6 @@ def _without_bias(patch: GraphPatch, images: Value) -> Value:
     assert found is not None, "the check looked"
     rows, _, shape = found
     return patch.op("Reshape", [rows, shape], type=turned_type(images, TO_LAST))
-
-
-def constant_array(value: Value) -> np.ndarray:
-    """Return the numbers of a value that a pattern found to be a constant."""
-    assert value.graph is not None
-    found = value.graph.fixed_constant(value)
-    assert found is not None, "the pattern asks for a constant"
-    return found.array()
 
 
 SKIP_GROUP_NORMS = RulePass("SkipGroupNormFusion", [SkipGroupNorms()], Level.EXTENDED)

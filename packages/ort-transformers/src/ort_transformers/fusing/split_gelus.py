@@ -14,7 +14,8 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, constant, one_of, op, var
-from ort_transformers.fusing.skip_group_norms import MICROSOFT, constant_array, vector_added
+from ort_transformers.fusing.fixed_constants import constant_array, fixed_constant
+from ort_transformers.fusing.skip_group_norms import MICROSOFT, vector_added
 
 SPLIT_WIDTHS = (2560, 5120, 6144, 10240, 12288)  # of both halves together
 ADDED_WIDTHS = (320, 640, 1280)
@@ -130,7 +131,7 @@ def _half(value: Value) -> tuple[Value, int] | None:
 def _start_of_last_axis(node: Node, width: int) -> int | None:
     """Return where a Slice of the last axis alone begins; its result has half the width, so the step is 1 or -1."""
     bounds = [node.input(place) for place in range(1, 5)]
-    if node.input(3) is None or any(each is not None and not _is_fixed(each) for each in bounds):
+    if node.input(3) is None or any(each is not None and fixed_constant(each) is None for each in bounds):
         return None
     starts, _, axes, steps = (None if each is None else constant_array(each).reshape(-1) for each in bounds)
     if starts is None or axes is None or len(axes) != 1 or axes[0] not in (-1, _RANK - 1):
@@ -138,10 +139,6 @@ def _start_of_last_axis(node: Node, width: int) -> int | None:
     if steps is not None and steps[0] != 1:
         return None
     return int(starts[0] + width if starts[0] < 0 else starts[0])
-
-
-def _is_fixed(value: Value) -> bool:
-    return value.graph is not None and value.graph.fixed_constant(value) is not None
 
 
 SPLIT_GELUS = RulePass("BiasSplitGeluFusion", [SplitGelus()], Level.EXTENDED)

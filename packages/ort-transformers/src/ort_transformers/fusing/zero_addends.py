@@ -11,6 +11,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Value
 from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
+from ort_transformers.fusing.fixed_constants import fixed_constant
 
 _FILLS = ("Expand", "ConstantOfShape")
 _STEPS = 4  # products and moves of zeros, and some more
@@ -64,13 +65,12 @@ def _fills_with_zeros(value: Value) -> bool:
     if node.op_type == "ConstantOfShape":
         fill = node.attribute("value")
         return fill is None or not fill.array().any()  # type: ignore[attr-defined]  # a tensor, by the schema
-    source = node.input(0)
-    found = None if source is None or source.graph is None else source.graph.fixed_constant(source)
+    found = fixed_constant(node.input(0))
     return found is not None and found.size == 1 and not found.array().any()
 
 
 def _is_finite(value: Value) -> bool:
-    found = None if value.graph is None else value.graph.fixed_constant(value)
+    found = fixed_constant(value)
     return found is not None and found.size == 1 and abs(float(found.array().reshape(-1)[0])) < float("inf")
 
 
