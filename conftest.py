@@ -46,34 +46,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run one half of each sweep: the cases of which the places of the parameters have an even sum.
-
-    With three parameters or more every combination of two still occurs, each with one half of the values of a third.
-    A sweep of ``parts=4`` keeps the cases whose sum is a multiple of four.
-    """
+    """Run a third of each sweep, or one case of its ``parts``."""
     if config.getoption("--every-case"):
         return
-    seen: dict[tuple[str, str], dict[tuple[int, ...], int]] = {}
-    rest = [
-        item
-        for item in items
-        if (sweep := item.get_closest_marker("sweep")) and _sum_of_places(item, seen) % sweep.kwargs.get("parts", 2)
-    ]
-    if rest:
-        config.hook.pytest_deselected(items=rest)
-        left_out = set(rest)
+    sweeps: dict[tuple[str, int], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and (sweep := item.get_closest_marker("sweep")):
+            sweeps.setdefault((item.nodeid.partition("[")[0], sweep.kwargs.get("parts", 3)), []).append(item)
+    left_out = {case for (_, parts), cases in sweeps.items() for case in _left_out(cases, parts)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
 
-def _sum_of_places(item: pytest.Item, seen: dict[tuple[str, str], dict[tuple[int, ...], int]]) -> int:
-    """Return the sum over the parameters of a case of the place that its value has among those seen before."""
-    assert isinstance(item, pytest.Function)
-    total, test = 0, item.nodeid.partition("[")[0]
-    for mark in item.iter_markers("parametrize"):
-        names = [each.strip() for each in mark.args[0].split(",")] if isinstance(mark.args[0], str) else mark.args[0]
-        places = seen.setdefault((test, str(mark.args[0])), {})
-        total += places.setdefault(tuple(id(item.callspec.params[name]) for name in names), len(places))
-    return total
+def _left_out(cases: list[pytest.Function], parts: int) -> list[pytest.Function]:
+    """Return the cases of a sweep that are not run.
+
+    Cases run where ``parts`` divides the sum of the places of their parameters: any two parameters meet in many ways.
+    Of parameters with few values some value may be in none of them; its first case runs, too.
+    """
+    places = dict(zip(cases, _places(cases), strict=True))
+    chosen = {case for case in cases if sum(places[case]) % parts == 0}
+    few = [which for which, values in enumerate(zip(*places.values(), strict=True)) if len(set(values)) <= parts]
+    met = {(which, places[case][which]) for case in chosen for which in few}
+    for case in cases:
+        values = {(which, places[case][which]) for which in few}
+        if not values <= met:
+            chosen.add(case)
+            met |= values
+    return [case for case in cases if case not in chosen]
+
+
+def _places(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
+    """Return for each case the place that the value of each parameter has among those before it."""
+    found = []
+    seen: dict[str, dict[tuple[int, ...], int]] = {}
+    for case in cases:
+        of_case = []
+        for mark in case.iter_markers("parametrize"):
+            given = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+            values = seen.setdefault(str(mark.args[0]), {})
+            value = tuple(id(case.callspec.params[name.strip()]) for name in given)
+            of_case.append(values.setdefault(value, len(values)))
+        found.append(tuple(of_case))
+    return found
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -62,7 +62,7 @@ def test_new_package_conforms_at_once(form, tmp_path, install):
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: ort-ep-fresh\nVersion: 0.1\n", encoding="utf-8")
     (facts / "entry_points.txt").write_text(f"[ort.plugins]\nfresh = {names.module}.plugin\n", encoding="utf-8")
     tests = tmp_path / "package/tests/test_conformance.py"
-    options = ["--provider", names.provider, "--profile", str(tests), "--share", "0.02"]
+    options = ["--provider", names.provider, "--profile", str(tests), "--share", "0.004"]
     options += ["--report", str(tmp_path / "out")]
     run = subprocess.run(
         [sys.executable, "-m", "ort_core.cli", "conformance", *options], capture_output=True, text=True, check=False

@@ -56,8 +56,8 @@ class KernelResources:
 
 @pytest.fixture(scope="module")
 def kernels(request) -> list[Kernel]:
-    """The kernels of each fourth case, or of all with ``--every-case``, and of graphs of a user's formulas."""
-    cases = CASES if request.config.getoption("--every-case", default=False) else CASES[::4]
+    """The kernels of each eighth case, or of all with ``--every-case``, and of graphs of a user's formulas."""
+    cases = CASES if request.config.getoption("--every-case", default=False) else CASES[::8]
     gpu = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
     for libraries in (NOTHING_FUSED, FuseEverything(is_channels_last=True)):
         gpu.libraries = libraries

@@ -34,7 +34,7 @@ def _compiled(request) -> None:
     compile_together(list(collecting.collected.values()), is_checked=True)
 
 
-@pytest.mark.sweep(parts=8)
+@pytest.mark.sweep(parts=16)
 @pytest.mark.usefixtures("_compiled")
 @pytest.mark.parametrize("libraries", LIBRARIES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -49,7 +49,7 @@ def _calls_a_library(case: GraphCase) -> bool:
     return any(name in case.body for name in ("MatMul(", "Gemm", "Conv", "Attention", "Einsum", "Norm"))
 
 
-@pytest.mark.sweep(parts=8)
+@pytest.mark.sweep(parts=16)
 @pytest.mark.parametrize(
     ("case", "libraries"),
     [(case, name) for case in CASES for name in (LIBRARIES if _calls_a_library(case) else ("nothing fused",))],
