@@ -22,6 +22,7 @@ settings.register_profile("repository", repository)
 settings.register_profile("search", repository, derandomize=False, print_blob=True)
 settings.load_profile("repository")
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # images of containers set it: each program would compile 700 modules
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # users keep their model where the compiler fails; tests tell
 _STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
