@@ -9,7 +9,9 @@ from pathlib import Path
 
 from ort_core.errors import did_you_mean
 from ort_genai.arguments import demand
+from ort_genai.configuration_names import check_names, tell_without_effect
 from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+from ort_genai.folder_paths import path_inside
 from ort_genai.json_files import read_json
 from ort_genai.machine import get_current_gpu_device_id
 from ort_genai.search_options import SearchOptions
@@ -21,7 +23,6 @@ _PROVIDERS = {
     "qnn": "QNNExecutionProvider",
 }  # fmt: skip
 
-_SECTIONS = ("model", "search", "engine")
 _GREATEST_TOKEN = (1 << 31) - 1
 _GPUS = ("CUDAExecutionProvider", "DmlExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
 
@@ -33,7 +34,7 @@ class Config:
         path: the folder.
 
     Raises:
-        InvalidModelFolder: it has no ``genai_config.json`` that can be read.
+        InvalidModelFolder: it has no ``genai_config.json`` that can be read, or one with names that there are not.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -44,6 +45,8 @@ class Config:
                 f"Error opening {file}: no such file. `ort genai build SOURCE FOLDER` makes a folder that has one"
             )
         self._stated = read_json(file)
+        check_names(self._stated)
+        tell_without_effect(self._stated)
         self._model_data: dict[str, bytes] = {}
         self._providers: list[tuple[str, dict[str, str]]] = _stated_providers(self.decoder.get("session_options"))
 
@@ -62,6 +65,22 @@ class Config:
         """The section ``search``; empty where there is none."""
         found = self._stated.get("search", {})
         return found if isinstance(found, dict) else {}
+
+    @property
+    def speculative(self) -> Mapping[str, object]:
+        """The section ``speculative``; empty where there is none."""
+        found = self._stated.get("speculative", {})
+        return _values(found) if isinstance(found, dict) else {}
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the tokenizer lies: ``model.tokenizer_dir`` in the folder, or the folder itself.
+
+        Raises:
+            InvalidModelFolder: the path leads out of the folder.
+        """
+        stated = self.model.get("tokenizer_dir")
+        return path_inside(self.folder, stated, "model.tokenizer_dir") if stated else self.folder
 
     @property
     def engine(self) -> Mapping[str, object]:
@@ -176,8 +195,8 @@ class Config:
         """Lay an object of JSON over the configuration, section by section.
 
         Raises:
-            InvalidModelFolder: the text is no object of JSON, or names a section or a search option that there is
-                not, or gives one a value of another kind or out of range.
+            InvalidModelFolder: the text is no object of JSON, or has a name that there is not, or gives a search
+                option a value of another kind or out of range.
         """
         try:
             found = json.loads(text)
@@ -185,15 +204,14 @@ class Config:
             raise InvalidModelFolder(f"the overlay is no JSON: {error}") from error
         if not isinstance(found, dict):
             raise InvalidModelFolder(f"the overlay is {type(found).__name__}, expected an object")
-        for name in found:
-            if name not in _SECTIONS and name not in self._stated:
-                raise InvalidModelFolder(f'Unknown value "{name}".{did_you_mean(name, list(_SECTIONS))}')
+        check_names(found)
         search = found.get("search")
         try:
             SearchOptions(max_length=1).changed(_values(search) if isinstance(search, dict) else {})
         except InvalidGeneration as error:
             raise InvalidModelFolder(f"search: {error}") from error
         self._stated = _merged(self._stated, found)
+        tell_without_effect(found)
         if "decoder" in found.get("model", {}) and "session_options" in found["model"]["decoder"]:
             self._providers = _stated_providers(self.decoder.get("session_options"))
 

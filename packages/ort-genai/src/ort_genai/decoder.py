@@ -8,13 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+import ort_core
 from ort_genai.configuration import Config
 from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.prompt_parts import FEW_ROWS, has_few_bits
-from ort_genai.session_options import open_part
+from ort_genai.session_options import open_part, run_options
 from ort_genai.token_table import TokenTable, texts_of
 
 Array = np.ndarray
@@ -46,6 +47,7 @@ class Decoder:
         stated = config.decoder
         _refuse_others(stated)
         self.session, self._model = open_part(config, "decoder", "model.onnx")
+        self.run_options = run_options(stated.get("run_options"))
         self._inputs = {each.name: each for each in self.session.get_inputs()}
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         embeds = inputs.get("inputs_embeds", "inputs_embeds")
@@ -127,6 +129,10 @@ class Decoder:
     def rows_of_step(self) -> int | None:
         """The most rows of one run of a step, where more would give other numbers; ``None``: any number."""
         return FEW_ROWS if has_few_bits(self._model) else None
+
+    def new_run_options(self) -> ort_core.RunOptions:
+        """Return options of runs as the folder states them."""
+        return ort_core.RunOptions() if self.run_options is None else self.run_options.copy()
 
     def new_state(self) -> DecoderState:
         """Return a state without rows."""

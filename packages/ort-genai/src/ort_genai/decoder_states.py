@@ -68,7 +68,7 @@ class DecoderState(ABC):
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self.lengths: list[int] = []
-        self.run_options: ort_core.RunOptions | None = None
+        self.run_options = None if decoder.run_options is None else decoder.new_run_options()
         self.last_feeds: dict[str, Array] = {}
         self.last_logits: Array = np.zeros((0, 0, decoder.vocab_size), np.float32)
         self.last_outputs: dict[str, Array] = {}

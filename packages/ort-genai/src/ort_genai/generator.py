@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-import ort_core
 from ort_genai.arguments import demand, numbers
 from ort_genai.beam_search import BeamsState
 from ort_genai.drafts_ahead import Ahead, SpeculativeOptions
@@ -34,7 +33,7 @@ class GeneratorParams:
         demand("GeneratorParams()", "model", model, Model)
         self.model = model
         self.options: SearchOptions = model.search
-        self.drafting = SpeculativeOptions()
+        self.drafting = SpeculativeOptions().changed(model.config.speculative)
         self.grammar: Grammar | None = None
 
     def set_search_options(self, **options: object) -> None:
@@ -381,7 +380,7 @@ class Generator:
         Raises:
             InvalidGeneration: none has this name.
         """
-        options, before = ort_core.RunOptions(), self._state.run_options
+        options, before = self._decoder.new_run_options(), self._state.run_options
         options.terminate = before is not None and before.terminate
         demand("set_active_adapter()", "adapters", adapters, Adapters)
         options.add_active_adapter(adapters.find(name))
@@ -397,7 +396,7 @@ class Generator:
             demand("set_runtime_option()", name, given, str)
         if key != "terminate_session" or value not in ("0", "1"):
             raise InvalidGeneration(f"runtime option {key!r} = {value!r}; expected terminate_session = 0 or 1")
-        options = self._state.run_options or ort_core.RunOptions()
+        options = self._state.run_options or self._decoder.new_run_options()
         options.terminate = value == "1"
         self._state.run_options = options
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ort_genai.arguments import demand
 from ort_genai.configuration import Config
 from ort_genai.decoder import Decoder
+from ort_genai.errors import InvalidModelFolder
 from ort_genai.guidance import GuidanceTokens
 from ort_genai.part_sessions import AudioEncoder, VisionEncoder
 from ort_genai.search_options import SearchOptions, search_options
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from ort_genai.engine.requests import AsyncRequest, GenerationOptions
     from ort_genai.media.processor import MultiModalProcessor
     from ort_genai.media.streaming import StreamingProcessor
+
+_NOT_RUN = (
+    "fara", "gemma4", "lfm2", "lfm2_audio", "lfm2_moe", "lfm2_vl", "marian-ssru", "nemotron_speech", "parakeet_tdt",
+    "phi3v", "phi4mm", "qwen2_5_vl", "qwen3_vl", "streaming_enc_dec_asr",
+)  # fmt: skip
 
 
 class Model:
@@ -39,6 +45,11 @@ class Model:
 
     def __init__(self, source: Config | str | os.PathLike[str]) -> None:
         self.config = source if isinstance(source, Config) else Config(source)
+        if self.type in _NOT_RUN:
+            raise InvalidModelFolder(
+                f"a model of type {self.type!r} cannot be run: it has graphs or caches beside a decoder's that are not "
+                "read here. Run decoders of text, Whisper, LLaVA, SmolVLM and Idefics 3"
+            )
         self.decoder = Decoder(self.config)
         self.encoder = AudioEncoder(self.config) if self.config.part("encoder") else None
         self.vision = VisionEncoder(self.config) if self.config.part("vision") else None
@@ -90,7 +101,7 @@ class Model:
     @cached_property
     def text(self) -> Text:
         """The tokenizer."""
-        return Text(self.config.folder)
+        return Text(self.config.tokenizer_folder)
 
     @cached_property
     def guidance(self) -> GuidanceTokens:

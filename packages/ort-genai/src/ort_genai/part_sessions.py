@@ -7,7 +7,7 @@ import numpy as np
 from ort_genai.configuration import Config
 from ort_genai.element_types import FLOATS
 from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
-from ort_genai.session_options import open_part
+from ort_genai.session_options import open_part, run_options
 from ort_genai.token_table import texts_of
 
 Array = np.ndarray
@@ -26,6 +26,7 @@ class AudioEncoder:
     def __init__(self, config: Config) -> None:
         stated = config.part("encoder")
         self.session = open_part(config, "encoder", "encoder.onnx")[0]
+        self._run_options = run_options(stated.get("run_options"))
         self.features = texts_of(stated, "inputs").get("audio_features", "audio_features")
         outputs, inputs = texts_of(stated, "outputs"), texts_of(config.decoder, "inputs")
         self._names: list[tuple[str, str]] = []
@@ -54,7 +55,8 @@ class AudioEncoder:
         if features.ndim != 3:
             raise InvalidGeneration(f"audio_features of shape {features.shape}, expected (rows, bands, frames)")
         with raised_as(GenerationFailed):
-            found = self.session.run([given for given, _ in self._names], {self.features: features.astype(self._type)})
+            fed = {self.features: features.astype(self._type)}
+            found = self.session.run([given for given, _ in self._names], fed, self._run_options)
         return {taken: np.asarray(value) for (_, taken), value in zip(self._names, found, strict=True)}
 
 
@@ -71,6 +73,7 @@ class VisionEncoder:
     def __init__(self, config: Config) -> None:
         stated = config.part("vision")
         self.session = open_part(config, "vision", "vision.onnx")[0]
+        self._run_options = run_options(stated.get("run_options"))
         self.pixels = texts_of(stated, "inputs").get("pixel_values", "pixel_values")
         self._result = texts_of(stated, "outputs").get("image_features", "image_features")
         known = {each.name: each for each in self.session.get_inputs()}
@@ -83,5 +86,6 @@ class VisionEncoder:
     def features_of(self, pixels: Array) -> Array:
         """Return vectors (n, hidden) of pixels (images, channels, height, width), image by image."""
         with raised_as(GenerationFailed):
-            found = np.asarray(self.session.run([self._result], {self.pixels: pixels.astype(self._type)})[0])
+            fed = {self.pixels: pixels.astype(self._type)}
+            found = np.asarray(self.session.run([self._result], fed, self._run_options)[0])
         return found.reshape(-1, found.shape[-1])

@@ -1,26 +1,31 @@
-"""Session options as ``genai_config.json`` states them for a part of a model."""
+"""Options of sessions and runs as ``genai_config.json`` states them for a part of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import ort_core
+from ort_core.errors import UnknownOption
 from ort_genai.configuration import Config
 from ort_genai.errors import InvalidModelFolder, raised_as
 from ort_genai.folder_paths import part_file, path_inside
 
+log = logging.getLogger(__name__)
 _COUNTS = ("intra_op_num_threads", "inter_op_num_threads", "log_severity_level", "log_verbosity_level")
+_SWITCHES = ("enable_cpu_mem_arena", "enable_mem_pattern")
 _LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
-
-
 _PATHS = ("_path", "_file", "_file_name", "_dir")
+_PROVIDERS = ("provider_options", "providers")  # which Config reads
 
 
 def session_options(stated: object, folder: Path) -> ort_core.SessionOptions:
-    """Return options of a section ``session_options``: threads, logs, the level of optimization, config entries.
+    """Return options of a section ``session_options``.
 
-    What is about memory patterns and arenas is onnxruntime's own, and left out.
+    A name that is no option is an entry of the session's configuration, a text, as in onnxruntime-genai. An entry that
+    ort-core does not know is told in the log.
 
     Args:
         stated: the section.
@@ -31,27 +36,74 @@ def session_options(stated: object, folder: Path) -> ort_core.SessionOptions:
     """
     made = ort_core.SessionOptions()
     given = stated if isinstance(stated, Mapping) else {}
-    for name in _COUNTS:
-        value = given.get(name)
-        if value is None:
+    for name, value in given.items():
+        if name in _PROVIDERS or value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidModelFolder(f"genai_config.json has session_options.{name} = {value!r}, expected a number")
-        setattr(made, name, value)
-    level = given.get("graph_optimization_level")
-    if level is not None:
-        if level not in _LEVELS:
-            raise InvalidModelFolder(
-                f"genai_config.json has session_options.graph_optimization_level = {level!r}; expected one of "
-                f"{', '.join(_LEVELS)}"
+        if name in _COUNTS:
+            _set_count(made, name, value)
+        elif name in _SWITCHES:
+            _demand(isinstance(value, bool), name, value, "true or false")
+            setattr(made, name, value)
+        elif name == "graph_optimization_level":
+            _demand(value in _LEVELS, name, value, f"one of {', '.join(_LEVELS)}")
+            made.graph_optimization_level = getattr(ort_core.GraphOptimizationLevel, str(value))
+        elif name == "custom_ops_library":
+            log.warning(
+                "genai_config.json: session_options.custom_ops_library = %r is not loaded: code of a model's folder is "
+                "not run, and libraries for onnxruntime's C API cannot be. Install operators as a plugin (ort.plugins)",
+                value,
             )
-        made.graph_optimization_level = getattr(ort_core.GraphOptimizationLevel, str(level))
-    entries = given.get("config_entries")
-    for name, value in entries.items() if isinstance(entries, Mapping) else ():
-        if name.endswith(_PATHS) and value != "":
-            value = str(path_inside(folder, value, f"session_options.config_entries.{name}"))
-        made.add_session_config_entry(str(name), str(value))
+        else:
+            _demand(isinstance(value, str), name, value, "a text")
+            _set_text(made, name, str(value), folder)
     return made
+
+
+def run_options(stated: object) -> ort_core.RunOptions | None:
+    """Return options of a section ``run_options``: entries of a run's configuration; ``None`` where it has none.
+
+    Raises:
+        InvalidModelFolder: a value is no text.
+    """
+    if not isinstance(stated, Mapping) or not stated:
+        return None
+    made = ort_core.RunOptions()
+    for name, value in stated.items():
+        _demand(isinstance(value, str), name, value, "a text", "run_options")
+        _add_entry(made.add_run_config_entry, "run_options", name, value)
+    return made
+
+
+def _set_count(made: ort_core.SessionOptions, name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidModelFolder(f"genai_config.json has session_options.{name} = {value!r}, expected a number")
+    setattr(made, name, value)
+
+
+def _set_text(made: ort_core.SessionOptions, name: str, value: str, folder: Path) -> None:
+    if name == "log_id":
+        made.logid = value
+    elif name == "enable_profiling":
+        plain = value.replace("-", "").replace("_", "").replace(".", "")
+        _demand(plain.isalnum(), name, value, "the start of a file's name, without a folder")
+        made.enable_profiling, made.profile_file_prefix = True, value
+    else:
+        if name.endswith(_PATHS) and value != "":
+            value = str(path_inside(folder, value, f"session_options.{name}"))
+        _add_entry(made.add_session_config_entry, "session_options", name, value)
+
+
+def _add_entry(add: Callable[[str, str], None], section: str, name: str, value: str) -> None:
+    try:
+        with raised_as(InvalidModelFolder):
+            add(name, value)
+    except UnknownOption as error:
+        log.warning("genai_config.json: %s.%s has no effect: %s", section, name, error)
+
+
+def _demand(is_met: bool, name: str, value: object, expected: str, section: str = "session_options") -> None:
+    if not is_met:
+        raise InvalidModelFolder(f"genai_config.json has {section}.{name} = {value!r}, expected {expected}")
 
 
 def open_part(config: Config, part: str, default: str) -> tuple[ort_core.InferenceSession, Path | bytes]:
@@ -72,4 +124,7 @@ def open_part(config: Config, part: str, default: str) -> tuple[ort_core.Inferen
     model: Path | bytes = config.model_data.get(file, path)
     options = session_options(stated.get("session_options"), config.folder)
     with raised_as(InvalidModelFolder):
-        return ort_core.InferenceSession(model, options, providers=config.providers), model
+        session = ort_core.InferenceSession(model, options, providers=config.providers)
+    if options.enable_profiling:  # onnxruntime writes the trace when a session ends
+        weakref.finalize(config, session.end_profiling)
+    return session, model

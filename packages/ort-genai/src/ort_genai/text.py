@@ -213,7 +213,7 @@ class Tokenizer:
     def __init__(self, source: object) -> None:
         config = getattr(source, "config", source)
         self._config = config if isinstance(config, Config) else _config_of(config)
-        self.text: Text = getattr(source, "text", None) or Text(self._config.folder)
+        self.text: Text = getattr(source, "text", None) or Text(self._config.tokenizer_folder)
         self._adds_special, self._skips_special = False, True
 
     def encode(self, text: str | bytes) -> np.ndarray:

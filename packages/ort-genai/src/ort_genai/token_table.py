@@ -10,7 +10,7 @@ from ort_genai.configuration import Config
 from ort_genai.element_types import FLOATS
 from ort_genai.errors import GenerationFailed, InvalidModelFolder, raised_as
 from ort_genai.row_inputs import RowInputs
-from ort_genai.session_options import open_part
+from ort_genai.session_options import open_part, run_options
 
 Array = np.ndarray
 
@@ -28,6 +28,7 @@ class TokenTable:
     def __init__(self, config: Config) -> None:
         stated = config.part("embedding")
         self._session = open_part(config, "embedding", "embedding.onnx")[0]
+        self._run_options = run_options(stated.get("run_options"))
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         known = {each.name: each for each in self._session.get_inputs()}
         self._tokens = _named(inputs.get("input_ids", "input_ids"), known, "embedding")
@@ -58,7 +59,7 @@ class TokenTable:
             self._features: features.reshape((*(1,) * (self._axes - 2), *features.shape)),
         }
         with raised_as(GenerationFailed):
-            return np.asarray(self._session.run([self._result], feeds)[0])[0]
+            return np.asarray(self._session.run([self._result], feeds, self._run_options)[0])[0]
 
 
 def texts_of(stated: Mapping[str, object], side: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import ort_core
 from ort_genai.decoder_states import DecoderState
 from ort_genai.engine.drafts import Drafter
 from ort_genai.engine.prefix_cache import PrefixCache
@@ -343,7 +342,7 @@ class AsyncEngine:
     def _new_state(self, adapter: LoadedAdapter | None) -> DecoderState:
         state = self.model.decoder.new_state()
         if adapter is not None:
-            state.run_options = ort_core.RunOptions()
+            state.run_options = self.model.decoder.new_run_options()
             state.run_options.add_active_adapter(adapter.weights)
         return state
 
