@@ -1,11 +1,16 @@
 """SmolLM2 in float32 and int4: ort-genai beside onnxruntime-genai and llama.cpp, one line.
 
     python benchmarks/genai_speed.py build MODEL.gguf WORK     once: the files of onnxruntime-genai's builder (torch)
+    python benchmarks/genai_speed.py gguf MODEL.gguf WORK      once, without torch: the files of llama.cpp alone
     python benchmarks/genai_speed.py run WORK --rows benchmarks/results/DATE-genai.jsonl
+    python benchmarks/genai_speed.py run WORK --engines llama.cpp --precisions int4 --rows FILE      a part of it
 
 `build` needs torch, transformers, accelerate, gguf, onnx-ir and onnxruntime-genai; `run` needs ort-genai, and
 onnxruntime-genai and xllamacpp where they are to be measured (what is missing is said, and left out). Each engine runs
-in a process of its own, one at a time, in turns, with 1 and with 2 threads. A row of results is one measurement.
+in a process of its own, one at a time, in turns, with 1 and with 2 threads. A row of results is one measurement; what a
+process had measured when its time ended is kept. llama.cpp has its weights as Q4_1, as the model is published, and as
+Q4_0, for which it has faster products. Its threads wait for each other busily: where other programs take the cores,
+its times with 2 threads are some ten times as long, and tell nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +26,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-ENGINES = {"ort-genai": "ort_genai", "onnxruntime-genai": "onnxruntime_genai", "llama.cpp": "xllamacpp"}
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType
+
+ENGINES = {
+    "ort-genai": "ort_genai", "onnxruntime-genai": "onnxruntime_genai", "llama.cpp": "xllamacpp",
+    "llama.cpp Q4_0": "xllamacpp",
+}  # fmt: skip
 PRECISIONS = ("int4", "fp32")
 PASTS, PREFILLS, STEPS, ROWS = (0, 256, 2048), (257, 2048), 16, 8
 LIMIT_S = 300  # of one process
@@ -46,14 +58,23 @@ def build(source: Path, work: Path) -> None:
         asked = ["-i", str(checkpoint), "-o", str(work / precision), "-p", precision, "-e", "cpu", "-c", str(work)]
         asked += ["--extra_options", "int4_accuracy_level=4"] if precision == "int4" else []
         subprocess.run([sys.executable, "-m", "onnxruntime_genai.models.builder", *asked], check=True)
+    write_gguf(source, work)
+
+
+def write_gguf(source: Path, work: Path) -> None:
+    """Write WORK/int4.gguf, the source itself, and the same weights as Q4_0 and as float32."""
+    from gguf import GGMLQuantizationType
+
+    work.mkdir(parents=True, exist_ok=True)
     (work / "int4.gguf").write_bytes(source.read_bytes())
-    write_floats(source, work / "fp32.gguf")
+    write_as(source, work / "fp32.gguf", GGMLQuantizationType.F32)
+    write_as(source, work / "int4-q4_0.gguf", GGMLQuantizationType.Q4_0)
 
 
-def write_floats(source: Path, target: Path) -> None:
-    """Write a GGUF file with the same weights as float32."""
-    from gguf import GGUFReader, GGUFValueType, GGUFWriter
-    from gguf.quants import dequantize
+def write_as(source: Path, target: Path, wanted: GGMLQuantizationType) -> None:
+    """Write a GGUF file with the same weights in another type: all as float32, or those of 4 bits as Q4_0."""
+    from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
+    from gguf.quants import dequantize, quantize
 
     reader = GGUFReader(source)
     writer = GGUFWriter(target, str(reader.fields["general.architecture"].contents()))
@@ -63,7 +84,13 @@ def write_floats(source: Path, target: Path) -> None:
         kind, inner = field.types[0], field.types[-1] if field.types[0] is GGUFValueType.ARRAY else None
         writer.add_key_value(name, field.contents(), kind, sub_type=inner)
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), np.float32))
+        floats = np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), np.float32)
+        if wanted is GGMLQuantizationType.F32:
+            writer.add_tensor(tensor.name, floats)
+        elif tensor.tensor_type is GGMLQuantizationType.Q4_1:
+            writer.add_tensor(tensor.name, quantize(floats, wanted), raw_dtype=wanted)
+        else:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -127,16 +154,16 @@ class LlamaEngine:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         self._server = xllamacpp.Server(params)
 
-    def _asked(self, tokens: Sequence[int], count: int) -> dict[str, float]:
-        body = {"prompt": list(tokens), "n_predict": count, "temperature": 0, "cache_prompt": False, "ignore_eos": True}
-        found = self._server.handle_completions(body)
+    def _asked(self, tokens: Sequence[int], count: int, *, goes_on: bool = False) -> dict[str, float]:
+        body = {"prompt": list(tokens), "n_predict": count, "temperature": 0, "cache_prompt": goes_on}
+        found = self._server.handle_completions({**body, "ignore_eos": True, "id_slot": 0 if goes_on else -1})
         found = json.loads(found) if isinstance(found, str) else found
         return dict(found["timings"])
 
     def steps_ms(self, past: int, rows: int = 1) -> float:
-        """Return milliseconds of a step behind so many tokens."""
+        """Return milliseconds of a step behind so many tokens; a prompt that was read last is not read again."""
         if rows == 1:
-            return self._asked(prompt(max(past, 1)), STEPS)["predicted_per_token_ms"]
+            return self._asked(prompt(max(past, 1)), STEPS, goes_on=True)["predicted_per_token_ms"]
         found: list[float] = []
 
         def ask(place: int) -> None:
@@ -157,24 +184,28 @@ class LlamaEngine:
 def measured(engine: str, work: Path, precision: str, threads: int, report: Callable[[str, float], None]) -> None:
     """Measure one engine in this process."""
     start = time.perf_counter()
-    if engine == "llama.cpp":
-        made: GenaiEngine | LlamaEngine = LlamaEngine(work / f"{precision}.gguf", threads)
+    if engine.startswith("llama.cpp"):
+        file = "int4-q4_0.gguf" if engine.endswith("Q4_0") else f"{precision}.gguf"
+        made: GenaiEngine | LlamaEngine = LlamaEngine(work / file, threads)
     else:
         made = GenaiEngine(ENGINES[engine], work / precision, threads)
     made.prefill_ms(5)
     report("start to first token, ms", 1e3 * (time.perf_counter() - start))
-    for past in PASTS:
+    for past in PASTS[:-1]:
         report(f"step behind {past} tokens, ms", made.steps_ms(past))
+    report(f"step of {ROWS} rows behind 64 tokens, ms", made.steps_ms(64, ROWS))
     for length in PREFILLS:
         report(f"prompt of {length} tokens, ms", made.prefill_ms(length))
-    report(f"step of {ROWS} rows behind 64 tokens, ms", made.steps_ms(64, ROWS))
+    report(f"step behind {PASTS[-1]} tokens, ms", made.steps_ms(PASTS[-1]))
     report("peak memory, MB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
-def run(work: Path, rows: Path | None, threads: Sequence[int], precisions: Sequence[str], turns: int) -> None:
-    """Measure all engines in turns, and show what was found."""
-    engines = [name for name, module in ENGINES.items() if importlib.util.find_spec(module)]
-    for name in ENGINES:
+def run(
+    work: Path, rows: Path | None, threads: Sequence[int], precisions: Sequence[str], turns: int, wanted: Sequence[str]
+) -> None:  # fmt: skip
+    """Measure engines in turns, and show what was found."""
+    engines = [name for name in wanted if importlib.util.find_spec(ENGINES[name])]
+    for name in wanted:
         if name not in engines:
             say(f"{name} is not installed, and left out")
     found: list[dict[str, object]] = []
@@ -182,6 +213,8 @@ def run(work: Path, rows: Path | None, threads: Sequence[int], precisions: Seque
         for precision in precisions:
             for count in threads:
                 for engine in engines:
+                    if engine.endswith("Q4_0") and precision != "int4":
+                        continue
                     found += one(engine, work, precision, count, turn)
     if rows is not None:
         rows.parent.mkdir(parents=True, exist_ok=True)
@@ -192,16 +225,18 @@ def run(work: Path, rows: Path | None, threads: Sequence[int], precisions: Seque
 def one(engine: str, work: Path, precision: str, threads: int, turn: int) -> list[dict[str, object]]:
     """Return the rows of one process; what fails is said."""
     command = [sys.executable, __file__, "one", engine, str(work), precision, str(threads)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        say(f"{engine}, {precision}, {threads} threads did not end in {LIMIT_S} s: no rows")
-        return []
     facts = {"engine": engine, "precision": precision, "threads": threads, "turn": turn}
-    rows = [{**facts, **json.loads(line)} for line in done.stdout.splitlines() if line.startswith('{"what"')]
-    if done.returncode:
-        say(f"{engine}, {precision}, {threads} threads ended with {done.returncode}: {done.stderr[-500:]}")
-    return rows
+    who = f"{engine}, {precision}, {threads} threads"
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+        written = done.stdout
+        if done.returncode:
+            say(f"{who} ended with {done.returncode}: {done.stderr[-500:].decode(errors='replace')}")
+    except subprocess.TimeoutExpired as error:
+        written = error.stdout or b""
+        say(f"{who} did not end in {LIMIT_S} s: what it had measured is kept")
+    lines = written.decode(errors="replace").splitlines()
+    return [{**facts, **json.loads(line)} for line in lines if line.startswith('{"what"') and line.endswith("}")]
 
 
 def show(rows: Sequence[dict[str, object]], engines: Sequence[str]) -> None:
@@ -236,20 +271,26 @@ def main() -> None:
     building = commands.add_parser("build")
     building.add_argument("source", type=Path)
     building.add_argument("work", type=Path)
+    converting = commands.add_parser("gguf")
+    converting.add_argument("source", type=Path)
+    converting.add_argument("work", type=Path)
     running = commands.add_parser("run")
     running.add_argument("work", type=Path)
     running.add_argument("--rows", type=Path)
     running.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     running.add_argument("--precisions", nargs="*", default=list(PRECISIONS))
     running.add_argument("--turns", type=int, default=1)
+    running.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES))
     asked = commands.add_parser("one")
     for name in ("engine", "work", "precision", "threads"):
         asked.add_argument(name)
     given = parser.parse_args()
     if given.command == "build":
         build(given.source, given.work)
+    elif given.command == "gguf":
+        write_gguf(given.source, given.work)
     elif given.command == "run":
-        run(given.work, given.rows, given.threads, given.precisions, given.turns)
+        run(given.work, given.rows, given.threads, given.precisions, given.turns, given.engines)
     else:
         measured(given.engine, Path(given.work), given.precision, int(given.threads), report)
 
