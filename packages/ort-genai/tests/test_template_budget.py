@@ -68,3 +68,11 @@ def test_honest_templates_are_written_as_by_jinja_alone(template):
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     ).from_string(template)
     assert written(template, VALUES) == plain.render(**VALUES)
+
+
+def test_marks_of_what_is_trained_on_change_nothing():
+    """Names that are set between them stay there, as in transformers."""
+    marked = "{% set a = 1 %}{% for m in messages %}{% generation %}{% set a = 2 %}{{ m.role ~ a }}{% endgeneration %}"
+    assert written(marked + "{% endfor %}{{ a }}", VALUES) == "user21"
+    with pytest.raises(InvalidGeneration, match="the chat template refuses"):
+        written("{% generation %}{{ 1 }}", VALUES)

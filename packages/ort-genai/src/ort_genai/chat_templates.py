@@ -7,6 +7,9 @@ import json
 from collections.abc import Mapping
 
 import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 
 from ort_genai.errors import InvalidGeneration
 from ort_genai.template_budget import SIZE, BoundedEnvironment, Budget
@@ -17,6 +20,18 @@ _FAULTS = (
     AssertionError,  # jinja2's word for arguments of filters that do not fit
     SyntaxError,  # of Python, for a break outside of loops
 )  # fmt: skip
+
+
+class GenerationTag(Extension):
+    """``{% generation %}``, which marks what a model is trained on, and changes nothing of what is written."""
+
+    tags = frozenset({"generation"})  # type: ignore[assignment]  # jinja2 only looks into it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return what stands between the tags, with names of its own."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
 
 
 def written(template: str, values: Mapping[str, object]) -> str:
@@ -52,7 +67,7 @@ def _environment() -> BoundedEnvironment:
             refuse(f"JSON is indented by {indent} characters, more than {_WIDEST}")
         return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
 
-    options = {"trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.loopcontrols"]}
+    options = {"trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.loopcontrols", GenerationTag]}
     made = BoundedEnvironment(Budget(), **options)
     made.filters["tojson"] = made.counted("tojson", as_json)
     made.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.datetime.now().strftime(form))
