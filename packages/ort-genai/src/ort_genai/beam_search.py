@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ort_genai.errors import GenerationFailed
 from ort_genai.sampling import log_probabilities
 from ort_genai.search_options import SearchOptions
 
@@ -42,14 +43,14 @@ class BeamsState:
 
         Returns:
             For each beam the token that it goes on with, and the beam that it goes on from.
+
+        Raises:
+            GenerationFailed: the model gave no numbers, or fewer tokens are allowed than there are beams.
         """
         beams, vocabulary = logits.shape
         if self.is_done:
             return [pad] * beams, list(range(beams))
-        totals = (log_probabilities(logits) + self.scores[:, None]).reshape(-1)
-        count = min(2 * beams, totals.size)
-        best = np.argpartition(-totals, count - 1)[:count]
-        best = best[np.lexsort((best, -totals[best]))]
+        best, totals = self._likeliest(logits, max(2, 1 + len(ends)) * beams)
         chosen: list[tuple[int, int, float]] = []
         for rank, place in enumerate(best):
             beam, token = divmod(int(place), vocabulary)
@@ -58,10 +59,26 @@ class BeamsState:
                     self._finish(self.tokens[beam], float(totals[place]), beams, options)
             elif len(chosen) < beams:
                 chosen.append((token, beam, float(totals[place])))
+        if len(chosen) < beams:
+            raise GenerationFailed(
+                f"{len(chosen)} tokens are allowed, and {beams} beams are followed: ask for fewer (num_beams)"
+            )
+        self.is_done = self._has_ended(float(totals[best[0]]), options)
         self.tokens = [[*self.tokens[beam], token] for token, beam, _ in chosen]
         self.scores = np.array([score for *_, score in chosen])
-        self.is_done = self._has_ended(options)
         return [token for token, *_ in chosen], [beam for _, beam, _ in chosen]
+
+    def _likeliest(self, logits: Array, count: int) -> tuple[Array, Array]:
+        """Return the places of the likeliest tokens of all beams that are allowed, and the totals (n,) of all."""
+        if np.isnan(logits).any():
+            raise GenerationFailed("no token can be chosen: the model gave NaN")
+        with np.errstate(invalid="ignore"):  # of a beam that no token is allowed to
+            shares = log_probabilities(logits)
+        totals = (np.where(np.isnan(shares), -np.inf, shares) + self.scores[:, None]).reshape(-1)
+        count = min(count, totals.size)
+        best = np.argpartition(-totals, count - 1)[:count]
+        best = best[np.lexsort((best, -totals[best]))]
+        return best[totals[best] > -np.inf], totals
 
     def best(self, options: SearchOptions) -> list[list[int]]:
         """Return the best texts, those that are still followed among them where too few ended."""
@@ -75,13 +92,16 @@ class BeamsState:
         self.finished.sort(key=lambda each: -each[0])
         del self.finished[most:]
 
-    def _has_ended(self, options: SearchOptions) -> bool:
+    def _has_ended(self, likeliest: float, options: SearchOptions) -> bool:
+        """Return whether enough texts ended, and none that is followed can come before the last of them.
+
+        Args:
+            likeliest: the largest sum that a text has with one token more, which counts as long as those that end now.
+            options: of the search.
+        """
         if len(self.finished) < len(self.tokens):
             return False
-        if options.early_stopping:
-            return True
-        reachable = _by_length(self.tokens[0], float(self.scores.max()), options)
-        return self.finished[-1][0] >= reachable
+        return options.early_stopping or self.finished[-1][0] >= _by_length(self.tokens[0], likeliest, options)
 
 
 def _by_length(tokens: list[int], score: float, options: SearchOptions) -> float:

@@ -160,10 +160,12 @@ class Generator:
         for place, row in enumerate(rows):
             self._rows[place] += row
             unpadded = self._unpadded(row) if len(rows) > 1 else row
-            for beam in range(beams):
-                logits.append(self._state.read(place * beams + beam, np.array(pending[place] + unpadded, np.int64)))
+            found = self._state.read(place * beams, np.array(pending[place] + unpadded, np.int64))
+            logits += [found] * beams
             self._ended[place] = False
         self._logits = np.stack(logits)
+        if beams > 1:  # the first beam of each row has read its prompt
+            self._state.reorder(np.repeat(np.arange(len(rows)) * beams, beams))
         self._next = [row[-1] for row in rows]
         if not self._guides:
             self._begin_guides()
