@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -246,3 +248,29 @@ def test_closing_ends_what_runs(model):
         list(request)
     assert {request.finished.reason for request in requests} <= {og.EndReason.CANCELLED, og.EndReason.LENGTH}
     assert requests[-1].finished.reason is og.EndReason.CANCELLED, "so many are not done by then on any machine"
+
+
+def test_a_model_that_nobody_uses_goes_with_its_engine():
+    model = og.Model(built())
+    assert len(tokens_of(model.generate([5, 6], Options(max_tokens=2)))) == 2
+    thread, known = model._engine._thread, weakref.ref(model)
+    del model
+    gc.collect()
+    assert known() is None
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+def test_a_request_outlives_the_names_of_its_engine():
+    request = og.AsyncEngine(og.Model(built())).submit([5, 6], Options(max_tokens=20))
+    gc.collect()
+    assert len(tokens_of(request)) == 20
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_batch": 0}, {"max_waiting": 0}, {"cache_bytes": 0}, {"prefix_bytes": -1}, {"max_batch": 1.5}]
+)
+def test_limits_that_nobody_can_run_with_are_refused(limit):
+    name, value = next(iter(limit.items()))
+    with pytest.raises(InvalidGeneration, match=f"{name} = {value}; expected a whole number"):
+        og.EngineOptions(**limit)

@@ -58,6 +58,9 @@ class RowInputs:
 
 
 def stacked(rows: list[RowInputs]) -> dict[str, Array]:
-    """Return the further inputs of rows together."""
-    names = list(rows[0].further) if rows else []
-    return {name: np.concatenate([row.further[name] for row in rows]) for name in names}
+    """Return the further inputs of rows together; a number without axes is the same for all."""
+    first = rows[0].further if rows else {}
+    return {
+        name: np.concatenate([row.further[name] for row in rows]) if value.ndim else value
+        for name, value in first.items()
+    }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,14 @@ class EngineOptions:
     cache_bytes: int = 4 << 30
     prefix_bytes: int = 256 << 20
     draft_tokens: int = 6
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("max_batch", 1), ("max_waiting", 1), ("cache_bytes", 1), ("prefix_bytes", 0), ("draft_tokens", 0),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidGeneration(f"{name} = {value!r}; expected a whole number from {least} on")
 
 
 @dataclass(slots=True)
@@ -122,7 +131,10 @@ class AsyncEngine:
         self._prefixes = PrefixCache(self.options.prefix_bytes)
         self._changed = threading.Condition()
         self._is_closed = self._has_cancelled = False
-        self._thread = threading.Thread(target=self._work, name="ort-genai engine", daemon=True)
+        self._thread = threading.Thread(
+            target=_work, args=(weakref.ref(self), self._changed), name="ort-genai engine", daemon=True
+        )
+        weakref.finalize(self, _notify, self._changed).atexit = False
         self._thread.start()
 
     def submit(
@@ -253,27 +265,41 @@ class AsyncEngine:
         end = self.model.decoder.context_length
         return end if options.max_tokens is None else min(len(tokens) + options.max_tokens, end)
 
-    def _work(self) -> None:
+    @property
+    def is_closed(self) -> bool:
+        """Whether the engine takes no more requests."""
+        return self._is_closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody runs, and nobody waits."""
+        return not (self._waiting or self._lanes or self._reading)
+
+    def _serve(self) -> bool:
+        """Take turns until nobody runs or waits; return whether the engine goes on."""
+        is_whole = False
         try:
-            while True:
-                with self._changed:
-                    while not (self._is_closed or self._waiting or self._lanes or self._reading):
-                        self._changed.wait()
-                    if self._is_closed:
-                        break
+            while not (self._is_closed or self.is_idle):
                 try:
                     self._turn()
                 except Exception as error:  # noqa: BLE001 - the border to the callers: each is told, the engine goes on
                     log.warning("a step failed: %s", error)
                     self._end_all(EndReason.ERROR, f"{type(error).__name__}: {error}")
+            is_whole = not self._is_closed
         finally:  # a library's panic that is no Exception ends the thread: nobody may wait for it then
-            with self._changed:
-                self._is_closed = True
-                waiting = list(self._waiting)
-                self._waiting.clear()
-            self._end_all(EndReason.CANCELLED, "")
-            for request in waiting:
-                self._finish(request, EndReason.CANCELLED)
+            if not is_whole:
+                self._end()
+        return is_whole
+
+    def _end(self) -> None:
+        """Tell all that run and wait that nothing comes any more."""
+        with self._changed:
+            self._is_closed = True
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        self._end_all(EndReason.CANCELLED, "")
+        for request in waiting:
+            self._finish(request, EndReason.CANCELLED)
 
     def _turn(self) -> None:
         """Leave out who was cancelled, read a part of a prompt, step those who run."""
@@ -464,3 +490,24 @@ class AsyncEngine:
                 self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
         if reading is not None:
             self._finish(reading.request, reason, reading.cached, 0, error)
+
+
+def _work(reference: weakref.ref[AsyncEngine], changed: threading.Condition) -> None:
+    """Serve an engine as long as there is one; while nobody runs, the thread keeps neither it nor its model."""
+    while True:
+        with changed:
+            engine = reference()
+            is_idle = engine is not None and not engine.is_closed and engine.is_idle
+            if is_idle:
+                engine = None  # it may go while the thread waits
+                if reference() is not None:
+                    changed.wait()
+                continue
+        if engine is None or not engine._serve():
+            return
+        del engine
+
+
+def _notify(changed: threading.Condition) -> None:
+    with changed:
+        changed.notify_all()
