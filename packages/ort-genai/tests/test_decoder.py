@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 import ort_genai as og
 from ort_genai.decoder_states import AppendedState, SharedState
 from ort_genai.mask_use import takes_lengths_alone
+from ort_genai.row_inputs import RowInputs, stacked
 
 A = [7, 101, 33, 250, 12]
 FAMILIES = ("llama", "mistral", "gemma2", "gemma3", "phi3", "qwen3", "gpt2", "qwen3_moe")
@@ -105,3 +106,10 @@ def test_masks_that_are_read_otherwise_stay_as_long_as_what_was_read(reader, tmp
 def test_a_graph_that_cannot_be_read_is_taken_to_read_anything(tmp_path):
     (tmp_path / "model.ort").write_bytes(b"\xff" * 99)
     assert not takes_lengths_alone(tmp_path / "model.ort", "attention_mask")
+
+
+def test_an_input_without_axes_is_the_same_for_all_rows():
+    rows = [RowInputs(further={"scale": np.float32(2.0), "row": np.full((1, 2), place)}) for place in range(3)]
+    found = stacked(rows)
+    assert found["scale"] == 2.0
+    assert found["row"].tolist() == [[0, 0], [1, 1], [2, 2]]
