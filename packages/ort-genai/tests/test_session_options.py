@@ -11,7 +11,9 @@ from genai_built import built
 
 import ort_core
 import ort_genai as og
+from ort_core.settings import Scope, all_settings
 from ort_genai.errors import InvalidModelFolder
+from ort_genai.session_options import session_options
 
 
 def opened(**options):
@@ -86,3 +88,14 @@ def test_paths_out_of_the_folder_are_refused(path):
     if path != "":  # which states that there is none
         with pytest.raises(InvalidModelFolder, match=r"session_options\.ep\.context_file_path"):
             opened(**{"ep.context_file_path": path})
+
+
+def test_every_entry_that_names_a_file_is_kept_in_the_folder():
+    named = [
+        name for scope, name in all_settings()
+        if scope is Scope.SESSION and name.endswith(("path", "file", "file_name", "dir", "folder"))
+    ]  # fmt: skip
+    assert "session.optimized_model_filepath" in named
+    for name in named:
+        with pytest.raises(InvalidModelFolder, match="leads out of the model's folder"):
+            session_options({name: "../written"}, built())

@@ -11,6 +11,7 @@ from ort_genai.errors import InvalidModelFolder
 from ort_genai.search_options import SEARCH_NAMES
 
 log = logging.getLogger(__name__)
+_LONGEST = 80  # characters of a name that are told
 Names: TypeAlias = Mapping[str, "Names | None"]  # None: a value, or a section of any names
 
 
@@ -141,8 +142,9 @@ def check_names(stated: Mapping[str, object], known: Names = NAMES, path: str = 
             if not path and not isinstance(value, Mapping):
                 continue  # a remark: onnxruntime-genai leaves values beside the sections alone
             where = f"{path.removesuffix('.')}: " if path else ""
+            told = name[:_LONGEST]
             raise InvalidModelFolder(
-                f'genai_config.json: {where}Unknown value "{name}".{did_you_mean(name, list(known))}'
+                f'genai_config.json: {where}Unknown value "{told}".{did_you_mean(told, list(known))}'
             )
         inner = known[name]
         if inner is not None and isinstance(value, Mapping):

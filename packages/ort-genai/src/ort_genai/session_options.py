@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _COUNTS = ("intra_op_num_threads", "inter_op_num_threads", "log_severity_level", "log_verbosity_level")
 _SWITCHES = ("enable_cpu_mem_arena", "enable_mem_pattern")
 _LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
-_PATHS = ("_path", "_file", "_file_name", "_dir")
+_PATHS = ("path", "_file", "_file_name", "_dir")  # how entries that name files end: a model's folder holds them
 _PROVIDERS = ("provider_options", "providers")  # which Config reads
 
 
