@@ -112,7 +112,7 @@ NAMES: Names = {
     },
 }
 
-_HEARS = "sound is read by Whisper alone: the model reads text, and images"
+_HEARS = "sound is heard as a Whisper hears it, and by no other kind of model"
 _GUESSES = "text is the same without it: og.ModelDrafter and og.NgramDrafter guess tokens ahead"
 _BLOCKS = "caches are not in blocks: og.EngineOptions(cache_bytes=…) bounds their memory"
 _WITHOUT_EFFECT = {
