@@ -55,7 +55,7 @@ class AudioEncoder:
         if features.ndim != 3:
             raise InvalidGeneration(f"audio_features of shape {features.shape}, expected (rows, bands, frames)")
         with raised_as(GenerationFailed):
-            fed = {self.features: features.astype(self._type)}
+            fed: dict[str, Array] = {self.features: features.astype(self._type)}
             found = self.session.run([given for given, _ in self._names], fed, self._run_options)
         return {taken: np.asarray(value) for (_, taken), value in zip(self._names, found, strict=True)}
 
@@ -86,6 +86,6 @@ class VisionEncoder:
     def features_of(self, pixels: Array) -> Array:
         """Return vectors (n, hidden) of pixels (images, channels, height, width), image by image."""
         with raised_as(GenerationFailed):
-            fed = {self.pixels: pixels.astype(self._type)}
+            fed: dict[str, Array] = {self.pixels: pixels.astype(self._type)}
             found = np.asarray(self.session.run([self._result], fed, self._run_options)[0])
         return found.reshape(-1, found.shape[-1])
