@@ -98,9 +98,8 @@ class GuidanceTokens:
         with self._lock, _GUIDING:
             if self._made is None:
                 try:
-                    self._made = LLTokenizer(
-                        self._text.library.to_str(), n_vocab=self._size, eos_token=self._ends or None
-                    )
+                    stated = _with_known_decoder(self._text.library.to_str())
+                    self._made = LLTokenizer(stated, n_vocab=self._size, eos_token=self._ends or None)
                 except (ValueError, RuntimeError, OverflowError) as error:
                     raise InvalidGeneration(f"grammars cannot be followed with this tokenizer: {error}") from error
         with _GUIDING:
@@ -108,6 +107,17 @@ class GuidanceTokens:
         if matcher.is_error():
             raise InvalidGeneration(f"the {grammar.kind} cannot be followed: {matcher.get_error()}")
         return Guide(matcher, self._size)
+
+
+def _with_known_decoder(stated: str) -> str:
+    """Return a tokenizer's JSON with SentencePiece's decoder in the steps by which llguidance knows it."""
+    found = json.loads(stated)
+    decoder = found.get("decoder") or {}
+    if decoder.get("type") != "Metaspace":
+        return stated
+    space = {"type": "Replace", "pattern": {"String": decoder["replacement"]}, "content": " "}
+    found["decoder"] = {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    return json.dumps(found)
 
 
 class Guide:
