@@ -157,7 +157,7 @@ class MatMulNBitsQuantizer:
         proto = raise_versions(proto, settings.is_linear, has_gather, least_bits)
         sites = find_sites(proto.graph, self._is_chosen, self._settings_of, opset_of(proto))
         products = [each for each in sites if each.node.op_type == "MatMul"]
-        found = FoundState({}, {})
+        found = FoundState()
         if settings.algorithm in _DATA_METHODS and products:
             found = quantized_by_data(
                 products, proto, folder, self.algo_config, self.providers, STATISTICS_NBYTES
@@ -193,7 +193,7 @@ class _Replacement:
 
     def __init__(self, model: ModelProto, folder: str, config: WeightOnlyQuantConfig, found: FoundState) -> None:
         self._model, self._folder, self._config, self._found = model, folder, config, found
-        self._by_data = frozenset(found.numbers)  # these are let go one by one
+        self._by_data = found.numbers.keys
         self._names = TakenNames(model)
         self._smoothing = Smoothing(model, folder, self._names)
         self._stored: dict[tuple[object, ...], StoredWeight | tuple[str, ...]] = {}
@@ -245,7 +245,7 @@ class _Replacement:
 
     def _blocks(self, site: Site) -> PackedBlocks | LinearBlocks:
         """Return a weight's blocks in the layout that its operator reads; bfloat16 weights get scales of bfloat16."""
-        blocks = self._found.numbers.pop(key_of(site), None) or _quantized(site, self._folder, self._config)
+        blocks = self._found.numbers.find(key_of(site)) or _quantized(site, self._folder, self._config)
         if isinstance(blocks, Numbers):
             blocks = in_layout(blocks, site.settings)
         if site.tensor.data_type != TensorProto.BFLOAT16:

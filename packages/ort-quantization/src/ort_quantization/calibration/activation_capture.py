@@ -84,15 +84,14 @@ def captured(
     """
     inputs = {each.name for each in model.graph.input}
     inner = [name for name in names if name not in inputs]
-    session = _session(model, folder, inner, providers) if inner else None
+    session = None
+    if inner:
+        with _outputs(model, inner):
+            session = session_of(model, folder, providers)
     for count, sample in enumerate(samples):
         found = {name: np.asarray(sample[name]) for name in names if name in inputs and name in sample}
         if session is not None:
-            try:
-                with np.errstate(all="ignore"):  # as compiled code does
-                    results = session.run(inner, dict(sample))
-            except OrtError as error:
-                raise InvalidCalibration(f"the model does not run on calibration sample {count}: {error}") from error
+            results = run_sample(session, inner, sample, count)
             found.update((name, np.asarray(value)) for name, value in zip(inner, results, strict=True))
         yield found
     if session is not None:
@@ -100,17 +99,30 @@ def captured(
         gc.collect()  # its weights are as large as the model's, and objects that know each other hold them
 
 
-def _session(
-    model: ModelProto, folder: str, names: Sequence[str], providers: Providers | None
-) -> ort_core.InferenceSession:
+def run_sample(
+    session: ort_core.InferenceSession, names: Sequence[str], sample: Sample, count: int
+) -> Sequence[object]:
+    """Return what a session gives for a sample.
+
+    Raises:
+        InvalidCalibration: the model does not run on it; ``count`` says which sample it is.
+    """
+    try:
+        with np.errstate(all="ignore"):  # as compiled code does
+            results: Sequence[object] = session.run(names, dict(sample))
+            return results
+    except OrtError as error:
+        raise InvalidCalibration(f"the model does not run on calibration sample {count}: {error}") from error
+
+
+def session_of(model: ModelProto, folder: str, providers: Providers | None) -> ort_core.InferenceSession:
+    """Open a model in memory, however large, whose external data lies in a folder."""
     options = ort_core.SessionOptions()
-    with _outputs(model, names):
-        if model.ByteSize() > FILE_LIMIT:
-            return _session_of_file(model, options, providers)
-        content = model.SerializeToString()
+    if model.ByteSize() > FILE_LIMIT:
+        return _session_of_file(model, options, providers)
     if folder:
         options.add_session_config_entry(_FOLDER, folder)
-    return ort_core.InferenceSession(content, options, providers=providers)
+    return ort_core.InferenceSession(model.SerializeToString(), options, providers=providers)
 
 
 def _session_of_file(

@@ -13,6 +13,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from ort_quantization.calibration.activation_capture import Providers, Samples, captured
 from ort_quantization.calibration.calibration_outputs import SubgraphOutputsState, add_subgraph_outputs
+from ort_quantization.calibration.runs_in_pieces import LARGE_FROM, RunsInPieces, weight_nbytes
 from ort_quantization.models.model_files import opset_of
 from ort_quantization.weight_only.matmul_nbits_nodes import TakenNames
 from ort_quantization.weight_only.matmul_nbits_sites import scopes
@@ -20,29 +21,66 @@ from ort_quantization.weight_only.matmul_nbits_sites import scopes
 Operand = tuple[int, str]  # graph that gives it (``id``), its name
 
 
-def captured_anywhere(
-    model: ModelProto, folder: str, channels: Mapping[Operand, int], samples: Samples, providers: Providers | None
-) -> Iterator[dict[Operand, np.ndarray]]:
-    """Yield the operands (…, channels) of each sample's run; those in bodies as (rows, channels), of all turns.
+class OperandRuns:
+    """Gives operands of a model, those in bodies too, as runs over samples show them; use it in a ``with`` statement.
+
+    A model whose weights are many runs in pieces, each of which is loaded once: operands are asked for in the order of
+    the nodes that read them.
 
     Args:
         model: unchanged behind the last value.
         folder: where its external data lies.
-        channels: size of the last axis of each operand.
+        channels: size of the last axis of each operand that will be asked for.
         samples: inputs of runs.
         providers: that run the model; the default ones by default.
     """
-    names = {operand: operand[1] for operand in channels if operand[0] == id(model.graph)}
-    inner = [operand for operand in channels if operand not in names]
-    if inner:
-        model, given = with_results_of_bodies(model, inner)
-        names |= given
-    for values in captured(model, folder, list(names.values()), iter(samples), providers):
-        yield {
-            operand: value if operand not in inner else value.reshape(-1, channels[operand])
-            for operand, name in names.items()
-            if (value := values.get(name)) is not None
-        }
+
+    def __init__(
+        self, model: ModelProto, folder: str, channels: Mapping[Operand, int], samples: Samples,
+        providers: Providers | None,
+    ) -> None:  # fmt: skip
+        self.main = id(model.graph)
+        self._model, self._folder, self._samples, self._providers = model, folder, samples, providers
+        self._pieces: RunsInPieces | None = None
+        if sum(weight_nbytes(each) for each in model.graph.initializer) >= LARGE_FROM:
+            given, self._names = self._with_names(list(channels))
+            self._pieces = RunsInPieces(given, folder, list(self._names.values()), samples, providers)
+
+    def __enter__(self) -> OperandRuns:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pieces is not None:
+            self._pieces.close()
+
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether the model is never loaded whole."""
+        return self._pieces is not None
+
+    def values(self, channels: Mapping[Operand, int]) -> Iterator[dict[Operand, np.ndarray]]:
+        """Yield operands (…, channels) of samples' runs; those in bodies as (rows, channels), of all turns."""
+        if self._pieces is None:
+            model, names = self._with_names(list(channels))
+            found = captured(model, self._folder, list(names.values()), iter(self._samples), self._providers)
+        else:
+            names = {operand: self._names[operand] for operand in channels}
+            found = self._pieces.values(list(names.values()))
+        for values in found:
+            yield {
+                operand: value if operand[0] == self.main else value.reshape(-1, channels[operand])
+                for operand, name in names.items()
+                if (value := values.get(name)) is not None
+            }
+
+    def _with_names(self, operands: Sequence[Operand]) -> tuple[ModelProto, dict[Operand, str]]:
+        """Return a model whose main graph has values for operands, and their names."""
+        names = {operand: operand[1] for operand in operands if operand[0] == self.main}
+        inner = [operand for operand in operands if operand not in names]
+        if not inner:
+            return self._model, names
+        model, given = with_results_of_bodies(self._model, inner)
+        return model, names | given
 
 
 def with_results_of_bodies(model: ModelProto, operands: Sequence[Operand]) -> tuple[ModelProto, dict[Operand, str]]:

@@ -7,14 +7,19 @@ memory allows. Where no run shows an operand, in a branch that no sample takes, 
 from __future__ import annotations
 
 import logging
+import os
+import pickle
+import tempfile
+import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import IO
 
 import numpy as np
 from onnx import ModelProto, TensorProto
 
 from ort_quantization.calibration.activation_capture import Providers, Samples
-from ort_quantization.calibration.body_capture import Operand
+from ort_quantization.calibration.body_capture import Operand, OperandRuns
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.models.model_files import read_tensor
 from ort_quantization.weight_only.matmul_nbits_awq import channel_scales, with_cut_ranges
@@ -43,7 +48,36 @@ log = logging.getLogger(__name__)
 Key = tuple[int, str, Operand, Settings]  # graph of the weight, its name, its operand, how it is quantized
 
 
-@dataclass(slots=True)
+class KeptState:
+    """Quantized weights, in a file until they are taken: those of all products are known before a model is changed."""
+
+    def __init__(self) -> None:
+        self._places: dict[Key, int] = {}
+        self._file: IO[bytes] | None = None
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """What is kept."""
+        return frozenset(self._places)
+
+    def add(self, key: Key, blocks: PackedBlocks | LinearBlocks) -> None:
+        """Keep a weight."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="ort.blocks.")  # noqa: SIM115 - it lives as long as this
+            weakref.finalize(self, self._file.close)
+        self._places[key] = self._file.seek(0, os.SEEK_END)
+        pickle.dump(blocks, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+
+    def find(self, key: Key) -> PackedBlocks | LinearBlocks | None:
+        """Return a weight, ``None`` where none was kept."""
+        if self._file is None or key not in self._places:
+            return None
+        self._file.seek(self._places[key])
+        found: PackedBlocks | LinearBlocks = pickle.load(self._file)  # what was written above
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class FoundState:
     """What data gave.
 
@@ -52,8 +86,8 @@ class FoundState:
         divisors: factors (K,) that operands are divided by.
     """
 
-    numbers: dict[Key, PackedBlocks | LinearBlocks]
-    divisors: dict[Operand, Array]
+    numbers: KeptState = field(default_factory=KeptState)
+    divisors: dict[Operand, Array] = field(default_factory=dict)
 
 
 def key_of(site: Site) -> Key:
@@ -89,12 +123,12 @@ def quantized_by_data(
             f"{config.algorithm} needs data: give the configuration a calibration_data_reader, whose get_next() "
             "returns the model's inputs by name, and None behind the last"
         )
-    found = FoundState({}, {})
+    found = FoundState()
     groups = _by_operand(sites)
     channels = {operand: group[0].shape[0] for operand, group in groups.items()}
-    with Samples(reader) as samples:
-        for part in passes(channels, limit_nbytes):
-            states = operand_states(model, folder, part, samples, providers)
+    with Samples(reader) as samples, OperandRuns(model, folder, channels, samples, providers) as runs:
+        for part in passes(channels, limit_nbytes // 4 if runs.is_in_pieces else limit_nbytes):
+            states = operand_states(runs, part)
             for operand in part:
                 if operand in states:
                     _quantize_group(groups[operand], states.pop(operand), folder, config, found)
@@ -139,7 +173,7 @@ def _quantize_group(
                     config.block_size, config.actorder, config.mse, has_real_points,
                 ),
             )  # fmt: skip
-            found.numbers[key_of(site)] = in_layout(numbers, settings)
+            found.numbers.add(key_of(site), in_layout(numbers, settings))
         return
     assert isinstance(config, AWQWeightOnlyQuantConfig)  # there is no third method
     scales = None
@@ -152,7 +186,7 @@ def _quantize_group(
         scaled = weight if scales is None else weight.astype(np.float32) * scales[:, None]
         if config.calibration_method != "awq_lite":
             scaled = with_cut_ranges(scaled, state, site.settings)
-        found.numbers[key_of(site)] = in_layout(nearest(scaled.astype(weight.dtype), site), site.settings)
+        found.numbers.add(key_of(site), in_layout(nearest(scaled.astype(weight.dtype), site), site.settings))
 
 
 def in_layout(numbers: Numbers, settings: Settings) -> PackedBlocks | LinearBlocks:

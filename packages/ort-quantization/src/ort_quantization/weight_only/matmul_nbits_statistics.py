@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import ModelProto
 
-from ort_quantization.calibration.activation_capture import Providers, Samples
-from ort_quantization.calibration.body_capture import Operand, captured_anywhere
+from ort_quantization.calibration.body_capture import Operand, OperandRuns
 from ort_quantization.errors import InvalidCalibration
 
 _PIECE = 1 << 14  # rows of an operand that are multiplied at once
@@ -82,19 +80,17 @@ def passes(channels: Mapping[Operand, int], limit_nbytes: int) -> Iterator[dict[
         yield group
 
 
-def operand_states(
-    model: ModelProto, folder: str, channels: Mapping[Operand, int], samples: Samples, providers: Providers | None
-) -> dict[Operand, OperandState]:
+def operand_states(runs: OperandRuns, channels: Mapping[Operand, int]) -> dict[Operand, OperandState]:
     """Return the sums of operands over all samples; those in bodies that no sample reaches have none.
 
     Raises:
         InvalidCalibration: there are no samples, or values that nothing follows from.
     """
     states = {operand: OperandState.of_channels(count) for operand, count in channels.items()}
-    for values in captured_anywhere(model, folder, channels, samples, providers):
+    for values in runs.values(channels):
         for operand, value in values.items():
             states[operand].add(operand[1], value)
-    empty = [name for (graph, name), state in states.items() if not state.count and graph == id(model.graph)]
+    empty = [name for (graph, name), state in states.items() if not state.count and graph == runs.main]
     if empty:
         raise InvalidCalibration(f"no sample shows a row of {', '.join(map(repr, empty))}")
     return {operand: state for operand, state in states.items() if state.count}
