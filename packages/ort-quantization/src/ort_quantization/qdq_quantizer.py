@@ -50,7 +50,13 @@ _SINCE_21 = (TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorPro
 
 
 class QDQQuantizer(QDQCalls, BaseQuantizer):
-    """Writes a model in the QDQ format; see ``BaseQuantizer`` for what it is given."""
+    """Writes a model in the QDQ format; see ``BaseQuantizer`` for what it is given.
+
+    Attributes:
+        products_in_reals: values that are not rounded, though the nodes around them are quantized.
+    """
+
+    products_in_reals: frozenset[str] = frozenset()
 
     def __init__(
         self, model: ModelProto | ONNXModel, per_channel: bool, reduce_range: bool,
@@ -256,7 +262,8 @@ class QDQQuantizer(QDQCalls, BaseQuantizer):
 
     def is_quantizable(self, name: str) -> bool:
         """Return whether a value holds floats that can be rounded, and the model does not quantize it already."""
-        is_free = name not in self._quantized_before and name not in self.values_in_reals
+        in_reals = self.values_in_reals.keys() | self.products_in_reals
+        is_free = name not in self._quantized_before and name not in in_reals
         return bool(name) and is_free and self.is_float_tensor(name)
 
     # ------------------------------------------------------------------ the whole model

@@ -253,6 +253,43 @@ def test_products_whose_bias_was_added_behind_them_are_quantized_as_without(tmp_
     assert counts == [1, 1]
 
 
+def row_of_products(seed: int) -> onnx.ModelProto:
+    """Three products without a bias."""
+    b = Builder()
+    b.random = np.random.default_rng(seed)
+    value = "x"
+    for name, size in (("w", 8), ("v", 8)):
+        value = b.node("Relu", [b.node("MatMul", [value, b.weight(name, 8, size)], f"{name}_p")], f"{name}_r")
+    b.node("MatMul", [value, b.weight("u", 8, 4)], "y")
+    return b.model({"x": ("n", 8)}, ["y"])
+
+
+@pytest.mark.parametrize(("seed", "is_kept"), [(5, True), (10, False)])
+def test_biases_are_corrected_only_where_the_results_lose_less(tmp_path, caplog, seed, is_kept):
+    samples = [{"x": np.random.default_rng(seed + 99).normal(size=(16, 8)).astype(np.float32) + 1}]
+    files = []
+    for has_step in (False, True):
+        quantize_static(
+            row_of_products(seed), tmp_path / "small.onnx", SampleReader(samples), activation_type=QuantType.QUInt8,
+            extra_options={"BiasCorrection": has_step},
+        )  # fmt: skip
+        files.append(onnx.load(tmp_path / "small.onnx"))
+    counts = [[node.op_type for node in each.graph.node].count("Add") for each in files]
+    assert counts == [0, 3 if is_kept else 0]
+    assert ("biases are not corrected: the results would lose more" in caplog.text) != is_kept
+
+
+def test_a_product_is_not_rounded_before_the_bias_that_was_added_to_it(tmp_path):
+    samples = [{"x": np.random.default_rng(1).normal(size=(16, 8)).astype(np.float32) + 1}]
+    quantize_static(
+        row_of_products(5), tmp_path / "small.onnx", SampleReader(samples), extra_options={"BiasCorrection": True}
+    )
+    graph = onnx.load(tmp_path / "small.onnx").graph
+    products = {node.output[0] for node in graph.node if node.op_type == "MatMul"}
+    assert products
+    assert {node.op_type for node in graph.node if products.intersection(node.input)} == {"Add"}
+
+
 def test_samples_without_numbers_leave_biases_numbers(tmp_path):
     model, samples = shifted_network("MatMul"), samples_of(2, (4, 8))
     quantize_static(model, tmp_path / "small.onnx", SampleReader(samples))

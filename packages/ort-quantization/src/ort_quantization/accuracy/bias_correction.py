@@ -10,14 +10,14 @@ of all layers are found in one pass: each is computed twice, the second time by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ort_core.model_graphs import graphs_of
-from ort_quantization.calibration.activation_capture import Providers, Samples, captured
+from ort_quantization.calibration.activation_capture import Providers, Samples, captured, run_sample, session_of
 from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.calibration.tensor_ranges import TensorsData
 from ort_quantization.comparison.dequantized_weights import dequantized_weights
@@ -25,6 +25,7 @@ from ort_quantization.comparison.dequantized_weights import dequantized_weights
 log = logging.getLogger(__name__)
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 _LOST = "_lost_by_rounding"
 
 
@@ -68,6 +69,42 @@ def bias_corrected(
     return found, {site.node.name or result: means[result] for site, result in zip(sites, results, strict=True)}
 
 
+def decibels_of_results(
+    model: ModelProto, folder: str, others: Sequence[ModelProto], samples: Samples, providers: Providers | None = None
+) -> list[float]:
+    """Return the signal-to-noise ratio of other models' results, infinite where they are those of a float model.
+
+    Args:
+        model: the float model.
+        folder: where its external data and that of the others lies.
+        others: with the same inputs and results.
+        samples: inputs of runs.
+        providers: that run the models; the default ones by default.
+    """
+    names = [each.name for each in model.graph.output if each.type.tensor_type.elem_type in _FLOATS]
+    if not names:
+        return [np.inf] * len(others)
+    sessions = [session_of(each, folder, providers) for each in (model, *others)]
+    power, noise = np.zeros(len(names)), np.zeros((len(others), len(names)))
+    for count, sample in enumerate(samples):
+        exact, *found = ([np.asarray(each) for each in run_sample(one, names, sample, count)] for one in sessions)
+        power += [_power(value) for value in exact]
+        noise += [[_power(value - given) for value, given in zip(values, exact, strict=True)] for values in found]
+    shares = np.divide(noise, power, out=np.zeros_like(noise), where=power > 0).mean(axis=1)
+    return [float(-10 * np.log10(share)) if share > 0 else np.inf for share in shares]
+
+
+def _power(values: np.ndarray) -> float:
+    """Return the sum of the squares of finite numbers."""
+    return float(np.square(values[np.isfinite(values)], dtype=np.float64).sum())
+
+
+def added_products(before: ModelProto, corrected: ModelProto) -> frozenset[str]:
+    """Return the products behind which a bias was added: values that the model did not have."""
+    known, made = ({name for node in each.graph.node for name in node.output} for each in (before, corrected))
+    return frozenset(made - known)
+
+
 def ranges_of_products(ranges: TensorsData, before: ModelProto, corrected: ModelProto) -> TensorsData:
     """Return ranges that hold products behind which a bias was added, too: what is added to them is small.
 
@@ -76,11 +113,9 @@ def ranges_of_products(ranges: TensorsData, before: ModelProto, corrected: Model
         before: that model.
         corrected: what ``bias_corrected`` made of it.
     """
-    known = {name for node in before.graph.node for name in node.output}
-    found = dict(ranges.data)
-    made = {name for node in corrected.graph.node for name in node.output}
+    found, products = dict(ranges.data), added_products(before, corrected)
     for node in corrected.graph.node:
-        if node.op_type == "Add" and node.input[0] in made - known and node.output[0] in found:
+        if node.op_type == "Add" and node.input[0] in products and node.output[0] in found:
             found[node.input[0]] = found[node.output[0]]
     return TensorsData(ranges.calibration_method, found)
 

@@ -13,7 +13,12 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
-from ort_quantization.accuracy.bias_correction import bias_corrected, ranges_of_products
+from ort_quantization.accuracy.bias_correction import (
+    added_products,
+    bias_corrected,
+    decibels_of_results,
+    ranges_of_products,
+)
 from ort_quantization.accuracy.equalize import equalized
 from ort_quantization.accuracy.smooth_quant import KeptReader, smooth
 from ort_quantization.arguments.advice import (
@@ -189,14 +194,17 @@ def quantize_static(
     def quantized(given: ModelProto, found: TensorsData, place: str = folder) -> ONNXModel:
         held, common = ONNXModel(given, place), (weight_type, activation_type, found, *choices)
         if quant_format is not QuantFormat.QOperator:
-            return _quantized(QDQQuantizer(held, per_channel, reduce_range, *common), before, chosen)
+            by_pairs = QDQQuantizer(held, per_channel, reduce_range, *common)
+            by_pairs.products_in_reals = added_products(model, given)
+            return _quantized(by_pairs, before, chosen)
         operators = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
         return _quantized(operators, before, chosen)
 
+    corrected = model
     if correction.is_asked_for:
-        model, ranges = correction.corrected(model, folder, ranges, quantized, calibration_providers)
+        corrected, ranges = correction.corrected(model, folder, ranges, quantized, calibration_providers)
     place = TensorFolder(folder, Path(model_output).parent) if folder else ""
-    quantized(model, ranges, place).save_model_to_file(model_output, use_external_data_format)
+    quantized(corrected, ranges, place).save_model_to_file(model_output, use_external_data_format)
 
 
 def _quantized(quantizer: ONNXQuantizer | QDQQuantizer, before: Counter[str], chosen: list[str]) -> ONNXModel:
@@ -232,13 +240,29 @@ class _Correction:
         self, model: ModelProto, folder: str, ranges: TensorsData,
         quantized: Callable[[ModelProto, TensorsData], ONNXModel], providers: Providers | None,
     ) -> tuple[ModelProto, TensorsData]:  # fmt: skip
-        """Return the float model whose biases make up for the weights that it is quantized to, and its ranges."""
-        copied = ModelProto()
-        copied.CopyFrom(model)
-        small = quantized(copied, ranges)
+        """Return the float model whose biases make up for the weights that it is quantized to, and its ranges.
+
+        Where the results would lose more with other biases, the model and its ranges are returned as they are.
+        """
+        small = quantized(_copied(model), ranges).model
         with self._samples:
-            found, _ = bias_corrected(model, folder, small.model, folder, KeptReader(self._samples), providers)
-        return found, ranges_of_products(ranges, model, found)
+            found, _ = bias_corrected(model, folder, small, folder, KeptReader(self._samples), providers)
+            found_ranges = ranges_of_products(ranges, model, found)
+            others = small, quantized(_copied(found), found_ranges).model
+            without, with_it = decibels_of_results(model, folder, others, self._samples, providers)
+        if with_it < without:
+            log.warning(
+                "biases are not corrected: the results would lose more, with a signal-to-noise ratio of %.1f dB on the "
+                "samples instead of %.1f dB", with_it, without,
+            )  # fmt: skip
+            return model, ranges
+        return found, found_ranges
+
+
+def _copied(model: ModelProto) -> ModelProto:
+    found = ModelProto()
+    found.CopyFrom(model)
+    return found
 
 
 def _has_axes(overrides: TensorQuantOverridesHelper) -> bool:
@@ -290,9 +314,7 @@ def _calibrated(
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         if source is None:
             source = Path(scratch) / "float.onnx"
-            held = ModelProto()
-            held.CopyFrom(model)
-            write_model(held, folder, source, any(is_external(tensor) for tensor in model.graph.initializer))
+            write_model(_copied(model), folder, source, any(is_external(tensor) for tensor in model.graph.initializer))
         augmented = Path(scratch) / "augmented.onnx"
         calibrator = create_calibrator(source, chosen, augmented, method, False, providers, given)
         stride = options.get("CalibStridedMinMax")
