@@ -119,13 +119,14 @@ def test_constant_shared_and_tied_tensors_give_nearly_what_floats_give(tmp_path,
 
 
 @FORMATS
-def test_a_model_that_is_quantized_again_is_told_of(tmp_path, caplog, quant_format):
-    _, target = quantized(tmp_path, conv(), None, quant_format)
+@pytest.mark.parametrize("first", list(QuantFormat), ids=str)
+def test_a_model_that_is_quantized_again_is_told_of(tmp_path, caplog, first, quant_format):
+    source, target = quantized(tmp_path, conv(), None, first)
+    expected = run_onnxruntime(source, feeds_of(conv(), 0))
     with caplog.at_level(logging.WARNING):
-        again = onnx.load(target)
-        quantized(tmp_path, again, None, quant_format)
+        quantized(tmp_path, onnx.load(target), None, quant_format)
     assert "was it quantized before?" in caplog.text
-    run_onnxruntime(tmp_path / "quantized.onnx", feeds_of(again))
+    assert relative_error(run_onnxruntime(target, feeds_of(conv(), 0)), expected) < 0.05
 
 
 def test_weights_without_an_axis_of_channels_are_told_of_once(tmp_path, caplog):

@@ -230,11 +230,13 @@ class _Replacement:
         return before
 
     def _product(self, site: Site) -> StoredWeight:
-        is_own = key_of(site) in self._by_data
-        key = key_of(site) if is_own else (*key_of(site)[:2], None, site.settings)
+        # onnxruntime turns pairs into MatMulNBits, and finds the weights of one in its own graph only
+        holder = site.graph if site.settings.is_linear else site.owner
+        operand = operand_of(site) if key_of(site) in self._by_data else None
+        key = id(holder), id(site.owner), site.tensor.name, operand, site.settings
         if key not in self._stored:
             blocks = self._blocks(site)
-            where = site.owner, site.tensor.name
+            where = holder, site.tensor.name
             if isinstance(blocks, LinearBlocks):
                 self._stored[key] = store_linear(*where, blocks, site.settings, self._names, self._folder)
             else:

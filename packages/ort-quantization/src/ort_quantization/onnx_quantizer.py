@@ -20,6 +20,7 @@ from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import FIRST_OPSET_OF_CHANNELS, INFERRED, mark, read_tensor, with_shapes
+from ort_quantization.models.node_order import name_apart
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
 from ort_quantization.quantizers.chosen_tensors import overrides_within
@@ -121,6 +122,7 @@ class ONNXQuantizer(OperatorCalls, BaseQuantizer):
         if missing:
             raise InvalidQuantization(f"the model reads what nothing gives: {', '.join(sorted(missing))}")
         model = self.model.model
+        name_apart(model.graph)  # a model that was quantized before has nodes called as those that are added
         model.producer_name, model.producer_version = PRODUCER, "0.1.0"
         imported = {each.domain for each in model.opset_import}
         if MICROSOFT not in imported and MICROSOFT in _domains(model.graph):

@@ -23,6 +23,7 @@ from ort_quantization.base_quantizer import BaseQuantizer, naming, widened_weigh
 from ort_quantization.calibration.tensor_ranges import TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_files import read_tensor
+from ort_quantization.models.node_order import name_apart
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import PRODUCER
 from ort_quantization.quantized_types import MICROSOFT, QuantType, tensor_type_of
@@ -350,6 +351,7 @@ class QDQQuantizer(QDQCalls, BaseQuantizer):
         if not self.add_qdq_pair_to_weight:
             self.model.clean_initializers()
         model = self.model.model
+        name_apart(model.graph)  # a model that was quantized before has nodes called as those that are added
         model.producer_name, model.producer_version = PRODUCER, "0.1.0"
         if self.qdq_op_domain == MICROSOFT:
             self.model.set_opset_import(MICROSOFT, 1)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, numpy_helper, parser
+from onnx import GraphProto, ModelProto, TensorProto, numpy_helper, parser
 
 from ort_core.errors import NoSuchFile, OrtError
 from ort_quantization.errors import InvalidQuantization
@@ -75,7 +75,8 @@ def test_a_table_that_is_looked_up_and_multiplied_gets_other_names_for_each() ->
         assert np.abs(got - exact).max() < 0.15
 
 
-def test_products_inside_branches_are_quantized_with_weights_of_any_graph() -> None:
+def branches_with_weights() -> ModelProto:
+    """An If whose branches multiply by a weight of the graph around and by one of their own."""
     model = model_of(
         """g (bool c, float[n, 32] x) => (float[n, 8] y) {
             y = If(c) <then_branch = a () => (float[n, 8] p) { p = MatMul(x, w) },
@@ -85,13 +86,29 @@ def test_products_inside_branches_are_quantized_with_weights_of_any_graph() -> N
     )
     branch = model.graph.node[0].attribute[1].g
     branch.initializer.append(numpy_helper.from_array(weight(32, 8, seed=2), "v"))
+    return model
+
+
+def names_of(graph: GraphProto) -> list[str]:
+    return [each.name for each in graph.initializer]
+
+
+@pytest.mark.parametrize("quant_format", [QuantFormat.QOperator, QuantFormat.QDQ])
+def test_products_inside_branches_are_quantized_with_weights_of_any_graph(quant_format: QuantFormat) -> None:
+    """Weights of pairs move into the branch: onnxruntime looks for them there alone."""
+    model = branches_with_weights()
     x = weight(3, 32, seed=3)
     want = [run(model, c=np.array(value), x=x)[0] for value in (True, False)]
-    small = quantized(model)
+    small = quantized(model, quant_format=quant_format)
     inner = {attribute.name: attribute.g for attribute in small.graph.node[0].attribute}
-    assert [node.op_type for graph in inner.values() for node in graph.node] == ["MatMulNBits"] * 2
-    assert [each.name for each in small.graph.initializer] == ["w_Q4", "w_scales", "w_zero_points"]
-    assert [each.name for each in inner["else_branch"].initializer] == ["v_Q4", "v_scales", "v_zero_points"]
+    start, product = (
+        ("_DQ", ["DequantizeLinear", "MatMul"]) if quant_format == QuantFormat.QDQ else ("", ["MatMulNBits"])
+    )
+    assert [node.op_type for graph in inner.values() for node in graph.node] == product * 2
+    ends = [f"{start}_Q4", f"{start}_scales", f"{start}_zero_points"]
+    holder = inner["then_branch"] if quant_format == QuantFormat.QDQ else small.graph
+    assert names_of(holder) == [f"w{end}" for end in ends]
+    assert names_of(inner["else_branch"]) == [f"v{end}" for end in ends]
     for value, exact in zip((True, False), want, strict=True):
         assert np.abs(run(small, c=np.array(value), x=x)[0] - exact).max() < 0.1
 
