@@ -1,9 +1,13 @@
-"""Random networks of every operator that is quantized, in every opset: shared weights, bodies, constants, odd forms."""
+"""Random networks of every operator that is quantized, in every opset: shared weights, bodies, constants, odd forms.
+
+``drawn_further`` has more operators.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
+from drawn_further import FURTHER, in_halves
 from float_models import FLOAT, MICROSOFT, Builder
 from onnx import TensorProto, helper, numpy_helper
 
@@ -244,7 +248,7 @@ def gather(b: Network, value: str, shape: Shape, out: str):
         return shape
     if b.chance(0.4):
         if "ids" not in b.inputs:
-            b.inputs["ids"], b.types["ids"] = (2, 5), TensorProto.INT64
+            b.inputs["ids"], b.types["ids"] = (2, 5), b.one_of(TensorProto.INT64, TensorProto.INT32)
         b.node("Gather", [b.shared(out + "t", 10, 8), "ids"], out)
         return [2, 5, 8]
     if shape[1] < 2:
@@ -360,7 +364,7 @@ def loop(b: Network, value: str, shape: Shape, out: str):
 MAKERS = (
     conv, conv, conv, conv_transpose, matmul, matmul, matmul, gemm, gemm, lstm, attention, attention_by_products, pool,
     pool, pointwise, pointwise, clip, binary, binary, binary, concat, transpose, reshape, pad, split, gather, slices,
-    resize, normalization, where, odd_results, branches, loop,
+    resize, normalization, where, odd_results, branches, loop, *FURTHER,
 )  # fmt: skip
 
 
@@ -400,6 +404,8 @@ def _finished(b: Network) -> onnx.ModelProto:
     _keep_used_tensors(model)
     if b.chance(0.1):
         _take_weights_as_inputs(model)
+    if b.chance(0.06):
+        model = in_halves(model)
     if b.chance(0.2):
         return model
     return onnx.shape_inference.infer_shapes(model)

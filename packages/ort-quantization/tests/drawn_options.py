@@ -70,7 +70,7 @@ def _extra(random: Random, way: str, model: onnx.ModelProto) -> Choices:
         "CalibPercentile": 99.0, "CalibMaxIntermediateOutputs": 2, "CalibStridedMinMax": 1, "DefaultTensorType": 1,
         "OpTypesToExcludeOutputQuantization": [one_of(random, *kinds)],
         "QDQOpTypePerChannelSupportToAxis": {one_of(random, "MatMul", "Gemm", "Conv"): one_of(random, 0, 1)},
-        "BlockSize": one_of(random, 4, 16), "EnableSubgraph": way == "dynamic",
+        "BlockSize": one_of(random, 4, 16), "EnableSubgraph": way == "dynamic" or random.random() < 0.3,
     }  # fmt: skip
     shares = {"BlockSize": 0.04, "CalibMaxIntermediateOutputs": 0.02, "CalibStridedMinMax": 0.03}
     found |= {name: value for name, value in others.items() if random.random() < shares.get(name, 0.08)}
@@ -124,6 +124,10 @@ def _by_blocks(random: Random, way: str, model: onnx.ModelProto) -> Choices:
     method = one_of(random, "default", "default", "default", "RTN", "HQQ", "KQuant")
     found |= {"method": method, "bits": one_of(random, 4, 4, 8, 2), "is_symmetric": bool(random.integers(2))}
     found["quant_format"] = one_of(random, "QOperator", "QOperator", "QDQ") if method == "default" else "QOperator"
+    if found["quant_format"] == "QDQ" and random.random() < 0.2:
+        found["channel_wised_quantize"] = True
+    if method == "default" and random.random() < 0.1 and names:
+        found["nodes_to_include"] = [one_of(random, *names)]
     found["accuracy_level"] = one_of(random, None, None, 1, 4)
     if random.random() < 0.5:
         found["op_types_to_quantize"] = one_of(random, ["MatMul"], ["MatMul", "Gather"], ["Gather"])

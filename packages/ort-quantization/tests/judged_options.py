@@ -180,6 +180,8 @@ def _reason(model: onnx.ModelProto, choices: Choices) -> str:
     has_channels = choices.get("per_channel") or any("axis" in each for listed in overrides for each in listed)
     if choices["way"] in ("qdq", "qdq_config") and has_channels and opset < 13:
         return "DequantizeLinear has channels from opset 13 on"
+    if choices.get("weights", "").startswith("QFLOAT8") and has_channels:
+        return "onnxruntime's tool gives a channel of one number the scale 0: its deviation"
     if "CalibMaxIntermediateOutputs" in choices.get("extra", ()):
         return "onnxruntime's calibrators forget samples by this limit"
     if choices["way"] == "nbits":

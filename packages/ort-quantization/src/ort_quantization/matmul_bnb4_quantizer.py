@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ort_core.errors import OrtError
 from ort_core.lazy_names import lazy_names
@@ -21,10 +21,11 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_checks import checked
 from ort_quantization.models.model_files import opset_of, read_model
 from ort_quantization.models.streamed_model import StreamedModel
+from ort_quantization.models.tensor_folder import TensorFolder
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.quantized_types import QuantFormat
 from ort_quantization.weight_only.matmul_nbits_data import matrix_of
-from ort_quantization.weight_only.matmul_nbits_nodes import TakenNames
+from ort_quantization.weight_only.matmul_nbits_nodes import TakenNames, add_tensor
 from ort_quantization.weight_only.matmul_nbits_opset import raise_versions
 from ort_quantization.weight_only.matmul_nbits_settings import Settings
 from ort_quantization.weight_only.matmul_nbits_sites import Site, find_sites, replace_nodes
@@ -94,6 +95,8 @@ class MatMulBnb4Quantizer:
         proto, folder = (
             (model.streamed, model.folder) if isinstance(model, StreamedModel) else (model.model, model.folder)
         )
+        if folder and not isinstance(folder, TensorFolder):  # of a model in files: what is made lies in one, too
+            folder = TensorFolder(folder)
         raise_versions(proto, has_linear=False, has_rows=False, least_bits=4)
         settings = Settings("bnb4", QuantFormat.QOperator, 4, self.block_size, True)
         sites = find_sites(proto.graph, self._is_chosen, lambda _: settings, opset_of(proto))
@@ -108,6 +111,7 @@ class MatMulBnb4Quantizer:
             replaced[id(site.node)] = [self._node(site, stored[key])]
         replace_nodes(proto.graph, replaced)
         ONNXModel(proto, folder).clean_initializers()
+        self.model = StreamedModel(proto, folder)
 
     def _is_chosen(self, node: NodeProto) -> bool:
         return node.op_type == "MatMul" and node.name not in self.nodes_to_exclude
@@ -116,8 +120,8 @@ class MatMulBnb4Quantizer:
         packed, largest = self.bnb4_block_quant(matrix_of(site, folder))
         name = site.tensor.name
         return (
-            _add(site.owner, names.new(f"{name}_Bnb4"), packed),
-            _add(site.owner, names.new(f"{name}_absmax"), largest),
+            add_tensor(site.owner, names.new(f"{name}_Bnb4"), packed, folder),
+            add_tensor(site.owner, names.new(f"{name}_absmax"), largest, folder),
         )
 
     def _node(self, site: Site, tensors: tuple[str, ...]) -> NodeProto:
@@ -126,11 +130,6 @@ class MatMulBnb4Quantizer:
             "MatMulBnb4", [node.input[0], *tensors], [node.output[0]], node.name + "_Bnb4" if node.name else "",
             domain="com.microsoft", K=rows, N=columns, block_size=self.block_size, quant_type=self.quant_type,
         )  # fmt: skip
-
-
-def _add(graph: GraphProto, name: str, array: np.ndarray) -> str:
-    graph.initializer.append(numpy_helper.from_array(array, name))
-    return name
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,6 +11,7 @@ import ort_core
 from ort_quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 from ort_quantization.calibration.calibration_data import CalibrationDataReader
 from ort_quantization.half_files import convert_file
+from ort_quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from ort_quantization.models import model_files, tensor_folder
 from ort_quantization.models.tensor_folder import TensorFolder
@@ -43,6 +44,12 @@ def nbits(source, target, **choices):
     quantizer.model.save_model_to_file(target)
 
 
+def bnb4(source, target):
+    quantizer = MatMulBnb4Quantizer(source, 1, 32)
+    quantizer.process()
+    quantizer.model.save_model_to_file(target)
+
+
 WAYS = {
     "dynamic": quantize_dynamic,
     "static": static,
@@ -55,6 +62,7 @@ WAYS = {
     "4 bits": nbits,
     "4 bits in blocks": lambda source, target: nbits(source, target, quant_format=QuantFormat.QDQ),
     "tables": lambda source, target: nbits(source, target, op_types_to_quantize=("MatMul", "Gather")),
+    "4-bit floats": bnb4,
     "float16": convert_file,
     "bfloat16": lambda source, target: convert_file(source, target, "bfloat16"),
 }
@@ -92,7 +100,7 @@ def test_a_model_in_files_becomes_the_same_as_one_in_memory(way, tmp_path, aside
     np.testing.assert_array_equal(results[0][0], results[1][0])
 
 
-@pytest.mark.parametrize("way", ["dynamic", "static", "operators", "4 bits", "tables", "float16"])
+@pytest.mark.parametrize("way", ["dynamic", "static", "operators", "4 bits", "4-bit floats", "tables", "float16"])
 def test_no_message_takes_what_is_made_of_a_large_tensor(way, tmp_path, aside, monkeypatch):
     outside, written = tmp_path / "b.onnx", []
     onnx.save(model(), outside, save_as_external_data=True, size_threshold=256, location="weights.bin")

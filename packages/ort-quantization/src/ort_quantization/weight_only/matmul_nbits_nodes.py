@@ -80,7 +80,7 @@ def store_packed(
     tensors = [(data_name, blocks.data), (name + scale_name, scales)]
     if points is not None:
         tensors.append((name + point_name, points))
-    inputs = tuple(_add(graph, names.new(wish), array, folder) for wish, array in tensors)
+    inputs = tuple(add_tensor(graph, names.new(wish), array, folder) for wish, array in tensors)
     return StoredWeight(inputs, blocks.rows, columns, False, settings, size)
 
 
@@ -97,7 +97,7 @@ def store_linear(
         data, shape, scales = _transposed(data, blocks.rows, columns), shape[::-1], scales.reshape(columns, 1)
     start = f"{name}_DQ"
     inputs = [_add_raw(graph, names.new(f"{start}_Q{blocks.bits}"), kind, shape, data, folder)]
-    inputs.append(_add(graph, names.new(f"{start}_scales"), scales, folder))
+    inputs.append(add_tensor(graph, names.new(f"{start}_scales"), scales, folder))
     if blocks.zero_points is not None:
         name = names.new(f"{start}_zero_points")
         inputs.append(_add_raw(graph, name, kind, list(scales.shape), blocks.zero_points, folder))
@@ -188,7 +188,7 @@ def store_rows(
     data, scales, points = parts
     kind = TensorProto.UINT8 if bits == 8 else TensorProto.INT4 if points is None else TensorProto.UINT4
     found = [_add_raw(graph, names.new(f"{name}_Q{bits}"), kind, list(shape), data, folder)]
-    found.append(_add(graph, names.new(name + "_scales"), scales, folder))
+    found.append(add_tensor(graph, names.new(name + "_scales"), scales, folder))
     if points is not None:
         zero_points = names.new(name + "_zero_points")
         found.append(_add_raw(graph, zero_points, kind, list(scales.shape), points, folder))
@@ -201,7 +201,8 @@ def weight_array(tensor: TensorProto) -> Array:
     return found.astype(np.float32) if found.dtype == ml_dtypes.bfloat16 else found
 
 
-def _add(graph: GraphProto, name: str, array: Array, folder: str) -> str:
+def add_tensor(graph: GraphProto, name: str, array: Array, folder: str) -> str:
+    """Add a tensor to a graph, and return its name; a large one is set aside where the folder takes it."""
     graph.initializer.append(set_aside(numpy_helper.from_array(np.ascontiguousarray(array), name), folder))
     return name
 
