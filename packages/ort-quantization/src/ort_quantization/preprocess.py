@@ -23,8 +23,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--verbose", type=int, default=0, help="of no effect")
     parser.add_argument("--save_as_external_data", action="store_true", help="write large tensors beside the model")
     parser.add_argument("--all_tensors_to_one_file", action="store_true", help="of no effect: they always are")
-    parser.add_argument("--external_data_location", default=None, help="of no effect: it is OUTPUT.data")
-    parser.add_argument("--external_data_size_threshold", type=int, default=EXTERNAL_FROM, help="of no effect")
+    parser.add_argument("--external_data_location", default=None, help="name of their file; OUTPUT.data by default")
+    parser.add_argument(
+        "--external_data_size_threshold", type=int, default=EXTERNAL_FROM, help="bytes from which on a tensor is large"
+    )
     return parser.parse_args(arguments)
 
 

@@ -15,7 +15,8 @@ from static_models import residual_network
 
 from ort_quantization import quant_pre_process, quantize_dynamic
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.models.model_files import PREPARED, is_marked
+from ort_quantization.models import prepare
+from ort_quantization.models.model_files import PREPARED, is_marked, write_model
 
 
 def foldable():
@@ -62,6 +63,34 @@ def test_steps_are_left_out_where_that_is_asked(tmp_path, choices):
     prepared = same_results(tmp_path, foldable(), **choices)
     is_folded = not choices.get("skip_optimization", False)
     assert (len(prepared.graph.node) == 2) is is_folded
+
+
+def test_tensors_lie_in_the_file_that_is_asked_for(tmp_path):
+    for threshold, is_outside in ((8, True), (1 << 20, False)):
+        same_results(
+            tmp_path, matmul(), save_as_external_data=True, external_data_location="numbers.bin",
+            external_data_size_threshold=threshold,
+        )  # fmt: skip
+        prepared = onnx.load(tmp_path / "b.onnx", load_external_data=False)
+        places = {entry.value for each in prepared.graph.initializer for entry in each.external_data[:1]}
+        assert places == ({"numbers.bin"} if is_outside else set())
+    with pytest.raises(InvalidQuantization, match=r"'\.\./numbers' is to lie in the folder"):
+        quant_pre_process(
+            matmul(), tmp_path / "b.onnx", save_as_external_data=True, external_data_location="../numbers"
+        )
+
+
+def test_tensors_in_files_are_not_read_into_the_model(tmp_path, monkeypatch):
+    onnx.save(matmul(), tmp_path / "a.onnx", save_as_external_data=True, size_threshold=8, location="weights.bin")
+    written = []
+
+    def noted(model, *rest):
+        written.append(sum(len(each.raw_data) for each in model.graph.initializer))
+        write_model(model, *rest)
+
+    monkeypatch.setattr(prepare, "write_model", noted)
+    quant_pre_process(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert set(written) == {0}
 
 
 def test_values_of_other_operators_get_types(tmp_path):

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -373,23 +374,50 @@ def _takes_files(folder: Path) -> bool:
         return False
 
 
-def write_model(model: ModelProto, folder: str, path: str | Path, has_external_data: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class TensorFile:
+    """Where the large tensors of a written model lie.
+
+    Attributes:
+        location: name of their file, in the model's folder; that of the model with ``.data`` behind it by default.
+        large_from: bytes from which on a tensor is large.
+    """
+
+    location: str | None
+    large_from: int
+
+    def beside(self, model: Path) -> Path:
+        """Return the path of the file.
+
+        Raises:
+            InvalidQuantization: it would lie outside the model's folder, where no engine reads it.
+        """
+        path = model.with_name(model.name + ".data") if self.location is None else model.parent / self.location
+        if path == model or not path.resolve().is_relative_to(model.parent.resolve()):
+            raise InvalidQuantization(f"external data {self.location!r} is to lie in the folder of {model}, beside it")
+        return path
+
+
+def write_model(
+    model: ModelProto, folder: str, path: str | Path, has_external_data: bool, tensors: TensorFile | None = None
+) -> None:
     """Write a model, and its large tensors into a file beside it where that is asked for or needed.
 
     Args:
         model: what is written; afterwards its large tensors refer to that file.
         folder: where its external tensors lie.
-        path: of the model; the tensors' file has ``.data`` behind its name.
+        path: of the model.
         has_external_data: whether large tensors get a file of their own.
+        tensors: where that file lies, and which tensors are large.
     """
-    path = Path(path)
+    path, tensors = Path(path), tensors or TensorFile(None, EXTERNAL_FROM)
     refuse_unwritable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not has_external_data and model.ByteSize() + _external_bytes(model) > FILE_LIMIT:
-        log.warning("%s would have more than 2 GB: its tensors are written beside it, into %s.data", path, path.name)
+        log.warning("%s would have more than 2 GB: its tensors are written into %s", path, tensors.beside(path))
         has_external_data = True
     if has_external_data:
-        _write_tensors(model, folder, path.with_name(path.name + ".data"))
+        _write_tensors(model, folder, tensors.beside(path), tensors)
     else:
         for graph in graphs_of(model.graph):
             for tensor in graph.initializer:
@@ -404,13 +432,14 @@ def _external_bytes(model: ModelProto) -> int:
     return sum(int(entry.value) for entry in entries if entry.key == "length")
 
 
-def _write_tensors(model: ModelProto, folder: str, path: Path) -> None:
+def _write_tensors(model: ModelProto, folder: str, path: Path, large: TensorFile) -> None:
     """Move the large tensors of all graphs into one file; those that lie in files go there in pieces."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with _replaced(path) as file:
         for graph in graphs_of(model.graph):
             for tensor in graph.initializer:
-                if is_external(tensor) or tensor.ByteSize() >= EXTERNAL_FROM:
-                    _move(tensor, folder, file, path.name)
+                if is_external(tensor) or tensor.ByteSize() >= large.large_from:
+                    _move(tensor, folder, file, large.location or path.name)
 
 
 def _move(tensor: TensorProto, folder: str, file: IO[bytes], name: str) -> None:

@@ -25,6 +25,7 @@ from ort_quantization.models.model_files import (
     INFERRED,
     PREPARED,
     Source,
+    TensorFile,
     converted_to,
     is_external,
     mark,
@@ -34,7 +35,7 @@ from ort_quantization.models.model_files import (
     with_shapes,
     write_model,
 )
-from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.models.node_order import put_in_order
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +71,10 @@ def quant_pre_process(
         int_max: onnxruntime's; of no effect here.
         guess_output_rank: onnxruntime's; of no effect here.
         verbose: onnxruntime's; of no effect here: what is done is logged.
-        save_as_external_data: large tensors get a file of their own, ``NAME.data``.
+        save_as_external_data: large tensors get a file of their own beside the model.
         all_tensors_to_one_file: onnxruntime's; of no effect here: they always do.
-        external_data_location: onnxruntime's; of no effect here.
-        external_data_size_threshold: onnxruntime's; of no effect here: tensors of 1 KB or more are large.
+        external_data_location: the name of that file; ``NAME.data`` by default.
+        external_data_size_threshold: bytes from which on a tensor is large.
         deprecated_kwargs: ``input_model_path``, the former name of ``input_model``.
 
     Raises:
@@ -85,18 +86,19 @@ def quant_pre_process(
     refuse_unwritable(output_model_path)
     model, folder = read_model(cast("Source", source))  # which refuses what is none
     model = _in_quantizable_opset(model)
-    if not (skip_optimization and skip_symbolic_shape):
-        model, folder = as_loaded(model, folder, is_optimized=not skip_optimization)
-    if not skip_onnx_shape:
-        model = with_shapes(model, folder)
-        for place in reversed(range(len(model.metadata_props))):
-            if model.metadata_props[place].key == INFERRED[0]:
-                del model.metadata_props[place]
-    mark(model, PREPARED)
-    held = ONNXModel(model, folder)
-    has_files = save_as_external_data or any(is_external(tensor) for tensor in model.graph.initializer)
-    held.topological_sort()
-    write_model(model, folder, output_model_path, has_files)
+    with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
+        if not (skip_optimization and skip_symbolic_shape):
+            model, folder = as_loaded(model, folder, Path(scratch), is_optimized=not skip_optimization)
+        if not skip_onnx_shape:
+            model = with_shapes(model, folder)
+            for place in reversed(range(len(model.metadata_props))):
+                if model.metadata_props[place].key == INFERRED[0]:
+                    del model.metadata_props[place]
+        mark(model, PREPARED)
+        put_in_order(model.graph, is_deep=False)
+        has_files = save_as_external_data or any(is_external(tensor) for tensor in model.graph.initializer)
+        place_of_tensors = TensorFile(external_data_location, external_data_size_threshold)
+        write_model(model, folder, output_model_path, has_files, place_of_tensors)
 
 
 def _in_quantizable_opset(model: ModelProto) -> ModelProto:
@@ -104,37 +106,37 @@ def _in_quantizable_opset(model: ModelProto) -> ModelProto:
 
 
 def as_loaded(
-    model: ModelProto, folder: str, is_optimized: bool, without: Sequence[str] = ()
+    model: ModelProto, folder: str, scratch: Path, is_optimized: bool, without: Sequence[str] = ()
 ) -> tuple[ModelProto, str]:
     """Return a model as ort-core's optimizer leaves it, with its shapes; as it was where it is refused.
 
     Args:
         model: the model.
         folder: of its external data.
+        scratch: an empty folder, in which the external data of the model that is returned may lie.
         is_optimized: constants are folded, and standard operators fused.
         without: passes that do not run.
     """
-    with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
-        source, target = Path(scratch) / "model.onnx", Path(scratch) / "prepared.onnx"
-        held = ModelProto()
-        held.CopyFrom(model)
-        has_files = any(is_external(tensor) for tensor in model.graph.initializer)
-        write_model(held, folder, source, has_files)
-        levels = ort_core.GraphOptimizationLevel
-        options = ort_core.SessionOptions()
-        options.graph_optimization_level = levels.ORT_ENABLE_BASIC if is_optimized else levels.ORT_DISABLE_ALL
-        options.optimized_model_filepath = str(target)
-        if has_files or model.ByteSize() > FILE_LIMIT:
-            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
-        try:
-            # Nothing runs: the provider that compiles nothing loads fastest
-            ort_core.InferenceSession(
-                str(source), options, providers=["ReferenceExecutionProvider"], disabled_optimizers=list(without)
-            )
-        except OrtError as error:
-            log.warning("ort-core does not load the model, which keeps its nodes and gets ONNX's shapes: %s", error)
-            return model, folder
-        prepared = onnx.load(target)
+    source, target = scratch / "model.onnx", scratch / "prepared.onnx"
+    held = ModelProto()
+    held.CopyFrom(model)
+    has_files = any(is_external(tensor) for tensor in model.graph.initializer)
+    write_model(held, folder, source, has_files)
+    levels = ort_core.GraphOptimizationLevel
+    options = ort_core.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if is_optimized else levels.ORT_DISABLE_ALL
+    options.optimized_model_filepath = str(target)
+    if has_files or model.ByteSize() > FILE_LIMIT:
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
+    try:
+        # Nothing runs: the provider that compiles nothing loads fastest
+        ort_core.InferenceSession(
+            str(source), options, providers=["ReferenceExecutionProvider"], disabled_optimizers=list(without)
+        )
+    except OrtError as error:
+        log.warning("ort-core does not load the model, which keeps its nodes and gets ONNX's shapes: %s", error)
+        return model, folder
+    prepared = onnx.load(target, load_external_data=False)
     for entry in model.metadata_props:
         mark(prepared, (entry.key, entry.value))
-    return prepared, ""
+    return prepared, str(scratch)

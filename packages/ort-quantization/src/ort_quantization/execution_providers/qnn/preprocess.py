@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ort_quantization.execution_providers.qnn.patterns import (
     fuse_lp_normalization,
     fuse_space_to_depth,
 )
-from ort_quantization.models.model_files import EXTERNAL_FROM, opset_of, read_with_shapes, write_model
+from ort_quantization.models.model_files import EXTERNAL_FROM, TensorFile, opset_of, read_with_shapes, write_model
 from ort_quantization.models.node_order import put_in_order
 from ort_quantization.models.prepare import as_loaded
 from ort_quantization.onnx_model import ONNXModel
@@ -48,10 +49,10 @@ def qnn_preprocess_model(
         model_output: the file, which is written only where something has changed.
         exclude_initializer_from_input: initializers are no inputs.
         fuse_layernorm: the means of a LayerNormalization become one node, from opset 17 on.
-        save_as_external_data: large tensors get a file of their own, ``NAME.data``.
+        save_as_external_data: large tensors get a file of their own beside the model.
         all_tensors_to_one_file: onnxruntime's; of no effect: they always are in one.
-        external_data_location: onnxruntime's; of no effect.
-        external_data_size_threshold: onnxruntime's; of no effect.
+        external_data_location: the name of that file; ``NAME.data`` by default.
+        external_data_size_threshold: bytes from which on a tensor is large.
         external_data_convert_attribute: onnxruntime's; of no effect.
         inputs_to_make_channel_last: inputs that have their channels last from now on; a Transpose follows.
         outputs_to_make_channel_last: outputs that do; a Transpose is before each.
@@ -66,21 +67,23 @@ def qnn_preprocess_model(
     left_out = ("LayerNormFusionL1",)  # QNN gets a LayerNormalization where that is asked for
     model, folder = read_with_shapes(model_input)
     is_changed = _name_nodes(model)
-    model, folder = as_loaded(model, folder, is_optimized=True, without=left_out)
-    graph = model.graph
-    is_changed |= bool(exclude_initializer_from_input) and _leave_out_defaults(graph)
-    for name, sizes in dynamic_input_shapes or ():
-        _fix_shape(_find(graph.input, name, "input"), sizes)
-        is_changed = True
-    is_changed |= _fuse(model, folder, fuse_layernorm)
-    for name in inputs_to_make_channel_last or ():
-        _turn_input(graph, _find(graph.input, name, "input"))
-        is_changed = True
-    for name in outputs_to_make_channel_last or ():
-        _turn_output(graph, _find(graph.output, name, "output"))
-        is_changed = True
-    if is_changed:
-        write_model(model, folder, model_output, save_as_external_data)
+    with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
+        model, folder = as_loaded(model, folder, Path(scratch), is_optimized=True, without=left_out)
+        graph = model.graph
+        is_changed |= bool(exclude_initializer_from_input) and _leave_out_defaults(graph)
+        for name, sizes in dynamic_input_shapes or ():
+            _fix_shape(_find(graph.input, name, "input"), sizes)
+            is_changed = True
+        is_changed |= _fuse(model, folder, fuse_layernorm)
+        for name in inputs_to_make_channel_last or ():
+            _turn_input(graph, _find(graph.input, name, "input"))
+            is_changed = True
+        for name in outputs_to_make_channel_last or ():
+            _turn_output(graph, _find(graph.output, name, "output"))
+            is_changed = True
+        if is_changed:
+            tensors = TensorFile(external_data_location, external_data_size_threshold)
+            write_model(model, folder, model_output, save_as_external_data, tensors)
     return is_changed
 
 
