@@ -7,7 +7,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from float_models import feeds_of, matmul
+from float_models import Builder, feeds_of, matmul
 from onnx import parser
 from static_models import residual_network
 from typer.testing import CliRunner
@@ -52,6 +52,22 @@ def test_without_samples_activations_are_quantized_while_the_model_runs(ort, mod
     assert "net.quantized.onnx" in shown
     assert "of the float model's" in shown
     assert "ConvInteger" in operators(model.with_name("net.quantized.onnx"))
+
+
+@pytest.mark.parametrize("ways", [[], ["--weight-only", "4"], ["--half", "float16"]], ids=str)
+def test_tensors_lie_in_files_where_those_of_the_float_model_do(ort, tmp_path, ways):
+    inside, outside, small = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "small.onnx"
+    wide = Builder()
+    wide.node("MatMul", ["x", wide.weight("w", 128, 128)], "y")
+    onnx.save(wide.model({"x": (2, 128)}, ["y"]), inside)
+    onnx.save(onnx.load(inside), outside, save_as_external_data=True, location="weights", size_threshold=0)
+    for given, choice, is_outside in (
+        (inside, [], False), (outside, [], True), (inside, ["--external-data"], True),
+        (outside, ["--no-external-data"], False),
+    ):  # fmt: skip
+        ort("quantize", given, "-o", small, *ways, *choice)
+        assert small.with_name("small.onnx.data").exists() is is_outside
+        small.with_name("small.onnx.data").unlink(missing_ok=True)
 
 
 def test_floats_of_8_bits_can_be_asked_for(ort, samples, model, tmp_path):

@@ -129,8 +129,9 @@ def quantize(
         ),
     ] = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Write large tensors into a file of their own.")
-    ] = False,
+        bool | None,
+        typer.Option(help="Write large tensors into a file of their own. [default: if the float model has them so]"),
+    ] = None,
     samples_at_once: Annotated[
         int,
         typer.Option(rich_help_panel=_CALIBRATION, min=1, help="Samples per run, if the model's batch size is open."),
@@ -216,6 +217,7 @@ def quantize(
         refuse_unwritable(report, "--report")
     refuse_unknown_operators(op_type or [], model)
     extra = extra_options_of(extra_option or [])
+    in_files = _has_files(model) if external_data is None else external_data
     samples = read_samples(data or [], model)
     if correct_bias and not samples:
         raise typer.BadParameter("biases are corrected by samples: give --data", param_hint="--correct-bias")
@@ -237,7 +239,7 @@ def quantize(
         _refuse_unknown_names(model, exclude or [])
         convert_file(
             model, target, half.value, keep_io_types=True, node_block_list=exclude,
-            use_external_data_format=external_data,
+            use_external_data_format=in_files,
         )  # fmt: skip
         show(report_of(model, target, samples, provider), None, as_json=json)
         return
@@ -247,7 +249,7 @@ def quantize(
         quantize_weights(
             model, target, weight_only, method=weight_method, block_size=block_size, last_bits=last_bits,
             calibration_data_reader=SampleReader(samples) if samples else None, nodes_to_exclude=exclude or (),
-            use_external_data_format=external_data, providers=provider,
+            use_external_data_format=in_files, providers=provider,
         )  # fmt: skip
         compared = _layers(model, model, target, samples[:_COMPARED], report) if layers or report is not None else None
         show(report_of(model, target, samples, provider), compared if layers else None, as_json=json)
@@ -260,7 +262,7 @@ def quantize(
         )
     common = {
         "op_types_to_quantize": op_type, "nodes_to_quantize": only, "nodes_to_exclude": exclude,
-        "per_channel": per_channel, "reduce_range": reduce_range, "use_external_data_format": external_data,
+        "per_channel": per_channel, "reduce_range": reduce_range, "use_external_data_format": in_files,
         "weight_type": _quant_type(weights),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
@@ -284,6 +286,13 @@ def quantize(
         if layers or report is not None:
             by_layer = _layers(source, model, target, samples[:_COMPARED], report)
     show(found, by_layer if layers else None, as_json=json)
+
+
+def _has_files(model: Path) -> bool:
+    """Return whether tensors of a model lie in files of their own."""
+    from ort_quantization.models.model_files import is_external, read_model
+
+    return any(is_external(tensor) for tensor in read_model(model)[0].graph.initializer)
 
 
 @contextmanager
