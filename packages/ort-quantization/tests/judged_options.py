@@ -19,6 +19,7 @@ import onnxruntime.quantization as tool
 from beside_onnxruntime import _node, relative_error, run_onnxruntime_apart, run_ours, tensors_of
 from drawn_options import Choices, with_types
 from float_models import feeds_of
+from onnx import TensorProto
 
 import ort_quantization
 from ort_core.model_graphs import graphs_of
@@ -184,6 +185,10 @@ def _reason(model: onnx.ModelProto, choices: Choices) -> str:
         return "onnxruntime's tool gives a channel of one number the scale 0: its deviation"
     if "CalibMaxIntermediateOutputs" in choices.get("extra", ()):
         return "onnxruntime's calibrators forget samples by this limit"
+    if any(each.data_type == TensorProto.FLOAT16 for each in graph.initializer):
+        return "halves: QLinear operators give float32, and QuantizeLinear takes float16 from opset 19 on"
+    if any("convert" in each for listed in overrides for each in listed) and opset < 21:
+        return "16 bits that a value is converted to need opset 21, too"
     if choices["way"] == "nbits":
         return _reason_of_blocks(choices, kinds, opset, any(node.name for node in graph.node))
     for node in graph.node:
@@ -202,6 +207,8 @@ def _reason_of_blocks(choices: Choices, kinds: set[str], opset: int, has_names: 
     is_linear = choices["quant_format"] == "QDQ"
     if opset < 21 and (is_linear or "Gather" in choices.get("op_types_to_quantize", ())):
         return "onnxruntime's tool states opset 21 without converting the model"
+    if is_linear and kinds & {"Scan", "Loop", "If"}:
+        return "vectors times weights stay as they are here, and weights of pairs move into bodies"
     if is_linear and choices["bits"] == 8:
         return "onnxruntime's tool leaves 8 bits in QDQ out"
     if choices["method"] in ("RTN", "KQuant") and kinds & {"If", "Loop"}:

@@ -117,7 +117,7 @@ class RunsInPieces:
             file = broken_off.enter_context(tempfile.TemporaryFile(prefix="ort.pieces."))
             count = 0
             for count, sample in enumerate(self._kept()):
-                values = dict(sample)
+                values: dict[str, object] = dict(sample)
                 if results:
                     session = session or self._session(nodes, results, sample)
                     values |= zip(results, run_sample(session, results, _fed(session, sample), count), strict=True)
