@@ -189,6 +189,8 @@ def _reason(model: onnx.ModelProto, choices: Choices) -> str:
         return "halves: QLinear operators give float32, and QuantizeLinear takes float16 from opset 19 on"
     if any("convert" in each for listed in overrides for each in listed) and opset < 21:
         return "16 bits that a value is converted to need opset 21, too"
+    if choices["way"] == "bnb4" and "Scan" in kinds:
+        return "vectors times weights stay as they are here"
     if choices["way"] == "nbits":
         return _reason_of_blocks(choices, kinds, opset, any(node.name for node in graph.node))
     for node in graph.node:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -145,70 +147,124 @@ def quantize_static(
     warn_of_unknown(options)
     check_static_quant_arguments(quant_format, activation_type, weight_type)
     refuse_unwritable(model_output)
-    is_smooth = bool(options.get("SmoothQuant", False))
-    model, folder = read_with_shapes(model_input)
-    advise_preparation(model)
-    advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
-    before = count_operators(model)
-    chosen = list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry})
-    overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides") or {})
-    types = {tensor_type_of(each) for each in (activation_type, weight_type, *_types_of(overrides))}
-    is_plain_qdq = quant_format is QuantFormat.QDQ and not options.get("UseQDQContribOps", False)
-    if is_plain_qdq and has_element_type(model, TensorProto.FLOAT16):
-        types.add(TensorProto.FLOAT16)
-    has_axes = per_channel or _has_axes(overrides)
-    has_channels = has_axes and is_plain_qdq
-    converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)), has_channels)
-    is_as_file = converted is model and not isinstance(model_input, ModelProto)
-    model = converted
-    if free_names(model.graph):
-        is_as_file = False
-    source = Path(model_input) if is_as_file and not isinstance(model_input, ModelProto) else None
+    choices = _Choices(
+        quant_format, list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry}), per_channel, reduce_range,
+        activation_type, weight_type, nodes_to_quantize, nodes_to_exclude, calibrate_method, calibration_providers,
+        options,
+    )  # fmt: skip
+    given = _read(model_input, choices)
     if options.get("CrossLayerEqualization", False):
-        equalized(model, folder)
-        source = None
+        equalized(given.model, given.folder)
+        given.source = None
     correction = _Correction(calibration_data_reader, options)
-    calibration_data_reader = correction.reader
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
     if cache is not None and not cache.exists():
         refuse_unwritable(cache, "ranges")
-    ranges = None if is_smooth else _cached_ranges(cache, calibrate_method)
+    ranges = None if choices.is_smooth else _cached_ranges(cache, calibrate_method)
     if ranges is None:
-        reader = _needed(calibration_data_reader)
-        with contextlib.ExitStack() as kept:
-            if is_smooth:
-                samples = kept.enter_context(Samples(reader))
-                excluded = list(nodes_to_exclude or ())
-                nodes_to_exclude = excluded + smooth(
-                    model, folder, samples, chosen, excluded, float(options.get("SmoothQuantAlpha", 0.5)),
-                    bool(options.get("SmoothQuantFolding", True)), calibration_providers,
-                )  # fmt: skip
-                model, source, reader = with_shapes(model, folder), None, KeptReader(samples)
-            ranges = _calibrated(
-                source, model, folder, chosen, reader, calibrate_method, calibration_providers, options
-            )
+        ranges, choices = _found_ranges(given, choices, _needed(correction.reader))
         if cache is not None:
-            save_tensors_data(ranges, cache, smooth_quant=is_smooth)
-    choices = (nodes_to_quantize, nodes_to_exclude, chosen, options)
-
-    def quantized(given: ModelProto, found: TensorsData, place: str = folder) -> ONNXModel:
-        held, common = ONNXModel(given, place), (weight_type, activation_type, found, *choices)
-        if quant_format is not QuantFormat.QOperator:
-            by_pairs = QDQQuantizer(held, per_channel, reduce_range, *common)
-            by_pairs.products_in_reals = added_products(model, given)
-            return _quantized(by_pairs, before, chosen)
-        operators = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
-        return _quantized(operators, before, chosen)
-
-    corrected = model
+            save_tensors_data(ranges, cache, smooth_quant=choices.is_smooth)
+    model = given.model
     if correction.is_asked_for:
-        corrected, ranges = correction.corrected(model, folder, ranges, quantized, calibration_providers)
-    place = TensorFolder(folder, Path(model_output).parent) if folder else ""
-    quantized(corrected, ranges, place).save_model_to_file(model_output, use_external_data_format)
+        model, ranges = correction.corrected(given, ranges, choices)
+    place = TensorFolder(given.folder, Path(model_output).parent) if given.folder else ""
+    _quantized(given, choices, model, ranges, place).save_model_to_file(model_output, use_external_data_format)
 
 
-def _quantized(quantizer: ONNXQuantizer | QDQQuantizer, before: Counter[str], chosen: list[str]) -> ONNXModel:
-    advise_without_change(before, quantizer.quantize_model(), chosen)
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """What is asked for; see ``quantize_static``."""
+
+    form: QuantFormat
+    operators: list[str]
+    per_channel: bool
+    reduce_range: bool
+    activation_type: QuantType
+    weight_type: QuantType
+    nodes: Iterable[str] | None
+    excluded: Iterable[str] | None
+    method: CalibrationMethod
+    providers: Providers | None
+    options: dict[str, Any]  # Any: as many types as keys
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether outliers move into weights."""
+        return bool(self.options.get("SmoothQuant", False))
+
+
+@dataclass(slots=True)
+class _GivenState:
+    """The float model.
+
+    Attributes:
+        model: changed by steps before quantization.
+        folder: where its external data lies.
+        operators: how many nodes of each type the file has.
+        source: the file, as long as the model is what it holds.
+    """
+
+    model: ModelProto
+    folder: str
+    operators: Counter[str]
+    source: Path | None
+
+
+def _read(model_input: str | Path | ModelProto, choices: _Choices) -> _GivenState:
+    """Return a model in an opset that has the types that are asked for."""
+    model, folder = read_with_shapes(model_input)
+    advise_preparation(model)
+    advise_on_choices(model, choices.nodes, choices.excluded)
+    operators, options = count_operators(model), choices.options
+    overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides") or {})
+    asked = (choices.activation_type, choices.weight_type, *_types_of(overrides))
+    types = {tensor_type_of(each) for each in asked}
+    is_plain_qdq = choices.form is QuantFormat.QDQ and not options.get("UseQDQContribOps", False)
+    if is_plain_qdq and has_element_type(model, TensorProto.FLOAT16):
+        types.add(TensorProto.FLOAT16)
+    has_channels = is_plain_qdq and (choices.per_channel or _has_axes(overrides))
+    converted = with_opset_for(model, folder, types, bool(options.get("BlockSize", 0)), has_channels)
+    is_changed = free_names(converted.graph) or converted is not model
+    source = None if is_changed or isinstance(model_input, ModelProto) else Path(model_input)
+    return _GivenState(converted, folder, operators, source)
+
+
+def _found_ranges(
+    given: _GivenState, choices: _Choices, reader: CalibrationDataReader
+) -> tuple[TensorsData, _Choices]:  # fmt: skip
+    """Return the ranges that samples have, and the choices: nodes that SmoothQuant adds are not to be quantized."""
+    with contextlib.ExitStack() as kept:
+        if choices.is_smooth:
+            samples, options = kept.enter_context(Samples(reader)), choices.options
+            excluded = list(choices.excluded or ())
+            excluded += smooth(
+                given.model, given.folder, samples, choices.operators, excluded,
+                float(options.get("SmoothQuantAlpha", 0.5)), bool(options.get("SmoothQuantFolding", True)),
+                choices.providers,
+            )  # fmt: skip
+            choices = dataclasses.replace(choices, excluded=excluded)
+            given.model, given.source = with_shapes(given.model, given.folder), None
+            reader = KeptReader(samples)
+        return _calibrated(given, choices, reader), choices
+
+
+def _quantized(
+    given: _GivenState, choices: _Choices, model: ModelProto, ranges: TensorsData, folder: str
+) -> ONNXModel:  # fmt: skip
+    """Return a model, the float model or what became of it, quantized; it is changed."""
+    held, by_channel, reduced = ONNXModel(model, folder), choices.per_channel, choices.reduce_range
+    common = (
+        choices.weight_type, choices.activation_type, ranges, choices.nodes, choices.excluded, choices.operators,
+        choices.options,
+    )  # fmt: skip
+    quantizer: ONNXQuantizer | QDQQuantizer
+    if choices.form is QuantFormat.QOperator:
+        quantizer = ONNXQuantizer(held, by_channel, reduced, QuantizationMode.QLinearOps, True, *common)
+    else:
+        quantizer = QDQQuantizer(held, by_channel, reduced, *common)
+        quantizer.products_in_reals = added_products(given.model, model)
+    advise_without_change(given.operators, quantizer.quantize_model(), choices.operators)
     return quantizer.model
 
 
@@ -237,18 +293,18 @@ class _Correction:
         self.reader = KeptReader(self._samples)
 
     def corrected(
-        self, model: ModelProto, folder: str, ranges: TensorsData,
-        quantized: Callable[[ModelProto, TensorsData], ONNXModel], providers: Providers | None,
+        self, given: _GivenState, ranges: TensorsData, choices: _Choices
     ) -> tuple[ModelProto, TensorsData]:  # fmt: skip
         """Return the float model whose biases make up for the weights that it is quantized to, and its ranges.
 
         Where the results would lose more with other biases, the model and its ranges are returned as they are.
         """
-        small = quantized(_copied(model), ranges).model
+        model, folder, providers = given.model, given.folder, choices.providers
+        small = _quantized(given, choices, _copied(model), ranges, folder).model
         with self._samples:
             found, _ = bias_corrected(model, folder, small, folder, KeptReader(self._samples), providers)
             found_ranges = ranges_of_products(ranges, model, found)
-            others = small, quantized(_copied(found), found_ranges).model
+            others = small, _quantized(given, choices, _copied(found), found_ranges, folder).model
             without, with_it = decibels_of_results(model, folder, others, self._samples, providers)
         if with_it < without:
             log.warning(
@@ -303,20 +359,21 @@ def _needed(reader: CalibrationDataReader | None) -> CalibrationDataReader:
     return reader
 
 
-def _calibrated(
-    source: Path | None, model: ModelProto, folder: str, chosen: list[str], reader: CalibrationDataReader,
-    method: CalibrationMethod, providers: Providers | None, options: dict[str, Any],
-) -> TensorsData:  # fmt: skip
+def _calibrated(given: _GivenState, choices: _Choices, reader: CalibrationDataReader) -> TensorsData:
     """Run the model on the samples and return the ranges."""
-    given = {name: options[key] for key, name in CALIBRATION_OPTIONS.items() if key in options}
-    given["calibrate_subgraphs"] = bool(options.get("EnableSubgraph", False))
-    given["moments"] = bool(options.get("KeepFragileValues", True))
+    options, source = choices.options, given.source
+    settings = {name: options[key] for key, name in CALIBRATION_OPTIONS.items() if key in options}
+    settings["calibrate_subgraphs"] = bool(options.get("EnableSubgraph", False))
+    settings["moments"] = bool(options.get("KeepFragileValues", True))
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         if source is None:
             source = Path(scratch) / "float.onnx"
-            write_model(_copied(model), folder, source, any(is_external(tensor) for tensor in model.graph.initializer))
+            has_files = any(is_external(tensor) for tensor in given.model.graph.initializer)
+            write_model(_copied(given.model), given.folder, source, has_files)
         augmented = Path(scratch) / "augmented.onnx"
-        calibrator = create_calibrator(source, chosen, augmented, method, False, providers, given)
+        calibrator = create_calibrator(
+            source, choices.operators, augmented, choices.method, False, choices.providers, settings
+        )  # fmt: skip
         stride = options.get("CalibStridedMinMax")
         for start, end in _strides(reader, stride):
             if stride:
