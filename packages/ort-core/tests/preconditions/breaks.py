@@ -86,7 +86,7 @@ def _values(attribute: AttributeProto) -> Iterator[object]:
     """Yield values that an attribute does not have."""
     kind = attribute.type
     if kind == AttributeProto.INT:
-        numbers = (-1, 0, 1, 2, 3, 7, attribute.i + 1, attribute.i * 2 + 1)
+        numbers = (-1, 0, 1, 2, 3, 7, -7, attribute.i + 1, attribute.i * 2 + 1)
         yield from dict.fromkeys([v for v in numbers if v != attribute.i])
         yield 2**31
         yield -(2**31)
@@ -122,7 +122,7 @@ def _unsaid(case: NodeCase) -> Iterator[Broken]:
             continue
         values: tuple[object, ...] = ()
         if kind == AttributeProto.INT:
-            values = (-1, 0, 1, 2, 3, 7, 1000)
+            values = (-1, 0, 1, 2, 3, 7, -7, 1000)
         elif kind == AttributeProto.FLOAT:
             values = (0.0, -1.0)
         elif kind == AttributeProto.STRING:

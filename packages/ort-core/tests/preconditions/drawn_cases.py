@@ -18,12 +18,13 @@ from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact_feed
 
 FIRST_SEED = 1_300_000_000
+NOT_INFERRED = frozenset({"ReduceSumInteger"})  # operators whose results onnxruntime cannot type by itself
 IS_RANDOM = ("Bernoulli", "BitmaskDropout", "Dropout", "Multinomial", "Random", "Sampling")
 
 
-def drawn_cases(count: int) -> Iterator[NodeCase]:
+def drawn_cases(count: int, first: int = FIRST_SEED) -> Iterator[NodeCase]:
     """Yield the nodes of some random graphs with the arrays that they read."""
-    for seed in range(FIRST_SEED, FIRST_SEED + count):
+    for seed in range(first, first + count):
         case = case_of_seed(seed)
         if case is None or "special values" in case.flags:
             continue
@@ -36,9 +37,15 @@ def drawn_cases(count: int) -> Iterator[NodeCase]:
             if not _is_plain(node) or any(not _is_array(values[name]) for name in node.input if name):
                 continue
             inputs = tuple(values[name].native() if name else None for name in node.input)
-            outputs = tuple((name, onnx.TypeProto()) for name in node.output)
+            outputs = tuple((name, _declared(node, values.get(name))) for name in node.output)
             opset = min(versions[node.domain], NEWEST_OPSET)
             yield NodeCase(f"seed {seed}", node.op_type, node.domain, opset, tuple(node.attribute), inputs, outputs)
+
+
+def _declared(node: NodeProto, value: Triple | None) -> onnx.TypeProto:
+    if value is None or node.op_type not in NOT_INFERRED:
+        return onnx.TypeProto()
+    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(value.native().dtype), None)
 
 
 def _values(case: Case) -> dict[str, Triple]:

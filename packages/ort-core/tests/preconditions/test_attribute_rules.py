@@ -50,6 +50,14 @@ CASES: list[tuple[str, str, list[tuple[int, list[int]]], int, dict[str, Any], di
     ("BifurcationDetector", MS, [(I, [4]), (I, [2]), (I, [])], 2, N_GRAMS, {"min_ngram_size": -(2**31)}),
     ("BifurcationDetector", MS, [(I, [4]), (I, [2]), (I, [])], 2, N_GRAMS, {"max_ngram_size": 0}),
     ("NGramRepeatBlock", MS, [(I, [1, 4]), (F, [1, 9])], 1, {"ngram_size": 2}, {"ngram_size": 0}),
+    ("Imputer", ML, [(F, [2, 3])], 1, {"imputed_value_floats": [1.0]}, {"imputed_value_int64s": [1]}),
+    ("ZipMap", ML, [(F, [2, 3])], 1, {"classlabels_int64s": [1, 2, 3]}, {"classlabels_strings": ["a", "b", "c"]}),
+    ("EyeLike", "", [(F, [3, 3])], 1, {"dtype": 7}, {"dtype": 0}),
+    ("HannWindow", "", [(I, [])], 1, {"output_datatype": 1}, {"output_datatype": 0}),
+    ("MaxPool", "", [(F, [1, 1, 4, 4])], 2, {"kernel_shape": [2, 2], "storage_order": 1}, {"storage_order": 2}),
+    ("Optional", "", [], 1, {"type": helper.make_tensor_type_proto(F, [2])}, {"type": None}),
+    ("FusedConv", MS, [(F, [1, 1, 4, 4]), (F, [1, 1, 2, 2])], 1, {"activation": "Relu", "auto_pad": "SAME_UPPER"},
+     {"pads": [0, 0, 0, 0]}),
 ]  # fmt: skip
 LAYERS = [
     (op_type, attributes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType
+from ort_core.ops.windows import SAME
 
 AttributeRule = Callable[[Node, int], str | None]
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -37,6 +39,21 @@ def in_range(name: str, least: int, most: int | None = None) -> AttributeRule:
             return None
         bounds = f"at least {least}" if most is None else f"from {least} to {most}"
         return f"attribute {name} must be {bounds}, found {value}"
+
+    return rule
+
+
+def element_type(name: str) -> AttributeRule:
+    """Require an attribute, if it is there, to be the number of an element type."""
+    known = {each.value for each in DataType if each is not DataType.UNDEFINED}
+
+    def rule(node: Node, since_version: int) -> str | None:
+        value = node.int_attribute(name, DataType.FLOAT.value)
+        if value in known:
+            return None
+        return (
+            f"attribute {name} must be the number of an element type, as TensorProto.DataType has them; found {value}"
+        )
 
     return rule
 
@@ -80,12 +97,28 @@ def length(node: Node, name: str) -> int:
     return len(value) if isinstance(value, tuple) else 0
 
 
+def padding(node: Node, since_version: int) -> str | None:
+    """Require pads or auto_pad, not both, and a word that there is."""
+    automatic = node.string_attribute("auto_pad", "NOTSET")
+    if node.ints_attribute("pads") is not None and automatic not in ("", "NOTSET"):
+        return f"attribute pads cannot be used with auto_pad, found {automatic}"
+    return one_of(node, "auto_pad", ("NOTSET", "", "VALID", *SAME))
+
+
 def exactly_one(node: Node, names: Sequence[str]) -> str | None:
     """Check that one of some attributes is there."""
     given = [name for name in names if name in node.attributes]
     if len(given) == 1:
         return None
     return f"exactly one of the attributes {', '.join(names)} must be set, found {', '.join(given) or 'none'}"
+
+
+def one_kind(node: Node, names: Sequence[str]) -> str | None:
+    """Check that exactly one of some lists has elements."""
+    given = [name for name in names if length(node, name)]
+    if len(given) == 1:
+        return None
+    return f"one of the attributes {', '.join(names)} must have elements, found {', '.join(given) or 'none'}"
 
 
 def transform(node: Node, since_version: int) -> str | None:

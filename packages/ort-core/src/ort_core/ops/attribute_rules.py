@@ -6,22 +6,25 @@ declares, and the version of the schema.
 
 from __future__ import annotations
 
+import math
+
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType
 from ort_core.ops.attribute_checks import (
     AttributeRule,
     above_zero,
+    element_type,
     exactly_one,
     flags,
     in_range,
     length,
     one_of,
+    padding,
     words,
 )
 from ort_core.ops.attribute_rules_contrib import CONTRIB_RULES
 from ort_core.ops.attribute_rules_learning import LEARNING_RULES
 from ort_core.ops.attribute_rules_recurrent import recurrent
-from ort_core.ops.windows import SAME
 
 
 def attribute_problem(node: Node, since_version: int) -> str | None:
@@ -112,20 +115,13 @@ def _resize(node: Node, since_version: int) -> str | None:
     return one_of(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
 
 
-def _padding(node: Node, since_version: int) -> str | None:
-    automatic = node.string_attribute("auto_pad", "NOTSET")
-    if node.ints_attribute("pads") is not None and automatic not in ("", "NOTSET"):
-        return f"attribute pads cannot be used with auto_pad, found {automatic}"
-    return one_of(node, "auto_pad", ("NOTSET", "", "VALID", *SAME))
-
-
 def _transposed(node: Node, since_version: int) -> str | None:
     extra = node.ints_attribute("output_padding") or ()
     if any(size < 0 for size in extra):
         return f"attribute output_padding must not be negative, found {list(extra)}"
     if node.ints_attribute("pads") is not None and node.attribute("auto_pad") == "":
         return "attribute pads cannot be used with auto_pad, found ''"
-    return _padding(node, since_version)
+    return padding(node, since_version)
 
 
 def _precision(node: Node, since_version: int) -> str | None:
@@ -142,6 +138,24 @@ def _reversed(node: Node, since_version: int) -> str | None:
     return None
 
 
+def _bounds(node: Node, since_version: int) -> str | None:
+    low, high = (node.float_attribute(name, default) for name, default in (("min", -math.inf), ("max", math.inf)))
+    return None if low <= high else f"attributes min and max must be bounds in order, found {low} and {high}"
+
+
+def _flattened(node: Node, since_version: int) -> str | None:
+    axis = node.int_attribute("axis", 1)
+    if axis >= 0 or since_version >= 11:
+        return None
+    return f"attribute axis must be at least 0 before opset 11, found {axis}"
+
+
+def _optional(node: Node, since_version: int) -> str | None:
+    if node.input(0) is not None or "type" in node.attributes:
+        return None
+    return "it must have an input, or the attribute type that says what it is without one; found neither"
+
+
 def _pattern(node: Node, since_version: int) -> str | None:
     return None if "pattern" in node.attributes else "attribute pattern must be set, found none"
 
@@ -150,26 +164,37 @@ _RULES: dict[str, dict[str, AttributeRule]] = {
     "": {
         "Attention": _attention,
         "BatchNormalization": _batch_normalization,
+        "Bernoulli": element_type("dtype"),
+        "BitCast": element_type("to"),
+        "BlackmanWindow": element_type("output_datatype"),
+        "BitShift": words(direction=("LEFT", "RIGHT")),
         "Cast": words(round_mode=("up", "down", "nearest")),
-        "Conv": _padding,
-        "ConvInteger": _padding,
+        "Clip": _bounds,
+        "Conv": padding,
+        "ConvInteger": padding,
         "ConvTranspose": _transposed,
         "Crop": _crop,
         "CumProd": flags("exclusive", "reverse"),
         "CumSum": flags("exclusive", "reverse"),
         "DeformConv": _deformable,
+        "EyeLike": element_type("dtype"),
+        "Flatten": _flattened,
         "GRU": recurrent,
         "GlobalLpPool": in_range("p", 1),
         "Gelu": words(approximate=("none", "tanh")),
+        "HammingWindow": element_type("output_datatype"),
+        "HannWindow": element_type("output_datatype"),
         "LpPool": in_range("p", 1),
         "LRN": _local_response,
         "LSTM": recurrent,
+        "MaxPool": in_range("storage_order", 0, 1),
         "MaxRoiPool": _max_roi_pool,
         "MaxUnpool": _max_unpool,
         "MelWeightMatrix": _mel_weights,
         "Mod": flags("fmod"),
         "NonMaxSuppression": flags("center_point_box"),
-        "QLinearConv": _padding,
+        "Optional": _optional,
+        "QLinearConv": padding,
         "QuantizeLinear": _precision,
         "RNN": recurrent,
         "RegexFullMatch": _pattern,

@@ -8,9 +8,12 @@ from ort_core.ops.attribute_checks import (
     AttributeRule,
     above_zero,
     flag,
+    flags,
     in_range,
     length,
     not_negative,
+    one_of,
+    padding,
     words,
 )
 from ort_core.ops.attribute_rules_recurrent import recurrent_functions
@@ -179,6 +182,29 @@ def attention_lstm(node: Node, since_version: int) -> str | None:
     return above_zero("clip")(node, since_version) or recurrent_functions(node, 3)
 
 
+def small_codes(node: Node, since_version: int) -> str | None:
+    """MatMulBnb4: a code book, sizes that there are, and blocks of a power of 2."""
+    block = node.int_attribute("block_size", 16)
+    if block < 16 or block & (block - 1):
+        return f"attribute block_size must be a power of 2 of at least 16, found {block}"
+    sizes = (in_range(name, 1)(node, since_version) for name in ("N", "K"))
+    return in_range("quant_type", 0, 1)(node, since_version) or next((text for text in sizes if text), None)
+
+
+def quantized_layer(node: Node, since_version: int) -> str | None:
+    """DynamicQuantizeLSTM: a size, and a direction written as the schema has it."""
+    if "hidden_size" not in node.attributes:
+        return "attribute hidden_size must be set, found none"
+    return in_range("hidden_size", 1)(node, since_version) or one_of(
+        node, "direction", ("forward", "reverse", "bidirectional")
+    )
+
+
+def fused_convolution(node: Node, since_version: int) -> str | None:
+    """Require paddings of one kind, and a named activation with its parameters."""
+    return padding(node, since_version) or fused_activation(node, since_version)
+
+
 CONTRIB_RULES: dict[str, AttributeRule] = {
     "NGramRepeatBlock": in_range("ngram_size", 1),
     "Attention": attention,
@@ -186,21 +212,25 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "BifurcationDetector": bifurcation,
     "CausalConvWithState": causal_convolution,
     "ConvTransposeWithDynamicPads": words(auto_pad=("NOTSET", "VALID", *SAME)),
-    "DynamicQuantizeLSTM": in_range("hidden_size", 1),
+    "DynamicQuantizeLSTM": quantized_layer,
     "EmbedLayerNormalization": not_negative("epsilon"),
-    "FusedConv": fused_activation,
+    "FusedConv": fused_convolution,
     "FusedGemm": product_activation,
     "GatedDeltaNet": delta_network,
     "GatherPacked": gathered_tokens,
     "GatherBlockQuantized": gathered_blocks,
     "GroupQueryAttention": group_query,
     "MRotaryEmbedding": multimodal_rotary,
+    "MatMulBnb4": small_codes,
     "MoE": experts,
+    "NhwcConv": padding,
+    "NhwcFusedConv": fused_convolution,
     "NGramHashMapping": in_range("n_head_per_ngram", 1),
     "PackedAttention": attention,
     "QAttention": in_range("num_heads", 1),
     "QEmbedLayerNormalization": not_negative("epsilon"),
     "QMoE": quantized_experts,
+    "RMSNormRotary": flags("flatten_batch", "output_fp16", "use_fp32_arithmetic"),
     "RotaryEmbedding": rotary,
     "SkipLayerNormalization": not_negative("epsilon"),
     "SkipSimplifiedLayerNormalization": not_negative("epsilon"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.ir.nodes import Node
-from ort_core.ops.attribute_checks import AttributeRule, exactly_one, length, one_of, transform
+from ort_core.ops.attribute_checks import AttributeRule, exactly_one, length, one_kind, one_of, transform
 
 
 def label_encoder(node: Node, since_version: int) -> str | None:
@@ -40,6 +40,11 @@ def scaler(node: Node, since_version: int) -> str | None:
     return None
 
 
+def imputer(node: Node, since_version: int) -> str | None:
+    """Require values of one kind."""
+    return one_kind(node, ("imputed_value_floats", "imputed_value_int64s"))
+
+
 def normalizer(node: Node, since_version: int) -> str | None:
     """Require a known norm."""
     return one_of(node, "norm", ("MAX", "L1", "L2"))
@@ -50,6 +55,11 @@ def feature_vectorizer(node: Node, since_version: int) -> str | None:
     if length(node, "inputdimensions"):
         return None
     return "attribute inputdimensions must hold the width of each input, found none"
+
+
+def zip_map(node: Node, since_version: int) -> str | None:
+    """Require labels of one kind."""
+    return one_kind(node, ("classlabels_strings", "classlabels_int64s"))
 
 
 def linear_classifier(node: Node, since_version: int) -> str | None:
@@ -84,6 +94,7 @@ def tree_regressor(node: Node, since_version: int) -> str | None:
 
 LEARNING_RULES: dict[str, AttributeRule] = {
     "FeatureVectorizer": feature_vectorizer,
+    "Imputer": imputer,
     "LabelEncoder": label_encoder,
     "LinearClassifier": linear_classifier,
     "LinearRegressor": transform,
@@ -95,4 +106,5 @@ LEARNING_RULES: dict[str, AttributeRule] = {
     "TreeEnsemble": tree_ensemble,
     "TreeEnsembleClassifier": transform,
     "TreeEnsembleRegressor": tree_regressor,
+    "ZipMap": zip_map,
 }

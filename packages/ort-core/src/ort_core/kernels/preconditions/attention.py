@@ -113,8 +113,38 @@ def group_query(c: Conditions) -> None:
             c.equal(
                 past_key[3], width, f"past_key must have heads of {width} elements, as the query has, got {past_key[3]}"
             )
+        if past_value is not None and len(past_value) == 4:
+            c.equal(past_value[1], past_key[1], f"past_value must have {past_key[1]} heads, got {past_value[1]}")
+    _caches_of_a_batch(c, q, 3)
     c.at_least(5, "seqlens_k", 1)
     c.scalar(6, "total_sequence_length")
+
+
+def _caches_of_a_batch(c: Conditions, query: Sizes | None, index: int) -> None:
+    """Require past_key and past_value both or none, and one row of a batch in them for each of the queries'."""
+    c.require(c.has(index) == c.has(index + 1), "past_key and past_value must be given together or left out together")
+    for place, name in ((index, "past_key"), (index + 1, "past_value")):
+        past = c.shape(place)
+        if past is not None and query is not None and len(past) == 4:
+            c.equal(past[0], query[0], f"{name} must have as many batches as the query ({query[0]}), got {past[0]}")
+
+
+def one_step(c: Conditions) -> None:
+    """DecoderMaskedMultiHeadAttention: query [batch, 1, hidden], key and value like it, caches of one shape."""
+    q, k, v = c.rank(0, "query", 3), c.rank(1, "key", 3, 4), c.rank(2, "value", 3, 4)
+    for other, name in ((k, "key"), (v, "value")):
+        if q is not None and other is not None:
+            c.equal(q[0], other[0], f"query and {name} shall have same dim 0 (batch_size), got {q[0]} and {other[0]}")
+    c.same_shape(5, 6, "'past_key' and 'past_value'")
+    _caches_of_a_batch(c, q, 5)
+
+
+def sparse(c: Conditions) -> None:
+    """SparseAttention: query [batch, sequence, hidden], caches of one shape."""
+    q = c.rank(0, "query", 3)
+    c.same_shape(1, 2, "'key' and 'value'")
+    c.same_shape(3, 4, "'past_key' and 'past_value'")
+    _caches_of_a_batch(c, q, 3)
 
 
 def _same_heads(c: Conditions, query: KnownDim, key: int, own: int) -> None:

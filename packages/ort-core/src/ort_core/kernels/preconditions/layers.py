@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.ir.dims import KnownDim
+from ort_core.ir.dims import KnownDim, ceil_div
 from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 
 
@@ -13,6 +13,41 @@ def bias_activation(c: Conditions) -> None:
     x = c.at_least(0, "input", 1)
     if x is not None:
         c.sized(1, "bias", x[-1])
+
+
+def split_gelu(c: Conditions) -> None:
+    """BiasSplitGelu: X [batch, sequence, 2 * hidden], bias [2 * hidden]."""
+    x = c.rank(0, "X", 3)
+    if x is not None:
+        c.sized(1, "bias", x[-1])
+
+
+def gated_norm(c: Conditions) -> None:
+    """GatedRMSNorm: scale [width], a gate like X, whose rows are of groups of that width."""
+    c.rank(1, "scale", 1)
+    c.at_least(0, "X", 1)
+    c.same_shape(0, 2, "'X' and 'gate'")
+
+
+def words_of_characters(c: Conditions) -> None:
+    """WordConvEmbedding: words [words, characters], W [filters, 1, window, width], B [filters], C [letters, width]."""
+    c.rank(0, "Sequence", 2)
+    w = c.sized(1, "W", None, 1, None, None)
+    if w is not None:
+        c.sized(2, "B", w[0])
+        c.sized(3, "C", None, w[3])
+
+
+def quantized_layer(c: Conditions) -> None:
+    """DynamicQuantizeLSTM: X [steps, batch, size], W [directions, size, 4 * hidden], R of as many columns."""
+    x, hidden = c.rank(0, "X", 3), c.node.int_attribute("hidden_size", 0)
+    directions = 2 if c.node.string_attribute("direction", "forward") == "bidirectional" else 1
+    c.sized(1, "W", directions, None if x is None else x[2], 4 * hidden)
+    c.sized(2, "R", directions, hidden, 4 * hidden)
+    for index, name in ((8, "W_scale"), (9, "W_zero_point"), (10, "R_scale"), (11, "R_zero_point")):
+        shape = c.rank(index, name, 1, 2)
+        if shape is not None:
+            c.sized(index, name, *((directions,) if len(shape) == 1 else (directions, 4 * hidden)))
 
 
 def embedding(c: Conditions) -> None:
@@ -200,6 +235,9 @@ def quantized_experts(c: Conditions) -> None:
         c.equal(first[2] * packed, x[-1], "fc1_experts_weights must take what the input has")
         c.equal(second[1], x[-1], "fc2_experts_weights must give what the input has")
         _inner_columns(c, first[1], second[2] * packed)
+        if block > 0:
+            c.sized(3, "fc1_experts_scales", first[0], first[1], ceil_div(x[-1], block))
+            c.sized(6, "fc2_experts_scales", second[0], second[1], ceil_div(second[2] * packed, block))
     c.sized(4, "fc1_experts_bias", first[0], None)
     c.sized(7, "fc2_experts_bias", first[0], x[-1])
     c.sized(14, "router_weights", rows, first[0])

@@ -10,6 +10,17 @@ def normalized_rows(c: Conditions) -> None:
     c.rank(0, "X", 1, 2)
 
 
+def features(c: Conditions) -> None:
+    """FeatureVectorizer: at least one dimension of each input."""
+    for index in range(len(c.shapes)):
+        c.at_least(index, f"X[{index}]", 1)
+
+
+def columns(c: Conditions) -> None:
+    """Imputer and Scaler: the last axis has the features."""
+    c.at_least(0, "X", 1)
+
+
 def trees(c: Conditions) -> None:
     """X [N, F] of as many features as the nodes ask for; up to opset 2 a vector is one row of one feature."""
     x = c.rank(0, "X", *((2,) if c.opset >= 3 else (1, 2)))

@@ -25,7 +25,27 @@ def packed_hashes(c: Conditions) -> None:
 def hashes(c: Conditions) -> None:
     """As many sizes as there are heads of all n-grams."""
     heads = (c.node.int_attribute("max_ngram_size", 1) - 1) * c.node.int_attribute("n_head_per_ngram", 1)
+    c.rank(1, "multipliers", 1)
     c.sized(2, "vocab_sizes", heads)
+
+
+def repeated_blocks(c: Conditions) -> None:
+    """NGramRepeatBlock: tokens (B, S) and scores (B, V)."""
+    tokens = c.rank(0, "input_ids", 2)
+    if tokens is not None:
+        c.sized(1, "scores", tokens[0], None)
+
+
+def merged_selections(c: Conditions) -> None:
+    """PackedSparseAttentionIndexerMerge: selections (R, C) with counts (R), and what each of N queries adds."""
+    base, rows = c.rank(0, "base_indices", 2), c.rank(2, "base_row_indices", 1)
+    if base is not None:
+        c.sized(1, "base_counts", base[0])
+    if rows is not None:
+        c.sized(3, "range_starts", rows[0])
+        c.sized(4, "range_ends", rows[0])
+        c.sized(5, "additional_indices", rows[0], None)
+        c.sized(6, "additional_counts", rows[0])
 
 
 def turned_rows(c: Conditions) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ort_core.ir.dims import ceil_div
 from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 
@@ -63,6 +65,18 @@ def quantized_unary(c: Conditions) -> None:
         c.scalar(index, name)
 
 
+def integer_binary(c: Conditions) -> None:
+    """MulInteger: zero points that are scalars."""
+    c.scalar(1, "A_zero_point")
+    c.scalar(3, "B_zero_point")
+
+
+def quantized_mean(c: Conditions) -> None:
+    """QLinearReduceMean: scales and zero points that are scalars."""
+    for index, name in enumerate(("data_scale", "data_zero_point", "reduced_scale", "reduced_zero_point"), start=1):
+        c.scalar(index, name)
+
+
 def linear(c: Conditions) -> None:
     """QuantizeLinear and DequantizeLinear of ONNX: one zero point beside one scale, else one for each."""
     scale = c.shape(1)
@@ -119,9 +133,9 @@ def dynamic_product(c: Conditions) -> None:
 
 def _bias_of_columns(c: Conditions, place: int) -> None:
     b, bias = c.shape(1), c.shape(place)
-    if b and bias is not None and len(bias) < 2:
+    if b and bias is not None:
         text = f"bias tensor's element count must equal B's last dimension, {b[-1]}"
-        c.equal(bias[0] if bias else 1, b[-1], text)
+        c.equal(math.prod(bias), b[-1], text)
 
 
 def gated_n_bits(c: Conditions) -> None:

@@ -62,10 +62,22 @@ def batch_normalization(c: Conditions) -> None:
 
 def instance_normalization(c: Conditions) -> None:
     """X [N, C, ...], scale and B [C]."""
-    x = c.at_least(0, "input", 2)
+    x = c.at_least(0, "input", 3)
     if x is not None:
         c.sized(1, "scale", x[1])
         c.sized(2, "B", x[1])
+
+
+def slice_bounds(c: Conditions) -> None:
+    """Slice since opset 10: starts, ends, axes and steps are vectors."""
+    for index, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
+        c.rank(index, name, 1)
+
+
+def one_hot(c: Conditions) -> None:
+    """OneHot: a depth of one element, and values off and on."""
+    c.scalar(1, "depth")
+    c.sized(2, "values", 2)
 
 
 def local_response(c: Conditions) -> None:

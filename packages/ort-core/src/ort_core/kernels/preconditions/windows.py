@@ -124,11 +124,7 @@ def transposed_convolution(c: Conditions) -> None:
     _kernel_shape(c, w[2:])
     for size in w[2:]:
         c.positive(size, f"kernel size must be positive, got {list(map(str, w[2:]))}")
-    pads = c.node.ints_attribute("pads")  # stated beside an output_shape, they are not used
-    c.require(
-        pads is None or (len(pads) == 2 * (len(w) - 2) and min(pads, default=0) >= 0),
-        f"pads {list(pads or ())} must be {2 * (len(w) - 2)} numbers of at least 0",
-    )
+    _stated_pads(c, len(w) - 2)
     padding = c.node.ints_attribute("output_padding") or ()
     steps = [c.node.ints_attribute(name) or (1,) * len(padding) for name in ("strides", "dilations")]
     for axis, (extra, stride, dilation) in enumerate(zip(padding, *steps)):
@@ -136,6 +132,22 @@ def transposed_convolution(c: Conditions) -> None:
             extra < max(stride, dilation),
             f"output_padding[{axis}] ({extra}) must be less than max(stride, dilation) ({max(stride, dilation)})",
         )
+
+
+def _stated_pads(c: Conditions, axes: int) -> None:
+    pads = c.node.ints_attribute("pads")  # stated beside an output_shape, they are not used
+    c.require(
+        pads is None or (len(pads) == 2 * axes and min(pads, default=0) >= 0),
+        f"pads {list(pads or ())} must be {2 * axes} numbers of at least 0",
+    )
+
+
+def transposed_convolution_of_given_pads(c: Conditions) -> None:
+    """ConvTransposeWithDynamicPads: as ConvTranspose, the paddings of both sides of each axis an input."""
+    transposed_convolution(c)
+    w = c.shape(1)
+    if w is not None:
+        c.sized(2, "Pads", 2 * (len(w) - 2))
 
 
 def deformable_convolution(c: Conditions) -> None:

@@ -139,7 +139,10 @@ def multimodal_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> np.ndarray:
-    """Rotate each head by its token's time, height and width positions, each turning its section of the pairs."""
+    """Rotate each head by its token's time, height and width positions, each turning its section of the pairs.
+
+    ``scale`` multiplies what is turned, as in onnxruntime, and leaves the rest of each head as it is.
+    """
     heads, _ = _as_heads(widen(x), num_heads, rotary_embedding_dim, cos_cache.shape[1])
     pairs = cos_cache.shape[1]
     if mrope_layout not in (0, 1):
@@ -157,7 +160,8 @@ def multimodal_rotary_embedding(
         raise errors.InvalidArgument(f"position_ids out of range [0, {cos_cache.shape[0]}) of the cos/sin cache")
     rows = position_ids[_stream_of_pair(mrope_section, bool(mrope_layout))].transpose(1, 2, 0)
     columns = np.arange(pairs)
-    cos, sin = widen(cos_cache)[rows, columns][:, :, None], widen(sin_cache)[rows, columns][:, :, None]
+    factor = np.float32(scale)
+    cos, sin = (widen(cache)[rows, columns][:, :, None] * factor for cache in (cos_cache, sin_cache))
     return _restore(rotate(heads, cos, sin, interleaved), x)
 
 

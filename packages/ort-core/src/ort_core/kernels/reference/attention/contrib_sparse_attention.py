@@ -94,6 +94,11 @@ def sparse_attention(
     queries, keys, values = heads_of(record, inputs)
     fresh, total = queries.shape[2], int(total_sequence_length.reshape(()))
     table = block_table(block_row_indices, block_col_indices, num_heads)
+    positions_of_blocks = sparse_block_size * table.shape[1]
+    if total > positions_of_blocks:
+        raise errors.InvalidArgument(
+            f"total_sequence_length {total} is beyond the {positions_of_blocks} positions of block_row_indices"
+        )
     lengths = _check_lengths(key_total_sequence_lengths, query.shape[0], fresh, total)
     if record.rotary is not None:
         positions = rotary_positions(lengths, fresh, None)

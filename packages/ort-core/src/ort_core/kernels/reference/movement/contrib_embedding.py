@@ -124,6 +124,8 @@ def word_conv_embedding(
     filters, _, window, width = w.shape
     if b.ndim != 1 or b.shape[0] != filters:
         raise errors.InvalidArgument(f"conv bias B must be a 1-D tensor of length {filters}; found shape {b.shape}")
+    if c.ndim != 2:
+        raise errors.InvalidArgument(f"char embedding C must have 2 dimensions; found shape {c.shape}")
     if c.shape[1] != width or char_embedding_size not in (None, width):
         raise errors.InvalidArgument(f"Char embedding size {c.shape[1]} does not match conv kernel size {width}")
     if conv_window_size not in (None, window) or embedding_size not in (None, filters):

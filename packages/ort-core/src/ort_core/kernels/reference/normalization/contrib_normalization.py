@@ -178,7 +178,8 @@ def branchwise_rms_norm(
     epsilon: float = 9.999999747378752e-06,
 ) -> np.ndarray:
     """Y = X / rms(X) * scale within each branch; X is (..., C, H), or (..., C*H) when num_branches is C."""
-    branches = widen(x).reshape(*x.shape[:-1], num_branches, -1) if num_branches else widen(x)
+    grouped = (*x.shape[:-1], num_branches, x.shape[-1] // num_branches) if num_branches else x.shape
+    branches = widen(x).reshape(grouped)
     normal, _ = rms_norm(branches, epsilon)
     if scale is not None:
         factor = widen(scale)

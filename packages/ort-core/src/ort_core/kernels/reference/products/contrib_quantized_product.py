@@ -47,7 +47,7 @@ def matmul_integer_to_float(
     b_zero = None if b_zero_point is None else _per_column(b_zero_point, b)
     total = integer_product(a, b, a_zero_point, b_zero)
     scaled = total * (a_scale.astype(np.float64) * _per_column(b_scale, b))
-    return (scaled if bias is None else scaled + bias).astype(a_scale.dtype)
+    return (scaled if bias is None else scaled + bias.reshape(-1)).astype(a_scale.dtype)
 
 
 @kernel("DynamicQuantizeMatMul", domain="com.microsoft")

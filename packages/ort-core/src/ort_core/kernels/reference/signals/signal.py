@@ -54,6 +54,8 @@ def _transform(
         raise InvalidArgument(f"DFT: axis {axis} is not a signal axis of shape {x.shape}")
     axis %= x.ndim
     returns_real = inverse and onesided
+    if returns_real and x.shape[-1] != 2:
+        raise InvalidArgument(f"DFT: inverse with onesided needs a complex input, whose last axis has 2; got {x.shape}")
     if length is None:
         length = 2 * (x.shape[axis] - 1) if returns_real else x.shape[axis]
     if length <= 0:
