@@ -55,7 +55,7 @@ LENIENT = (
                "onnxruntime needs the system's locale en_US; the operator does not"),
     Deliberate(standard("GRU LSTM RNN"), "Batchwise recurrent operations",
                "the schema: layout 1 is batch first"),
-    Deliberate(standard("GRU LSTM RNN"), r"GetAttr\(\"hidden_size\"",
+    Deliberate((*standard("GRU LSTM RNN"), *contrib("DynamicQuantizeLSTM")), r"GetAttr\(\"hidden_size\"",
                "the schema: hidden_size may be left out; the weights say it"),
     Deliberate(standard("Loop Range Scan"), "inferred and declared dimension",
                "what a body declares of its inputs is a claim, not a fact"),

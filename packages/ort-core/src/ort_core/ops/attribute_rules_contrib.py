@@ -183,18 +183,13 @@ def attention_lstm(node: Node, since_version: int) -> str | None:
 
 
 def small_codes(node: Node, since_version: int) -> str | None:
-    """MatMulBnb4: a code book, sizes that there are, and blocks of a power of 2."""
-    block = node.int_attribute("block_size", 16)
-    if block < 16 or block & (block - 1):
-        return f"attribute block_size must be a power of 2 of at least 16, found {block}"
-    sizes = (in_range(name, 1)(node, since_version) for name in ("N", "K"))
+    """MatMulBnb4: a code book, and sizes that there are."""
+    sizes = (in_range(name, 1)(node, since_version) for name in ("N", "K", "block_size"))
     return in_range("quant_type", 0, 1)(node, since_version) or next((text for text in sizes if text), None)
 
 
 def quantized_layer(node: Node, since_version: int) -> str | None:
     """DynamicQuantizeLSTM: a size, and a direction written as the schema has it."""
-    if "hidden_size" not in node.attributes:
-        return "attribute hidden_size must be set, found none"
     return in_range("hidden_size", 1)(node, since_version) or one_of(
         node, "direction", ("forward", "reverse", "bidirectional")
     )

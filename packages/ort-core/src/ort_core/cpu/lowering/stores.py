@@ -125,7 +125,8 @@ class Stores:
             operands.append(known_strides(view, pending.shape))
         order = target.order or tuple(range(len(pending.shape)))
         sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
-        if _is_copy(pending, target) and strides_of[0] == list(dense_strides(sizes)):
+        bits = _copied_bits(pending, target)
+        if bits is not None and strides_of[0] == list(dense_strides(sizes)):
             (source,), lowering = pending.inputs, self._lowering
             if emit_turned(lowering, source, target, sizes, strides_of[1], pending.operators):
                 return target
@@ -138,6 +139,8 @@ class Stores:
             for view, s in zip(pending.inputs, strides_of[1:])
         )
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
+        if bits is not None and bits is not target.dtype:
+            nest = _copy_of_bits(nest, bits)
         kernel = self._nest_kernel(nest)
         arguments: list[Argument] = [
             pointer(target),
@@ -192,11 +195,18 @@ class Stores:
         return True
 
 
-def _is_copy(pending: PendingElementwise, target: View) -> bool:
-    """Return whether an expression is one operand as it is, of elements that squares of vectors move."""
-    return (
-        len(pending.inputs) == 1
-        and (pending.expression.operation, pending.expression.index) == ("input", 0)
-        and target.dtype is pending.inputs[0].dtype
-        and target.dtype.bits in TURNED_BITS
-    )
+def _copied_bits(pending: PendingElementwise, target: View) -> DataType | None:
+    """Return as what a copy moves elements, ``None`` where an expression is no operand as it is.
+
+    A bool is moved as the byte that it lies in.
+    """
+    if len(pending.inputs) != 1 or target.dtype is not pending.inputs[0].dtype or target.dtype.bits not in TURNED_BITS:
+        return None
+    if (pending.expression.operation, pending.expression.index) != ("input", 0):
+        return None
+    return DataType.UINT8 if target.dtype is DataType.BOOL else target.dtype
+
+
+def _copy_of_bits(nest: ElementwiseNest, dtype: DataType) -> ElementwiseNest:
+    (given,) = nest.inputs
+    return ElementwiseNest(nest.rank, (NestInput(dtype, given.inner),), ((element(0, dtype), dtype),))

@@ -15,7 +15,7 @@ from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
 
 CASTS = frozenset({"Cast", "CastLike"})
-MIN_NODES = 2  # a single cheap node is not worth a program of its own
+MIN_NODES = 2  # a single node over few elements is not worth a program of its own
 FREE = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})  # numpy returns another view
 HEAVY = frozenset(
     {
@@ -88,16 +88,6 @@ HEAVY = frozenset(
         "TopK",
     }
 )
-SLOW_IN_NUMPY = frozenset(
-    {
-        "Acosh", "ArgMax", "ArgMin", "Asin", "BatchNormalization", "BitShift", "Celu", "Clip", "Col2Im", "CumSum",
-        "DequantizeLinear", "Einsum", "Elu", "GatherElements", "GatherND", "GridSample", "HardSwish", "Hardmax",
-        "IsInf", "LeakyRelu", "Mish", "OneHot", "PRelu", "Pad", "Pow", "ReduceMean", "ReduceSum", "ReverseSequence",
-        "RoiAlign", "ScatterElements", "ScatterND", "Selu", "Shrink", "Softplus", "Swish", "ThresholdedRelu",
-        "Transpose", "Trilu", "Where",
-    }
-)  # fmt: skip
-"""Operators for which numpy takes several passes, other strides or a call for each element: 2 to 100 times as long."""
 _MOVED_BY_NUMPY = frozenset({"Concat", "Expand", "Gather", "Slice", "Split", "Tile", *FREE})
 _HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 _SMALL = 1024  # elements: to call numpy for each node takes a few microseconds, and to compile a program far more
@@ -157,18 +147,21 @@ def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> boo
     if len(floats) >= MIN_NODES:
         return True
     return any(
-        node.op_type in HEAVY or _is_slow_in_numpy(node) or _casts_small(node) or has_own_meaning(node, context)
+        node.op_type in HEAVY or _is_large(node) or _casts_small(node) or has_own_meaning(node, context)
         for node in group
     )
 
 
-def _is_slow_in_numpy(node: Node) -> bool:
-    """Return whether numpy takes twice as long as compiled code and longer, for tensors that may be large."""
+def _is_large(node: Node) -> bool:
+    """Return whether a node may have so many elements that compiled code is faster than numpy's passes and calls.
+
+    Halves that are only moved are not computed: within a program they would be widened, and narrowed again.
+    """
+    if node.op_type in FREE or _moves_halves(node):
+        return False
     shapes = [value.shape for value in (*node.present_inputs(), *node.present_outputs())]
     sizes = [math.prod(dims) for dims in map(_numbers, shapes) if dims is not None]
-    if len(sizes) == len(shapes) and max(sizes, default=0) < _SMALL:
-        return False
-    return node.op_type in SLOW_IN_NUMPY or _divides_integers(node) or _computes_halves(node)
+    return len(sizes) < len(shapes) or max(sizes, default=0) >= _SMALL
 
 
 def _numbers(shape: Shape | None) -> tuple[int, ...] | None:
@@ -176,16 +169,9 @@ def _numbers(shape: Shape | None) -> tuple[int, ...] | None:
     return dims if shape is not None and len(dims) == len(shape) else None
 
 
-def _divides_integers(node: Node) -> bool:
-    return node.op_type == "Div" and any(
-        isinstance(value.type, TensorType) and value.type.dtype.is_integer for value in node.present_outputs()
-    )
-
-
-def _computes_halves(node: Node) -> bool:
-    """Return whether a node computes with float16 or bfloat16, which numpy converts element by element."""
+def _moves_halves(node: Node) -> bool:
     types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
-    return node.op_type not in _MOVED_BY_NUMPY and any(isinstance(t, TensorType) and t.dtype in _HALVES for t in types)
+    return node.op_type in _MOVED_BY_NUMPY and any(isinstance(t, TensorType) and t.dtype in _HALVES for t in types)
 
 
 def is_plain(body: Graph, context: EvaluationContext) -> bool:

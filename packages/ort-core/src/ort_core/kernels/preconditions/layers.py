@@ -40,7 +40,10 @@ def words_of_characters(c: Conditions) -> None:
 
 def quantized_layer(c: Conditions) -> None:
     """DynamicQuantizeLSTM: X [steps, batch, size], W [directions, size, 4 * hidden], R of as many columns."""
-    x, hidden = c.rank(0, "X", 3), c.node.int_attribute("hidden_size", 0)
+    x, weights = c.rank(0, "X", 3), c.rank(2, "R", 3)
+    hidden = c.node.int_attribute("hidden_size", 0) or (weights[1] if weights is not None else None)
+    if hidden is None:
+        return
     directions = 2 if c.node.string_attribute("direction", "forward") == "bidirectional" else 1
     c.sized(1, "W", directions, None if x is None else x[2], 4 * hidden)
     c.sized(2, "R", directions, hidden, 4 * hidden)

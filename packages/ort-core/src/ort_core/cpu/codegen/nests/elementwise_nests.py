@@ -138,14 +138,18 @@ def _inner_loops(
     start: IRValue,
     stop: IRValue,
 ) -> None:
-    lanes = target.lanes
+    lanes, widest = target.lanes, _lanes_of(nest, target)
     fixed = {
         i: load_element(emitter, in_rows[i], integer(0), n.dtype, 1)
         for i, n in enumerate(nest.inputs)
         if n.inner == BROADCAST
     }
     whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), lanes))
-    for width, low, high in ((lanes, start, whole), (1, whole, stop)):
+    loops = [(lanes, start, whole), (1, whole, stop)]
+    if widest > lanes:
+        first = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), widest))
+        loops[:1] = [(widest, start, first), (lanes, first, whole)]
+    for width, low, high in loops:
         splats = {i: emitter.splat(value, width) for i, value in fixed.items()}
         with emitter.loop(low, high, width, unroll=width > 1, hint="j") as j:
             loaded: dict[int, IRValue] = dict(splats)
@@ -164,6 +168,15 @@ def _inner_loops(
             values = [printer.print(expression) for expression, _ in nest.outputs]
             for row, value, (_, dtype) in zip(out_rows, values, nest.outputs):
                 store_element(emitter, value, row, j, dtype, width)
+
+
+def _lanes_of(nest: ElementwiseNest, target: Target) -> int:
+    """Return the elements that a step takes: a vector of float32, or of smaller elements that are only copied."""
+    (expression, dtype), *others = nest.outputs
+    is_copy = expression.operation == "input" and not others and nest.inputs[expression.index].dtype is dtype
+    if not is_copy or dtype.bits not in (8, 16) or nest.inputs[expression.index].inner == STRIDED:
+        return target.lanes
+    return target.lanes * 32 // dtype.bits
 
 
 def load_element(emitter: Emitter, row: IRValue, index: IRValue, dtype: DataType, width: int) -> IRValue:
