@@ -96,3 +96,22 @@ def test_contents_of_small_tensors_of_many_axes_are_not_followed_through_the_gra
     )
     assert found[0].shape == (4, *[1] * (rank - 1))
     assert found[0].reshape(-1).tolist() == [2, 3, 2, 3]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("op_type", ["ConstantOfShape", "Expand", "Reshape", "Unsqueeze"])
+def test_a_result_of_more_axes_is_refused_in_a_sentence_of_our_own(op_type: str, engine: str) -> None:
+    count = 64 if op_type == "Unsqueeze" else 65
+    shape = np.arange(count) if op_type == "Unsqueeze" else np.ones(count, np.int64)
+    operands = [shape] if op_type == "ConstantOfShape" else [np.ones(1, np.float32), shape]
+    feeds = {f"x{place}": operand for place, operand in enumerate(operands)}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), [None])
+        for name, each in feeds.items()
+    ]
+    node = helper.make_node(op_type, list(feeds), ["y"], "the_node")
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = ort_core.InferenceSession(content, providers=[engine])
+    with pytest.raises(ort_core.errors.OrtError, match=f"running {op_type} node. Name:'the_node'.*64 of a tensor"):
+        session.run(None, feeds)

@@ -47,6 +47,8 @@ from ort_core.tensors.runtime_value import RuntimeValue, Scope
 from ort_core.tensors.sparse import SparseArray
 
 MAX_FUNCTION_DEPTH = 100  # functions within functions; a body that contains itself would never end
+MAX_AXES = 64  # numpy's limit, and that of onnxruntime's Python interface
+_NUMPY_ON_AXES = "maximum supported dimension"  # part of numpy's message, which names no node and no size
 
 
 RunNode = Callable[[Sequence[RuntimeValue], Scope, RunGuard], tuple[RuntimeValue, ...]]
@@ -383,6 +385,11 @@ def _runtime_scalar(value: object) -> RuntimeValue:
 def failed(node: Node, inputs: Sequence[RuntimeValue], error: BaseException) -> OrtError:
     """Return the error for an exception that a kernel let out."""
     found = ", ".join(_summary(value) for value in inputs)
+    if isinstance(error, ValueError) and _NUMPY_ON_AXES in str(error):
+        return RuntimeException(
+            f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "
+            f"with inputs ({found}): a result would have more axes than the {MAX_AXES} of a tensor"
+        )
     return RuntimeException(
         f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "
         f"(domain {node.domain or 'ai.onnx'!r}) with inputs ({found}): {type(error).__name__}: {error}"

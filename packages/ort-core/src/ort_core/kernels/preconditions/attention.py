@@ -178,9 +178,14 @@ def rotary_of_com_microsoft(c: Conditions) -> None:
     x = c.rank(0, "input", 3, 4)
     if x is not None:
         _turned_part(c, x)
-    for index, name in ((2, "cos_cache"), (3, "sin_cache")):
-        c.rank(index, name, 2)
+    cache, turned = c.rank(2, "cos_cache", 2), c.node.int_attribute("rotary_embedding_dim", 0)
+    c.rank(3, "sin_cache", 2)
     c.same_shape(2, 3, "'cos_cache' and 'sin_cache'")
+    if cache is not None and turned > 0:
+        text = (
+            f"cos_cache must have half of the rotary_embedding_dim ({turned}) elements that are turned, got {cache[1]}"
+        )
+        c.equal(2 * cache[1], turned, text)
 
 
 def multimodal_rotary(c: Conditions) -> None:
