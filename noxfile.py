@@ -291,7 +291,7 @@ def opsets(session: nox.Session) -> None:
 
 @nox.session
 def preconditions(session: nox.Session) -> None:
-    """Break one precondition at a time and count who refuses, onnxruntime or we; arguments: forms, filter."""
+    """Break one precondition at a time and count who refuses; arguments as in count_refusals.py."""
     prepare(session, "test")
     session.run("python", f"{CORE}/tests/preconditions/count_refusals.py", *session.posargs)
 

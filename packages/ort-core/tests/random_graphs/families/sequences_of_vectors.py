@@ -94,7 +94,7 @@ def rotated_in_sections(g: GraphWriter) -> Value:
     made = projected(g, value, heads * size)
     places = g.constant(g.numbers.integers(0, 6, (3, batch, length)).astype(np.int64))
     tables = [g.weights(et.F32, 6 + length, size // 2) for _ in range(2)]
-    given = {"mrope_section": [2, 1, 1], "num_heads": heads}
+    given = {"mrope_section": [2, 1, 1], "num_heads": heads, "scale": g.choice((1.0, 0.5, -1.0))}
     return g.node("MRotaryEmbedding", [made, places, *tables], domain=MICROSOFT, **given)
 
 
