@@ -23,6 +23,7 @@ from test_chunked_map import BODY
 from test_growing_sizes import DECODER, decode
 from test_own_kernels import SOURCE
 
+from ort_core.testing.cuda_emulation import find_compiler, find_shortened
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import module_source
 from ort_ep_cuda.lowering.libraries.libraries import NOTHING_FUSED
@@ -126,6 +127,13 @@ def test_kernels_compile_and_do_not_spill_for(architecture: str, kernels: list[K
     most = WIDE.get(architecture, REGISTERS)
     limits = {each: REGISTERS_OF_TILES if each.name.startswith(TILES) else most for each in found}
     assert [each for each in found if each.registers > limits[each]] == []
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="a C++ compiler says what is shortened; none is here")
+def test_no_kernel_keeps_a_position_of_64_bits_in_32(kernels: list[Kernel], tmp_path: Path) -> None:
+    assert find_shortened(module_source(kernels), [kernel.name for kernel in kernels], tmp_path) == []
+    narrow = Kernel("narrow", 'extern "C" __global__ void narrow(long long i, int* at) { const int k = i; *at = k; }')
+    assert len(find_shortened(module_source([narrow]), ["narrow"], tmp_path)) == 1
 
 
 def test_a_users_source_compiles_by_itself_for(architecture: str, tmp_path: Path) -> None:

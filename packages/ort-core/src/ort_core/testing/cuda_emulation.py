@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -142,6 +143,8 @@ static void emu_run_@ENTRY@(void** a) { emu_run(&@ENTRY@, a); }
 extern "C" void emu_launch_@ENTRY@(void** a, const unsigned* g) { emu_launch(&emu_run_@ENTRY@, a, g); }
 """
 
+_SHORTENED = re.compile(r"warning: .*'long long(?: int)?' to '(?:unsigned int|int)'")  # gcc and clang
+
 Scalar = np.generic | int | float | bool
 
 
@@ -185,6 +188,23 @@ def emulate(source: str, entries: Sequence[str], folder: Path, *, checked: bool 
     return {entry: EmulatedKernel(getattr(loaded, f"emu_launch_{entry}"), entry, checks) for entry in entries}
 
 
+def find_shortened(source: str, entries: Sequence[str], folder: Path) -> list[str]:
+    """Return where a CUDA source keeps an integer of 64 bits in one of 32 without a cast, in the compiler's words.
+
+    A position that is shortened so is wrong from 2**31 on, and no test has tensors so large.
+
+    Raises:
+        Fail: there is no C++ compiler, or the source does not compile.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise Fail("finding shortened integers needs a C++ compiler; none was found")
+    text = folder / "shortened.cpp"
+    text.write_text(_as_cpp(source, entries, checked=False), encoding="utf-8")
+    said = _call([compiler, "-std=c++17", "-fsyntax-only", "-Wconversion", str(text)], "the source")
+    return [line for line in said.splitlines() if _SHORTENED.search(line)]
+
+
 def _as_cpp(source: str, entries: Sequence[str], *, checked: bool) -> str:
     """Return the whole text of a library."""
     synchronizes = any(word in source for word in _SYNCHRONIZES)
@@ -196,10 +216,13 @@ def _as_cpp(source: str, entries: Sequence[str], *, checked: bool) -> str:
     return "\n".join(parts).replace("@SYNCHRONIZES@", "1" if synchronizes else "0")
 
 
-def _call(command: Sequence[str], entry: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def _call(command: Sequence[str], entry: str) -> str:
+    """Run a compiler and return what it says."""
+    plain = {**os.environ, "LC_ALL": "C"}  # its words and quotes as they are read
+    done = subprocess.run(command, capture_output=True, text=True, env=plain)
     if done.returncode:
         raise Fail(f"{entry} does not compile as CUDA C++ on the CPU:\n{done.stderr.strip()}")
+    return done.stderr
 
 
 class KernelFault(AssertionError):

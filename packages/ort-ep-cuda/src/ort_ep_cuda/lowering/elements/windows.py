@@ -76,6 +76,8 @@ class _PoolPrinter:
         lines.append(f"@C@ value = {self._least() if is_max else '0'};")
         lines.append("long long counted = 0, best = -1;" if is_max else "long long counted = 0;")
         for a in range(self.space):
+            # where places are kept, too, a compiler that unrolls holds more registers than three blocks have
+            lines += ["#pragma unroll 2"] if self.has_places and a == self.space - 1 else []
             lines.append(f"for (long long k{a} = 0; k{a} < window{a}; ++k{a}) {{")
             lines.append(f"const long long at{a} = start{a} + k{a} * dilation{a};")
             if self._counts_padding():
