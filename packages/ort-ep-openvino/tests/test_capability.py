@@ -76,17 +76,20 @@ def test_a_node_in_the_middle_that_is_refused_splits_the_claim(view):
         ),
         ("GatherElements", "g (float[2,4] x, int64[1,3] i) => (float[1,3] y) { y = GatherElements(x, i) }", "equal"),
         ("Split", "g (float[n] x) => (float[a] y, float[b] z) { y, z = Split<num_outputs=2>(x) }", "open size"),
-        (
-            "QuantizeLinear",
-            "g (float[2,3] x, float[n] s) => (uint8[2,3] y) { y = QuantizeLinear<axis=0, output_dtype=2>(x, s) }",
-            "computed scales",
-        ),
     ],
 )
 def test_what_openvino_computes_otherwise_than_onnx_is_refused_with_the_reason(view, operator, text, why):
     claims, reasons = answers(view, text)
     assert not claims
     assert re.search(why, reasons[operator]), reasons
+
+
+def test_the_rounding_of_a_constants_quotient_is_refused_and_that_of_others_is_not(view) -> None:
+    claims, reasons = answers(view, "g (float[4] x) => (float[4] y) <float c = {9}> { q = Div(c, x) y = Round(q) }")
+    assert claims == [["Div"]]
+    assert "divides a constant" in reasons["Round"]
+    claims, _ = answers(view, "g (float[4] x) => (float[4] y) <float c = {9}> { q = Div(x, c) y = Round(q) }")
+    assert claims == [["Div", "Round"]]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ NAN_LEFT, NAN_RIGHT = (np.array(values, np.float32) for values in ([np.nan, 1, 2
 LARGEST = np.array([3.4028235e38, -3.4028235e38, np.inf, -np.inf, np.nan, 2e38, -2e38, 3.0, -0.5, 0], np.float32)
 GRID = np.array([[[[np.nan, 0.3], [np.inf, -0.2], [0.1, -np.inf], [0.4, -0.6], [1e3, 0.1], [0.3, 0.9]]]], np.float32)
 TIES = np.array([[0, 0, 0, 1] * 4, [2, 1] * 8], np.float32)
+HALVES = np.append(np.arange(255, dtype=np.float32) * 63 + 31.5, np.array([0, 255 * 63], np.float32))  # of 63
 WRONG = {
     "a shift that loses bits": ("BitShift", 21, [BYTES, BYTES], {"direction": "LEFT"}, "saturates"),
     "a softmax of several axes": ("Softmax", 11, [X], {"axis": 1}, "several axes"),
@@ -87,7 +88,6 @@ WRONG = {
     "a computed scale of an old opset": (
         "QuantizeLinear", 10, [X, np.array(2, np.float32), np.array(1, np.uint8)], {}, "opset 11"
     ),
-    "a computed scale": ("QuantizeLinear", 19, [X, np.array(2, np.float32), np.array(1, np.uint8)], {}, "computed"),
     "a scalar that stays one": ("Expand", 21, [np.array(2, np.float32), np.array([], np.int64)], {}, "scalar"),
 }  # fmt: skip
 """Operator, opset, inputs, attributes and a word of the reason, by what OpenVINO takes otherwise."""
@@ -251,6 +251,18 @@ def test_what_lies_beside_it_is_claimed_and_right(name: str) -> None:
     for found, right in zip(own.run(None, feeds), expected, strict=True):
         facts = compare(found, right, "approximate")
         assert facts.passes, facts
+
+
+@pytest.mark.parametrize(
+    ("op_type", "others"),
+    [("QuantizeLinear", [np.array(63, np.float32), np.array(1, np.uint8)]), ("DynamicQuantizeLinear", [])],
+)
+def test_quotients_by_a_scale_that_is_computed_are_rounded_as_halves_where_they_are(op_type: str, others: list) -> None:
+    model, feeds = model_of(op_type, 13, [HALVES, *others], {})
+    own = session_on(model, NAME, "ReferenceExecutionProvider")
+    assert own.explain().on(NAME)
+    expected = session_on(model, "ReferenceExecutionProvider").run(None, feeds)
+    np.testing.assert_array_equal(own.run(None, feeds)[0], expected[0])
 
 
 OPEN = {

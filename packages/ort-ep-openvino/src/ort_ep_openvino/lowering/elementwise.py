@@ -60,11 +60,12 @@ def _rounds_for_good(view: GraphView, node: Node) -> str | None:
     return None
 
 
-def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
+def _not_of_a_constants_quotient(view: GraphView, node: Node) -> str | None:
     source = node.input(0)
-    if source is None or source.producer is None or source.producer.op_type != "Div":
+    quotient = None if source is None else source.producer
+    if quotient is None or quotient.op_type != "Div" or held_constant(view, quotient.input(0)) is None:
         return None
-    return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
+    return "OpenVINO divides a constant with an error in the last place, which rounding makes a whole step"
 
 
 def _bytes_of_fixed_sizes(view: GraphView, node: Node) -> str | None:
@@ -103,7 +104,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
         name: Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,), oldest=NUMPY_BROADCAST)
         for name in _WRAPPING
     },
-    "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
+    "Round": Rule(FLOATS, conditions=(_not_of_a_constants_quotient,)),
     "Div": Rule(
         FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32, _bytes_of_fixed_sizes), oldest=NUMPY_BROADCAST
     ),

@@ -157,8 +157,8 @@ def _dropout(graph: Graph, node: Node) -> None:
 def _quantized(graph: Graph, node: Node) -> None:
     """QuantizeLinear(x, scale, zero point) -> a quotient, rounded, moved, cut; where one of both is no constant.
 
-    The device multiplies by the reciprocal of such a scale, and rounds behind the zero point: ties go to the wrong side
-    where it is odd. Constants stay: what quantized products are recognized by is worth a tie.
+    The frontend's form of such a node rounds behind the zero point: ties go to the wrong side where it is odd.
+    Constants stay: what quantized products are recognized by is worth a tie.
     """
     x, scale, point = node.input(0), node.input(1), node.input(2)
     source, dtype = dtype_of(x), dtype_of(node.output)

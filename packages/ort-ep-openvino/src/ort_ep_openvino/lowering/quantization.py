@@ -19,15 +19,13 @@ _SMALL_POINT = 255
 
 
 def _given_scale(view: GraphView, node: Node) -> str | None:
-    """A scale is a constant; a zero point that is none is added behind the rounding (``legalization``)."""
+    """Scales and zero points that are computed become a quotient that is rounded (``legalization``)."""
     scale, point = node.input(1), node.input(2)
     if all(value is None or held_constant(view, value) is not None for value in (scale, point)):
         return None
     if view.opset(node) < ROUNDS:
         return f"before opset {ROUNDS} there is nothing that rounds a quotient by a scale that is not a constant"
-    if scale is None or held_constant(view, scale) is not None:
-        return None
-    return "OpenVINO multiplies by the reciprocals of computed scales, and rounds some values to the neighbor"
+    return None
 
 
 def _of_no_scaled_matrix(view: GraphView, node: Node) -> str | None:

@@ -26,7 +26,6 @@ _WHY_NOT = {
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
     **PLACED_BODIES,
     "DFT": "OpenVINO's frontend loses the axis of DFT",
-    "DynamicQuantizeLinear": "OpenVINO rounds some values to the neighbor",
     "Unique": "OpenVINO counts no NaN",
 }
 
