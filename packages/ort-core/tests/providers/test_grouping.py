@@ -45,3 +45,10 @@ def test_nodes_that_read_inputs_of_the_graph_stay_with_those_in_front_of_them() 
     view = view_of(typed_model(model_of(text)))
     groups = convex_groups(view.nodes, lambda node: node.op_type != "Det")
     assert [[node.output.name for node in group] for group in groups] == [["a", "b"], ["y"]]
+
+
+def test_refused_nodes_that_depend_on_no_supported_one_split_nothing() -> None:
+    text = "g (float[4,4] x) => (float[4,4] y) { a = Relu(x)  d = Det(x)  e = Neg(d)  y = Mul(a, e) }"
+    view = view_of(typed_model(model_of(text)))
+    groups = convex_groups(view.nodes, lambda node: node.op_type not in ("Det", "Neg"))
+    assert [[node.output.name for node in group] for group in groups] == [["a", "y"]]

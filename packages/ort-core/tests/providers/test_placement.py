@@ -63,7 +63,7 @@ CROSSED = """g (float[N, 3] x) => (float[N, 3] y) {
     p = Relu (x)
     q = Tanh (p)
     r = Relu (q)
-    s = Neg (x)
+    s = Neg (p)
     t = Relu (s)
     u = Tanh (t)
     y = Add (r, u)
@@ -76,7 +76,7 @@ def test_a_claim_that_crosses_an_earlier_providers_is_cut_in_pieces() -> None:
     assert ("Relu", "Relu") in first.compiled, "the first provider's claim stands: r and t in one partition"
     assert second.compiled == [("Tanh",), ("Tanh",)], "q comes before that partition, u behind it"
     (y,) = prepared.plan.run({"x": X})
-    expected = np.maximum(np.tanh(np.maximum(X, 0)), 0) + np.tanh(np.maximum(-X, 0))
+    expected = np.maximum(np.tanh(np.maximum(X, 0)), 0) + np.tanh(np.maximum(-np.maximum(X, 0), 0))
     np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 

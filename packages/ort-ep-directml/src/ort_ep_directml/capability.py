@@ -13,11 +13,12 @@ from ort_core.plugin import Capability, GraphView
 from ort_core.plugin.claims import SHAPE_READERS, claims_of
 from ort_core.plugin.ir import Node
 from ort_ep_directml.grouping import planned_groups
-from ort_ep_directml.index_limits import unproven
+from ort_ep_directml.index_limits import computed_before, unproven
 from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.plan import PlanNode
 from ort_ep_directml.lowering.table import refusal
 
+_LOOKED_AT = "it computes lengths, which are looked at before what reads them runs on DirectML"
 _VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
 """Alone they are not worth the way to a device and back."""
 
@@ -48,9 +49,12 @@ def find_capability(
             reasons[node] = why
     trusted = set(view.nodes) - reasons.keys()
     for node in view.nodes:
-        if node in trusted and (why := unproven(view, node, trusted)) is not None:
-            reasons[node] = why
-            trusted.discard(node)
+        if node not in trusted or (why := unproven(view, node, trusted)) is None:
+            continue
+        before = computed_before(view, node, trusted)
+        for each in before or [node]:
+            reasons[each] = _LOOKED_AT if before else why
+            trusted.discard(each)
     derived, offered = _derived(view), set(view.nodes)
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import Node, Value
+from ort_core.plugin.claims import dtype_of
+from ort_core.plugin.ir import DataType, Node, Value
 from ort_ep_directml.lowering.lowering_context import LoweringContext
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.shape_numbers import learn_behind
@@ -22,11 +23,14 @@ from ort_ep_directml.lowering.sizes import sampled_sizes
 Sizes = tuple[int, ...]
 _PLACES: Mapping[str, int] = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "RoiAlign": 2,
-    "RotaryEmbedding": 3, "NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": 1,
+    "RotaryEmbedding": 3, "NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": 1, "GroupQueryAttention": 5,
 }  # fmt: skip
 """Which input holds indices."""
-_FROM_THE_FRONT = frozenset({"RoiAlign", "RotaryEmbedding", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+_FROM_THE_FRONT = frozenset(
+    {"RoiAlign", "RotaryEmbedding", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "GroupQueryAttention"}
+)
 """Operators whose indices do not count from the end where they are negative."""
+_MOST_BEFORE = 16  # nodes; a mask is summed, moved by one and converted
 _HANDED_ON = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Cast"})
 """Operators whose results hold the elements of their first input, and no others."""
 
@@ -72,7 +76,7 @@ def unproven(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> str | N
     root = _root(indices)
     if root.producer is None or root.producer not in claimed:
         return None
-    given = node.input(0) if node.op_type != "RotaryEmbedding" else node.input(1)
+    given = _counted(node)
     sizes = [size for size in given.shape or () if isinstance(size, int)] if given is not None else []
     context = LoweringContext(view, 0)
     learn_behind(context, node, sampled_sizes)
@@ -86,6 +90,30 @@ def unproven(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> str | N
     return (
         f"indices {indices.name!r} would be computed on the device, where nobody looks whether they lie within the axis"
     )
+
+
+def computed_before(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> list[Node]:
+    """Return the claimed nodes that compute a node's lengths from whole numbers of inputs; empty where others do, too.
+
+    They are few and small. Left to the processor, they are done before the claim runs, and what they give is looked at.
+    """
+    indices = _indices(node) if node.op_type == "GroupQueryAttention" else None
+    found: dict[Node, None] = {}
+    waiting = [] if indices is None or indices.producer is None else [indices.producer]
+    while waiting:
+        each = waiting.pop()
+        if each in found:
+            continue
+        if each.graph is not view.graph or len(found) >= _MOST_BEFORE or not all(map(_is_whole, each.present_inputs())):
+            return []
+        found[each] = None
+        waiting += [value.producer for value in each.present_inputs() if value.producer is not None]
+    return [each for each in found if each in claimed]
+
+
+def _is_whole(value: Value) -> bool:
+    dtype = dtype_of(value)
+    return dtype is not None and (dtype.is_integer or dtype is DataType.BOOL)
 
 
 def index_limits(
@@ -106,7 +134,7 @@ def index_limits(
     found: list[IndexLimit] = []
     for node in nodes:
         indices = _indices(node)
-        given = node.input(1 if node.op_type == "RotaryEmbedding" else 0)
+        given = _counted(node)
         if indices is None or given is None or given not in known:
             continue
         root = _root(indices)
@@ -128,7 +156,7 @@ def check_numbers(context: LoweringContext, node: Node, sizes: Callable[[Value],
         Refused: they go beyond.
     """
     indices = _indices(node)
-    given = node.input(1 if node.op_type == "RotaryEmbedding" else 0)
+    given = _counted(node)
     if indices is None or given is None or indices not in context.numbers:
         return
     ends = _axes(node, sizes(given), indices)
@@ -141,6 +169,13 @@ def check_numbers(context: LoweringContext, node: Node, sizes: Callable[[Value],
 def _indices(node: Node) -> Value | None:
     place = _PLACES.get(node.op_type)
     return None if place is None or place >= len(node.inputs) else node.inputs[place]
+
+
+def _counted(node: Node) -> Value | None:
+    """Return the value whose places the indices of a node are."""
+    if node.op_type == "GroupQueryAttention":
+        return node.outputs[1] if len(node.outputs) > 1 else None
+    return node.input(1 if node.op_type == "RotaryEmbedding" else 0)
 
 
 def _root(value: Value) -> Value:
@@ -166,6 +201,8 @@ def _axes(node: Node, sizes: Sizes, indices: Value) -> Sizes:
     """Return the sizes of the axes that a node's indices count along."""
     if node.op_type in ("RoiAlign", "RotaryEmbedding"):
         return sizes[:1]
+    if node.op_type == "GroupQueryAttention":
+        return sizes[2:3]  # the rows of the present
     if node.op_type in _FROM_THE_FRONT:
         return sizes[1:2]  # the classes
     if node.op_type in ("GatherND", "ScatterND"):

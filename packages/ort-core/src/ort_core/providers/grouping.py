@@ -2,8 +2,9 @@
 
 Give every node a level: along an edge between nodes of the same kind (supported or not) the level stays, along an edge
 between different kinds it grows by one. All supported nodes of one level form a convex set: a path that leaves the set
-through an unsupported node comes back at a higher level only. Nodes that read constants alone go up to the level of
-their first reader. Linear in the size of the graph.
+through an unsupported node comes back at a higher level only. Unsupported nodes that depend on no supported one lie
+below all of these: they run first, and split nothing. Nodes that read constants alone go up to the level of their first
+reader. Linear in the size of the graph.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def convex_groups(nodes: Sequence[Node], is_supported: Callable[[Node], bool]) -
     for node in nodes:
         before = [p for p in predecessors(node) if p in level]
         parity = 0 if is_supported(node) else 1
-        level[node] = max((level[p] + (level[p] % 2 != parity) for p in before), default=parity)
+        level[node] = max((level[p] + (level[p] % 2 != parity) for p in before), default=-parity)
         for p in before:
             if p in floating:
                 floating[p].append(node)

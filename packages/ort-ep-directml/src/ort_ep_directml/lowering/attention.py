@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ort_ep_directml.schema.enumerators import InfinityMode, PaddingMode, Reduce
 _WIDE = ElementType.FLOAT32
 
 
-def _split(to: EmissionState, x: Operand, count: int) -> Operand:
+def split_heads(to: EmissionState, x: Operand, count: int) -> Operand:
     """Return [batch, sequence, heads * size] as [batch, heads, sequence, size]."""
     if not count:
         raise Refused("the number of heads is not given")
@@ -37,17 +37,18 @@ def _heads(to: EmissionState, node: Node, source: HeadSource) -> Operand:
     x = to.operand(None if source.input is None else node.input(source.input))
     if source.layout is Layout.HEADS:
         return x
-    return _split(to, x, source.heads if isinstance(source.heads, int) else 0)
+    return split_heads(to, x, source.heads if isinstance(source.heads, int) else 0)
 
 
-def _joined(to: EmissionState, y: Operand, rank: int) -> Operand:
+def joined_heads(to: EmissionState, y: Operand, rank: int) -> Operand:
+    """Return [batch, heads, sequence, size] in as many dimensions as are asked for: 4, or 3 with heads side by side."""
     if rank == 4:
         return y
     batch, heads, length, size = y.sizes
     return to.reshape(transposed(y, (0, 2, 1, 3)), (batch, length, heads * size))
 
 
-def _grouped(to: EmissionState, left: Operand, right: Operand, alpha: float = 1.0) -> Operand:
+def grouped_product(to: EmissionState, left: Operand, right: Operand, alpha: float = 1.0) -> Operand:
     """Append [B, H, L, A] x [B, G, A, S], where each right head serves ``H / G`` left heads."""
     batch, heads, length, inner = left.sizes
     groups = right.sizes[1]
@@ -60,7 +61,7 @@ def _behind(to: EmissionState, past: Operand, new: Operand) -> Operand:
     return to.emit("JOIN", (new.dtype, sizes), Inputs=[past, new], Axis=2)
 
 
-def _forbidden(to: EmissionState, allowed: Operand) -> Operand:
+def forbidden(to: EmissionState, allowed: Operand) -> Operand:
     """Append 0 where something is allowed, minus infinity elsewhere."""
     free = expanded(to.scalar(_WIDE, 0.0), allowed.sizes)
     barred = expanded(to.scalar(_WIDE, -np.inf), allowed.sizes)
@@ -91,7 +92,7 @@ def _frontier(
     found = made[0]
     for each in made[1:]:
         found = binary(to, "ELEMENT_WISE_LOGICAL_AND", found, each)
-    return _forbidden(to, found)
+    return forbidden(to, found)
 
 
 def _mask(to: EmissionState, node: Node, record: AttentionRecord, total: int) -> Operand | None:
@@ -99,7 +100,7 @@ def _mask(to: EmissionState, node: Node, record: AttentionRecord, total: int) ->
         return None
     mask = to.operand(node.input(record.mask))
     is_flags = dtype_of(node.input(record.mask)) is DataType.BOOL
-    bias = _forbidden(to, mask) if is_flags else to.cast(mask, _WIDE)
+    bias = forbidden(to, mask) if is_flags else to.cast(mask, _WIDE)
     missing = total - bias.sizes[-1]
     ends = [0] * (bias.rank - 1)
     return padded(to, bias, [*ends, 0], [*ends, missing], -np.inf, PaddingMode.CONSTANT)
@@ -129,7 +130,7 @@ def _attention(to: EmissionState, node: Node) -> list[Operand]:
         past = pasts[0].sizes[2]
         keys, values = (_behind(to, old, new) for old, new in zip(pasts, (keys, values), strict=True))
     turned = transposed(to.cast(keys, _WIDE), (0, 1, 3, 2))
-    raw = _grouped(to, to.cast(queries, _WIDE), turned, record.factor(queries.sizes[3]))
+    raw = grouped_product(to, to.cast(queries, _WIDE), turned, record.factor(queries.sizes[3]))
     cap = record.softcap
     capped = scaled(to, unary(to, "ACTIVATION_TANH", scaled(to, raw, 1 / cap)), cap) if cap else raw
     parts = [
@@ -139,19 +140,30 @@ def _attention(to: EmissionState, node: Node) -> list[Operand]:
     bias = binary(to, "ELEMENT_WISE_ADD", given[0], given[1]) if len(given) == 2 else given[0] if given else None
     biased = capped if bias is None else binary(to, "ELEMENT_WISE_ADD", capped, bias)
     weights = _softmax(to, biased, bias)
-    y = _joined(to, _grouped(to, weights, to.cast(values, _WIDE)), 3 if record.is_merged else 4)
+    y = joined_heads(to, grouped_product(to, weights, to.cast(values, _WIDE)), 3 if record.is_merged else 4)
     shown = {ScoreStage.CAPPED: capped, ScoreStage.MASKED: biased, ScoreStage.WEIGHTS: weights}
     return [to.cast(y, dtype), keys, values, to.cast(shown.get(record.scores or ScoreStage.RAW, raw), dtype)]
 
 
 def _rotary(to: EmissionState, node: Node) -> Operand:
     x = to.operand(node.input(0))
-    heads = x if x.rank == 4 else _split(to, x, node.int_attribute("num_heads", 0))
+    heads = x if x.rank == 4 else split_heads(to, x, node.int_attribute("num_heads", 0))
     heads = transposed(heads, (0, 2, 1, 3))  # batch, sequence, heads, size
     size = node.int_attribute("rotary_embedding_dim", 0) or heads.sizes[3]
-    cosines, sines = (_angles(to, node, place, heads) for place in (1, 2))
+    angles = [_angles(to, node, place, heads) for place in (1, 2)]
+    turned = rotated(to, heads, angles, size, is_interleaved=bool(node.int_attribute("interleaved", 0)))
+    if x.rank == 3:
+        return to.reshape(turned, x.sizes)
+    return transposed(turned, (0, 2, 1, 3))
+
+
+def rotated(
+    to: EmissionState, heads: Operand, angles: Sequence[Operand], size: int, *, is_interleaved: bool
+) -> Operand:
+    """Append [batch, sequence, heads, size] whose first elements are turned, by cosines and sines that broadcast."""
+    cosines, sines = angles
     half = size // 2
-    stride = 2 if node.int_attribute("interleaved", 0) else 1
+    stride = 2 if is_interleaved else 1
     starts = (0, 1) if stride == 2 else (0, half)
     window = half * 2 - 1 if stride == 2 else half
     first, second = (_columns(to, heads, start, window, stride) for start in starts)
@@ -160,10 +172,8 @@ def _rotary(to: EmissionState, node: Node) -> Operand:
     turned = _stacked(to, real, other, interleaved=stride == 2)
     if size < heads.sizes[3]:
         rest = _columns(to, heads, size, heads.sizes[3] - size, 1)
-        turned = to.emit("JOIN", (x.dtype, heads.sizes), Inputs=[turned, rest], Axis=3)
-    if x.rank == 3:
-        return to.reshape(turned, x.sizes)
-    return transposed(turned, (0, 2, 1, 3))
+        turned = to.emit("JOIN", (heads.dtype, heads.sizes), Inputs=[turned, rest], Axis=3)
+    return turned
 
 
 def _angles(to: EmissionState, node: Node, place: int, heads: Operand) -> Operand:

@@ -47,6 +47,7 @@ class EmissionState:
         self.nodes: list[PlanNode] = []
         self.constants: list[PlanConstant] = []
         self._shapes = shapes
+        self.is_sample = is_sample
         self._limit = None if is_sample else _MAX_NBYTES
         self.is_trial = is_trial
         self._operands: dict[Value, Operand] = {}

@@ -96,3 +96,8 @@ def reinterpreted(operand: Operand, dtype: ElementType) -> Operand:
     """Return the same bits as another element type of the same width."""
     assert dtype.bits == operand.dtype.bits, (dtype, operand.dtype)
     return replace(operand, dtype=dtype)
+
+
+def resized(operand: Operand, sizes: Sequence[int]) -> Operand:
+    """Return a packed operand as if it had other sizes: one of a sample, whose sizes stand for others."""
+    return replace(operand, sizes=tuple(sizes), strides=packed_strides(sizes))

@@ -12,6 +12,7 @@ from ort_ep_directml.lowering.attention import ATTENTION
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
 from ort_ep_directml.lowering.emission import EmissionState, exceeds_index_range
 from ort_ep_directml.lowering.generation import GENERATION
+from ort_ep_directml.lowering.grouped_attention import GROUPED_ATTENTION
 from ort_ep_directml.lowering.indexing import INDEXING
 from ort_ep_directml.lowering.losses import LOSSES
 from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
@@ -54,6 +55,9 @@ RULES: Mapping[str, Rule] = {
 }
 """Rules by operator of ``ai.onnx``."""
 
+CONTRIBUTED_RULES: Mapping[str, Rule] = {**GROUPED_ATTENTION}
+"""Rules by operator of ``com.microsoft``; the others are claimed in their parts."""
+
 _WHY_NOT = {
     **PLACED_BODIES,
     "NonZero": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
@@ -61,8 +65,15 @@ _WHY_NOT = {
     "Compress": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
     "NonMaxSuppression": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
 }
+_CONTRIBUTED = "com.microsoft"
 _OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
 """What goes along with the nodes that read it: ort-core leaves these as they are, so that weights stay small."""
+
+
+def rule_of(node: Node) -> Rule | None:
+    """Return the rule of a node's operator, ``None`` where there is none."""
+    rules = RULES if node.domain in STANDARD_DOMAINS else CONTRIBUTED_RULES if node.domain == _CONTRIBUTED else {}
+    return rules.get(node.op_type)
 
 
 def refusal(context: LoweringContext, node: Node) -> str | None:
@@ -74,9 +85,9 @@ def refusal(context: LoweringContext, node: Node) -> str | None:
     if context.level < TABLE_LEVEL and context.device_refusal is None:
         here, known = level_text(context.level), level_text(TABLE_LEVEL)
         return f"what DirectML takes at feature level {here}, before {known}, only a device tells, and there is none"
-    if node.domain not in STANDARD_DOMAINS:
+    if node.domain not in STANDARD_DOMAINS and rule_of(node) is None:
         return f"{node.domain} is not a domain that this provider lowers"
-    if node.op_type not in RULES and not is_number_of_shapes(node):
+    if rule_of(node) is None and not is_number_of_shapes(node):
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")
     if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
         return "there is nothing to compute at run time: every input is constant"
@@ -143,18 +154,27 @@ def lower_node(to: EmissionState, node: Node) -> None:
     if learn_numbers(to.context, node, to.sizes):
         _check_sizes(to, node)
         return
-    if node.op_type not in RULES:
+    rule = rule_of(node)
+    if rule is None:
         raise Refused(f"{node.op_type} is not among the operators that are lowered to DirectML")
     if not to.is_trial:
         check_numbers(to.context, node, to.sizes)
-    operands = RULES[node.op_type].apply(to, node)
+    operands = rule.apply(to, node)
     given = [(value, operand) for value, operand in zip(node.outputs, operands, strict=False) if value is not None]
     for value, operand in given:
-        if operand.sizes != to.sizes(value) or operand.dtype is not element_type(value):
+        if not _agrees(to, value, operand.sizes) or operand.dtype is not element_type(value):
             made = f"{operand.dtype.text}{list(operand.sizes)}"
             expected = f"{value.type} {list(to.sizes(value))}"
             raise Refused(f"{value.name!r} would become {made}, and shape inference says {expected}")
         to.bind(value, operand)
+
+
+def _agrees(to: EmissionState, value: Value, sizes: Sizes) -> bool:
+    """Return whether sizes are what shape inference says; those of a sample where it says numbers."""
+    if sizes == to.sizes(value):
+        return True
+    is_known = [not isinstance(size, int) or size == made for size, made in zip(value.shape or (), sizes, strict=False)]
+    return to.is_sample and len(is_known) == len(sizes) and all(is_known)
 
 
 def _check_sizes(to: EmissionState, node: Node) -> None:
