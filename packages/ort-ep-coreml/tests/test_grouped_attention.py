@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -194,3 +195,36 @@ def test_a_cache_that_cannot_be_written_to_is_refused_with_the_reason(change, wh
     (answer,) = find_capability(view_of(typed_model(model)), CoreMlOptions())
     assert isinstance(answer, Rejection)
     assert why in answer.reason
+
+
+def test_lengths_that_are_converted_from_what_others_compute_are_looked_at(sdk, caplog) -> None:
+    step = STEPS["a token behind pasts of several lengths"]
+    model, feeds = step.model(), step.feeds()
+    del feeds["lengths"]
+    kept = [each for each in model.graph.input if each.name != "lengths"]
+    del model.graph.input[:]
+    model.graph.input.extend([*kept, onnx.helper.make_tensor_value_info("mask", 7, [2, 12])])
+    model.graph.initializer.extend(
+        [onnx.helper.make_tensor("axis", 7, [1], [1]), onnx.helper.make_tensor("one", 7, [], [1])]
+    )
+    counted = [
+        onnx.helper.make_node("ReduceSum", ["mask", "axis"], ["sum"], keepdims=0),
+        onnx.helper.make_node("Sub", ["sum", "one"], ["last"]),
+        onnx.helper.make_node("Cast", ["last"], ["lengths"], to=6),
+    ]
+    nodes = [*counted, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    content = model.SerializeToString()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of placement: it is asserted
+        own = ort.InferenceSession(content, providers=["CoreMLEvaluationExecutionProvider", "CPUExecutionProvider"])
+    taken = [node.op_type for node in own.explain().on("CoreMLEvaluationExecutionProvider")]
+    assert taken == ["Cast", "GroupQueryAttention"]
+    feeds["mask"] = (np.arange(12) < np.array(step.lengths)[:, None]).astype(np.int64)
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
+    facts = compare(own.run(None, feeds)[0], expected[0], "approximate")
+    assert facts.passes, facts
+    assert "numpy kernels" not in caplog.text, "the program itself is to be compared"
+    with pytest.raises(ort.OrtError, match=r"seqlens_k\[0\] = -1 is out of range"):
+        own.run(None, feeds | {"mask": np.zeros((2, 12), np.int64)})

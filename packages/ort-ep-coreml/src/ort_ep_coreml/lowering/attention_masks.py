@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import AttentionRecord, Lengths
-from ort_ep_coreml.lowering.conditions import lies_within
+from ort_ep_coreml.lowering.conditions import lies_within, looked_at
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.terms import Term, chosen, term
@@ -72,7 +72,7 @@ def _key_lengths(to: EmissionState, node: Node, lengths: Lengths, total: int) ->
     """Return how many keys are not padding, as [batch, 1, 1, 1]; inputs of the claim are looked at before each run."""
     value = node.input(lengths.input)
     assert value is not None, "present"
-    to.count_on(value, 0, total)
+    to.count_on(looked_at(value), 0, total)
     return term(to, value).reshaped(-1, 1, 1, 1)
 
 

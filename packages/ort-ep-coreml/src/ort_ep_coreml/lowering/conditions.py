@@ -70,7 +70,18 @@ def lies_within(context: LoweringContext, value: Value, lowest: int, highest: in
     found = context.interval(value)
     if found is not None and lowest <= found[0] and found[1] <= highest:
         return True
-    return value in context.outside and context.constant(value) is None
+    given = looked_at(value)
+    return given in context.outside and context.constant(given) is None
+
+
+def looked_at(value: Value) -> Value:
+    """Return the value whose integers another one holds: the one that was converted to it."""
+    while value.producer is not None and value.producer.op_type == "Cast" and dtype_of(value) in INTS:
+        source = value.producer.input(0)
+        if source is None or dtype_of(source) not in INTS:
+            break
+        value = source
+    return value
 
 
 def may_be_negative(context: LoweringContext, node: Node) -> bool:

@@ -18,7 +18,7 @@ from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Layout, Rotary, node_attention
 from ort_ep_coreml.lowering.attention import merged, repeated, rotated, split_rows, weighted
 from ort_ep_coreml.lowering.attention_masks import MASKED
-from ort_ep_coreml.lowering.conditions import known_attributes, lies_within, only_attributes, only_outputs
+from ort_ep_coreml.lowering.conditions import known_attributes, lies_within, looked_at, only_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
 from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
@@ -120,8 +120,8 @@ def _resident(to: EmissionState, node: Node, record: AttentionRecord, sizes: _Gr
     lengths, total = _counts(node, record)
     assert lengths is not None, "required"
     assert total is not None, "required"
-    to.count_on(lengths, *sizes.limits_of_lengths)
-    to.count_on(total, *sizes.limits_of_total)
+    to.count_on(looked_at(lengths), *sizes.limits_of_lengths)
+    to.count_on(looked_at(total), *sizes.limits_of_total)
     if sizes.appends:
         return sizes.capacity
     return (term(to, lengths).reshaped(-1, 1, 1, 1) + (1 - sizes.fresh)).with_("maximum", 0)
@@ -223,7 +223,7 @@ def _rotary(to: EmissionState, node: Node) -> Operand:
     if positions.shape == (1,):
         fresh = _length(node)
         assert isinstance(fresh, int), "_turns_as_lowered was asked"
-        to.count_on(positions, 0, rows - fresh)
+        to.count_on(looked_at(positions), 0, rows - fresh)
         at: Operand = (term(to, positions) + np.arange(fresh)).operand
     else:
         at = from_the_front(to, positions, (rows,))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.conditions import lies_within, only_attributes
+from ort_ep_coreml.lowering.conditions import lies_within, looked_at, only_attributes
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, mil_type
 from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NARROW, NUMBERS, Condition, Lower, Rule
@@ -41,7 +41,7 @@ def from_the_front(to: EmissionState, value: Value, sizes: Sequence[Size]) -> Op
         return (np.where(constant < 0, constant + np.array(fixed), constant) if wraps else constant).astype(np.int32)
     found = to.context.interval(value)
     if wraps and not _lies_within(found, min(fixed)):  # an input of the claim: looked at before each run
-        to.count_on(value, -min(fixed), min(fixed) - 1)
+        to.count_on(looked_at(value), -min(fixed), min(fixed) - 1)
     indices = term(to, value)
     if not wraps or (found is not None and found[0] >= 0):
         return indices.operand
@@ -234,7 +234,7 @@ def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
     assert lengths is not None, "required"
     size, batch = _steps(node), node.int_attribute("batch_axis", 1)
     assert isinstance(size, int), "_lengths_fit was asked"
-    to.count_on(lengths, 0, size)
+    to.count_on(looked_at(lengths), 0, size)
     seq = node.int_attribute("time_axis", 0)
     return to.emit("reverse_sequence", x=to.operand(x), lengths=to.operand(lengths), seq_axis=seq, batch_axis=batch)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.conditions import lies_within, ranks
+from ort_ep_coreml.lowering.conditions import lies_within, looked_at, ranks
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.normalization import narrowed, widened
@@ -28,7 +28,7 @@ def _loss(to: EmissionState, node: Node, scores: Term) -> Operand:
     """Return the loss of logarithms of probabilities, in float32."""
     value = node.input(1)
     assert value is not None, "required"
-    to.count_on(value, *_bounds(node))
+    to.count_on(looked_at(value), *_bounds(node))
     classes, weight = term(to, value), node.input(2)
     is_counted = None
     if node.attribute("ignore_index") is not None:
