@@ -172,7 +172,7 @@ RIGHT = {
     "a gate": ("SwiGLU", 28, [X, X[::-1].copy()], {"alpha": 0.5}),
     "a grid of two rows": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {"align_corners": 1}),
 }  # fmt: skip
-OUTPUTS = {"CausalConvWithState": 2, "GRU": 2, "LSTM": 3, "RNN": 2, "TopK": 2}
+OUTPUTS = {"CausalConvWithState": 2, "DynamicQuantizeLinear": 3, "GRU": 2, "LSTM": 3, "RNN": 2, "TopK": 2}
 """How many outputs an operator has that has more than one."""
 
 
@@ -263,6 +263,16 @@ def test_quotients_by_a_scale_that_is_computed_are_rounded_as_halves_where_they_
     assert own.explain().on(NAME)
     expected = session_on(model, "ReferenceExecutionProvider").run(None, feeds)
     np.testing.assert_array_equal(own.run(None, feeds)[0], expected[0])
+
+
+@pytest.mark.parametrize("numbers", [[0, 0], [3, 3], [-2, -5], [7, -1], [1e-38, 0], [3e38, -3e38], [np.inf, 1]])
+def test_a_dynamic_scale_is_one_of_zeros_and_what_the_reference_finds_of_others(numbers: list[float]) -> None:
+    model, feeds = model_of("DynamicQuantizeLinear", 13, [np.array(numbers, np.float32)], {})
+    own = session_on(model, NAME, "ReferenceExecutionProvider")
+    assert own.explain().on(NAME)
+    expected = session_on(model, "ReferenceExecutionProvider").run(None, feeds)
+    for found, right in zip(own.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(found, right)
 
 
 OPEN = {

@@ -32,7 +32,9 @@ _READ_NODE = re.compile(r"<Node\([\w.]+\): ([^>]+)>")  # how the frontend names 
 _BORDER = frozenset({"Parameter", "Result", "Constant"})
 _VIRTUAL = frozenset({"AUTO", "HETERO", "MULTI", "BATCH"})
 _DIVIDES = "nonconvertable_divide_0"  # OpenVINO's mark, spelled as there, of a quotient that stays one
-_CARRIED = frozenset({"Add", "Clamp", "Convert", "Divide", "Maximum", "Minimum", "Multiply", "Negative", "Subtract"})
+_CARRIED = frozenset(
+    {"Add", "Clamp", "Convert", "Divide", "Maximum", "Minimum", "Multiply", "Negative", "Select", "Subtract"}
+)
 MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
 
 

@@ -179,6 +179,32 @@ def _quantized(graph: Graph, node: Node) -> None:
     _replace(graph, node, Node("Cast", [add("Clip", [found, *ends])], 1, {"to": int(dtype)}, name=node.name))
 
 
+def _dynamically_quantized(graph: Graph, node: Node) -> None:
+    """DynamicQuantizeLinear(x) -> its scale, 1 where all is zero as with onnxruntime; its zero point; the rounded x."""
+
+    def add(op_type: str, inputs: Sequence[Value | None], given: object = ()) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1, given)).output  # type: ignore[arg-type]  # Node checks
+
+    x, byte = node.input(0), {"to": int(DataType.UINT8)}
+    zero, one, top = (graph.new_constant(np.array(number, np.float32), "number") for number in (0, 1, 255))
+    largest, smallest = (add(op_type, [x], {"keepdims": 0}) for op_type in ("ReduceMax", "ReduceMin"))
+    for extreme in (largest, smallest):
+        assert extreme.producer is not None, "a node was added"
+        _extreme(graph, extreme.producer)
+    high = add("Where", [add("Less", [largest, zero]), zero, largest])  # Max would lose a NaN
+    low = add("Where", [add("Less", [zero, smallest]), zero, smallest])
+    extent = add("Sub", [high, low])
+    scale = add("Where", [add("Equal", [extent, zero]), one, add("Div", [extent, top])])
+    point = add("Round", [add("Clip", [add("Div", [add("Sub", [zero, low]), scale]), zero, top])])
+    moved = add("Add", [add("Round", [add("Div", [x, scale])]), point])
+    made = (("Cast", add("Clip", [moved, zero, top]), byte), ("Identity", scale, ()), ("Cast", point, byte))
+    for index, (op_type, value, given) in enumerate(made):
+        if len(node.outputs) > index and node.outputs[index] is not None:
+            last = graph.insert_before(node, Node(op_type, [value], 1, given, name=node.name))  # type: ignore[arg-type]  # Node checks
+            last.adopt_outputs([node.detach_output(index)])
+    graph.remove(node)
+
+
 def _said_samples(graph: Graph, node: Node) -> None:
     """RoiAlign(...) -> RoiAlign<sampling_ratio=0>(...): the frontend takes one that says nothing for 1."""
     if "sampling_ratio" not in node.attributes:
@@ -300,6 +326,7 @@ _REWRITES: Mapping[str, Rewrite] = {
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
     "Dropout": _dropout,
+    "DynamicQuantizeLinear": _dynamically_quantized,
     "Einsum": _einsum,
     "Gemm": _gemm,
     "Gelu": _gelu,

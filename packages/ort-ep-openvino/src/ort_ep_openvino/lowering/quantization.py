@@ -11,6 +11,7 @@ from ort_ep_openvino.lowering.rule import BYTES, FLOATS, SHORTS, Rule
 
 ROUNDS = 11  # the opset from which on there is Round, and bounds of Clip are inputs
 _ACCUMULATED = BYTES | SHORTS | {DataType.INT32}
+_FLOAT = frozenset({DataType.FLOAT})
 _SCALES = dict.fromkeys((1, 4, 6), FLOATS)
 _NORMALIZED = frozenset({"LayerNormalization", "MeanVarianceNormalization"})
 _JOINED = frozenset({"Identity", "Neg", "Mul", "Div", "Add", "Sub"})  # with a normalization and what quantizes it
@@ -73,6 +74,7 @@ def _one_scale_for_all(view: GraphView, node: Node) -> str | None:
 QUANTIZATION: Mapping[str, Rule] = {
     "QuantizeLinear": Rule(BYTES, ports={0: FLOATS, 1: FLOATS}, conditions=(_given_scale, _of_no_scaled_matrix)),
     "DequantizeLinear": Rule(_ACCUMULATED, ports={1: FLOATS}, results={0: FLOATS}, conditions=(_near_zero_point,)),
+    "DynamicQuantizeLinear": Rule(BYTES, ports={0: _FLOAT}, results={1: _FLOAT}),
     "QLinearMatMul": Rule(BYTES, ports=_SCALES),
     "QLinearConv": Rule(BYTES, ports={**_SCALES, 8: frozenset({DataType.INT32})}, conditions=(_one_scale_for_all,)),
 }
