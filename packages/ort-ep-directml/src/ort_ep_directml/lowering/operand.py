@@ -100,4 +100,4 @@ def reinterpreted(operand: Operand, dtype: ElementType) -> Operand:
 
 def resized(operand: Operand, sizes: Sequence[int]) -> Operand:
     """Return a packed operand as if it had other sizes: one of a sample, whose sizes stand for others."""
-    return replace(operand, sizes=tuple(sizes), strides=packed_strides(sizes))
+    return replace(operand, sizes=tuple(sizes), strides=packed_strides(tuple(sizes)))
