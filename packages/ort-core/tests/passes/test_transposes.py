@@ -87,6 +87,12 @@ def test_squeeze_without_axes_takes_those_of_size_one(opset: int) -> None:
     assert_stays("TransposeOptimizer", known.replace("[1,4,1,5]", "[1,N,M,5]") % "Neg", opset, sizes={"N": 1, "M": 4})
 
 
+@pytest.mark.parametrize("kind", ["Gelu", "QuickGelu"])
+def test_transpose_is_pushed_through_activations_of_com_microsoft(kind: str) -> None:
+    body = _HEAD % f"{_TO}  u = com.microsoft.{kind}(t)  y = {_BACK}(u)"
+    assert_fires("TransposeOptimizer", body, [kind], imports=', "com.microsoft" : 1')
+
+
 def assert_fires_any(body: str) -> Model:
     model = model_of(body)
     report = run_pass("TransposeOptimizer", model)

@@ -537,6 +537,8 @@ def _rows_and_largest_weight(inputs: Sequence[Triple | None]) -> float:
 def _share_of_squares(node: NodeProto, array: np.ndarray) -> np.ndarray:
     """Return the mean of squares over the variance: onnx's function takes their difference, where they cancel."""
     axes = tuple(next((a.ints for a in node.attribute if a.name == "axes"), (0, 2, 3)))
+    if not array.size:
+        return np.ones_like(array.sum(axes, keepdims=True))
     variance = np.maximum(array.var(axes, keepdims=True), np.finfo(np.float32).tiny)
     return (array**2).mean(axes, keepdims=True) / variance
 

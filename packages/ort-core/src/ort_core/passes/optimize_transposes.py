@@ -12,22 +12,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import TensorType, ValueType
 from ort_core.ir.values import Value
 from ort_core.passes.base import Pass, PassContext, PassRecordState
-from ort_core.passes.transposable import Adapted, Perm, adapt, compose, has_same_perm, inverse, is_identity, perm_of
+from ort_core.passes.transposable import (
+    ADAPTERS,
+    Adapted,
+    Adapter,
+    Perm,
+    adapt,
+    compose,
+    has_same_perm,
+    inverse,
+    is_identity,
+    perm_of,
+)
 from ort_core.rewrite.patch import GraphPatch
 
 MAX_REGION_NODES = 256  # between two convolutions lie a handful; whole transformers without a barrier are not searched
 
 
 class TransposeOptimizer(Pass):
-    """Remove transpositions as far as that takes fewer than are there."""
+    """Remove transpositions as far as that takes fewer than are there.
+
+    ``adapters`` say how operators take transposed data; a pass for one target may know more of them.
+    """
 
     name = "TransposeOptimizer"
+    adapters: ClassVar[Mapping[str, Adapter]] = ADAPTERS
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Simplify chains, then try a region from each Transpose that is left."""
@@ -37,7 +53,7 @@ class TransposeOptimizer(Pass):
             order = {node: place for place, node in enumerate(nodes)}  # what is inserted later is in no region
             for node in nodes:
                 if node.graph is graph and _is_transpose(node):
-                    region = _Region(context, graph, order)
+                    region = _Region(context, graph, order, self.adapters)
                     if region.grow(node) and region.gain() > 0:
                         touched = region.commit()
                         record.changed("pushed through")
@@ -97,8 +113,11 @@ def _simplify(context: PassContext, node: Node, record: PassRecordState) -> int:
 class _Region:
     """Operators that can compute on the data before a Transpose, and what that would take."""
 
-    def __init__(self, context: PassContext, graph: Graph, order: Mapping[Node, int]) -> None:
+    def __init__(
+        self, context: PassContext, graph: Graph, order: Mapping[Node, int], adapters: Mapping[str, Adapter]
+    ) -> None:
         self._context = context
+        self._adapters = adapters
         self._graph = graph
         self._order = order
         self._touched: list[Node] = []
@@ -127,7 +146,7 @@ class _Region:
         """Take a reader into the region if it can be; return the values that are now held transposed."""
         if reader in self._nodes or reader.graph is not self._graph or _is_transpose(reader):
             return []
-        adapted = adapt(reader, perm, self._context.opset(reader))
+        adapted = adapt(reader, perm, self._context.opset(reader), self._adapters)
         if adapted is None or index not in adapted.data_inputs:
             return []
         self._nodes[reader] = (perm, adapted)
@@ -214,7 +233,15 @@ class _Region:
                 node.set_input(index, inserted[value])
         for index, array in adapted.constants.items():
             node.set_input(index, self._graph.new_constant(array, "transposed"))
-        node.set_attributes(adapted.attributes)
+        if adapted.op_type is None:
+            node.set_attributes(adapted.attributes)
+            return
+        other = Node(adapted.op_type, node.inputs, [], adapted.attributes, name=node.name)
+        self._graph.insert_before(node, other)
+        outputs = [None if value is None else node.detach_output(place) for place, value in enumerate(node.outputs)]
+        self._graph.remove(node)
+        other.adopt_outputs(outputs)
+        self._nodes[other] = self._nodes.pop(node)
 
     def _restore(self, value: Value, perm: Perm) -> None:
         """Make a value that is now held transposed available as it was to readers outside the region."""

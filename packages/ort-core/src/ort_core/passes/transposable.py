@@ -25,21 +25,23 @@ Perm = tuple[int, ...]
 class Adapted:
     """A node on held data: ``perm`` of its results, changed attributes, constants that replace inputs.
 
-    ``data_inputs`` are the inputs that must be held by the node's input permutation.
+    ``data_inputs`` are the inputs that must be held by the node's input permutation. ``op_type`` is that of a node
+    that takes its place, with these attributes alone; ``None`` where it stays.
     """
 
     perm: Perm
     data_inputs: tuple[int, ...]
     attributes: Mapping[str, object] = field(default_factory=dict)
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+    op_type: str | None = None
 
 
 Adapter = Callable[[Node, Perm, int], "Adapted | None"]  # (node, permutation of its data inputs, opset)
 
 
-def adapt(node: Node, perm: Perm, opset: int) -> Adapted | None:
+def adapt(node: Node, perm: Perm, opset: int, adapters: Mapping[str, Adapter]) -> Adapted | None:
     """Return how a node computes on data held by ``perm``, or ``None``."""
-    adapter = _ADAPTERS.get(node.op_type) if node.domain == "" else None
+    adapter = adapters.get(node.qualified_name if node.domain else node.op_type)
     adapted = adapter(node, perm, opset) if adapter is not None else None
     if adapted is None or any(node.input(index) is None for index in adapted.data_inputs):
         return None
@@ -233,7 +235,7 @@ _BROADCASTING = (
 _REDUCTIONS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
-_ADAPTERS: dict[str, Adapter] = {
+ADAPTERS: Mapping[str, Adapter] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTING, _broadcasting),
     **dict.fromkeys(_REDUCTIONS, _reduction),
@@ -245,4 +247,6 @@ _ADAPTERS: dict[str, Adapter] = {
     "Squeeze": _squeeze,
     "Pad": _pad,
     "Slice": _slice,
+    **dict.fromkeys(("com.microsoft::Gelu", "com.microsoft::QuickGelu"), _unary),
 }
+"""By operator, those of other domains with the domain before them: how they take transposed data."""

@@ -9,14 +9,14 @@ from ort_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from ort_core.rewrite.decompose import decompose
     from ort_core.rewrite.fuse import fuse
-    from ort_core.rewrite.matcher import Match
+    from ort_core.rewrite.matcher import Match, constant_of
     from ort_core.rewrite.patch import GraphPatch
     from ort_core.rewrite.pattern import Pattern, constant, is_scalar, one_of, op, optional, var
     from ort_core.rewrite.rule import RewriteRule
 
 __all__ = [
-    "GraphPatch", "Match", "Pattern", "RewriteRule", "constant", "decompose", "fuse", "is_scalar", "one_of", "op",
-    "optional", "var",
+    "GraphPatch", "Match", "Pattern", "RewriteRule", "constant", "constant_of", "decompose", "fuse", "is_scalar",
+    "one_of", "op", "optional", "var",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -24,7 +24,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
     {
         "ort_core.rewrite.decompose": ("decompose",),
         "ort_core.rewrite.fuse": ("fuse",),
-        "ort_core.rewrite.matcher": ("Match",),
+        "ort_core.rewrite.matcher": ("Match", "constant_of"),
         "ort_core.rewrite.patch": ("GraphPatch",),
         "ort_core.rewrite.pattern": ("Pattern", "constant", "is_scalar", "one_of", "op", "optional", "var"),
         "ort_core.rewrite.rule": ("RewriteRule",),

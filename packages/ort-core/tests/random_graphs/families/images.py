@@ -68,6 +68,23 @@ def convolution(g: GraphWriter) -> Value:
     return followed(g, result)
 
 
+@family(2)
+def mixed_channels(g: GraphWriter) -> Value:
+    """Multiply the channels of an image by one or two matrices, as mixers of tokens and heads do."""
+    value = image(g, et.F32, et.F32, et.F16)
+    rank = value.rank
+    result = g.node("Transpose", [value], perm=[0, *range(2, rank), 1])
+    for _ in range(g.choice((1, 1, 2))):
+        depth, count = result.size(-1), g.choice((1, 3, 4, 8, 17))
+        bound = 1 / np.sqrt(max(depth, 1))
+        result = g.node("MatMul", [result, g.weights(value.dtype, depth, count, low=-bound, high=bound)])
+        if g.chance(0.6):
+            result = g.node("Add", [result, g.weights(value.dtype, count)])
+        if g.chance(0.4):
+            result = g.node(g.choice(("Relu", "Sigmoid", "Softmax")), [result])
+    return g.node("Transpose", [result], perm=[0, rank - 1, *range(1, rank - 1)])
+
+
 def followed(g: GraphWriter, result: Value) -> Value:
     """Add what stands behind a convolution: normalization, activation, a sum."""
     if g.chance(0.25) and result.dtype in (et.F32, et.F64, et.F16):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ort_core.cpu.fusions.channel_products import ChannelProducts
 from ort_core.cpu.fusions.dynamic_lstm import DynamicLstmAsLstm
 from ort_core.cpu.fusions.microsoft_parts import MicrosoftInParts
 from ort_core.cpu.fusions.quantized_parts import MeanInParts, SoftmaxInParts, WhereInParts
 from ort_core.cpu.fusions.string_labels import SplitStringLabels
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, GroupNormFusion, Level, RulePass
+from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, ConvAddFusion, GroupNormFusion, Level, RulePass
 
 if TYPE_CHECKING:
     from ort_core.plugin import Pass
@@ -23,6 +24,7 @@ FUSIONS = frozenset(
     }
 )  # fmt: skip
 ATTENTION = RulePass("AttentionFusion", [AttentionFusion(frozenset({DataType.FLOAT}))], Level.EXTENDED)
+BIASES = RulePass(ConvAddFusion.name, [ConvAddFusion()], Level.EXTENDED)
 GROUPS = RulePass(GroupNormFusion.name, [GroupNormFusion()], Level.EXTENDED)
 RECURRENT = RulePass(DynamicLstmAsLstm.name, [DynamicLstmAsLstm()], Level.EXTENDED)
 QUANTIZED = RulePass("QuantizedInParts", [SoftmaxInParts(), MeanInParts(), WhereInParts()], Level.EXTENDED)
@@ -31,10 +33,15 @@ LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
 def chosen_fusions() -> Sequence[Pass]:
     """Return the passes in order; the other extended ones would take nodes away from the compiler."""
-    passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
+    passes: list[Pass] = []
+    for each in EXTENDED_PASSES:
+        if each.name == ATTENTION.name:
+            passes += (ATTENTION, ChannelProducts(), BIASES)  # behind it: attentions are known by transposed heads
+        elif each.name in FUSIONS:
+            passes.append(each)
     return (
         MicrosoftInParts(),
-        *(each for each in passes if each is ATTENTION or each.name in FUSIONS),
+        *passes,
         GROUPS,
         RECURRENT,
         QUANTIZED,
