@@ -23,6 +23,7 @@ from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element, is_of_row, scheduled
 
 F32, F64 = DataType.FLOAT, DataType.DOUBLE
+_FIRST_WITH_AXES = 9  # of MeanVarianceNormalization
 _SUMS = frozenset({"ReduceSum", "ReduceL1", "ReduceSumSquare"})
 _ONE_PASS = frozenset({*_SUMS, "ReduceMean", "ReduceL2", "ReduceMax", "ReduceMin"})
 _SUMMED_INTEGERS = frozenset(
@@ -135,6 +136,10 @@ def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     value = float_input(node)
     rank = len(tensor_type(value)[1])
     axes = sorted({axis_place(axis, rank) for axis in (node.ints_attribute("axes") or (0, 2, 3))})
+    if lowering.opset_of(node) < _FIRST_WITH_AXES:
+        if rank < 3 or not node.int_attribute("normalize_variance", 1):
+            raise NotLowered("MeanVarianceNormalization without variances is not generated")
+        axes = [axis for axis in range(min(rank, 4)) if axis != 1 or node.int_attribute("across_channels", 0)]
     _normalize(lowering, node, value, axes, lambda x: [loops.mean_variance_normalized(x)])
 
 
