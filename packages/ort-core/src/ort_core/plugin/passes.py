@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADAPTERS", "EXTENDED_PASSES", "STANDARD_FUSIONS", "Adapted", "Adapter", "AttentionFusion", "AttentionTarget",
-    "ChannelNormFusion", "ConvAddFusion", "ExpertFusion", "GroupNormFusion", "Level", "NearMiss", "Pass",
-    "PassContext", "PassRecordState", "PassReport", "Perm", "QDQSelectorActionTransformer", "RotaryEmbeddingFusion",
-    "RulePass", "TransposeOptimizer", "counted", "pipeline_for",
+    "ChannelNormFusion", "ConvAddFusion", "ExpertFusion", "GroupNormFusion", "Level", "NearMiss", "Pass", "PassContext",
+    "PassRecordState", "PassReport", "Perm", "QDQSelectorActionTransformer", "RotaryEmbeddingFusion", "RulePass",
+    "TransposeOptimizer", "counted", "pipeline_for",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
