@@ -263,9 +263,8 @@ class QDQQuantizer(QDQCalls, BaseQuantizer):
 
     def is_quantizable(self, name: str) -> bool:
         """Return whether a value holds floats that can be rounded, and the model does not quantize it already."""
-        in_reals = self.values_in_reals.keys() | self.products_in_reals
-        is_free = name not in self._quantized_before and name not in in_reals
-        return bool(name) and is_free and self.is_float_tensor(name)
+        in_reals = name in self.values_in_reals or name in self.products_in_reals
+        return bool(name) and name not in self._quantized_before and not in_reals and self.is_float_tensor(name)
 
     # ------------------------------------------------------------------ the whole model
     def quantize_model(self) -> ModelProto:

@@ -10,7 +10,7 @@ import pytest
 from float_models import Builder
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ort_quantization.calibration import body_capture, runs_in_pieces
+from ort_quantization.calibration import runs_in_pieces
 from ort_quantization.calibration.activation_capture import Samples, captured
 from ort_quantization.calibration.runs_in_pieces import RunsInPieces, weight_nbytes
 from ort_quantization.errors import InvalidCalibration
@@ -120,7 +120,7 @@ def test_a_sample_that_no_piece_takes_is_refused_with_its_number(sample, told):
 def test_methods_that_use_data_give_the_same_weights_in_pieces(config, monkeypatch):
     found = []
     for large_from in (1 << 30, 0):
-        monkeypatch.setattr(body_capture, "LARGE_FROM", large_from)
+        monkeypatch.setattr(runs_in_pieces, "LARGE_FROM", large_from)
         monkeypatch.setattr(runs_in_pieces, "PIECE_NBYTES", 1)
         quantizer = MatMulNBitsQuantizer(deep(), algo_config=config(iter(samples())))
         quantizer.process()

@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from ort_quantization.calibration.activation_capture import Providers, Samples, captured
 from ort_quantization.calibration.calibration_outputs import SubgraphOutputsState, add_subgraph_outputs
-from ort_quantization.calibration.runs_in_pieces import LARGE_FROM, RunsInPieces, weight_nbytes
+from ort_quantization.calibration.runs_in_pieces import RunsInPieces, has_large_weights
 from ort_quantization.models.model_files import opset_of
 from ort_quantization.weight_only.matmul_nbits_nodes import TakenNames
 from ort_quantization.weight_only.matmul_nbits_sites import scopes
@@ -42,7 +42,7 @@ class OperandRuns:
         self.main = id(model.graph)
         self._model, self._folder, self._samples, self._providers = model, folder, samples, providers
         self._pieces: RunsInPieces | None = None
-        if sum(weight_nbytes(each) for each in model.graph.initializer) >= LARGE_FROM:
+        if has_large_weights(model.graph):
             given, self._names = self._with_names(list(channels))
             self._pieces = RunsInPieces(given, folder, list(self._names.values()), samples, providers)
 

@@ -29,7 +29,7 @@ from ort_quantization.calibration.calibration_runs import (
     save_state,
     stacked,
 )
-from ort_quantization.calibration.runs_in_pieces import LARGE_FROM, weight_nbytes
+from ort_quantization.calibration.runs_in_pieces import has_large_weights
 from ort_quantization.calibration.tensor_ranges import TensorsData
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.models.model_files import is_external, opset_of, read_with_shapes, write_model
@@ -183,9 +183,8 @@ class CalibraterBase:
         samples = samples_of(data_reader)
         if self.execution_providers is None and self._session is None:
             has_many, samples = peeked(samples, FEW_SAMPLES)
-            is_large = sum(weight_nbytes(each) for each in self.model.graph.initializer) >= LARGE_FROM
             # the kernels read large weights where they lie in the file; compiled code would hold them packed
-            self.execution_providers = _COMPILED if has_many and not is_large else _NUMPY
+            self.execution_providers = _COMPILED if has_many and not has_large_weights(self.model.graph) else _NUMPY
             self.create_inference_session()
             self.execution_providers = None
         count = self._collect(samples)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 import ort_core
 from ort_core.model_graphs import copy_of, reads_in_order, reads_of
@@ -33,6 +33,11 @@ def weight_nbytes(tensor: TensorProto) -> int:
     if tensor.data_type in (TensorProto.STRING, TensorProto.UNDEFINED):
         return tensor.ByteSize()
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+
+
+def has_large_weights(graph: GraphProto) -> bool:
+    """Return whether a model with this main graph is not to be held in memory whole."""
+    return sum(map(weight_nbytes, graph.initializer)) >= LARGE_FROM
 
 
 class RunsInPieces:
