@@ -23,7 +23,8 @@ PATIENCE_S = 60.0  # a load takes seconds
 _IMPORT_PATIENCE_S = 60.0  # an import of a second takes far longer on a busy machine
 _IMPORTED = frozenset({"ort_core", "onnx", "google", "llvmlite", "numpy", "ml_dtypes", "pluggy", "concurrent", "json"})
 
-_LOCKING = ("logging", "concurrent.futures.thread")  # modules that take locks of their own for a fork
+# Modules that take a lock of their own for a fork, and what they call it.
+_LOCKING = {"logging": "_lock", "concurrent.futures.thread": "_global_shutdown_lock"}
 
 if TYPE_CHECKING:
     Lock = Any  # Any: threading.Lock is a function, and its type has no public name
@@ -124,10 +125,26 @@ def _before_fork() -> None:
     if getattr(_turn, "is_forking", False):  # registered more than once
         return
     _turn.is_forking = True
+    unknown = [name for name in _LOCKING if name not in sys.modules]
     _gate.begin_fork()
     limit = time.monotonic() + _IMPORT_PATIENCE_S
     while threading.active_count() > 1 and _is_importing() and time.monotonic() < limit:
         time.sleep(0.001)
+    for name in unknown:
+        _hold_late_lock(name)
+
+
+def _hold_late_lock(name: str) -> None:
+    """Take the lock of a module that a load imported while this fork waited.
+
+    The system calls what the module registered behind the fork, which lets the lock go, but not what it registered
+    before the fork. The locks have no public names; where one has another name, the system writes a line to stderr.
+    """
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        lock = getattr(module, _LOCKING[name], None)
+        if lock is not None:
+            lock.acquire()
 
 
 def _is_importing() -> bool:

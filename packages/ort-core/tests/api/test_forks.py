@@ -241,3 +241,31 @@ os._exit(0)
         capture_output=True, text=True, timeout=100, cwd=tmp_path,
     )  # fmt: skip
     assert done.stdout.strip() == "7", done.stderr
+
+
+def test_locks_of_modules_that_a_load_imports_while_a_fork_waits_are_let_go_once() -> None:
+    program = """
+import os, threading, time
+import ort_core
+from ort_core import forks
+inside = threading.Event()
+def work():
+    with forks.no_fork():
+        inside.set()
+        while not forks._gate.forks:
+            time.sleep(0.001)
+        import concurrent.futures.thread
+thread = threading.Thread(target=work)
+thread.start()
+inside.wait()
+child = os.fork()
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1) as executor:
+    assert executor.submit(int, 7).result(30) == 7
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
