@@ -5,11 +5,15 @@ from __future__ import annotations
 import copy
 import cProfile
 import gc
+import importlib.util
 import logging
 import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,23 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # images of containers set it: 
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # users keep their model where the compiler fails; tests tell
 _STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
+NO_PEER = "onnxruntime is not installed (it has no wheel for every Python): what is compared with it is skipped"
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
+
+
+class _AbsentPeer:
+    """Skips a test, or the tests of a module, when it imports onnxruntime, and there is none."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find nothing; ``onnxruntime`` ends what imports it."""
+        if name == "onnxruntime":
+            pytest.skip(NO_PEER, allow_module_level=True)
+        return None
+
+
+HAS_PEER = importlib.util.find_spec("onnxruntime") is not None
+if not HAS_PEER:
+    sys.meta_path.append(_AbsentPeer())
 
 
 def find_test_data() -> Path | None:
@@ -35,10 +55,11 @@ def find_test_data() -> Path | None:
     return Path(folder) if folder and Path(folder).is_dir() else None
 
 
-def pytest_report_header() -> str:
-    """State once, at the top, whether external test data is used."""
+def pytest_report_header() -> list[str]:
+    """State once, at the top, whether external test data is used, and whether onnxruntime is missing."""
     folder = find_test_data()
-    return f"external test data: {folder}" if folder else ABSENT
+    data = f"external test data: {folder}" if folder else ABSENT
+    return [data] if HAS_PEER else [data, NO_PEER]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -34,3 +37,14 @@ def test_examples_that_hypothesis_tries_are_the_same_every_day(request: pytest.F
     if request.config.getoption("--hypothesis-profile") or request.config.getoption("--hypothesis-seed"):
         pytest.skip("other examples were asked for")
     assert (settings.default.derandomize, settings.default.database, settings.default.deadline) == (True, None, None)
+
+
+def test_a_test_that_imports_a_missing_onnxruntime_is_skipped(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = next(each for each in request.config.pluginmanager.get_plugins() if hasattr(each, "NO_PEER"))
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [root._AbsentPeer(), *sys.meta_path])
+    with pytest.raises(pytest.skip.Exception, match="no wheel"):
+        importlib.import_module("onnxruntime")
+    importlib.import_module("ort_core")

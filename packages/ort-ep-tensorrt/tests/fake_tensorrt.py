@@ -10,11 +10,14 @@ import ctypes
 import enum
 import functools
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-import onnxruntime
 from fake_cuda import FakeCudaApi, FakeStream
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 __version__ = "11.4.0.0"
 MAGIC = b"fake engine\n"
@@ -385,6 +388,8 @@ class Engine:
 
     @functools.cached_property
     def session(self) -> onnxruntime.InferenceSession:
+        import onnxruntime  # not every Python has it: what runs no engine does without
+
         assert not any(each.doc_string == "stripped" for each in self.model.graph.initializer), "weights are missing"
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it takes casts away
