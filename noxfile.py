@@ -111,7 +111,7 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
 
 
-@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+@nox.session(python=["3.11", "3.12", "3.13", "3.14", "3.15"])
 def pythons(session: nox.Session) -> None:
     """Run the tests on each Python that is installed; one that is missing is skipped, and named."""
     prepare(session, "test", providers=True)
