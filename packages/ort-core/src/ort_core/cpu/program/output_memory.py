@@ -18,14 +18,17 @@ from ort_core.plugin.forks import new_lock
 # Bytes. Smaller ones the C library keeps itself; larger ones it may ask of the system, and give back, each time.
 LEAST = 1 << 17
 ALIGNMENT = 64
+_MOST_SIZES = 256  # remembered: a cache that grows asks for another one at each step
 
 
 class OutputMemory:
     """Gives arrays; keeps at most as much idle memory as ``keep`` allows, oldest first to go."""
 
     def __init__(self) -> None:
-        self._idle: list[np.ndarray] = []
-        self._returned: deque[np.ndarray] = deque()  # and not yet counted
+        self._idle: list[_Block] = []
+        self._idle_nbytes = 0
+        self._returned: deque[_Block] = deque()  # and not yet counted
+        self._sizes: dict[tuple[tuple[int, ...], np.dtype], int] = {}  # of blocks, by what was asked for before
         self._lock = new_lock()
         self._limit = 0
 
@@ -43,24 +46,30 @@ class OutputMemory:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return an uninitialized array of its own memory, C-contiguous."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes < LEAST:
-            return np.empty(shape, dtype)
+        size = self._sizes.get((shape, dtype))
+        if size is None:
+            nbytes = math.prod(shape) * dtype.itemsize
+            if nbytes < LEAST:
+                return np.empty(shape, dtype)
+            if len(self._sizes) >= _MOST_SIZES:
+                self._sizes.clear()
+            size = self._sizes[shape, dtype] = _rounded(nbytes) + ALIGNMENT
         if dtype.isbuiltin == 1:
-            return np.asarray(_Lease(self, self._block(nbytes), shape, dtype))
+            return np.asarray(_Lease(self, self._block(size), shape, dtype.str))
         # numpy does not know the types of ml_dtypes, such as bfloat16, by the text of their storage.
-        return np.asarray(_Lease(self, self._block(nbytes), shape, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
+        return np.asarray(_Lease(self, self._block(size), shape, f"u{dtype.itemsize}")).view(dtype)
 
-    def _block(self, nbytes: int) -> np.ndarray:
-        wanted = _rounded(nbytes)
+    def _block(self, size: int) -> _Block:
         with self._lock:
-            self._settle()
+            if self._returned:
+                self._settle()
             for position in range(len(self._idle) - 1, -1, -1):
-                if self._idle[position].nbytes == wanted + ALIGNMENT:
+                if self._idle[position].nbytes == size:
+                    self._idle_nbytes -= size
                     return self._idle.pop(position)
-        return np.empty(wanted + ALIGNMENT, np.uint8)
+        return _Block(size)
 
-    def _back(self, block: np.ndarray) -> None:
+    def _back(self, block: _Block) -> None:
         """Take memory back. Waits for nobody: the garbage collector may call it while this very thread has the lock."""
         self._returned.append(block)
         while self._returned and self._lock.acquire(blocking=False):
@@ -71,19 +80,31 @@ class OutputMemory:
 
     def _settle(self) -> None:
         while self._returned:
-            self._idle.append(self._returned.popleft())
-        total = sum(each.nbytes for each in self._idle)
-        while total > self._limit:
-            total -= self._idle.pop(0).nbytes
+            block = self._returned.popleft()
+            self._idle.append(block)
+            self._idle_nbytes += block.nbytes
+        while self._idle_nbytes > self._limit:
+            self._idle_nbytes -= self._idle.pop(0).nbytes
+
+
+class _Block:
+    """A piece of memory; its address is asked for once, which takes as long as all the rest of a lease."""
+
+    __slots__ = ("address", "array", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.array, self.nbytes = np.empty(nbytes, np.uint8), nbytes
+        self.address = -(-self.array.ctypes.data // ALIGNMENT) * ALIGNMENT
 
 
 class _Lease:
     """The owner of an array's memory: when it goes, the memory goes back."""
 
-    def __init__(self, memory: OutputMemory, block: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    __slots__ = ("__array_interface__", "_block", "_memory")
+
+    def __init__(self, memory: OutputMemory, block: _Block, shape: tuple[int, ...], typestr: str) -> None:
         self._memory, self._block = memory, block
-        address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
-        self.__array_interface__ = {"shape": shape, "typestr": dtype.str, "data": (address, False), "version": 3}
+        self.__array_interface__ = {"shape": shape, "typestr": typestr, "data": (block.address, False), "version": 3}
 
     def __del__(self) -> None:
         self._memory._back(self._block)
