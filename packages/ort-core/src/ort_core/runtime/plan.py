@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
 Signature = tuple[object, ...]
+NO_SLOTS: Mapping[int, DeviceTarget] = {}
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
 
 
@@ -193,7 +194,18 @@ class ExecutionPlan:
             is_on_device = isinstance(value, DeviceArray)
             values[slot] = kept_or_copied(value, self._devices.get(slot)) if is_on_device else value
         self._execute(values, PlanRunState(settings), {self.output_slots[n]: t for n, t in targets.items()})
-        return _detached([values[slot] for slot in slots], feeds)
+        return _detached([values[slot] for slot in slots], feeds.values())
+
+    def new_values(self) -> list[RuntimeValue]:
+        """Return what a run starts with, by slot: constants."""
+        return self._template.copy()
+
+    def run_steps(
+        self, values: list[RuntimeValue], run_state: PlanRunState, feeds: Iterable[RuntimeValue]
+    ) -> list[RuntimeValue]:
+        """Run once over the slots' values; ``feeds`` are those that results must not share memory with."""
+        self._execute(values, run_state, NO_SLOTS)
+        return _detached([values[slot] for slot in self._all_outputs], feeds)
 
     def run_nested(
         self, inputs: Sequence[RuntimeValue], scope: Scope, run_state: PlanRunState
@@ -288,10 +300,16 @@ class ExecutionPlan:
             ) from None
 
 
-def _detached(results: list[RuntimeValue], feeds: Mapping[str, RuntimeValue]) -> list[RuntimeValue]:
+def _detached(results: list[RuntimeValue], feeds: Iterable[RuntimeValue]) -> list[RuntimeValue]:
     """Copy results that share memory with a feed, with a constant (those are read-only) or with one another."""
-    taken = TakenMemoryState(value for value in feeds.values() if isinstance(value, np.ndarray))
-    return _apart(results, taken)
+    if len(results) == 1 and type(result := results[0]) is np.ndarray:  # of most small models: without a state
+        flags = result.flags
+        if not flags.writeable or any(type(f) is not np.ndarray or np.may_share_memory(result, f) for f in feeds):
+            results[0] = result.copy()
+        elif not flags.c_contiguous:
+            results[0] = np.ascontiguousarray(result)
+        return results
+    return _apart(results, TakenMemoryState(value for value in feeds if isinstance(value, np.ndarray)))
 
 
 def _apart(results: list[RuntimeValue], taken: TakenMemoryState) -> list[RuntimeValue]:

@@ -1,4 +1,4 @@
-"""DirectRunsState: the shortcut of a session's run, for models whose provider offers to run them in one native call."""
+"""DirectRunsState: the shortcut of a session's run: one native call where the provider offers it, else known steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.forks import new_reentrant_lock
 from ort_core.ir.rejection import Rejection
+from ort_core.runtime.known_runs import KnownRuns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ def _fault(error: Exception) -> Rejection:
 
 
 class DirectRunsState:
-    """What a loaded model can run directly now. ``call`` answers ``None`` where the ordinary run must go on.
+    """What a loaded model can run without checks now. ``call`` answers ``None`` where the ordinary run must go on.
 
     Args:
         plan: what is run.
@@ -41,6 +42,7 @@ class DirectRunsState:
     def __init__(self, plan: ExecutionPlan, output_names: list[str], refused: Rejection | None = None) -> None:
         self._plan, self._refused = plan, refused
         self._lock = new_reentrant_lock()
+        self._is_closed = False
         self.output_names = output_names
         self.call: DirectFunction = _unknown
 
@@ -54,24 +56,31 @@ class DirectRunsState:
         except Exception as error:  # noqa: BLE001 - the border to providers; a run must not fail for want of a shortcut
             return _fault(error)
 
+    @cached_property
+    def _by_steps(self) -> DirectCalls | Rejection:
+        """What serves where no native call is offered."""
+        return KnownRuns.of(self._plan) if self._refused is None else self._refused
+
     @property
     def refusal(self) -> Rejection | None:
-        """Why nothing runs directly, ``None`` where runs may."""
+        """Why no run is one native call, ``None`` where runs may be."""
         with self._lock:
             return self._offered if isinstance(self._offered, Rejection) else None
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
-        """Take note of the checked feeds of an ordinary run without options that succeeded."""
+    def learn(self, feeds: Mapping[str, object], *, by_steps: bool) -> None:
+        """Take note of the checked feeds of an ordinary run without options that succeeded; see ``LoadedModel``."""
         with self._lock:
             calls = self._offered
+        if isinstance(calls, Rejection) and by_steps:
+            calls = self._by_steps
         if isinstance(calls, Rejection):
             return
         calls.learn(feeds)
         with self._lock:
-            if self._offered is calls:  # not closed meanwhile
+            if not self._is_closed:
                 self.call = calls.call
 
     def close(self) -> None:
         """Run nothing directly from now on."""
         with self._lock:
-            self._offered, self.call = Rejection("the session is closed"), _unknown
+            self._offered, self.call, self._is_closed = Rejection("the session is closed"), _unknown, True

@@ -114,10 +114,13 @@ class LoadedModel:
             weakref.finalize(owner, plans.close),
         )
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
-        """Take note of the checked feeds of an ordinary run without options that succeeded."""
+    def learn(self, feeds: Mapping[str, object], *, by_steps: bool) -> None:
+        """Take note of the checked feeds of an ordinary run without options that succeeded.
+
+        ``by_steps``: a run of the plan's steps with no limits of its own is what the session's options ask for.
+        """
         if not self.plans.needs_general(feeds):
-            self.direct.learn(feeds)
+            self.direct.learn(feeds, by_steps=by_steps)
 
 
 def _names(values: tuple[Value, ...]) -> frozenset[str]:

@@ -110,7 +110,7 @@ class SessionRuns(SessionFacts):
                 return results  # the caller owns them
         names, feeds = _checked_names(output_names), self._feeds(input_feed, None)
         outputs = _shown(self._run(names, feeds, None))
-        self._loaded.learn(feeds)
+        self._learn(feeds)
         return outputs
 
     def __call__(self, *values: object, **feeds: object) -> NamedOutputs:
@@ -178,7 +178,7 @@ class SessionRuns(SessionFacts):
         feeds = self._feeds(input_dict_ort_values, run_options)
         results = self._run(names, feeds, run_options)
         if run_options is None:
-            self._loaded.learn(feeds)
+            self._learn(feeds)
         return self._wrapped(names, results)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
@@ -199,7 +199,7 @@ class SessionRuns(SessionFacts):
         except OrtError as error:
             raise _as_bound(error) from error
         if run_options is None:
-            self._loaded.learn(feeds)
+            self._learn(feeds)
 
     def run_with_ortvaluevector(
         self,
@@ -271,6 +271,10 @@ class SessionRuns(SessionFacts):
             self._record("model_run", start)
         loaded.output_sizes.check(names, results)
         return results
+
+    def _learn(self, feeds: Mapping[str, RuntimeValue]) -> None:
+        """Take note of the checked feeds of an ordinary run without options that succeeded."""
+        self._loaded.learn(feeds, by_steps=self._run_settings(None, _never) is DEFAULT_RUN)
 
     def _wrapped(self, names: Sequence[str], results: list[RuntimeValue]) -> list[OrtValue]:
         types = self._loaded.output_types
