@@ -12,7 +12,8 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, modu
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row, each_vector, store_vector, zero
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.places import unravel
 from ort_core.plugin.ir import DataType
 
 

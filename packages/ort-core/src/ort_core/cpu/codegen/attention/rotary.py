@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row, each_vector, load_vector, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.places import unravel
 
 
 class Positions(enum.Enum):

@@ -11,7 +11,8 @@ import itertools
 from ort_core.cpu.codegen.images.channels_last import kernel_emitter, share_of
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
-from ort_core.cpu.codegen.nests.elementwise_nests import load_element, store_element, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import load_element, store_element
+from ort_core.cpu.codegen.nests.places import unravel
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, integer_range, unary

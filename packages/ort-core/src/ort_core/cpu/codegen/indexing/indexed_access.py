@@ -12,7 +12,8 @@ from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes, strided_offset
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, element
 
@@ -63,17 +64,15 @@ def gather_elements_kernel(
     sizes = [emitter.argument(args, 4 + i) for i in range(rank)]
     length = emitter.argument(args, 4 + rank)
     strides = [emitter.argument(args, 5 + rank + i) for i in range(rank)]
-    rows, row = _product(emitter, sizes[:-1]), sizes[-1]
+    rows, row, dense = _product(emitter, sizes[:-1]), sizes[-1], _row_major(emitter, sizes)
     blocks = emitter.udiv(emitter.add(row, _ROW - 1), _ROW)
     first, last = share(emitter, emitter.mul(rows, blocks))
     bad = emitter.variable("i1", IRValue("i1", "false"), "bad")
-    with emitter.loop(first, last, unroll=False, hint="task") as task:
-        number, block = emitter.udiv(task, blocks), emitter.urem(task, blocks)
-        place = unravel(emitter, number, sizes[:-1])
+    with each_place(emitter, first, last, [*sizes[:-1], blocks], "task") as (_, (*place, block)):
         base = strided_offset(
             emitter, [integer(0) if d == axis else i for d, i in enumerate(place)], strides[:-1]
         )  # fmt: skip
-        here, start = emitter.mul(number, row), emitter.mul(block, _ROW)
+        here, start = strided_offset(emitter, place, dense[:-1]), emitter.mul(block, _ROW)
         stop = emitter.minimum(emitter.add(start, _ROW), row)
         whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), _GATHERED))
         for width, low, high in ((_GATHERED, start, whole), (1, whole, stop)):
@@ -112,8 +111,7 @@ def scatter_elements_kernel(
     dense = _row_major(emitter, sizes)
     others = [d for d in range(rank) if d != axis]
     first, last = share(emitter, _product(emitter, [sizes[d] for d in others]))
-    with emitter.loop(first, last, unroll=False, hint="line") as line:
-        place = unravel(emitter, line, [sizes[d] for d in others])
+    with each_place(emitter, first, last, [sizes[d] for d in others], "line") as (_, place):
         base = strided_offset(emitter, place, [dense[d] for d in others])
         target = strided_offset(emitter, place, [strides[d] for d in others])
         with emitter.loop(0, sizes[axis], unroll=False, hint="i") as i:

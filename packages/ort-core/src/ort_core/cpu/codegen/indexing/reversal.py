@@ -5,7 +5,8 @@ from __future__ import annotations
 from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes, strided_offset
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, integer
 from ort_core.cpu.codegen.llvm_ir.memoized import memoized
-from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.places import each_place
 
 
 @memoized
@@ -29,8 +30,7 @@ def reversal_kernel(*, is_time_first: bool) -> tuple[str, Emitter]:
         count = emitter.mul(count, size)
     time, batch = (1, 3) if is_time_first else (3, 1)
     first, last = share(emitter, count)
-    with emitter.loop(first, last, unroll=False, hint="task") as task:
-        place = unravel(emitter, task, sizes)
+    with each_place(emitter, first, last, sizes, "task") as (task, place):
         length = emitter.load("i64", emitter.element(lengths, place[batch], "i64"), 8)
         with emitter.either(emitter.compare("ule", length, sizes[time])) as branch:  # unsigned: negative ones are huge
             turned = emitter.sub(emitter.sub(length, 1), place[time])

@@ -21,8 +21,8 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     load_element,
     share,
     store_element,
-    unravel,
 )
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.cpu.codegen.nests.reduction_nests import INDEX, STATES, ReductionNest
 from ort_core.plugin.loops import Scalar, structure
 
@@ -71,8 +71,7 @@ class _AlongPrinter:
         in_strides = [[emitter.argument(args, next(places)) for _ in range(nest.kept + nest.reduced)] for _ in inputs]
         self._count = self._product(reduced)
         first, last = share(emitter, self._product(kept))
-        with emitter.loop(first, last, unroll=False, hint="task") as task:
-            indices = unravel(emitter, task, kept)
+        with each_place(emitter, first, last, kept, "task") as (_, indices):
             bases = [
                 emitter.element(base, strided_offset(emitter, indices, steps), STORED[entry.dtype])
                 for base, steps, entry in zip(inputs, in_strides, nest.inputs)

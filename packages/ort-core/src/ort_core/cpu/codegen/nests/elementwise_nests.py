@@ -7,12 +7,15 @@ vectors, its rest for single elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, TYPES, ScalarPrinter
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, shuffle, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
@@ -20,14 +23,20 @@ from ort_core.plugin.loops import Scalar, structure
 KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread"))
 BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32, half of a first-level cache
 BROADCAST, DENSE, STRIDED = 0, 1, 2
+MOST_SKIPPED = 4  # strides up to it are loaded whole
+_LEAST_MASKED = 8  # lanes of AVX; smaller vector units have no masks: LLVM writes a branch for each lane
 
 
 @frozen
 class NestInput:
-    """An operand: its element type and how the innermost loop steps through it."""
+    """An operand: its element type and how the innermost loop steps through it.
+
+    ``step`` is the stride of a STRIDED one where that is known to be two or a few more elements, else 0.
+    """
 
     dtype: DataType
     inner: int
+    step: int = 0
 
 
 @frozen
@@ -74,30 +83,20 @@ def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:
     return emitter
 
 
-class split_rows:  # noqa: N801 - a context manager that reads as a statement
-    """Open the loop over this thread's tasks; gives the outer indices and the bounds of the innermost loop."""
-
-    def __init__(self, emitter: Emitter, sizes: Sequence[IRValue], block: int = BLOCK) -> None:
-        self._emitter, self._sizes, self._block = emitter, sizes, block
-
-    def __enter__(self) -> tuple[list[IRValue], IRValue, IRValue]:
-        emitter, sizes = self._emitter, self._sizes
-        outer: IRValue = integer(1)
-        for size in sizes[:-1]:
-            outer = emitter.mul(outer, size)
-        inner = sizes[-1]
-        blocks = emitter.udiv(emitter.add(inner, self._block - 1), self._block)
-        tasks = emitter.mul(outer, blocks)
-        first, last = share(emitter, tasks)
-        self._loop = emitter.loop(first, last, unroll=False, hint="task")
-        task = self._loop.__enter__()
-        row = emitter.udiv(task, blocks)
-        start = emitter.mul(emitter.urem(task, blocks), self._block)
-        stop = emitter.minimum(emitter.add(start, self._block), inner)
-        return unravel(emitter, row, sizes[:-1]), start, stop
-
-    def __exit__(self, *details: object) -> None:
-        self._loop.__exit__(*details)  # type: ignore[arg-type]  # contextmanager's own signature
+@contextmanager
+def split_rows(
+    emitter: Emitter, sizes: Sequence[IRValue], block: int = BLOCK
+) -> Iterator[tuple[list[IRValue], IRValue, IRValue]]:
+    """Loop over this thread's tasks; the body gets the outer indices and the bounds of the innermost loop."""
+    inner = sizes[-1]
+    blocks = emitter.udiv(emitter.add(inner, block - 1), block)
+    tasks = blocks
+    for size in sizes[:-1]:
+        tasks = emitter.mul(tasks, size)
+    first, last = share(emitter, tasks)
+    with each_place(emitter, first, last, [*sizes[:-1], blocks], "task") as (_, (*indices, number)):
+        start = emitter.mul(number, block)
+        yield indices, start, emitter.minimum(emitter.add(start, block), inner)
 
 
 def share(emitter: Emitter, tasks: IRValue) -> tuple[IRValue, IRValue]:
@@ -106,17 +105,6 @@ def share(emitter: Emitter, tasks: IRValue) -> tuple[IRValue, IRValue]:
     first = emitter.udiv(emitter.mul(tasks, piece), pieces)
     last = emitter.udiv(emitter.mul(tasks, emitter.add(piece, 1)), pieces)
     return first, last
-
-
-def unravel(emitter: Emitter, row: IRValue, sizes: Sequence[IRValue]) -> list[IRValue]:
-    """Return the index of each outer dimension of row number ``row``."""
-    indices: list[IRValue] = []
-    for size in reversed(sizes[1:]):
-        indices.append(emitter.urem(row, size))
-        row = emitter.udiv(row, size)
-    if sizes:
-        indices.append(row)
-    return indices[::-1]
 
 
 def _row(
@@ -138,45 +126,93 @@ def _inner_loops(
     start: IRValue,
     stop: IRValue,
 ) -> None:
-    lanes, widest = target.lanes, _lanes_of(nest, target)
     fixed = {
         i: load_element(emitter, in_rows[i], integer(0), n.dtype, 1)
         for i, n in enumerate(nest.inputs)
         if n.inner == BROADCAST
     }
-    whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), lanes))
-    loops = [(lanes, start, whole), (1, whole, stop)]
-    if widest > lanes:
-        first = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), widest))
-        loops[:1] = [(widest, start, first), (lanes, first, whole)]
-    for width, low, high in loops:
-        splats = {i: emitter.splat(value, width) for i, value in fixed.items()}
-        with emitter.loop(low, high, width, unroll=width > 1, hint="j") as j:
-            loaded: dict[int, IRValue] = dict(splats)
 
-            def read(index: int, width: int = width, j: IRValue = j, loaded: dict[int, IRValue] = loaded) -> IRValue:
-                if index not in loaded:
-                    entry = nest.inputs[index]
-                    if entry.inner == DENSE:
-                        loaded[index] = load_element(emitter, in_rows[index], j, entry.dtype, width)
-                    else:
-                        stride = inner_strides[index]
-                        loaded[index] = gather_elements(emitter, in_rows[index], j, stride, entry.dtype, width)
-                return loaded[index]
+    def compute(j: IRValue, width: int, mask: IRValue | None = None) -> None:
+        loaded = {i: emitter.splat(value, width) for i, value in fixed.items()}
 
-            printer = ScalarPrinter(emitter, width, read)
-            values = [printer.print(expression) for expression, _ in nest.outputs]
-            for row, value, (_, dtype) in zip(out_rows, values, nest.outputs):
+        def read(index: int) -> IRValue:
+            if index not in loaded:
+                entry, row = nest.inputs[index], in_rows[index]
+                if mask is not None:
+                    loaded[index] = load_vector(emitter, emitter.element(row, j), width, mask)
+                elif entry.inner == DENSE:
+                    loaded[index] = load_element(emitter, row, j, entry.dtype, width)
+                elif entry.step and width > 1:
+                    loaded[index] = _load_every(emitter, row, j, entry, width)
+                else:
+                    loaded[index] = gather_elements(emitter, row, j, inner_strides[index], entry.dtype, width)
+            return loaded[index]
+
+        printer = ScalarPrinter(emitter, width, read)
+        values = [printer.print(expression) for expression, _ in nest.outputs]
+        for row, value, (_, dtype) in zip(out_rows, values, nest.outputs):
+            if mask is not None:
+                store_vector(emitter, value, emitter.element(row, j), mask)
+            else:
                 store_element(emitter, value, row, j, dtype, width)
+
+    widest = _lanes_of(nest, target)
+    skips = any(entry.step for entry in nest.inputs)
+    end = emitter.sub(stop, 1) if skips else stop  # what is skipped behind an element lies in front of another one
+    whole = emitter.sub(end, emitter.urem(emitter.sub(end, start), widest))
+    with emitter.loop(start, whole, widest, hint="j") as j:
+        compute(j, widest)
+    if _is_copy(nest):
+        in_halves(emitter, whole, end, widest, compute)
+        if skips:
+            compute(end, 1)
+    elif _is_masked(nest, target):
+        with emitter.when(emitter.compare("slt", whole, stop)):
+            compute(whole, widest, lane_mask(emitter, emitter.sub(stop, whole), widest))
+    else:
+        with emitter.loop(whole, stop, unroll=False, hint="j") as j:
+            compute(j, 1)
+
+
+def in_halves(
+    emitter: Emitter, start: IRValue, stop: IRValue, width: int, compute: Callable[[IRValue, int], None]
+) -> None:
+    """Compute the rest of a row, fewer than ``width`` elements, by vectors of half the width, a quarter, and so on."""
+    rest = emitter.sub(stop, start)
+    while width > 1:
+        width //= 2
+        part = emitter.binary("and", rest, integer(width))
+        with emitter.when(emitter.compare("ne", part, 0)):
+            compute(start, width)
+        start = emitter.add(start, part)
+
+
+def _is_copy(nest: ElementwiseNest) -> bool:
+    """Return whether elements that lie side by side or a step apart, or one of them all the time, are copied."""
+    (expression, dtype), *others = nest.outputs
+    if expression.operation != "input" or others:
+        return False
+    source = nest.inputs[expression.index]
+    return source.dtype is dtype and (source.inner != STRIDED or source.step > 0)
 
 
 def _lanes_of(nest: ElementwiseNest, target: Target) -> int:
     """Return the elements that a step takes: a vector of float32, or of smaller elements that are only copied."""
-    (expression, dtype), *others = nest.outputs
-    is_copy = expression.operation == "input" and not others and nest.inputs[expression.index].dtype is dtype
-    if not is_copy or dtype.bits not in (8, 16) or nest.inputs[expression.index].inner == STRIDED:
-        return target.lanes
-    return target.lanes * 32 // dtype.bits
+    bits = nest.outputs[0][1].bits
+    is_wide = _is_copy(nest) and bits in (8, 16) and not any(entry.step for entry in nest.inputs)
+    return target.lanes * 32 // bits if is_wide else target.lanes
+
+
+def _is_masked(nest: ElementwiseNest, target: Target) -> bool:
+    """Return whether a mask cuts off the last vector of a row."""
+    dtypes = [dtype for _, dtype in nest.outputs]
+    dtypes += [entry.dtype for entry in nest.inputs if entry.inner != BROADCAST]
+    return has_masks(target, dtypes) and all(entry.inner != STRIDED for entry in nest.inputs)
+
+
+def has_masks(target: Target, dtypes: Iterable[DataType]) -> bool:
+    """Return whether the target loads and stores part of a vector of such elements by one instruction each."""
+    return target.lanes >= _LEAST_MASKED and all(dtype is DataType.FLOAT for dtype in dtypes)
 
 
 def load_element(emitter: Emitter, row: IRValue, index: IRValue, dtype: DataType, width: int) -> IRValue:
@@ -187,6 +223,12 @@ def load_element(emitter: Emitter, row: IRValue, index: IRValue, dtype: DataType
         zero = "zeroinitializer" if width > 1 else "0"
         return emitter.assign(vector_type(width, "i1"), f"icmp ne {value.typed}, {zero}")
     return value
+
+
+def _load_every(emitter: Emitter, row: IRValue, index: IRValue, entry: NestInput, width: int) -> IRValue:
+    """Load ``width`` elements that lie a few elements apart, and all that lies between them and behind the last."""
+    all_of_them = load_element(emitter, row, emitter.mul(index, entry.step), entry.dtype, width * entry.step)
+    return shuffle(emitter, all_of_them, all_of_them, range(0, width * entry.step, entry.step))
 
 
 def gather_elements(

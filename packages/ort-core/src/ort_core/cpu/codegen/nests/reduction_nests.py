@@ -23,8 +23,8 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     load_element,
     share,
     store_element,
-    unravel,
 )
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
 
@@ -92,9 +92,8 @@ class _ReductionPrinter:
         for size in kept[:-1]:
             outer = emitter.mul(outer, size)
         first, last = share(emitter, emitter.mul(outer, blocks))
-        with emitter.loop(first, last, unroll=False, hint="task") as task:
-            indices = unravel(emitter, emitter.udiv(task, blocks), kept[:-1])
-            start = emitter.mul(emitter.urem(task, blocks), block)
+        with each_place(emitter, first, last, [*kept[:-1], blocks], "task") as (_, (*indices, number)):
+            start = emitter.mul(number, block)
             stop = emitter.minimum(emitter.add(start, block), kept[-1])
             self._bases = [
                 emitter.element(base, self._offset(indices, steps), STORED[entry.dtype])

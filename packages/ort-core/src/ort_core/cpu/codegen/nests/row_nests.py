@@ -12,16 +12,18 @@ from ort_core.cpu.codegen.llvm_ir.addresses import strided_offset
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     KERNEL_PARAMETERS,
     NestInput,
+    has_masks,
     load_element,
     share,
     store_element,
-    unravel,
 )
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import RowPass, RowReduction, element, maximum, minimum, neutral_value, structure
 
@@ -71,6 +73,7 @@ class _RowPrinter:
         self._emitter = Emitter(name, KERNEL_PARAMETERS)
         self._rows: list[IRValue] = []  # base of each input's row, then of each output's
         self._dtypes = [*(i.dtype for i in nest.inputs), *nest.outputs]
+        self._is_masked = has_masks(target, [*(i.dtype for i in nest.inputs if i.inner != BROADCAST), *nest.outputs])
         self._values: dict[int, IRValue] = {}
         self._fixed: dict[int, IRValue] = {}
 
@@ -89,8 +92,7 @@ class _RowPrinter:
             count = emitter.mul(count, size)
         length = sizes[-1]
         first, last = share(emitter, count)
-        with emitter.loop(first, last, unroll=False, hint="row") as row:
-            indices = unravel(emitter, row, sizes[:-1])
+        with each_place(emitter, first, last, sizes[:-1], "row") as (row, indices):
             bases = [*inputs, *outputs]
             strides = [*in_strides, *out_strides]
             self._rows = [
@@ -113,7 +115,7 @@ class _RowPrinter:
         if each.stores or each.reductions:
             unroll = _ACCUMULATORS if each.reductions else 1
             slots = {r.index: self._accumulators(r, lanes, unroll) for r in each.reductions}
-            rest_slots = {r.index: self._accumulators(r, 1, 1) for r in each.reductions}
+            rest_slots = {} if self._is_masked else {r.index: self._accumulators(r, 1, 1) for r in each.reductions}
             step = lanes * unroll
             wide = emitter.sub(length, emitter.urem(length, step))
             whole = emitter.sub(length, emitter.urem(length, lanes))
@@ -123,25 +125,41 @@ class _RowPrinter:
             if unroll > 1:
                 with emitter.loop(wide, whole, lanes, unroll=False, hint="j") as j:
                     self._body(each, j, lanes, {k: s[0] for k, s in slots.items()})
-            with emitter.loop(whole, length, 1, unroll=False, hint="j") as j:
-                self._body(each, j, 1, {k: s[0] for k, s in rest_slots.items()})
+            if self._is_masked:
+                with emitter.when(emitter.compare("slt", whole, length)):
+                    mask = lane_mask(emitter, emitter.sub(length, whole), lanes)
+                    self._body(each, whole, lanes, {k: s[0] for k, s in slots.items()}, mask)
+            else:
+                with emitter.loop(whole, length, 1, unroll=False, hint="j") as j:
+                    self._body(each, j, 1, {k: s[0] for k, s in rest_slots.items()})
             for reduction in each.reductions:
                 self._values[reduction.index] = self._combine(reduction, slots, rest_slots)
         for index, expression in each.derived:
             self._values[index] = self._printer(1, {}).print(expression)
 
     def _accumulators(self, reduction: RowReduction, width: int, count: int) -> list[IRValue]:
-        neutral = constant(neutral_value(reduction.kind, DataType.FLOAT), DataType.FLOAT, width)
+        neutral = self._neutral(reduction, width)
         return [self._emitter.variable(neutral.type, neutral, "acc") for _ in range(count)]
 
-    def _body(self, each: RowPass, j: IRValue, width: int, slots: dict[int, IRValue]) -> None:
+    def _neutral(self, reduction: RowReduction, width: int) -> IRValue:
+        return constant(neutral_value(reduction.kind, DataType.FLOAT), DataType.FLOAT, width)
+
+    def _body(
+        self, each: RowPass, j: IRValue, width: int, slots: dict[int, IRValue], mask: IRValue | None = None
+    ) -> None:
         emitter = self._emitter
-        printer = self._printer(width, {}, j)
+        printer = self._printer(width, {}, j, mask)
         for output, expression in each.stores:
             position = len(self._nest.inputs) + output
-            store_element(emitter, printer.print(expression), self._rows[position], j, self._dtypes[position], width)
+            value, row = printer.print(expression), self._rows[position]
+            if mask is not None:
+                store_vector(emitter, value, emitter.element(row, j), mask)
+            else:
+                store_element(emitter, value, row, j, self._dtypes[position], width)
         for reduction in each.reductions:
             slot, value = slots[reduction.index], printer.print(reduction.expression)
+            if mask is not None:
+                value = emitter.select(mask, value, self._neutral(reduction, width))
             old = emitter.load(value.type, slot)
             emitter.store(_joined(emitter, reduction.kind, old, value, width), slot)
 
@@ -160,9 +178,11 @@ class _RowPrinter:
             low = _part(emitter, total, width, 0, half)
             high = _part(emitter, total, width, half, half)
             total, width = _joined(emitter, kind, low, high, half), half
-        return _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
+        return total if not rest else _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
 
-    def _printer(self, width: int, loaded: dict[int, IRValue], j: IRValue | None = None) -> ScalarPrinter:
+    def _printer(
+        self, width: int, loaded: dict[int, IRValue], j: IRValue | None = None, mask: IRValue | None = None
+    ) -> ScalarPrinter:
         emitter = self._emitter
 
         def read(index: int) -> IRValue:
@@ -171,7 +191,11 @@ class _RowPrinter:
                     loaded[index] = emitter.splat(self._fixed[index], width)
                 else:
                     assert j is not None, "a derived value reads an element"
-                    loaded[index] = load_element(emitter, self._rows[index], j, self._dtypes[index], width)
+                    row = self._rows[index]
+                    if mask is not None:
+                        loaded[index] = load_vector(emitter, emitter.element(row, j), width, mask)
+                    else:
+                        loaded[index] = load_element(emitter, row, j, self._dtypes[index], width)
             return loaded[index]
 
         return ScalarPrinter(emitter, width, read, lambda index: emitter.splat(self._values[index], width))

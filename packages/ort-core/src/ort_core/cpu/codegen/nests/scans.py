@@ -9,7 +9,8 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, cast, element
 
@@ -41,8 +42,7 @@ def scan_kernel(scan: Scan, target: Target) -> tuple[str, Emitter]:
     width = target.lanes if scan.is_dense else 1
     blocks = emitter.udiv(emitter.add(inner, width - 1), width)
     first, last = share(emitter, emitter.mul(outer, blocks))
-    with emitter.loop(first, last, unroll=False, hint="task") as task:
-        row, block = unravel(emitter, task, [outer, blocks])
+    with each_place(emitter, first, last, [outer, blocks], "task") as (_, (row, block)):
         start = emitter.mul(block, width)
         bases = [
             emitter.element(base, emitter.mul(row, strides[0]), STORED[scan.dtype])

@@ -17,7 +17,7 @@ from ort_core.cpu.codegen.images.channels_last import divide, kernel_emitter, sh
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer, suffix, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.elementwise_nests import unravel
+from ort_core.cpu.codegen.nests.places import unravel
 
 HEAD_NBYTES = 8
 LARGEST = 127  # of a byte: -128 has no counterpart
