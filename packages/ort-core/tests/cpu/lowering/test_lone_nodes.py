@@ -36,10 +36,6 @@ def test_a_node_is_compiled_where_it_may_have_many_elements(op_type: str) -> Non
     assert engine_of(NODES[op_type], "9") == "numpy"
 
 
-def test_halves_that_are_only_moved_are_not_widened() -> None:
-    assert engine_of("(float16[N] x, float16[N] z) => (float16[M] y) { y = Concat<axis = 0>(x, z) }") == "numpy"
-
-
 @pytest.mark.parametrize("kind", ["uint8", "bool", "int16"])
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 129, 200])
 def test_copies_of_small_elements_reach_the_last_one(count: int, kind: str) -> None:

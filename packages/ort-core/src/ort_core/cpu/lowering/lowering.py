@@ -19,10 +19,12 @@ from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.images.bands import join_stages
 from ort_core.cpu.lowering.images.concatenations import Concatenations
 from ort_core.cpu.lowering.images.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
+from ort_core.cpu.lowering.moved_halves import MOVED, bits_of, only_moves_halves
 from ort_core.cpu.lowering.operands import Operands
 from ort_core.cpu.lowering.pending import (
     Pending,
     PendingElementwise,
+    order_of,
 )
 from ort_core.cpu.lowering.products.weight_packing import WeightPacking
 from ort_core.cpu.lowering.steps import (
@@ -37,7 +39,7 @@ from ort_core.cpu.lowering.steps import (
     too_large,
 )
 from ort_core.cpu.lowering.stores import Stores
-from ort_core.cpu.lowering.value_types import HALVES, stored_type, tensor_type
+from ort_core.cpu.lowering.value_types import HALVES, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
@@ -52,6 +54,7 @@ from ort_core.plugin.loops import (
     OpMeaning,
     RowMeaning,
     Scalar,
+    cast,
     element,
     meaning_of,
 )
@@ -106,10 +109,12 @@ class Lowering:
         self.operands = Operands(self)
         self.stores = Stores(self)
         self.nodes = tuple(nodes)
+        self._moves_halves = only_moves_halves(nodes)
         self._made: dict[Hashable, KernelText] = {}
         self._remembered: dict[Hashable, Any] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
+        self._given: dict[Value, View] = {}  # inputs as they lie outside
         self._output_index = {value: index for index, value in enumerate(outputs)}
         self._constants: dict[int, Buffer] = {}
         self._arrays: list[np.ndarray] = []
@@ -154,12 +159,30 @@ class Lowering:
         pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
         return self.stores.store_elementwise(pending, self.new_view(expression.dtype, shape))
 
+    def type_of(self, value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+        """Return the element type that a value has within this group, and its shape.
+
+        Raises:
+            NotLowered: something of it is unknown.
+        """
+        dtype, shape = self.outer_type_of(value)
+        return computed_type(dtype), shape
+
+    def outer_type_of(self, value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+        """As ``type_of``, as the value lies outside of the group; moved halves are integers there, too."""
+        dtype, shape = stored_type(value)
+        return MOVED if self._moves_halves and dtype in HALVES else dtype, shape
+
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
         if value is None or value.graph is None:
             return None
         constant = value.graph.fixed_constant(value)
-        return None if constant is None else constant.array()
+        return None if constant is None else self.elements_as_they_lie(constant.array())
+
+    def elements_as_they_lie(self, array: np.ndarray) -> np.ndarray:
+        """Return a constant's elements; halves that the group only moves as integers of the same bits."""
+        return bits_of(array) if self._moves_halves else array
 
     def elements_of(self, value: Value | None) -> tuple[KnownDim, ...] | None:
         """Return the elements of a small integer tensor that are known without a run, as numbers and sizes."""
@@ -232,10 +255,10 @@ class Lowering:
 
     def result_view(self, value: Value, shape: Sequence[KnownDim] | None = None) -> View:
         """Return where a value is to be stored: in the caller's buffer when it is (a reshape of) an output."""
-        dtype, own = tensor_type(value)
+        dtype, own = self.type_of(value)
         shape = tuple(own if shape is None else shape)
         final = self._final_name(value)
-        if final is None or stored_type(final)[0] is not dtype:
+        if final is None or self.outer_type_of(final)[0] is not dtype:
             return self.new_view(dtype, shape)
         self._require_count(own, shape)
         self._require_count(tensor_type(final)[1], shape)  # a type that was taken over from another node is a claim
@@ -248,6 +271,7 @@ class Lowering:
             return False
         is_half = stored_type(past)[0] in HALVES and stored_type(present)[0] is stored_type(past)[0]
         is_given = past.producer is None and past.use_count == 1 and past not in self._values
+        is_given = is_given and past not in self._given
         return is_half and is_given and present in self._output_index and not present.use_count
 
     def kept(self, past: Value, present: Value) -> tuple[View, View]:
@@ -275,6 +299,13 @@ class Lowering:
     def pending(self, value: Value) -> View | Pending | None:
         """Return what is known of a value, computed or not."""
         return self._values.get(value)
+
+    def widened(self, value: Value) -> PendingElementwise | None:
+        """Return halves that the group is given, and nobody has read yet, as the floats that they become when read."""
+        dtype = self.type_of(value)[0]
+        if value in self._values or value.producer in self._members or self.outer_type_of(value)[0] is dtype:
+            return None
+        return None if self.constant_of(value) is not None else self.stores.converted(self._given_view(value), dtype)
 
     def is_single_use(self, value: Value) -> bool:
         """Return whether exactly one node of this group reads a value, and nothing else does."""
@@ -357,7 +388,15 @@ class Lowering:
 
         The program and the kernels stay. Who lowers calls it when that is done, or given up.
         """
-        known = (self._values, self._remembered, self._constants, self.quantized, self.row_major, self.rounded)
+        known = (
+            self._values,
+            self._given,
+            self._remembered,
+            self._constants,
+            self.quantized,
+            self.row_major,
+            self.rounded,
+        )
         for each in (*known, self._arrays):
             each.clear()
 
@@ -383,13 +422,19 @@ class Lowering:
         self.node = None
 
     def _store_output(self, value: Value) -> None:
-        view = self.view(value)
         index = self._output_index[value]
+        known = self._values.get(value)
+        dtype, shape = self.outer_type_of(value)
+        if isinstance(known, PendingElementwise) and known.dtype is not dtype and not order_of(known):
+            self._require_count(shape, known.shape)
+            narrow = PendingElementwise(cast(known.expression, dtype), known.inputs, known.shape, known.operators)
+            self.stores.store_elementwise(narrow, self._output_view(index, dtype, shape).reshaped(known.shape))
+            return
+        view = self.view(value)
         if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
             return
-        dtype, shape = stored_type(value)
         self._require_count(shape, view.shape)
-        target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
+        target = self._output_view(index, dtype, shape)
         if ((view.order and is_channels_last(view)) or lies_among_channels(view)) and view.dtype is dtype:
             emit_channels_first(self, view, target)
             return
@@ -397,18 +442,28 @@ class Lowering:
             view = self.contiguous(value)
         self.stores.store_elementwise(self.stores.converted(view, dtype), target)
 
+    def _output_view(self, index: int, dtype: DataType, shape: Sequence[KnownDim]) -> View:
+        return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), tuple(shape), dense_strides(shape))
+
     def _outside(self, value: Value) -> View:
-        dtype, shape = tensor_type(value)
-        stored = stored_type(value)[0]
+        dtype, shape = self.type_of(value)
+        stored = self.outer_type_of(value)[0]
         array = self.constant_of(value)
         if array is not None:
             return self.constant_view(array if stored is dtype else array.astype(dtype.numpy), dtype)
-        self.inputs.append(value)
-        buffer = Buffer(stored, count_of(shape), Place.INPUT, len(self.inputs) - 1)
-        view = View(buffer, shape, dense_strides(shape))
+        view = self._given_view(value)
         if stored is dtype:
             return view
         return self.stores.store_elementwise(self.stores.converted(view, dtype), self.new_view(dtype, shape))
+
+    def _given_view(self, value: Value) -> View:
+        """Return an input of the group as it lies outside."""
+        if value not in self._given:
+            dtype, shape = self.outer_type_of(value)
+            self.inputs.append(value)
+            buffer = Buffer(dtype, count_of(shape), Place.INPUT, len(self.inputs) - 1)
+            self._given[value] = View(buffer, shape, dense_strides(shape))
+        return self._given[value]
 
     def _forced(self, value: Value, pending: Pending) -> View:
         return self.stored_by(value, lambda: self.stores.stored(value, pending))

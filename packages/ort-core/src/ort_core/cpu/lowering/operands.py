@@ -53,7 +53,7 @@ class Operands:
 
     def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
         """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
-        known = self._lowering.pending(value)
+        known = self._lowering.pending(value) or self._lowering.widened(value)
         if isinstance(known, PendingElementwise):
             single, size = self._lowering.is_single_use(value), known.num_operations
             taken_in = size <= MAX_OPERATIONS and (single or size <= CHEAP_OPERATIONS)

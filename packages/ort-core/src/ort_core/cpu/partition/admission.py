@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.lowering.moved_halves import moves_halves
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
@@ -88,8 +89,6 @@ HEAVY = frozenset(
         "TopK",
     }
 )
-_MOVED_BY_NUMPY = frozenset({"Concat", "Expand", "Gather", "Slice", "Split", "Tile", *FREE})
-_HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 _SMALL = 1024  # elements: to call numpy for each node takes a few microseconds, and to compile a program far more
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
 ML_TYPES_AND_DOUBLE = ML_TYPES | {DataType.DOUBLE}
@@ -123,7 +122,7 @@ def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -
         dtype = value.type.dtype
         if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in generated:
             return f"{node.op_type} of {value.type.dtype.text} is not generated"
-        if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
+        if value.type.dtype is DataType.FLOAT16 and not (converts_halves(target) or moves_halves(node)):
             return NO_HALVES
         shape = value.type.shape or ()
         is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
@@ -153,11 +152,8 @@ def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> boo
 
 
 def _is_large(node: Node) -> bool:
-    """Return whether a node may have so many elements that compiled code is faster than numpy's passes and calls.
-
-    Halves that are only moved are not computed: within a program they would be widened, and narrowed again.
-    """
-    if node.op_type in FREE or _moves_halves(node):
+    """Return whether a node may have so many elements that compiled code is faster than numpy's passes and calls."""
+    if node.op_type in FREE:
         return False
     shapes = [value.shape for value in (*node.present_inputs(), *node.present_outputs())]
     sizes = [math.prod(dims) for dims in map(_numbers, shapes) if dims is not None]
@@ -167,11 +163,6 @@ def _is_large(node: Node) -> bool:
 def _numbers(shape: Shape | None) -> tuple[int, ...] | None:
     dims = tuple(dim for dim in shape or () if isinstance(dim, int))
     return dims if shape is not None and len(dims) == len(shape) else None
-
-
-def _moves_halves(node: Node) -> bool:
-    types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
-    return node.op_type in _MOVED_BY_NUMPY and any(isinstance(t, TensorType) and t.dtype in _HALVES for t in types)
 
 
 def is_plain(body: Graph, context: EvaluationContext) -> bool:

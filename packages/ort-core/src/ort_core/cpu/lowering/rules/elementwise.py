@@ -9,7 +9,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.rules.many_operands import has_many_operands, many_operands
 from ort_core.cpu.lowering.steps import NotLowered, Operators
-from ort_core.cpu.lowering.value_types import HALVES, stored_type, tensor_type
+from ort_core.cpu.lowering.value_types import HALVES, stored_type
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, cast, converted, minimum
@@ -26,7 +26,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     if has_many_operands(lowering, node):
         many_operands(lowering, node)
         return
-    dtype, shape = tensor_type(node.output)
+    dtype, shape = lowering.type_of(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     half = stored_type(node.output)[0] if node.op_type == "Cast" else None
     if half in HALVES:

@@ -14,9 +14,9 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.rows.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import axis_place, tensor_type
+from ort_core.cpu.lowering.value_types import axis_place, stored_type, tensor_type
 from ort_core.cpu.lowering.views import View, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, ceil_div, maximum
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, ceil_div, maximum, minimum
 from ort_core.plugin.loops import Scalar, binary, cast, converted, element, lift, select
 
 I64 = DataType.INT64
@@ -26,7 +26,7 @@ MOST_EXACT = 1 << 53  # beyond it float64 skips whole numbers
 
 def constant_of_shape(lowering: Lowering, node: Node) -> None:
     """ConstantOfShape: an expression that reads nothing."""
-    dtype, shape = tensor_type(node.output)
+    dtype, shape = lowering.type_of(node.output)
     wanted = lowering.elements_of(node.input(0))
     if wanted is None or len(wanted) != len(shape):
         raise NotLowered("the shape is only known at run time")
@@ -34,6 +34,7 @@ def constant_of_shape(lowering: Lowering, node: Node) -> None:
         lowering.require_equal(found, declared)
     value = node.attribute("value")
     array = value.array() if value is not None else np.zeros(1, np.float32)  # type: ignore[attr-defined]  # a Constant
+    array = lowering.elements_as_they_lie(array)
     _fill(lowering, node, lift(array.reshape(-1)[0].item(), dtype), shape)
 
 
@@ -86,12 +87,16 @@ def triangle(lowering: Lowering, node: Node) -> None:
 
 def eye_like(lowering: Lowering, node: Node) -> None:
     """EyeLike: ones where column minus row is k."""
-    dtype, shape = tensor_type(node.output)
+    dtype, (rows, columns) = tensor_type(node.output)
     k = node.int_attribute("k", 0)
-    _set(
-        lowering, node, shape, lambda row, column: cast(binary("eq", column - row, k), dtype),
-        _along(lowering, shape, 0), _along(lowering, shape, 1),
-    )  # fmt: skip
+    target = lowering.result_view(node.output)
+    one, zero = (lift(flag if dtype is DataType.BOOL else int(flag), dtype) for flag in (True, False))
+    _store(lowering, PendingElementwise(zero, (), target.shape, (node,)), target)
+    first = max(k, 0) - min(k, 0) * columns
+    length = maximum(minimum(rows + min(k, 0), columns - max(k, 0)), 0)
+    diagonal = View(target.buffer, (length,), (columns + 1,), target.offset + first)
+    _store(lowering, PendingElementwise(one, (), diagonal.shape, (node,)), diagonal)
+    lowering.set(node.output, target)
 
 
 def one_hot(lowering: Lowering, node: Node) -> None:
@@ -212,7 +217,7 @@ def _fill_value(lowering: Lowering, node: Node, target: View) -> PendingElementw
     dtype = target.dtype
     value = node.input(2)
     if value is None:
-        number = lift(bool(0) if dtype is DataType.BOOL else node.float_attribute("value", 0.0), dtype)
+        number = lift(False if dtype is DataType.BOOL else _border_of(lowering, node), dtype)
         return PendingElementwise(number, (), target.shape, (node,))
     constant = lowering.operands.constant_scalar(value)
     if constant is not None:
@@ -221,6 +226,13 @@ def _fill_value(lowering: Lowering, node: Node, target: View) -> PendingElementw
     if count_of(view.shape) != 1:
         raise NotLowered("the value of the border is not a single element")
     return PendingElementwise(element(0, dtype), (view.reshaped(()),), target.shape, (node,))
+
+
+def _border_of(lowering: Lowering, node: Node) -> float | int:
+    """Return the number that an attribute gives for the border, as the group has elements of the node's type."""
+    dtype = stored_type(node.output)[0].numpy
+    found: float | int = lowering.elements_as_they_lie(np.array(node.float_attribute("value", 0.0), dtype)).item()
+    return found
 
 
 def tile(lowering: Lowering, node: Node) -> None:

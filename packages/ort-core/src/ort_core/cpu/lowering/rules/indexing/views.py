@@ -209,7 +209,7 @@ def split(lowering: Lowering, node: Node) -> None:
 
 def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
-    dtype, shape = tensor_type(node.output)
+    dtype, shape = lowering.type_of(node.output)
     axis = axis_place(node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1), len(shape))
     require_joinable(lowering, [tensor_type(value)[1] for value in node.present_inputs()], axis, shape)
     for value in node.present_inputs():
@@ -258,7 +258,7 @@ def require_joinable(
 
 def _concatenated(lowering: Lowering, node: Node, order: tuple[int, ...]) -> View:
     """Return where a concatenation is stored: where parts of it are already, in another one that reads it, or new."""
-    dtype, shape = tensor_type(node.output)
+    dtype, shape = lowering.type_of(node.output)
     if not order or lowering.is_output(node.output):
         return lowering.result_view(node.output)
     concatenations = lowering.concatenations
