@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     DENSE,
+    MOST_SKIPPED,
     STRIDED,
     ElementwiseNest,
     NestInput,
     elementwise_kernel,
 )
+from ort_core.cpu.codegen.nests.interleaved import MOST_ROWS, InterleavedCopy, interleaving_kernel
 from ort_core.cpu.codegen.nests.size_stores import size_store_kernel
 from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.images.layout_steps import TURNED_BITS, emit_turned
@@ -134,10 +136,9 @@ class Stores:
             sizes.append(1)
             for each in strides_of:
                 each.append(0)
-        inputs = tuple(
-            NestInput(view.dtype, BROADCAST if s[-1] == 0 else DENSE if s[-1] == 1 else STRIDED)
-            for view, s in zip(pending.inputs, strides_of[1:])
-        )
+        if bits is not None and self._interleaved(pending, target, sizes, strides_of, bits):
+            return target
+        inputs = tuple(_nest_input(view, s[-1]) for view, s in zip(pending.inputs, strides_of[1:]))
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
         if bits is not None and bits is not target.dtype:
             nest = _copy_of_bits(nest, bits)
@@ -159,6 +160,27 @@ class Stores:
             moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
         return target
+
+    def _interleaved(
+        self, pending: PendingElementwise, target: View, sizes: Sequence[KnownDim],
+        strides_of: Sequence[Sequence[KnownDim]], dtype: DataType,
+    ) -> bool:  # fmt: skip
+        """Copy a few rows that lie interleaved in the target; return whether they do."""
+        to, source = strides_of
+        count = sizes[-1]
+        if len(sizes) < 2 or not isinstance(count, int) or not 1 < count <= MOST_ROWS or source[-2] != 1:
+            return False
+        if to[-1] != 1 or to[-2] != count or source[-1] == 1:
+            return False
+        lowering, copy = self._lowering, InterleavedCopy(len(sizes) - 1, count, dtype)
+        kernel = interleaving_kernel(copy, lowering.target)
+        arguments: list[Argument] = [pointer(target), pointer(pending.inputs[0]), *sizes[:-1]]
+        arguments += [*to[:-2], *source[:-2], source[-1]]
+        lowering.emit(
+            KernelText(kernel.name, kernel), arguments, [pending.inputs[0].buffer], [target.buffer],
+            count_of(pending.shape), pending.operators, 0, moved_nbytes([target, pending.inputs[0]]),
+        )  # fmt: skip
+        return True
 
     def _nest_kernel(self, nest: ElementwiseNest) -> KernelText:
         def write() -> KernelText:
@@ -195,6 +217,14 @@ class Stores:
         return True
 
 
+def _nest_input(view: View, step: KnownDim) -> NestInput:
+    """Return how the innermost loop steps through a view."""
+    if step in (0, 1):
+        return NestInput(view.dtype, BROADCAST if step == 0 else DENSE)
+    is_small = isinstance(step, int) and 1 < step <= MOST_SKIPPED
+    return NestInput(view.dtype, STRIDED, step if is_small and isinstance(step, int) else 0)
+
+
 def _copied_bits(pending: PendingElementwise, target: View) -> DataType | None:
     """Return as what a copy moves elements, ``None`` where an expression is no operand as it is.
 
@@ -209,4 +239,4 @@ def _copied_bits(pending: PendingElementwise, target: View) -> DataType | None:
 
 def _copy_of_bits(nest: ElementwiseNest, dtype: DataType) -> ElementwiseNest:
     (given,) = nest.inputs
-    return ElementwiseNest(nest.rank, (NestInput(dtype, given.inner),), ((element(0, dtype), dtype),))
+    return ElementwiseNest(nest.rank, (NestInput(dtype, given.inner, given.step),), ((element(0, dtype), dtype),))
