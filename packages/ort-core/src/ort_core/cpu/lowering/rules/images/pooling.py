@@ -12,6 +12,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.convolutions.volumes import planes_as_rows, pooled_volumes, volumes
 from ort_core.cpu.lowering.rules.images.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.images.indexed_pooling import max_pooling_with_indices
+from ort_core.cpu.lowering.rules.images.plane_pooling import plane_pooling
 from ort_core.cpu.lowering.rules.quantized.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -33,6 +34,8 @@ def pooling(lowering: Lowering, node: Node) -> None:
     require_inner_pads(node)
     is_whole = not node.int_attribute("ceil_mode", 0) and not hangs_over(lowering, node, _space(node))
     if is_whole and byte_max_pooling(lowering, node):
+        return
+    if is_whole and plane_pooling(lowering, node):
         return
     x = pooled_operand(lowering, node)
     kind = Pooling(

@@ -1,0 +1,76 @@
+"""Pooling of images that lie channels-first: inputs of a model, above all of one that is nothing but the pooling."""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.images.plane_pooling import (
+    ARGUMENTS,
+    MOST_STRIDE,
+    MOST_TAPS,
+    PlanePooling,
+    plane_pooling_kernel,
+)
+from ort_core.cpu.codegen.nests.elementwise_nests import has_masks
+from ort_core.cpu.lowering.images.layout_steps import kernel_text
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.products.quantized import quantized_value
+from ort_core.cpu.lowering.rules.images.images import pads_of, pair
+from ort_core.cpu.lowering.steps import Argument, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+
+F32 = DataType.FLOAT
+OPERATORS = ("MaxPool", "AveragePool")
+
+
+def plane_pooling(lowering: Lowering, node: Node) -> bool:
+    """Pool images that lie channels-first where they lie; return whether they do, and the window is small enough."""
+    value = node.input(0)
+    dtype, shape = tensor_type(node.output)
+    rank = len(shape)
+    if value is None or node.op_type not in OPERATORS or dtype is not F32 or rank not in (3, 4):
+        return False
+    kernel, strides = (pair(node.ints_attribute(name), rank) for name in ("kernel_shape", "strides"))
+    if pair(node.ints_attribute("dilations"), rank) != (1, 1):
+        return False
+    if kernel[1] > MOST_TAPS or strides[1] > MOST_STRIDE or not has_masks(lowering.target, [F32]):
+        return False
+    x = _planes(lowering, value)
+    if x is None or len(x.shape) != rank:
+        return False
+    window, lines = (kernel[1:], (1,)) if rank == 3 else (kernel, ())
+    pads = pads_of(node, rank, window, (*lines, *x.shape[2:]))
+    counts_border = node.int_attribute("count_include_pad", 0) != 0
+    spec = PlanePooling(kernel, strides, pads, node.op_type == "MaxPool", counts_border)
+    _emit(lowering, node, spec, x)
+    return True
+
+
+def _planes(lowering: Lowering, value: Value) -> View | None:
+    """Return images that are given to the group as they lie, ``None`` for what a step of it makes or has turned."""
+    if value.producer is not None and lowering.is_member(value.producer):
+        return None
+    if lowering.constant_of(value) is not None or quantized_value(lowering, value) is not None:
+        return None
+    view = lowering.view(value)
+    return view if view.is_contiguous and view.dtype is F32 else None
+
+
+def _emit(lowering: Lowering, node: Node, spec: PlanePooling, x: View) -> None:
+    target, machine = lowering.result_view(node.output), lowering.target
+    rank = len(target.shape)
+    lowering.require_equal(x.shape[0], target.shape[0])
+    lowering.require_equal(x.shape[1], target.shape[1])
+    sizes: list[KnownDim] = [1] * (4 - rank)
+    arguments: list[Argument] = [
+        pointer(x), pointer(target), count_of(x.shape[:2]), *sizes, *target.shape[2:], *sizes, *x.shape[2:],
+    ]  # fmt: skip
+    assert len(arguments) == ARGUMENTS.x_width + 1
+    kernel = kernel_text(
+        "planepool", repr(spec), lambda name: plane_pooling_kernel(name, spec, machine), is_vectorized=True
+    )
+    work = count_of(target.shape) * (spec.kernel[0] * spec.kernel[1])
+    lowering.emit(
+        kernel, arguments, [x.buffer], [target.buffer], work, (node,), work, moved_nbytes([x, target])
+    )  # fmt: skip
+    lowering.set(node.output, target)
