@@ -6,6 +6,7 @@ derived values are computed between passes. ``row_value(0)`` is the length of th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.llvm_ir.addresses import strided_offset
@@ -24,9 +25,10 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     store_element,
 )
 from ort_core.cpu.codegen.nests.places import each_place
-from ort_core.plugin.ir import DataType
+from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import RowPass, RowReduction, element, maximum, minimum, neutral_value, structure
 
+_MOST_VECTORS = 4  # of a row that is kept in registers, each perhaps with what three operands make of it
 _ACCUMULATORS = 4  # independent vector sums: hides the latency of an addition, and makes rounding errors smaller
 
 
@@ -38,7 +40,8 @@ class RowNest:
     stored by an earlier pass, as input ``len(inputs) + k``. ``scalars`` are (row value, output number): results with
     one element a row. The argument table: output pointers, scalar output pointers, input pointers, ``rank`` sizes
     (the last is the row's length), then for each output and each input ``rank - 1`` strides of the outer dimensions.
-    Scalar outputs are dense.
+    Scalar outputs are dense. ``vectors`` is how many vectors a row fills, the last one perhaps in part, where those are
+    known to be so few that all stay in registers from the first pass to the last; else 0.
     """
 
     rank: int
@@ -46,6 +49,7 @@ class RowNest:
     outputs: tuple[DataType, ...]
     passes: tuple[RowPass, ...]
     scalars: tuple[int, ...] = ()
+    vectors: int = 0
 
     @property
     def structure(self) -> str:
@@ -56,7 +60,14 @@ class RowNest:
         ]
         roots = [root for each in self.passes for root in each.roots]
         types = [dtype.name for dtype in self.outputs]
-        return f"{self.rank} {self.inputs} {types} {passes} {self.scalars} {structure(*roots)}"
+        return f"{self.rank} {self.inputs} {types} {passes} {self.scalars} {self.vectors} {structure(*roots)}"
+
+
+def row_vectors(length: KnownDim, dtypes: Iterable[DataType], target: Target) -> int:
+    """Return ``RowNest.vectors`` for rows of a length over operands of these types."""
+    if not isinstance(length, int) or not 0 < length <= _MOST_VECTORS * target.lanes or not has_masks(target, dtypes):
+        return 0
+    return -(-length // target.lanes)
 
 
 def row_kernel(nest: RowNest, target: Target) -> DeferredKernel:
@@ -91,6 +102,8 @@ class _RowPrinter:
         for size in sizes[:-1]:
             count = emitter.mul(count, size)
         length = sizes[-1]
+        rest = emitter.sub(length, max(0, nest.vectors - 1) * self._lanes)
+        self._last = lane_mask(emitter, rest, self._lanes) if nest.vectors else None
         first, last = share(emitter, count)
         with each_place(emitter, first, last, sizes[:-1], "row") as (row, indices):
             bases = [*inputs, *outputs]
@@ -104,8 +117,11 @@ class _RowPrinter:
                 i: load_element(emitter, self._rows[i], integer(0), entry.dtype, 1)
                 for i, entry in enumerate(nest.inputs) if entry.inner == BROADCAST
             }  # fmt: skip
-            for each in nest.passes:
-                self._pass(each, length)
+            if nest.vectors:
+                self._in_registers()
+            else:
+                for each in nest.passes:
+                    self._pass(each, length)
             for pointer, index in zip(scalars, nest.scalars):
                 store_element(emitter, self._values[index], pointer, row, DataType.FLOAT, 1)
         return emitter
@@ -134,6 +150,32 @@ class _RowPrinter:
                     self._body(each, j, 1, {k: s[0] for k, s in rest_slots.items()})
             for reduction in each.reductions:
                 self._values[reduction.index] = self._combine(reduction, slots, rest_slots)
+        self._derive(each)
+
+    def _in_registers(self) -> None:
+        """Run all passes over a row of a few vectors; each is loaded once, and stored by the last pass that does."""
+        emitter, nest, lanes = self._emitter, self._nest, self._lanes
+        places = [integer(number * lanes) for number in range(nest.vectors)]
+        masks = [None] * (nest.vectors - 1) + [self._last]
+        loaded: list[dict[int, IRValue]] = [{} for _ in places]
+        for number, each in enumerate(nest.passes):
+            stored_later = {output for later in nest.passes[number + 1 :] for output, _ in later.stores}
+            printers = [self._printer(lanes, *row) for row in zip(loaded, places, masks, strict=True)]
+            results = [[printer.print(expression) for _, expression in each.stores] for printer in printers]
+            for reduction in each.reductions:
+                values = [printer.print(reduction.expression) for printer in printers]
+                assert self._last is not None
+                values[-1] = emitter.select(self._last, values[-1], self._neutral(reduction, lanes))
+                self._values[reduction.index] = self._folded(reduction.kind, values)
+            for known, place, mask, values in zip(loaded, places, masks, results, strict=True):
+                for (output, _), value in zip(each.stores, values, strict=True):
+                    position = len(nest.inputs) + output
+                    known[position] = value
+                    if output not in stored_later:
+                        store_vector(emitter, value, emitter.element(self._rows[position], place), mask)
+            self._derive(each)
+
+    def _derive(self, each: RowPass) -> None:
         for index, expression in each.derived:
             self._values[index] = self._printer(1, {}).print(expression)
 
@@ -166,19 +208,24 @@ class _RowPrinter:
     def _combine(
         self, reduction: RowReduction, slots: dict[int, list[IRValue]], rest: dict[int, list[IRValue]]
     ) -> IRValue:
-        emitter, lanes, kind = self._emitter, self._lanes, reduction.kind
-        type_ = vector_type(lanes, "float")
-        vectors = [emitter.load(type_, slot) for slot in slots[reduction.index]]
+        emitter, kind = self._emitter, reduction.kind
+        type_ = vector_type(self._lanes, "float")
+        total = self._folded(kind, [emitter.load(type_, slot) for slot in slots[reduction.index]])
+        return total if not rest else _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
+
+    def _folded(self, kind: str, vectors: Sequence[IRValue]) -> IRValue:
+        """Return the sum, product or extreme of all lanes of vectors."""
+        emitter = self._emitter
         total = vectors[0]
         for vector in vectors[1:]:
-            total = _joined(emitter, kind, total, vector, lanes)
-        width = lanes
+            total = _joined(emitter, kind, total, vector, self._lanes)
+        width = self._lanes
         while width > 1:  # halve the vector until one lane is left
             half = width // 2
             low = _part(emitter, total, width, 0, half)
             high = _part(emitter, total, width, half, half)
             total, width = _joined(emitter, kind, low, high, half), half
-        return total if not rest else _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
+        return total
 
     def _printer(
         self, width: int, loaded: dict[int, IRValue], j: IRValue | None = None, mask: IRValue | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, NestInput
-from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
+from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel, row_vectors
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, moved_nbytes
@@ -80,7 +80,9 @@ def emit_row_nest(
     sizes, outer = collapse(shape[:-1], [each[:-1] for each in strides])
     steps = [each[-1] for each in strides[len(outputs) :]]
     reads = tuple(NestInput(v.dtype, BROADCAST if s == 0 else DENSE) for v, s in zip(inputs, steps))
-    nest = RowNest(len(sizes) + 1, reads, tuple(v.dtype for v in outputs), schedule.passes, schedule.scalars)
+    stored = tuple(v.dtype for v in outputs)
+    vectors = row_vectors(shape[-1], [*stored, *(r.dtype for r in reads if r.inner == DENSE)], lowering.target)
+    nest = RowNest(len(sizes) + 1, reads, stored, schedule.passes, schedule.scalars, vectors)
 
     def write() -> KernelText:
         kernel = row_kernel(nest, lowering.target)
