@@ -45,6 +45,10 @@ CASES = {
     "matmul": ("FusedMatMulActivation", {"x": (2, 7, 20)}, MATRIX, "x w", {"activation": "Relu", "alpha": 0.25}),
     "gelu": ("GemmFastGelu", {"x": (7, 20)}, MATRIX, "x w c", {}),
     "split gelu": ("BiasSplitGelu", {"x": (2, 5, 2560)}, {"b": numbers(2560)}, "x b", {}),
+    "pads": ("ConvTransposeWithDynamicPads", {"x": (2, 6, 9, 8)},
+             {"w": numbers(6, 5, 3, 3), "p": np.array([1, 0, 1, 2]), "b": numbers(5)}, "x w p b", {"strides": [2, 1]}),
+    "no pads": ("ConvTransposeWithDynamicPads", {"x": (1, 6, 9, 8)}, {"w": numbers(6, 5, 3, 3)}, "x w",
+                {"output_padding": [1, 0], "strides": [2, 2]}),
     "bias": ("BiasAdd", {"x": (2, 5, 320), "z": (2, 5, 320)}, {"b": numbers(320)}, "x b z", {}),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.fusions.channel_products import ChannelProducts
+from ort_core.cpu.fusions.constant_pads import ConstantPads
 from ort_core.cpu.fusions.dynamic_lstm import DynamicLstmAsLstm
 from ort_core.cpu.fusions.microsoft_parts import MicrosoftInParts
 from ort_core.cpu.fusions.quantized_parts import MeanInParts, SoftmaxInParts, WhereInParts
@@ -28,6 +29,7 @@ BIASES = RulePass(ConvAddFusion.name, [ConvAddFusion()], Level.EXTENDED)
 GROUPS = RulePass(GroupNormFusion.name, [GroupNormFusion()], Level.EXTENDED)
 RECURRENT = RulePass(DynamicLstmAsLstm.name, [DynamicLstmAsLstm()], Level.EXTENDED)
 QUANTIZED = RulePass("QuantizedInParts", [SoftmaxInParts(), MeanInParts(), WhereInParts()], Level.EXTENDED)
+PADS = RulePass(ConstantPads.name, [ConstantPads()], Level.EXTENDED)
 LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
 
@@ -44,6 +46,7 @@ def chosen_fusions() -> Sequence[Pass]:
         *passes,
         GROUPS,
         RECURRENT,
+        PADS,
         QUANTIZED,
         LABELS,
     )
