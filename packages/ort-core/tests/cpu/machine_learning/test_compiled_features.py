@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import ort_core as ort
+from ort_core.errors import OrtError
+
 ML = "ai.onnx.ml"
 FLOAT, INT64, INT32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
 COLUMNS = 5
@@ -133,3 +136,31 @@ def test_feature_vectorizer_joins_matrices(check: Check) -> None:
     model = model_of("FeatureVectorizer", {"inputdimensions": [COLUMNS, COLUMNS]}, {"y": FLOAT}, INT64, ("x", "z"))
     model = followed(model, "y")
     check(model, [{"x": rows(count, INT64), "z": rows(count, INT64) + 5} for count in ROWS], "exact")
+
+
+def fed_positions(table: np.ndarray | None) -> bytes:
+    """Return a model that picks columns, of a constant table or of a feed, at positions that are fed."""
+    node = helper.make_node("ArrayFeatureExtractor", ["x", "positions"], ["y"], domain=ML)
+    given = [helper.make_tensor_value_info("positions", INT64, ["M"])]
+    if table is None:
+        given.append(helper.make_tensor_value_info("x", FLOAT, ["N", 3]))
+    constants = [] if table is None else [numpy_helper.from_array(table, "x")]
+    graph = helper.make_graph([node], "g", given, [helper.make_empty_tensor_value_info("y")], constants)
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid(ML, 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("kind", ["row", "vector", "fed"])
+def test_array_feature_extractor_picks_columns_that_are_fed(kind: str) -> None:
+    labels = np.array([7, -5, 3], np.int32)
+    table = {"row": labels[None], "vector": labels, "fed": None}[kind]
+    session = ort.InferenceSession(fed_positions(table), providers=["CPUExecutionProvider"])
+    assert "numpy" not in str(session.explain())
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for positions in ([2, 0, 1, 1, 0], [1]):
+        feeds = {"positions": np.array(positions), **({"x": x} if table is None else {})}
+        wanted = x[:, positions] if table is None else labels[positions][None]
+        np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)
+        for bad in (-1, 3, -(2**63), 2**40):
+            with pytest.raises(OrtError, match="index is out of range"):
+                session.run(None, {**feeds, "positions": np.array([0, bad])})

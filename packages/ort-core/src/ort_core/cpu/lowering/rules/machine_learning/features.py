@@ -12,7 +12,7 @@ from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node, maximum
 from ort_core.plugin.loops import Scalar, binary, cast, element, lift, select, unary
 
 F32, I64 = DataType.FLOAT, DataType.INT64
@@ -119,25 +119,39 @@ def _default(node: Node, dtype: DataType) -> float | int:
 
 
 def array_feature_extractor(lowering: Lowering, node: Node) -> None:
-    """ArrayFeatureExtractor with constant positions: a gather along the last axis."""
+    """ArrayFeatureExtractor: a gather along the last axis, whose positions do not count from the end."""
     table = lowering.contiguous(node.input(0))
-    positions = lowering.constant_of(node.input(1))
-    if positions is None or positions.size == 0 or not table.shape:
-        raise NotLowered("the positions are not constant")
-    index = np.ascontiguousarray(positions.reshape(-1).astype(np.int64))
-    length = table.shape[-1]
-    if index.min() < 0 or not isinstance(length, int) or index.max() >= length:
-        raise NotLowered("whether the positions lie in range is only known at run time")
-    target = lowering.result_view(node.output)
-    indices = lowering.constant_view(index, I64)
-    outer = count_of(table.shape[:-1])
+    if not table.shape:
+        raise NotLowered("a number has no columns")
+    length, outer = table.shape[-1], count_of(table.shape[:-1])
+    indices = _positions(lowering, node, length)
+    (count,) = indices.shape
+    target = lowering.result_view(node.output, (*(table.shape[:-1] or (1,)), count))
     name, function = gather_kernel(64)
     arguments = (
-        pointer(target), pointer(table), pointer(indices), Pointer(lowering.error_buffer()), outer, len(index),
-        length, table.buffer.itemsize,
+        pointer(target), pointer(table), pointer(indices), Pointer(lowering.error_buffer()), outer, count, length,
+        table.buffer.itemsize,
     )  # fmt: skip
-    lowering.emit(KernelText(name, function), arguments, (table.buffer,), (target.buffer,), outer * len(index), (node,))
+    reads = (table.buffer, indices.buffer)
+    lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), outer * count, (node,))
     lowering.set(node.output, target)
+
+
+def _positions(lowering: Lowering, node: Node, length: KnownDim) -> View:
+    """Return positions as a vector of int64 in which none that is out of range is negative."""
+    constant = lowering.constant_of(node.input(1))
+    if constant is not None:
+        index = np.ascontiguousarray(constant.reshape(-1).astype(np.int64))
+        if not index.size or index.min() < 0 or not isinstance(length, int) or index.max() >= length:
+            raise NotLowered("whether the positions lie in range is only known at run time")
+        return lowering.constant_view(index, I64)
+    given = lowering.contiguous(node.input(1))
+    count = count_of(given.shape)
+    lowering.require_equal(maximum(count, 1), count)
+    if given.dtype is not I64 or not isinstance(length, int):
+        raise NotLowered("the positions are not int64, or how many columns there are is only known at run time")
+    position = element(0, I64)  # a gather would take a negative one for one counted from the end
+    return lowering.computed(select(binary("lt", position, 0), length, position), [given.reshaped((count,))])
 
 
 def feature_vectorizer(lowering: Lowering, node: Node) -> None:
