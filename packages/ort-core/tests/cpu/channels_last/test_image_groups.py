@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
+from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
 Agrees = Callable[..., None]
@@ -134,6 +135,27 @@ def test_convolution_of_many_tiles_and_channels_has_bias_residual_and_activation
         "w2": numbers(5, outputs, outputs, 3, 3, scale=0.05), "bias2": numbers(6, outputs),
     }  # fmt: skip
     agrees(nodes, constants, ["N", 3, height, width], (1, 3, height, width), (3, 3, height, width))
+
+
+@pytest.mark.parametrize("sizes", ["open", "known"])
+def test_winograd_takes_images_of_any_size_block_by_block(
+    agrees: Agrees, partitions: list[CpuPartition], sizes: str
+) -> None:
+    nodes = [
+        N("Conv", ["x", "first"], ["a"]),
+        N("Conv", ["a", "w", "bias"], ["b"], pads=[1, 1, 1, 1]),
+        N("Add", ["a", "b"], ["c"]),
+        N("Relu", ["c"], ["d"]),
+        N("Conv", ["d", "w2"], ["y"], pads=[0, 2, 1, 0]),
+    ]
+    constants = {
+        "first": numbers(1, 32, 2, 1, 1), "w": numbers(2, 32, 32, 3, 3, scale=0.06), "bias": numbers(3, 32),
+        "w2": numbers(4, 64, 32, 3, 3, scale=0.05),
+    }  # fmt: skip
+    shapes = [(1, 2, 3, 2), (3, 2, 21, 17), (1, 2, 47, 46)] if sizes == "open" else [(1, 2, 47, 46)]
+    agrees(nodes, constants, ["N", 2, "H", "W"] if sizes == "open" else ["N", 2, 47, 46], *shapes)
+    steps = [step for made in partitions for program in made.native_programs for step in program.steps]
+    assert sum("Winograd" in step.operators for step in steps) == 2
 
 
 @pytest.mark.parametrize("channels", [32, 256])

@@ -36,8 +36,8 @@ def test_input_transform_reads_zeros_outside_the_image(
     down, across = (height + 1) // 2, (width + 1) // 2
     stride = 2 * down * across * CHANNELS + SKEW
     entries = [
-        x, np.zeros(PLACES * stride, np.float32), np.zeros(CHANNELS, np.float32), 2, down, across, height, width,
-        width * CHANNELS, height * width * CHANNELS, stride,
+        x, np.zeros(PLACES * stride, np.float32), np.zeros(CHANNELS, np.float32), 2 * down * across, down, across,
+        height, width, width * CHANNELS, height * width * CHANNELS, stride, 0,
     ]  # fmt: skip
     v = run_kernel(input_kernel("kernel", CHANNELS, pads, target), entries, 1, target)
     found = v.reshape(PLACES, stride)[:, :-SKEW].reshape(4, 4, 2, down, across, CHANNELS)
@@ -57,8 +57,8 @@ def test_output_transform_writes_no_pixel_outside_the_image(
     stride = 2 * down * across * CHANNELS + SKEW
     m = np.random.default_rng(2).standard_normal((PLACES, stride)).astype(np.float32)
     entries = [
-        m, np.full((2, height, width, CHANNELS), np.nan, np.float32), 2, down, across, height, width,
-        width * CHANNELS, height * width * CHANNELS, stride,
+        m, np.full((2, height, width, CHANNELS), np.nan, np.float32), 2 * down * across, down, across, height, width,
+        width * CHANNELS, height * width * CHANNELS, stride, 0,
     ]  # fmt: skip
     is_whole = height % 2 == 0 and width % 2 == 0
     y = run_kernel(output_kernel("kernel", CHANNELS, None, is_whole, target), entries, 1, target)

@@ -35,13 +35,14 @@ class InputArguments:
     """Positions in the argument table of the input's transform. Strides count elements.
 
     ``v`` is ``[place][tile][channel]`` with ``place_stride`` from place to place; ``zeros`` points to a zero for each
-    channel, read for pixels outside of the image.
+    channel, read for pixels outside of the image. ``tiles`` are how many are transformed, from number ``first`` on of
+    all tiles of all images.
     """
 
     x: int = 0
     v: int = 1
     zeros: int = 2
-    batch: int = 3
+    tiles: int = 3
     tiles_down: int = 4
     tiles_across: int = 5
     height: int = 6
@@ -49,15 +50,17 @@ class InputArguments:
     x_row: int = 8
     x_image: int = 9
     place_stride: int = 10
+    first: int = 11
+    count: int = 12
 
 
 @dataclass(frozen=True, slots=True)
 class OutputArguments:
-    """Positions in the argument table of the output's transform; ``m`` is ``[place][tile][channel]``."""
+    """Positions in the argument table of the output's transform; ``m`` is ``[place][tile][channel]``, as ``v``."""
 
     m: int = 0
     y: int = 1
-    batch: int = 2
+    tiles: int = 2
     tiles_down: int = 3
     tiles_across: int = 4
     height: int = 5
@@ -65,7 +68,8 @@ class OutputArguments:
     y_row: int = 7
     y_image: int = 8
     place_stride: int = 9
-    epilogue: int = 10
+    first: int = 10
+    epilogue: int = 11
 
 
 INPUT_ARGUMENTS = InputArguments()
@@ -94,7 +98,7 @@ def input_kernel(
     height, width, x_row = (emitter.argument(args, i) for i in (at.height, at.width, at.x_row))
     zeros = emitter.argument(args, at.zeros, "ptr")
     place_stride = emitter.argument(args, at.place_stride)
-    with _tiles(emitter, at.batch, at.tiles_down, at.tiles_across) as (tile, image, down, across):
+    with _tiles(emitter, (at.tiles, at.first, at.tiles_down, at.tiles_across)) as (tile, image, down, across):
         rows = [emitter.sub(emitter.add(emitter.mul(down, TILE), i), pads[0]) for i in range(4)]
         columns = [emitter.sub(emitter.add(emitter.mul(across, TILE), j), pads[1]) for j in range(4)]
         x = emitter.argument(args, at.x, "ptr")
@@ -133,7 +137,7 @@ def output_kernel(
     args, lanes = emitter.parameter("args"), Lanes(target.lanes, target.lanes)
     place_stride = emitter.argument(args, at.place_stride)
     height, width = emitter.argument(args, at.height), emitter.argument(args, at.width)
-    with _tiles(emitter, at.batch, at.tiles_down, at.tiles_across) as (tile, image, down, across):
+    with _tiles(emitter, (at.tiles, at.first, at.tiles_down, at.tiles_across)) as (tile, image, down, across):
         m = position(emitter, emitter.argument(args, at.m, "ptr"), [(tile, channels)])
         with emitter.loop(0, integer(channels), target.lanes, unroll=False, hint="channel") as channel:
             origin = emitter.element(m, channel)
@@ -154,18 +158,18 @@ def output_kernel(
 
 
 class _tiles:  # noqa: N801 - a context manager that reads as a statement
-    """Open the loop over this thread's tiles; gives the tile's number, its image, row and column."""
+    """Open the loop over this thread's tiles; gives the tile's place in memory, its image, row and column."""
 
-    def __init__(self, emitter: Emitter, batch: int, down: int, across: int) -> None:
+    def __init__(self, emitter: Emitter, entries: tuple[int, int, int, int]) -> None:
         args = emitter.parameter("args")
         self._emitter = emitter
-        self._sizes = [emitter.argument(args, i) for i in (batch, down, across)]
+        self._sizes = [emitter.argument(args, i) for i in entries]
 
     def __enter__(self) -> tuple[IRValue, IRValue, IRValue, IRValue]:
-        emitter, (batch, down, across) = self._emitter, self._sizes
-        self._share = share_of(emitter, emitter.mul(batch, emitter.mul(down, across)))
+        emitter, (tiles, first, down, across) = self._emitter, self._sizes
+        self._share = share_of(emitter, tiles)
         tile = self._share.__enter__()
-        line, column = divide(emitter, tile, across)
+        line, column = divide(emitter, emitter.add(first, tile), across)
         image, row = divide(emitter, line, down)
         return tile, image, row, column
 

@@ -293,6 +293,20 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
     deferred = deferred_kernel(
         "product", "batched", lambda name: product_functions(name, machine, packed=True), is_vectorized=True
     )
+    words, b, scratch = batched_product_words(lowering, a, packed, c)
+    flops = count_of(c.shape) * a.shape[2] * 2
+    moved = moved_nbytes([a, b, c])
+    lowering.emit(
+        KernelText(deferred.name, deferred), words, [a.buffer, b.buffer], [c.buffer, scratch], flops // 32 + 1,
+        operators, flops, moved,
+    )  # fmt: skip
+
+
+def batched_product_words(
+    lowering: Lowering, a: View, packed: np.ndarray, c: View
+) -> tuple[list[Argument], View, Buffer]:
+    """Return the argument table of ``emit_batched_product``'s kernel, what it reads as ``b``, and its scratch."""
+    machine = lowering.target
     scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
     table = tile_table_buffer(machine)
     b = lowering.constant_view(packed, F32)
@@ -309,9 +323,4 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
     starts = (ARGUMENTS.batch, ARGUMENTS.a_batch, ARGUMENTS.b_batch, ARGUMENTS.c_batch)
     for start, size in zip(starts, (batch, a.strides[0], packed[0].size, c.strides[0])):
         words[start : start + BATCH_DIMS] = [*[1 if start == ARGUMENTS.batch else 0] * (BATCH_DIMS - 1), size]
-    flops = count_of(c.shape) * depth * 2
-    moved = moved_nbytes([a, b, c])
-    lowering.emit(
-        KernelText(deferred.name, deferred), words, [a.buffer, b.buffer], [c.buffer, scratch], flops // 32 + 1,
-        operators, flops, moved,
-    )  # fmt: skip
+    return words, b, scratch

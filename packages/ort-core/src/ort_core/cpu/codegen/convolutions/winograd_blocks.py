@@ -1,0 +1,140 @@
+"""Winograd's convolution block by block: what a block of tiles needs stays in the cache of the core that made it.
+
+Stored as a whole, transformed inputs and products take four times the memory of the images, each. Here a thread
+transforms a block of its tiles, multiplies them, and transforms them back, before it takes the next. The parts are the
+kernels of ``winograd`` and ``matrix_product``, called with argument tables of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_core.cpu.codegen.convolutions.winograd import (
+    INPUT_ARGUMENTS,
+    OUTPUT_ARGUMENTS,
+    PLACES,
+    input_kernel,
+    output_kernel,
+)
+from ort_core.cpu.codegen.images.channels_last import Epilogue, ceil_divide, kernel_emitter, share_of
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT
+from ort_core.cpu.codegen.products.matrix_product import BATCH_DIMS, product_functions
+from ort_core.plugin import frozen
+
+SCRATCH, SCRATCH_STRIDE, TILES, FIRST_PART = range(4)  # positions in the argument table; the parts follow each other
+SKEW = 64  # elements between places beyond the tiles: else all places of a tile fall into one set of the cache
+LEAST_TILES = 48  # of a block: the product reads all weights once for each block
+MOST_TILES = 512
+BALANCED_BLOCKS = 16  # as many at least, where they are large enough: threads end more nearly together
+
+
+@frozen
+class WinogradBlocks:
+    """A convolution of 3x3 windows in blocks of tiles.
+
+    Attributes:
+        inputs: channels; a multiple of the vector's lanes, as ``outputs``.
+        outputs: channels.
+        pads: rows above the images and columns left of them.
+        tiles: of a block at most.
+        is_whole: tiles cover height and width exactly.
+        epilogue: what is done before the store.
+        x_pixel: elements from one input pixel to the next.
+        y_pixel: elements from one output pixel to the next.
+    """
+
+    inputs: int
+    outputs: int
+    pads: tuple[int, int]
+    tiles: int
+    is_whole: bool
+    epilogue: Epilogue | None
+    x_pixel: int | None = None
+    y_pixel: int | None = None
+
+    @property
+    def transformed(self) -> tuple[int, int]:
+        """Floats from place to place of a block's transformed inputs and of its products."""
+        return self.tiles * self.inputs + SKEW, self.tiles * self.outputs + SKEW
+
+    @property
+    def scratch_floats(self) -> int:
+        """Floats that a thread needs for both."""
+        return PLACES * sum(self.transformed)
+
+    @property
+    def facts(self) -> str:
+        """All that the kernel's text depends on, the target apart."""
+        epilogue = self.epilogue.structure if self.epilogue else ""
+        sizes = f"{self.inputs} {self.outputs} {self.pads} {self.tiles} {self.is_whole}"
+        return f"{sizes} {self.x_pixel} {self.y_pixel} {epilogue}"
+
+
+def block_tiles(inputs: int, outputs: int, target: Target) -> int:
+    """Return how many tiles a block has, so that most of the second cache is used, but not all."""
+    fitting = target.second_level_nbytes // 2 // (4 * PLACES * (inputs + outputs))
+    return max(LEAST_TILES, min(MOST_TILES, fitting // 16 * 16))
+
+
+def winograd_kernel(name: str, blocks: WinogradBlocks, target: Target) -> list[Emitter]:
+    """Return the functions of a convolution in blocks; ``name`` is the kernel.
+
+    Its argument table: the address of ``4 * blocks.scratch_floats`` bytes for each thread, their distance in bytes, the
+    number of all tiles, then the tables of the input's transform, of the product and of the output's transform.
+    """
+    pads, x_pixel, y_pixel = blocks.pads, blocks.x_pixel, blocks.y_pixel
+    return [
+        *input_kernel(f"{name}.input", blocks.inputs, pads, target, x_pixel),
+        *product_functions(f"{name}.product", target, packed=True),
+        *output_kernel(f"{name}.output", blocks.outputs, blocks.epilogue, blocks.is_whole, target, y_pixel),
+        _driver(name, blocks),
+    ]
+
+
+def _driver(name: str, blocks: WinogradBlocks) -> Emitter:
+    """Return the walk of a thread through its blocks, which are nearly equal, and the same for each thread count."""
+    e = kernel_emitter(name)
+    args = e.parameter("args")
+    own = e.mul(e.parameter("thread"), e.argument(args, SCRATCH_STRIDE))
+    v = e.element(e.argument(args, SCRATCH, "ptr"), own, "i8")
+    places = [integer(each) for each in blocks.transformed]
+    m = e.element(v, PLACES * blocks.transformed[0])
+    operand_words = sum(operand.words for operand in blocks.epilogue.operands) if blocks.epilogue else 0
+    sizes = (INPUT_ARGUMENTS.count, PRODUCT.count, OUTPUT_ARGUMENTS.epilogue + operand_words)
+    transform, product, back = _tables(e, args, sizes)
+    v_address, m_address = (e.assign("i64", f"ptrtoint ptr {pointer.text} to i64") for pointer in (v, m))
+    _write(e, transform, {INPUT_ARGUMENTS.v: v_address, INPUT_ARGUMENTS.place_stride: places[0]})
+    batches = {PRODUCT.a_batch + BATCH_DIMS - 1: places[0], PRODUCT.c_batch + BATCH_DIMS - 1: places[1]}
+    _write(e, product, {PRODUCT.a: v_address, PRODUCT.c: m_address, **batches})
+    _write(e, back, {OUTPUT_ARGUMENTS.m: m_address, OUTPUT_ARGUMENTS.place_stride: places[1]})
+    tiles = e.argument(args, TILES)
+    balanced = e.minimum(e.udiv(tiles, LEAST_TILES), BALANCED_BLOCKS)
+    blocks_count = e.maximum(e.maximum(ceil_divide(e, tiles, blocks.tiles), balanced), 1)
+    with share_of(e, blocks_count) as block:
+        first, end = (e.udiv(e.mul(tiles, each), blocks_count) for each in (block, e.add(block, 1)))
+        count = e.sub(end, first)
+        _write(e, transform, {INPUT_ARGUMENTS.tiles: count, INPUT_ARGUMENTS.first: first})
+        _write(e, product, {PRODUCT.m: count})
+        _write(e, back, {OUTPUT_ARGUMENTS.tiles: count, OUTPUT_ARGUMENTS.first: first})
+        for part, table in (("input", transform), ("product", product), ("output", back)):
+            e.call_void(f"{name}.{part}", table, integer(0), integer(1), e.parameter("thread"))
+    return e
+
+
+def _tables(e: Emitter, args: IRValue, sizes: Sequence[int]) -> list[IRValue]:
+    """Append this thread's own copies of the parts' tables: blocks change addresses and sizes in them."""
+    tables, at = [], FIRST_PART
+    for words in sizes:
+        given, table = e.element(args, at, "i64"), e.variable(f"[{words} x i64]")
+        with e.loop(0, integer(words), unroll=False) as i:
+            e.store(e.load("i64", e.element(given, i, "i64")), e.element(table, i, "i64"))
+        tables.append(table)
+        at += words
+    return tables
+
+
+def _write(e: Emitter, table: IRValue, values: dict[int, IRValue]) -> None:
+    for entry, value in values.items():
+        e.store(value, e.element(table, entry, "i64"))
