@@ -80,6 +80,11 @@ CASES = [
     (Pooling(130, None, is_maximum=False), (2, 7, 9)),
     (Pooling(64, None, is_maximum=False), (1, 3, 5)),
     (Pooling(5, None, is_maximum=True), (3, 6, 4)),
+    # neighboring pixels fill vectors
+    (Pooling(1, (5, 9), pads=(2, 4, 2, 4)), (2, 8, 97)),
+    (Pooling(3, (3, 5), (2, 1), (1, 2), (1, 3, 0, 2)), (1, 9, 41)),
+    (Pooling(4, (2, 3), pads=(1, 1, 0, 2), is_maximum=False, counts_border=True), (1, 5, 30)),
+    (Pooling(1, (3, 7), pads=(1, 6, 1, 6), is_maximum=False), (1, 4, 5)),
 ]
 
 

@@ -1,5 +1,6 @@
 """Pooling, channels-last, vectorized over the channels: maximum, average or sum, and each over a whole image.
 
+Where channels are fewer than a vector has lanes and windows move by one pixel, neighboring pixels fill the vectors.
 Windows are clipped to the image, so that no border is needed; a clipped maximum ignores what lies outside, a clipped
 average divides by what it counted, or with ``counts_border`` by the part of the window inside the padded image.
 A maximum over NaN is NaN.
@@ -7,7 +8,8 @@ A maximum over NaN is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.images.channels_last import (
@@ -20,13 +22,12 @@ from ort_core.cpu.codegen.images.channels_last import (
     position,
     share_of,
 )
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
-from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import element, maximum
 
 VECTORS_AT_ONCE = 4  # sums in flight: they hide the latency of additions and share the window's address arithmetic
+
+UNROLLED_TAPS = 25  # of a window inside the image
 
 LOWEST = -3.4028234663852886e38  # of float32
 PIECES_PER_IMAGE = 8  # of a whole image's channels, where there are so many: the pieces that threads share
@@ -86,12 +87,22 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A window along one axis: taps ``first`` to ``stop``, the place of tap 0, and how many an average counts."""
+    """A window along one axis: taps ``first`` to ``stop``, the place of tap 0, and how many an average counts.
+
+    Attributes:
+        taps: how many there are, where the window is known to lie inside the image.
+    """
 
     first: IRValue
     stop: IRValue
     origin: IRValue
     counted: IRValue
+    taps: int | None = None
+
+    @classmethod
+    def inside(cls, taps: int, origin: IRValue) -> _Span:
+        """Return a window that does not hang over the border."""
+        return cls(integer(0), integer(taps), origin, integer(taps), taps)
 
 
 def pooling_kernel(name: str, spec: Pooling, target: Target) -> list[Emitter]:
@@ -105,6 +116,17 @@ def pooling_kernel(name: str, spec: Pooling, target: Target) -> list[Emitter]:
         _window_function(f"{name}.full", spec, tuple(whole[:at_once])) if chunks else None,
         _window_function(f"{name}.rest", spec, remaining) if remaining else None,
     )
+    lines = []
+    if _fills_vectors(spec, target):
+        vector = Lanes(target.lanes, target.lanes)
+        counts = (VECTORS_AT_ONCE, 1)
+        lines = [_window_function(f"{name}.line{n}", spec, (vector,) * n, is_line=True) for n in counts]
+    inside: tuple[Emitter | None, Emitter | None] = (None, None)
+    if spec.kernel is not None and spec.kernel[0] * spec.kernel[1] <= UNROLLED_TAPS and not lines:
+        inside = (
+            _window_function(f"{name}.inside", spec, tuple(whole[:at_once]), is_inside=True) if chunks else None,
+            _window_function(f"{name}.inside_rest", spec, remaining, is_inside=True) if remaining else None,
+        )
     emitter = kernel_emitter(name)
     args = emitter.parameter("args")
     batch, height, width = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
@@ -118,13 +140,82 @@ def pooling_kernel(name: str, spec: Pooling, target: Target) -> list[Emitter]:
     else:
         with share_of(emitter, emitter.mul(batch, height)) as unit:
             image, row = divide(emitter, unit, height)
-            with emitter.loop(0, width, unroll=False, hint="x") as pixel:
-                if window[0]:
-                    with emitter.loop(0, covered, step, unroll=False, hint="channel") as channel:
-                        emitter.call_void(window[0].name, args, image, row, pixel, channel)
-                if window[1]:
-                    emitter.call_void(window[1].name, args, image, row, pixel, covered)
-    return [*(function for function in window if function), emitter]
+
+            def pixels(first: IRValue, stop: IRValue, kind: Sequence[Emitter | None] = window) -> None:
+                with emitter.loop(first, stop, unroll=False, hint="x") as pixel:
+                    if kind[0]:
+                        with emitter.loop(0, covered, step, unroll=False, hint="channel") as channel:
+                            emitter.call_void(kind[0].name, args, image, row, pixel, channel)
+                    if kind[1]:
+                        emitter.call_void(kind[1].name, args, image, row, pixel, covered)
+
+            if lines:
+                _walk_line(emitter, spec, lines, target.lanes, (image, row), pixels)
+            elif inside[0] or inside[1]:
+                first, stop = _inside_pixels(emitter, spec, row)
+                pixels(integer(0), first)
+                pixels(first, stop, inside)
+                pixels(stop, width)
+            else:
+                pixels(integer(0), width)
+    made = [*lines, *(each for each in (*window, *inside) if each)]
+    return [*made, emitter]
+
+
+def _inside_pixels(emitter: Emitter, spec: Pooling, row: IRValue) -> tuple[IRValue, IRValue]:
+    """Return the first pixel of a row whose window lies inside the image, and the one after the last such."""
+    assert spec.kernel is not None
+    args = emitter.parameter("args")
+    width = emitter.argument(args, ARGUMENTS.width)
+    (top, left), (down, across) = spec.pads[:2], spec.strides
+    reach = [(taps - 1) * dilation for taps, dilation in zip(spec.kernel, spec.dilations, strict=True)]
+    origin = emitter.sub(emitter.mul(row, down), top)
+    below = emitter.add(origin, reach[0])
+    is_row = emitter.binary(
+        "and", emitter.compare("sge", origin, 0),
+        emitter.compare("slt", below, emitter.argument(args, ARGUMENTS.x_height)),
+    )  # fmt: skip
+    first = emitter.minimum(integer(-(-left // across)), width)
+    room = emitter.add(emitter.argument(args, ARGUMENTS.x_width), left - reach[1] + across - 1)
+    stop = emitter.maximum(emitter.minimum(emitter.udiv(emitter.maximum(room, 0), across), width), first)
+    return emitter.select(is_row, first, width), emitter.select(is_row, stop, width)
+
+
+def _fills_vectors(spec: Pooling, target: Target) -> bool:
+    """Return whether neighboring pixels fill vectors: pixels of few channels lie side by side, as their windows do."""
+    if spec.kernel is None or spec.strides[1] != 1 or spec.epilogue is not None:
+        return False
+    is_dense = (spec.x_pixel or spec.channels) == (spec.y_pixel or spec.channels) == spec.channels
+    return is_dense and 2 * spec.channels <= target.lanes
+
+
+def _walk_line(
+    emitter: Emitter, spec: Pooling, lines: Sequence[Emitter], lanes: int, where: tuple[IRValue, IRValue],
+    pixels: Callable[[IRValue, IRValue], None],
+) -> None:  # fmt: skip
+    """Append a row of windows: by pixels where they hang over the border, else by vectors, the last of which overlap.
+
+    ``lines`` compute several vectors and one; ``pixels`` appends the windows from one pixel to another.
+    """
+    assert spec.kernel is not None
+    args, channels = emitter.parameter("args"), spec.channels
+    width, x_width = emitter.argument(args, ARGUMENTS.width), emitter.argument(args, ARGUMENTS.x_width)
+    reach = (spec.kernel[1] - 1) * spec.dilations[1]
+    first = emitter.minimum(integer(spec.pads[1]), width)
+    stop = emitter.maximum(emitter.minimum(emitter.add(x_width, spec.pads[1] - reach), width), first)
+    begin, end = emitter.mul(first, channels), emitter.mul(stop, channels)
+    pixels(integer(0), first)
+    with emitter.either(emitter.compare("sge", emitter.sub(end, begin), lanes)) as branch:
+        several = VECTORS_AT_ONCE * lanes
+        whole = emitter.sub(end, emitter.urem(emitter.sub(end, begin), several))
+        with emitter.loop(begin, whole, several, unroll=False, hint="vectors") as at:
+            emitter.call_void(lines[0].name, args, *where, integer(0), at)
+        with emitter.loop(whole, end, lanes, unroll=False, hint="vector") as at:
+            last = emitter.minimum(at, emitter.sub(end, lanes))
+            emitter.call_void(lines[1].name, args, *where, integer(0), last)
+        with branch.otherwise():
+            pixels(first, stop)
+    pixels(stop, width)
 
 
 def _vectors_at_once(spec: Pooling, count: int) -> int:
@@ -150,14 +241,19 @@ def _one_of(
     emitter.call_void(only.name, args, image, zero, zero, channel)
 
 
-def _window_function(name: str, spec: Pooling, vectors: Sequence[Lanes]) -> Emitter:
-    """Return the function that computes some channels of one output pixel."""
+def _window_function(
+    name: str, spec: Pooling, vectors: Sequence[Lanes], *, is_line: bool = False, is_inside: bool = False
+) -> Emitter:
+    """Return the function that computes some channels of one output pixel.
+
+    On a line, ``channel`` counts on through the channels of the pixels behind, whose windows do not hang over it.
+    A window that ``is_inside`` does not hang over the border at all.
+    """
     parameters = [("ptr noalias readonly", "args")] + [("i64", n) for n in ("image", "row", "pixel", "channel")]
     emitter = Emitter(name, parameters, linkage="internal")
     args = emitter.parameter("args")
     image, row, pixel, channel = (emitter.parameter(n) for n in ("image", "row", "pixel", "channel"))
-    rows = _span(emitter, spec, 0, row, emitter.argument(args, ARGUMENTS.x_height))
-    columns = _span(emitter, spec, 1, pixel, emitter.argument(args, ARGUMENTS.x_width))
+    rows, columns = _spans(emitter, spec, (row, pixel), is_line=is_line, is_inside=is_inside)
     x_row = emitter.argument(args, ARGUMENTS.x_row)
     x = emitter.element(emitter.argument(args, ARGUMENTS.x, "ptr"), channel)
     x = position(emitter, x, [(image, emitter.argument(args, ARGUMENTS.x_image)), (rows.origin, x_row)])
@@ -172,6 +268,22 @@ def _window_function(name: str, spec: Pooling, vectors: Sequence[Lanes]) -> Emit
         totals = [emitter.binary("fdiv", total, divisor) for total in totals]
     _store(emitter, spec, vectors, totals)
     return emitter
+
+
+def _spans(
+    emitter: Emitter, spec: Pooling, place: tuple[IRValue, IRValue], *, is_line: bool, is_inside: bool
+) -> tuple[_Span, _Span]:
+    """Return the window at an output's row and pixel along both axes."""
+    args = emitter.parameter("args")
+    if is_inside:
+        assert spec.kernel is not None
+        origins = [emitter.sub(emitter.mul(place[i], spec.strides[i]), spec.pads[i]) for i in (0, 1)]
+        return _Span.inside(spec.kernel[0], origins[0]), _Span.inside(spec.kernel[1], origins[1])
+    rows = _span(emitter, spec, 0, place[0], emitter.argument(args, ARGUMENTS.x_height))
+    if is_line:
+        assert spec.kernel is not None
+        return rows, _Span.inside(spec.kernel[1], integer(-spec.pads[1]))
+    return rows, _span(emitter, spec, 1, place[1], emitter.argument(args, ARGUMENTS.x_width))
 
 
 def _span(emitter: Emitter, spec: Pooling, axis: int, place: IRValue, size: IRValue) -> _Span:
@@ -190,36 +302,102 @@ def _span(emitter: Emitter, spec: Pooling, axis: int, place: IRValue, size: IRVa
     return _Span(first, stop, origin, counted)
 
 
+class _Totals:
+    """What is made of a window's numbers, vector by vector.
+
+    Sums of a row are added up before rows are, which keeps long sums accurate. Whether a maximum has met a NaN is
+    noted apart: the comparison alone is one instruction.
+    """
+
+    def __init__(self, emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes]) -> None:
+        self.emitter, self.is_maximum, self.vectors = emitter, spec.is_maximum, vectors
+        # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding.
+        start = float32(LOWEST if spec.is_maximum else 0.0)
+        self.initial = [emitter.splat(start, lanes.width) for lanes in vectors]
+        self.totals = [emitter.variable(lanes.type, value) for lanes, value in zip(vectors, self.initial, strict=True)]
+        self.others = [emitter.variable(lanes.type, value) for lanes, value in zip(vectors, self.initial, strict=True)]
+
+    def take(self, tap: IRValue) -> None:
+        """Append the numbers at an address."""
+        emitter = self.emitter
+        for i, (lanes, total, other) in enumerate(zip(self.vectors, self.totals, self.others, strict=True)):
+            value = lanes.read(emitter, emitter.element(tap, i * lanes.width))
+            if not self.is_maximum:
+                emitter.store(emitter.binary("fadd", emitter.load(lanes.type, other), value), other)
+                continue
+            largest = emitter.load(lanes.type, total)
+            bits = vector_type(lanes.width, "i1")
+            is_larger = emitter.assign(bits, f"fcmp ogt {value.typed}, {largest.text}")
+            emitter.store(emitter.select(is_larger, value, largest), total)
+            self._note_nan(lanes, value, other)
+
+    def _note_nan(self, lanes: Lanes, value: IRValue, nan: IRValue) -> None:
+        """Keep a NaN: the number kept is a NaN once one was met, else anything."""
+        emitter, kept = self.emitter, self.emitter.load(lanes.type, nan)
+        is_nan = emitter.assign(vector_type(lanes.width, "i1"), f"fcmp uno {value.typed}, {kept.text}")
+        emitter.store(emitter.select(is_nan, emitter.splat(float32(math.nan), lanes.width), kept), nan)
+
+    def end_row(self) -> None:
+        """Append the end of a row of the window."""
+        if self.is_maximum:
+            return
+        emitter = self.emitter
+        for lanes, total, line, zero in zip(self.vectors, self.totals, self.others, self.initial, strict=True):
+            both = (emitter.load(lanes.type, total), emitter.load(lanes.type, line))
+            emitter.store(emitter.binary("fadd", *both), total)
+            emitter.store(zero, line)
+
+    def results(self) -> list[IRValue]:
+        """Return what was made of all numbers."""
+        emitter = self.emitter
+        found = [emitter.load(lanes.type, total) for lanes, total in zip(self.vectors, self.totals, strict=True)]
+        if not self.is_maximum:
+            return found
+        kept = [emitter.load(lanes.type, other) for lanes, other in zip(self.vectors, self.others, strict=True)]
+        return [
+            emitter.select(emitter.assign(vector_type(lanes.width, "i1"), f"fcmp uno {k.typed}, {k.text}"), k, value)
+            for lanes, k, value in zip(self.vectors, kept, found, strict=True)
+        ]
+
+
 def _reduce(
     emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], x: IRValue, x_row: IRValue, rows: _Span, columns: _Span
 ) -> list[IRValue]:
-    """Append the window's loops; sums of a row are added up before rows are, which keeps long sums accurate."""
-    # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding.
-    start = [float32(LOWEST if spec.is_maximum else 0.0)]
-    initial = [emitter.splat(start[0], lanes.width) for lanes in vectors]
-    totals = [emitter.variable(lanes.type, value) for lanes, value in zip(vectors, initial, strict=True)]
-    lines = [emitter.variable(lanes.type) for lanes in vectors]
-    dilation = spec.dilations
-    with emitter.loop(rows.first, rows.stop, unroll=False, hint="ky") as ky:
-        line = position(emitter, x, [(emitter.mul(ky, dilation[0]), x_row)])
-        for slot, value in zip(lines, initial, strict=True):
-            emitter.store(value, slot)
-        with emitter.loop(columns.first, columns.stop, unroll=False, hint="kx") as kx:
-            tap = position(emitter, line, [(kx, dilation[1] * (spec.x_pixel or spec.channels))])
-            for i, (lanes, slot) in enumerate(zip(vectors, lines, strict=True)):
-                value = lanes.read(emitter, emitter.element(tap, i * lanes.width))
-                emitter.store(_combined(emitter, spec, lanes, emitter.load(lanes.type, slot), value), slot)
-        for lanes, slot, total in zip(vectors, lines, totals, strict=True):
-            both = (emitter.load(lanes.type, total), emitter.load(lanes.type, slot))
-            emitter.store(_combined(emitter, spec, lanes, *both), total)
-    return [emitter.load(lanes.type, total) for lanes, total in zip(vectors, totals, strict=True)]
+    """Append the window's loops, or all of its taps one after the other where it is known to be inside."""
+    totals, dilation = _Totals(emitter, spec, vectors), spec.dilations
+    pitch = dilation[1] * (spec.x_pixel or spec.channels)
+    if rows.taps is not None and columns.taps is not None:
+        lines = [position(emitter, x, [(x_row, ky * dilation[0])]) for ky in range(rows.taps)]
+        taps = [[emitter.element(line, kx * pitch) for kx in range(columns.taps)] for line in lines]
+        if spec.is_maximum:
+            return [_largest(emitter, lanes, i, taps) for i, lanes in enumerate(vectors)]
+        for row in taps:
+            for tap in row:
+                totals.take(tap)
+            totals.end_row()
+        return totals.results()
+    with emitter.loop(rows.first, rows.stop, unroll=False, hint="ky") as ky_index:
+        line = position(emitter, x, [(emitter.mul(ky_index, dilation[0]), x_row)])
+        with emitter.loop(columns.first, columns.stop, unroll=False, hint="kx") as kx_index:
+            totals.take(position(emitter, line, [(kx_index, pitch)]))
+        totals.end_row()
+    return totals.results()
 
 
-def _combined(emitter: Emitter, spec: Pooling, lanes: Lanes, left: IRValue, right: IRValue) -> IRValue:
-    if not spec.is_maximum:
-        return emitter.binary("fadd", left, right)
-    larger = maximum(element(0, DataType.FLOAT), element(1, DataType.FLOAT))
-    return ScalarPrinter(emitter, lanes.width, (left, right).__getitem__).print(larger)
+def _largest(emitter: Emitter, lanes: Lanes, number: int, taps: Sequence[Sequence[IRValue]]) -> IRValue:
+    """Append the maximum of vector ``number`` of all taps; one comparison tells whether either of two is a NaN."""
+    bits = vector_type(lanes.width, "i1")
+    values = [lanes.read(emitter, emitter.element(tap, number * lanes.width)) for row in taps for tap in row]
+    largest = emitter.splat(float32(LOWEST), lanes.width)
+    for value in values:
+        is_larger = emitter.assign(bits, f"fcmp ogt {value.typed}, {largest.text}")
+        largest = emitter.select(is_larger, value, largest)
+    nan = None
+    for left, right in zip(values[::2], [*values[1::2], values[-1]], strict=False):
+        is_nan = emitter.assign(bits, f"fcmp uno {left.typed}, {right.text}")
+        nan = is_nan if nan is None else emitter.binary("or", nan, is_nan)
+    assert nan is not None
+    return emitter.select(nan, emitter.splat(float32(math.nan), lanes.width), largest)
 
 
 def _store(emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], totals: Sequence[IRValue]) -> None:
