@@ -164,6 +164,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
     alpha = node.float_attribute("alpha", 1.0)
     if transposed:
         right = _transposed(*right)
+    left = _repeated(lowering, left, shape)
+    right = (_repeated(lowering, right[0], shape), None) if right[1] is None else right
     sums = vector_product(lowering, node, left, right, shape, is_result=alpha == 1.0)
     if sums is not None:
         scaled = PendingElementwise(element(0, F32) * alpha, (sums,), shape, (node,))
@@ -271,6 +273,11 @@ def _swapped(view: View) -> View:
     order = list(range(len(view.shape)))
     order[-2:] = order[:-3:-1]
     return view.transposed(order)
+
+
+def _repeated(lowering: Lowering, view: View, shape: Sequence[KnownDim]) -> View:
+    """Return matrices as they repeat over the batch of a product of ``shape``, as only the run may decide."""
+    return lowering.operands.spread(view, (*shape[:-2], *view.shape[-2:]))
 
 
 def _batch_strides(view: View, batch_shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
