@@ -9,7 +9,11 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     DENSE,
     MOST_SKIPPED,
+    PERIODS,
+    PITCHED,
+    REPEATED,
     STRIDED,
+    TILED,
     ElementwiseNest,
     NestInput,
     elementwise_kernel,
@@ -138,8 +142,15 @@ class Stores:
                 each.append(0)
         if bits is not None and self._interleaved(pending, target, sizes, strides_of, bits):
             return target
-        inputs = tuple(_nest_input(view, s[-1]) for view, s in zip(pending.inputs, strides_of[1:]))
-        nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
+        period, out_period = _short_rows(pending, sizes, strides_of), 0
+        if period:
+            out_period = 0 if strides_of[0][-2] == period else period
+            sizes[-2:] = [sizes[-2] * period]
+            inputs = tuple(_walked(view, s[-2:], period) for view, s in zip(pending.inputs, strides_of[1:]))
+            strides_of = [[*s[:-2], s[-2]] for s in strides_of]  # read of PITCHED operands, and of such a result
+        else:
+            inputs = tuple(_nest_input(view, s[-1]) for view, s in zip(pending.inputs, strides_of[1:]))
+        nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),), out_period)
         if bits is not None and bits is not target.dtype:
             nest = _copy_of_bits(nest, bits)
         kernel = self._nest_kernel(nest)
@@ -147,7 +158,7 @@ class Stores:
             pointer(target),
             *(pointer(v) for v in pending.inputs),
             *sizes,
-            *strides_of[0][:-1],
+            *(strides_of[0] if out_period else strides_of[0][:-1]),
         ]
         for steps in strides_of[1:]:
             arguments.extend(steps)
@@ -215,6 +226,29 @@ class Stores:
             elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
                 return False
         return True
+
+
+def _short_rows(
+    pending: PendingElementwise, sizes: Sequence[KnownDim], strides_of: Sequence[Sequence[KnownDim]]
+) -> int:
+    """Return the length of short rows of floats that the kernel can walk as one long row, or 0."""
+    period = sizes[-1]
+    if len(sizes) < 2 or not isinstance(period, int) or period not in PERIODS or not pending.expression.arguments:
+        return 0
+    is_float = strides_of[0][-1] == 1 and all(view.dtype is DataType.FLOAT for view in pending.inputs)
+    return (
+        period if is_float and all(s[-1] == 0 or tuple(s[-2:]) in ((period, 1), (0, 1)) for s in strides_of[1:]) else 0
+    )
+
+
+def _walked(view: View, strides: Sequence[KnownDim], period: int) -> NestInput:
+    """Return how short rows are stepped through that are walked as one long row."""
+    row, inner = strides
+    if inner == 1:
+        return NestInput(view.dtype, TILED, period=period) if row == 0 else NestInput(view.dtype, DENSE)
+    if row == 0:
+        return NestInput(view.dtype, BROADCAST)
+    return NestInput(view.dtype, REPEATED if row == 1 else PITCHED, period=period)
 
 
 def _nest_input(view: View, step: KnownDim) -> NestInput:

@@ -22,7 +22,8 @@ from ort_core.plugin.loops import Scalar, structure
 
 KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread"))
 BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32, half of a first-level cache
-BROADCAST, DENSE, STRIDED = 0, 1, 2
+BROADCAST, DENSE, STRIDED, REPEATED, PITCHED, TILED = range(6)
+PERIODS = (2, 4, 8)  # sizes of short rows that are walked as one long row
 MOST_SKIPPED = 4  # strides up to it are loaded whole
 _LEAST_MASKED = 8  # lanes of AVX; smaller vector units have no masks: LLVM writes a branch for each lane
 
@@ -31,12 +32,15 @@ _LEAST_MASKED = 8  # lanes of AVX; smaller vector units have no masks: LLVM writ
 class NestInput:
     """An operand: its element type and how the innermost loop steps through it.
 
-    ``step`` is the stride of a STRIDED one where that is known to be two or a few more elements, else 0.
+    ``step`` is the stride of a STRIDED one where that is known to be two or a few more elements, else 0. Of short rows
+    of ``period`` elements that are walked as one, an operand may be REPEATED (an element for each), PITCHED (as well, a
+    stride apart) or TILED (the same for each).
     """
 
     dtype: DataType
     inner: int
     step: int = 0
+    period: int = 0
 
 
 @frozen
@@ -44,18 +48,22 @@ class ElementwiseNest:
     """What to compute. ``outputs`` are (expression, element type); expressions read ``inputs`` by index.
 
     The argument table: output pointers, input pointers, ``rank`` sizes, then for each output ``rank - 1`` strides of
-    the outer dimensions, then for each input ``rank`` strides (in elements; the innermost counts only if STRIDED).
+    the outer dimensions, then for each input ``rank`` strides (in elements; the innermost counts only if STRIDED or
+    PITCHED). Where ``out_period`` is set, outputs have ``rank`` strides, too: the last one leads from short row to
+    short row of so many elements.
     """
 
     rank: int
     inputs: tuple[NestInput, ...]
     outputs: tuple[tuple[Scalar, DataType], ...]
+    out_period: int = 0
 
     @property
     def structure(self) -> str:
         """What is computed, as text: equal for equal nests."""
         types = [dtype.name for _, dtype in self.outputs]
-        return f"{self.rank} {self.inputs} {types} {structure(*(expression for expression, _ in self.outputs))}"
+        period = f" {self.out_period}" if self.out_period else ""
+        return f"{self.rank}{period} {self.inputs} {types} {structure(*(expression for expression, _ in self.outputs))}"
 
 
 def elementwise_kernel(nest: ElementwiseNest, target: Target) -> DeferredKernel:
@@ -72,14 +80,16 @@ def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:
     at = count_out + count_in
     sizes = [emitter.argument(args, at + d) for d in range(rank)]
     at += rank
-    out_strides = [[emitter.argument(args, at + o * (rank - 1) + d) for d in range(rank - 1)] for o in range(count_out)]
-    at += count_out * (rank - 1)
+    steps = rank if nest.out_period else rank - 1
+    out_strides = [[emitter.argument(args, at + o * steps + d) for d in range(steps)] for o in range(count_out)]
+    at += count_out * steps
     in_strides = [[emitter.argument(args, at + i * rank + d) for d in range(rank)] for i in range(count_in)]
     with split_rows(emitter, sizes) as (indices, start, stop):
         out_rows = [_row(emitter, p, indices, s, t) for p, s, (_, t) in zip(outputs, out_strides, nest.outputs)]
         in_rows = [_row(emitter, p, indices, s, i.dtype) for p, s, i in zip(inputs, in_strides, nest.inputs)]
         inner = [strides[-1] for strides in in_strides]
-        _inner_loops(emitter, nest, target, out_rows, in_rows, inner, start, stop)
+        pitches = [strides[-1] for strides in out_strides] if nest.out_period else []
+        _inner_loops(emitter, nest, target, (out_rows, pitches), in_rows, inner, start, stop)
     return emitter
 
 
@@ -120,7 +130,7 @@ def _inner_loops(
     emitter: Emitter,
     nest: ElementwiseNest,
     target: Target,
-    out_rows: Sequence[IRValue],
+    stored: tuple[Sequence[IRValue], Sequence[IRValue]],
     in_rows: Sequence[IRValue],
     inner_strides: Sequence[IRValue],
     start: IRValue,
@@ -142,6 +152,8 @@ def _inner_loops(
                     loaded[index] = load_vector(emitter, emitter.element(row, j), width, mask)
                 elif entry.inner == DENSE:
                     loaded[index] = load_element(emitter, row, j, entry.dtype, width)
+                elif entry.inner in (REPEATED, PITCHED, TILED):
+                    loaded[index] = _load_periodic(emitter, row, j, inner_strides[index], entry, width)
                 elif entry.step and width > 1:
                     loaded[index] = _load_every(emitter, row, j, entry, width)
                 else:
@@ -150,8 +162,11 @@ def _inner_loops(
 
         printer = ScalarPrinter(emitter, width, read)
         values = [printer.print(expression) for expression, _ in nest.outputs]
-        for row, value, (_, dtype) in zip(out_rows, values, nest.outputs):
-            if mask is not None:
+        for number, (value, (_, dtype)) in enumerate(zip(values, nest.outputs, strict=True)):
+            row = stored[0][number]
+            if nest.out_period:
+                _store_periodic(emitter, value, (row, stored[1][number]), j, dtype, (width, nest.out_period))
+            elif mask is not None:
                 store_vector(emitter, value, emitter.element(row, j), mask)
             else:
                 store_element(emitter, value, row, j, dtype, width)
@@ -207,7 +222,8 @@ def _is_masked(nest: ElementwiseNest, target: Target) -> bool:
     """Return whether a mask cuts off the last vector of a row."""
     dtypes = [dtype for _, dtype in nest.outputs]
     dtypes += [entry.dtype for entry in nest.inputs if entry.inner != BROADCAST]
-    return has_masks(target, dtypes) and all(entry.inner != STRIDED for entry in nest.inputs)
+    is_plain = all(entry.inner in (BROADCAST, DENSE) for entry in nest.inputs) and not nest.out_period
+    return is_plain and has_masks(target, dtypes)
 
 
 def has_masks(target: Target, dtypes: Iterable[DataType]) -> bool:
@@ -229,6 +245,38 @@ def _load_every(emitter: Emitter, row: IRValue, index: IRValue, entry: NestInput
     """Load ``width`` elements that lie a few elements apart, and all that lies between them and behind the last."""
     all_of_them = load_element(emitter, row, emitter.mul(index, entry.step), entry.dtype, width * entry.step)
     return shuffle(emitter, all_of_them, all_of_them, range(0, width * entry.step, entry.step))
+
+
+def _store_periodic(
+    emitter: Emitter, value: IRValue, place: tuple[IRValue, IRValue], index: IRValue, dtype: DataType,
+    sizes: tuple[int, int],
+) -> None:  # fmt: skip
+    """Store neighboring elements into short rows a stride apart; ``sizes`` are how many, and of a short row."""
+    (row, stride), (width, period) = place, sizes
+    first, within = emitter.udiv(index, period), emitter.urem(index, period)
+    count = min(width, period)
+    for start in range(0, width, count):
+        at = emitter.add(emitter.mul(emitter.add(first, start // count), stride), within)
+        part = value if count == width else shuffle(emitter, value, value, range(start, start + count))
+        store_element(emitter, part, row, at, dtype, count)
+
+
+def _load_periodic(
+    emitter: Emitter, row: IRValue, index: IRValue, stride: IRValue, entry: NestInput, width: int
+) -> IRValue:
+    """Load the elements of short rows for ``width`` neighboring places, the first a multiple of both sizes."""
+    period, is_tiled = entry.period, entry.inner == TILED
+    first = emitter.urem(index, period) if is_tiled else emitter.udiv(index, period)
+    count = min(width, period) if is_tiled else max(1, width // period)  # powers of two
+    if entry.inner == PITCHED:
+        value = gather_elements(emitter, row, first, stride, entry.dtype, count)
+    else:
+        value = load_element(emitter, row, first, entry.dtype, count)
+    if count == width:
+        return value
+    if count == 1:
+        return emitter.splat(value, width)
+    return shuffle(emitter, value, value, [i % period if is_tiled else i // period for i in range(width)])
 
 
 def gather_elements(
