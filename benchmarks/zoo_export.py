@@ -20,10 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from zoo.assorted import ASSORTED
 from zoo.drawn import Architecture, Drawn
+from zoo.fresh_libraries import FRESH
 from zoo.libraries import TORCHVISION, TRANSFORMERS, timm_files
 from zoo.newer import NEWER
+from zoo.restoring import RESTORING
 from zoo.sequences import SEQUENCES
+from zoo.signals import SIGNALS
 from zoo.vision import VISION
 
 OPSETS = {"torchscript": 17, "dynamo": 20}
@@ -32,7 +36,8 @@ REASON_LENGTH = 200
 
 def architectures(seed: int, num_timm: int) -> dict[str, Architecture]:
     """Return the zoo of a seed by name."""
-    return {**VISION, **SEQUENCES, **NEWER, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
+    written = {**VISION, **SEQUENCES, **NEWER, **RESTORING, **SIGNALS, **ASSORTED}
+    return {**written, **FRESH, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
 
 
 def drawn(name: str, architecture: Architecture, seed: int) -> Drawn:
