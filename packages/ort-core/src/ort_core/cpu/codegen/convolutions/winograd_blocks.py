@@ -2,7 +2,8 @@
 
 Stored as a whole, transformed inputs and products take four times the memory of the images, each. Here a thread
 transforms a block of its tiles, multiplies them, and transforms them back, before it takes the next. The parts are the
-kernels of ``winograd`` and ``matrix_product``, called with argument tables of their own.
+kernels of ``winograd`` and ``matrix_product``, called with argument tables of their own. All convolutions share one
+product, compiled by itself.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from ort_core.cpu.codegen.convolutions.winograd import (
     output_kernel,
 )
 from ort_core.cpu.codegen.images.channels_last import Epilogue, ceil_divide, kernel_emitter, share_of
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT
 from ort_core.cpu.codegen.products.matrix_product import BATCH_DIMS, product_functions
 from ort_core.plugin import frozen
 
-SCRATCH, SCRATCH_STRIDE, TILES, FIRST_PART = range(4)  # positions in the argument table; the parts follow each other
+SCRATCH, SCRATCH_STRIDE, TILES, PRODUCT_CODE, FIRST_PART = range(5)  # of the argument table; parts follow each other
 SKEW = 64  # elements between places beyond the tiles: else all places of a tile fall into one set of the cache
 LEAST_TILES = 48  # of a block: the product reads all weights once for each block
 MOST_TILES = 512
+PRODUCT_NAME = "winograd_product"
 BALANCED_BLOCKS = 16  # as many at least, where they are large enough: threads end more nearly together
 
 
@@ -82,15 +84,20 @@ def winograd_kernel(name: str, blocks: WinogradBlocks, target: Target) -> list[E
     """Return the functions of a convolution in blocks; ``name`` is the kernel.
 
     Its argument table: the address of ``4 * blocks.scratch_floats`` bytes for each thread, their distance in bytes, the
-    number of all tiles, then the tables of the input's transform, of the product and of the output's transform.
+    number of all tiles, the address of the address of ``product_text``'s kernel, then the tables of the input's
+    transform, of the product and of the output's transform.
     """
     pads, x_pixel, y_pixel = blocks.pads, blocks.x_pixel, blocks.y_pixel
     return [
         *input_kernel(f"{name}.input", blocks.inputs, pads, target, x_pixel),
-        *product_functions(f"{name}.product", target, packed=True),
         *output_kernel(f"{name}.output", blocks.outputs, blocks.epilogue, blocks.is_whole, target, y_pixel),
         _driver(name, blocks),
     ]
+
+
+def product_text(target: Target) -> str:
+    """Return the module with the product that all convolutions call, ``PRODUCT_NAME``."""
+    return module_text(product_functions(PRODUCT_NAME, target, packed=True))
 
 
 def _driver(name: str, blocks: WinogradBlocks) -> Emitter:
@@ -109,7 +116,7 @@ def _driver(name: str, blocks: WinogradBlocks) -> Emitter:
     batches = {PRODUCT.a_batch + BATCH_DIMS - 1: places[0], PRODUCT.c_batch + BATCH_DIMS - 1: places[1]}
     _write(e, product, {PRODUCT.a: v_address, PRODUCT.c: m_address, **batches})
     _write(e, back, {OUTPUT_ARGUMENTS.m: m_address, OUTPUT_ARGUMENTS.place_stride: places[1]})
-    tiles = e.argument(args, TILES)
+    tiles, multiply = e.argument(args, TILES), e.load("ptr", e.argument(args, PRODUCT_CODE, "ptr"))
     balanced = e.minimum(e.udiv(tiles, LEAST_TILES), BALANCED_BLOCKS)
     blocks_count = e.maximum(e.maximum(ceil_divide(e, tiles, blocks.tiles), balanced), 1)
     with share_of(e, blocks_count) as block:
@@ -118,8 +125,10 @@ def _driver(name: str, blocks: WinogradBlocks) -> Emitter:
         _write(e, transform, {INPUT_ARGUMENTS.tiles: count, INPUT_ARGUMENTS.first: first})
         _write(e, product, {PRODUCT.m: count})
         _write(e, back, {OUTPUT_ARGUMENTS.tiles: count, OUTPUT_ARGUMENTS.first: first})
-        for part, table in (("input", transform), ("product", product), ("output", back)):
-            e.call_void(f"{name}.{part}", table, integer(0), integer(1), e.parameter("thread"))
+        share = (integer(0), integer(1), e.parameter("thread"))
+        e.call_void(f"{name}.input", transform, *share)
+        e.line(f"call void {multiply.text}({', '.join(a.typed for a in (product, *share))})")
+        e.call_void(f"{name}.output", back, *share)
     return e
 
 

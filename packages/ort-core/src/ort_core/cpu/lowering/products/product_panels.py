@@ -9,8 +9,10 @@ import ml_dtypes
 import numpy as np
 
 from ort_core.cpu.codegen.attention.attention_pairs import attention_pair_table
+from ort_core.cpu.codegen.convolutions.winograd_blocks import PRODUCT_NAME, product_text
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
+from ort_core.cpu.codegen.machine_code.code_table import code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import (
@@ -101,6 +103,11 @@ def attention_table_buffer(target: Target, *, in_pairs: bool) -> Buffer:
     return _table_buffer((module, _attention_table(target)))
 
 
+def winograd_product_buffer(target: Target) -> Buffer:
+    """Return the constant that holds the address of the product that convolutions by Winograd's algorithm call."""
+    return _table_buffer(_winograd_product(target))
+
+
 def _table_buffer(tiles: tuple[CompiledModule, np.ndarray]) -> Buffer:
     module, table = tiles
     noted(module)
@@ -112,6 +119,12 @@ def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     """Return the addresses of the microkernels with the module, which owns their code."""
     module = compiled(tiles_text(target), target, is_vectorized=True, is_common=True)
     return module, tile_table(module, target)
+
+
+@functools.cache
+def _winograd_product(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compiled(product_text(target), target, is_vectorized=True)
+    return module, code_table(module, [PRODUCT_NAME])
 
 
 @functools.cache

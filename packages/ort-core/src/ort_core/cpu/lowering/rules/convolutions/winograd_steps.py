@@ -28,6 +28,7 @@ from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.images.layout_steps import as_images, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.products.product_panels import winograd_product_buffer
 from ort_core.cpu.lowering.rules.products import batched_product_words, emit_batched_product
 from ort_core.cpu.lowering.steps import Argument, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import Buffer, Place, View, count_of, moved_nbytes
@@ -153,7 +154,8 @@ def _emit_blocks(lowering: Lowering, convolved: _Convolved, operators: Operators
     # the kernel writes in its own tables where a block lies
     v, m = (View(scratch, (PLACES, blocks.tiles, n), (blocks.tiles * n, n, 1)) for n in convolved.channels)
     product, b, panels = batched_product_words(lowering, v, convolved.packed, m)
-    words: list[Argument] = [Pointer(scratch), 4 * blocks.scratch_floats, tiles]
+    code = winograd_product_buffer(machine)
+    words: list[Argument] = [Pointer(scratch), 4 * blocks.scratch_floats, tiles, Pointer(code)]
     assert len(words) == FIRST_PART
     words += [*convolved.input_words(lowering, 0, 0), *product, *convolved.output_words(0, 0)]
     reads = [x.buffer, b.buffer, *(view.buffer for view in convolved.operands)]
