@@ -68,7 +68,7 @@ def convolution(g: GraphWriter) -> Value:
     return followed(g, result)
 
 
-@family()
+@family(2)
 def wide_convolution(g: GraphWriter) -> Value:
     """Convolve windows of 3x3 with channels enough for Winograd's algorithm, between changes of their number."""
     value = image(g, et.F32, least=4, most=4)
