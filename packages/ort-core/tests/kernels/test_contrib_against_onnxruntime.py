@@ -300,6 +300,11 @@ def other_cases() -> Iterator[Case]:
     swiglu = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "normalize_routing_weights": 1}
     swiglu |= {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.8}
     yield Case("MoE", gated, swiglu, 1, "swiglu")
+    earlier = [floats(5, 8), floats(5, 3), floats(3, 8, 6), floats(3, 6), floats(3, 6, 8), floats(3, 8)]
+    yield Case("MoE", earlier, {"k": 2}, 1, "shapes of earlier exporters")
+    for inner in (8, 6):  # of 8 columns the second layer is square, and the first one alone tells
+        earlier = [floats(5, 8), floats(5, 3), floats(3, 8, 2 * inner), floats(3, 2 * inner), floats(3, inner, 8)]
+        yield Case("MoE", earlier, swiglu, 1, f"swiglu of {inner}, shapes of earlier exporters")
     rotary = [floats(2, 3, 24), np.array([[0, 3, 2], [5, 1, 1]]), floats(8, 3), floats(8, 3)]
     yield Case("RotaryEmbedding", rotary, {"num_heads": 3, "rotary_embedding_dim": 6})
     yield Case(

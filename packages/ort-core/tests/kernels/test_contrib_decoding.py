@@ -226,6 +226,43 @@ def test_causal_convolution_of_channels_last_in_several_axes(shape: tuple[int, .
             np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
+WINDOWED: dict[str, tuple[dict[str, Array], dict[str, Any], tuple[int, ...], tuple[str, ...], int]] = {
+    # inputs, attributes, shape of a state, inputs that have steps, the axis of these
+    "CausalConvWithState": (
+        {"x": normal(2, 4, 5), "w": normal(4, 1, 3, seed=1), "b": normal(4, seed=2)}, {}, (2, 4, 2), ("x",), 2,
+    ),
+    "LinearAttention": (
+        {"q": normal(2, 5, 16), "k": normal(2, 5, 8, seed=1), "v": normal(2, 5, 12, seed=2)},
+        {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": "linear"}, (2, 2, 4, 6), ("q", "k", "v"), 1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("window", [1, 3, 7])
+@pytest.mark.parametrize("op_type", WINDOWED)
+def test_a_window_of_states_holds_what_shorter_runs_end_with(op_type: str, window: int, provider: str) -> None:
+    inputs, attributes, shape, stepping, axis = WINDOWED[op_type]
+    state = normal(*shape, seed=3)
+    windowed = np.concatenate([np.full((window - 1, *shape), np.nan, np.float32), state[None]])
+    content = model_of(op_type, {**inputs, "past": windowed}, (FLOAT, FLOAT), state_window=window, **attributes)
+    found = ort.InferenceSession(content, providers=[provider]).run(None, {**inputs, "past": windowed})
+    one = model_of(op_type, {**inputs, "past": state}, (FLOAT, FLOAT), **attributes)
+    session = onnxruntime.InferenceSession(one, providers=["CPUExecutionProvider"])
+    assert found[1].shape == windowed.shape
+    for slot in range(window):
+        steps = 5 - window + 1 + slot
+        if steps < 1:
+            assert not found[1][slot].any(), "a step of an earlier run is none of this one"
+            continue
+        shorter = {
+            name: array.take(range(steps), axis) if name in stepping else array for name, array in inputs.items()
+        }
+        expected = session.run(None, {**shorter, "past": state})
+        np.testing.assert_allclose(found[1][slot], expected[1], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[0].take(range(steps), axis), expected[0], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "epsilons", [{}, {"q_norm_epsilon": 0.5}, {"q_norm_epsilon": 0.5, "k_norm_epsilon": 2.0}], ids=str
 )

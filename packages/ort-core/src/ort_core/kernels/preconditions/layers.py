@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ort_core.ir.dims import KnownDim, ceil_div
 from ort_core.kernels.preconditions.conditions import Conditions, Sizes
+from ort_core.ops.expert_shapes import find_declared_shapes
 
 
 def bias_activation(c: Conditions) -> None:
@@ -183,15 +184,24 @@ def causal_convolution_with_state(c: Conditions) -> None:
 
 
 def causal_convolution_of_com_microsoft(c: Conditions) -> None:
-    """As ``causal_convolution``, with a state of (kernel - 1) * dilation columns."""
+    """As ``causal_convolution``, with a state of (kernel - 1) * dilation columns, or several behind one another."""
     causal_convolution(c)
     dimensions = c.node.int_attribute("ndim", 1)
     c.require(1 <= dimensions <= 3, f"ndim must be 1, 2, or 3, got {dimensions}")
     w = c.rank(1, "weight", dimensions + 2)
     x, dilation = c.shape(0), c.node.int_attribute("dilation", 1)
+    if w is None or x is None:
+        return
+    columns = (w[-1] - 1) * dilation
     is_last = c.node.int_attribute("channels_last", 0) == 1
-    if w is not None and x is not None and dimensions == 1 and len(x) == 3 and not is_last:
-        c.sized(3, "past_state", x[0], x[1], (w[2] - 1) * dilation)
+    one = (x[0], columns, *x[2:]) if is_last else (*x[:-1], columns)
+    c.sized(3, "past_state", *_windowed_states(c), *one)
+
+
+def _windowed_states(c: Conditions) -> tuple[int, ...]:
+    """Return the axis before the states, where a window of several is kept."""
+    window = c.node.int_attribute("state_window", 0)
+    return (window,) if window > 0 else ()
 
 
 def mixture_of_experts(c: Conditions) -> None:
@@ -204,6 +214,7 @@ def mixture_of_experts(c: Conditions) -> None:
     second = c.rank(4, "fc2_experts_weights", 3)
     if x is None or probabilities is None or first is None or second is None:
         return
+    first, second = _declared_experts(c, x[-1], first, second)
     _chosen_experts(c, first[0])
     rows = x[0] * x[1] if len(x) == 3 else x[0]
     c.sized(1, "router_probs", rows, first[0])
@@ -213,6 +224,18 @@ def mixture_of_experts(c: Conditions) -> None:
     c.equal(second[1], x[-1], "fc2_experts_weights must give what the input has")
     _inner_columns(c, first[1], second[2])
     c.sized(5, "fc2_experts_bias", first[0], second[1])
+
+
+def _declared_experts(c: Conditions, hidden: KnownDim, first: Sizes, second: Sizes) -> tuple[Sizes, Sizes]:
+    """Return shapes of fc1 and fc2 as the schema has them; fc3 has no earlier form."""
+    numbers = [size for size in (hidden, *first, *second) if isinstance(size, int)]
+    if len(numbers) < 7 or c.has(6):
+        return first, second
+    is_fused = c.node.string_attribute("activation_type", "relu") == "swiglu" and c.node.int_attribute(
+        "swiglu_fusion", 0
+    )
+    found = find_declared_shapes(numbers[0], numbers[1:4], numbers[4:], is_fused=bool(is_fused))
+    return (first, second) if found is None else found
 
 
 def quantized_experts(c: Conditions) -> None:
@@ -312,8 +335,7 @@ def _linear_heads(c: Conditions, query: tuple[KnownDim, int], key: int, value: i
     width = hidden // count
     fits = key > 0 and key % width == 0 and own % (key // width) == 0
     c.require(fits, f"key hidden size {key} must be heads of {width} elements, of which {own} are a multiple")
-    if not c.node.int_attribute("state_window", 0):
-        c.sized(3, "past_state", batch, own, width, value // own)
+    c.sized(3, "past_state", *_windowed_states(c), batch, own, width, value // own)
     decay, rate = c.shape(4), c.shape(5)
     if decay is not None and isinstance(decay[2], int):
         c.require(decay[2] in (own, own * width), f"decay must have {own} or {own * width} elements, got {decay[2]}")

@@ -9,7 +9,7 @@ A kernel computes the chosen experts alone. So there is a body only where comput
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
@@ -17,6 +17,7 @@ from ort_core.ir.values import Value
 from ort_core.ops.bodies.activations import Results, silu, tanh_gelu
 from ort_core.ops.bodies.block_quantized import constant_codes, known_size
 from ort_core.ops.bodies.writer import BodyWriter, NoBody
+from ort_core.ops.expert_shapes import Sizes, find_declared_shapes
 
 MOST_WORK = 8
 FLOAT = DataType.FLOAT
@@ -42,7 +43,8 @@ class _Layer:
 def mixture_of_experts(w: BodyWriter) -> Results:
     """MoE: float experts."""
     _require_few(w, 2)
-    layers = [_float_layer(w, index) if w.has(index) else None for index in (2, 4, 6)]
+    declared = _declared(w)
+    layers = [_float_layer(w, index, declared.get(index)) if w.has(index) else None for index in (2, 4, 6)]
     return _mixed(w, layers, None)
 
 
@@ -70,8 +72,19 @@ def _require_few(w: BodyWriter, index: int) -> None:
         raise NoBody("experts chosen by the sparse mixer have no body")
 
 
-def _float_layer(w: BodyWriter, index: int) -> _Layer:
-    return _Layer(w.transpose(w.wide(index), 0, 2, 1), _bias(w, index + 1))
+def _declared(w: BodyWriter) -> Mapping[int, Sizes]:
+    """Return the schema's shapes of the weights whose file gives others for the same bytes, by input."""
+    hidden = known_size(w.shape(0), w.rank(0) - 1)
+    first, second = ([known_size(w.shape(index), axis) for axis in range(3)] for index in (2, 4))
+    is_fused = w.string_of("activation_type", "relu") == "swiglu" and bool(w.int_of("swiglu_fusion"))
+    found = find_declared_shapes(hidden, first, second, is_fused=is_fused)
+    return {} if found is None else dict(zip((2, 4), found, strict=True))
+
+
+def _float_layer(w: BodyWriter, index: int, declared: Sizes | None) -> _Layer:
+    weights = w.wide(index)
+    rows = weights if declared is None else w.reshape(weights, *declared)
+    return _Layer(w.transpose(rows, 0, 2, 1), _bias(w, index + 1))
 
 
 def _bias(w: BodyWriter, index: int) -> Value | None:

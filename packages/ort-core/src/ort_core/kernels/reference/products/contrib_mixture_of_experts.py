@@ -13,6 +13,7 @@ from ort_core.kernels.reference.arrays.bit_unpacking import unpack_bits
 from ort_core.kernels.reference.arrays.gates import fast_gelu, sigmoid, silu
 from ort_core.kernels.reference.arrays.widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.products.contrib_block_quantized import once_per_weight
+from ort_core.ops.expert_shapes import find_declared_shapes
 
 Optional = np.ndarray | None
 _SIMPLE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -153,11 +154,13 @@ def mixture_of_experts(
     use_sparse_mixer: int = 0,
 ) -> np.ndarray:
     """Route each token to its k best experts and sum their outputs by the router's weights."""
+    is_fused = activation_type == "swiglu" and swiglu_fusion != 0
+    first, second = _as_the_schema_has_them(x.shape[-1], fc1_experts_weights, fc2_experts_weights, is_fused=is_fused)
     routed = route(widen(router_probs), k, normalize_routing_weights, use_sparse_mixer)
     result = mix_experts(
         widen(x).reshape(-1, x.shape[-1]),
         routed,
-        (widen(fc1_experts_weights), widen(fc2_experts_weights), widen_optional(fc3_experts_weights)),
+        (widen(first), widen(second), widen_optional(fc3_experts_weights)),
         (widen_optional(fc1_experts_bias), widen_optional(fc2_experts_bias), widen_optional(fc3_experts_bias)),
         ExpertActivation(
             activation_type,
@@ -169,6 +172,14 @@ def mixture_of_experts(
         ),
     )
     return narrow(result.reshape(x.shape), x.dtype)
+
+
+def _as_the_schema_has_them(
+    hidden: int, first: np.ndarray, second: np.ndarray, *, is_fused: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return fc1 (experts, columns, hidden) and fc2 (experts, hidden, inner), whatever their file declares."""
+    shapes = find_declared_shapes(hidden, first.shape, second.shape, is_fused=is_fused)
+    return (first, second) if shapes is None else (first.reshape(shapes[0]), second.reshape(shapes[1]))
 
 
 def dequantize_experts(packed: np.ndarray, scales: Optional, zeros: Optional, bits: int, block: int) -> np.ndarray:
