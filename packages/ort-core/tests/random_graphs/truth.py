@@ -339,8 +339,8 @@ class Interpreter:
                 else:
                     if node.op_type in ASKS_FOR_FLOAT32:
                         arrays = [a.astype(np.float32) if a is not None and a.dtype.kind == "f" else a for a in arrays]
-                    if (precondition := find_precondition(node.domain, node.op_type)) is not None:
-                        opset = self.opset if node.domain == "" else 1
+                    opset = self.opset if node.domain == "" else 1
+                    if (precondition := find_precondition(node.domain, node.op_type, opset)) is not None:
                         precondition(ArrayConditions(_ir_node(node.SerializeToString(), self.opset), opset, arrays))
                     given = {name: self._runner(each) for name, each in _attributes(node, self.opset).items()}
                     found = _kernel(node.domain, node.op_type, self.opset)(*arrays, **given)

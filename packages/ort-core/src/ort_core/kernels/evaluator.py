@@ -130,7 +130,7 @@ def _bind_kernel(
         tuple(None if v is None else v.type for v in node.outputs), state,
     )  # fmt: skip
     with_context = wants_context(spec.function)
-    precondition = find_precondition(node.domain, node.op_type)
+    precondition = find_precondition(node.domain, node.op_type, opset)
     growth = find_growth(node.domain, node.op_type)
     unguarded = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
     function = spec.runnable(is_control_flow=bool(bodies) and not node.domain)

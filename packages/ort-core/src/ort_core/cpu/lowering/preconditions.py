@@ -19,7 +19,7 @@ def require_preconditions(lowering: Lowering, node: Node) -> None:
     Raises:
         NotLowered: it never holds.
     """
-    precondition = find_precondition(node.domain, node.op_type)
+    precondition = find_precondition(node.domain, node.op_type, lowering.opset_of(node))
     if precondition is not None:
         precondition(_Stated(lowering, node))
 

@@ -107,6 +107,18 @@ _PREVIEW: dict[str, Precondition] = {"FlexAttention": attention.flexible_attenti
 _DOMAINS = {"": _STANDARD, "ai.onnx.preview": _PREVIEW, "com.microsoft": _CONTRIB, "ai.onnx.ml": _ML}
 
 
-def find_precondition(domain: str, op_type: str) -> Precondition | None:
+_NEVER = (0, None)
+_TWO_OPERANDS = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+_EARLIER: dict[str, tuple[int, Precondition]] = {  # of versions below a number
+    **dict.fromkeys(
+        ["Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"], (7, tensors.fitted_operand)
+    ),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), (8, tensors.of_one_shape)),
+}
+
+
+def find_precondition(domain: str, op_type: str, opset: int) -> Precondition | None:
     """Return what an operator requires of its inputs' shapes, ``None`` where nothing is stated."""
+    if not domain and opset < _EARLIER.get(op_type, _NEVER)[0]:
+        return _EARLIER[op_type][1]
     return _DOMAINS.get(domain, {}).get(op_type)

@@ -40,6 +40,29 @@ def reduced_axes(c: Conditions) -> None:
     c.require(axes is None or len(axes) == 1, "An axes tensor must be a vector tensor.")
 
 
+def of_one_shape(c: Conditions) -> None:
+    """Max, Mean, Min and Sum before opset 8: all inputs have the shape of the first one."""
+    for index in range(1, len(c.node.inputs)):
+        c.same_shape(0, index, f"0 and {index}, before opset 8,")
+
+
+def fitted_operand(c: Conditions) -> None:
+    """Add and its like before opset 7: B has the shape of A, or with ``broadcast`` that of a run of A's axes."""
+    if not c.node.int_attribute("broadcast", 0):
+        c.same_shape(0, 1, "A and B, before opset 7 and without broadcast,")
+        return
+    a, b = c.shape(0), c.shape(1)
+    if a is None or b is None:
+        return
+    axis = c.node.int_attribute("axis", len(a) - len(b))
+    start = axis + len(a) if axis < 0 else axis
+    text = f"B of {len(b)} dimensions must lie within A of {len(a)} from axis {axis} on"
+    c.require(0 <= start <= len(a) - len(b), text)
+    for place, size in enumerate(b, start):
+        if size != 1:
+            c.equal(size, a[place], f"B must have the sizes of A from axis {axis} on, or 1")
+
+
 def matrix(c: Conditions) -> None:
     """The input is a matrix."""
     c.rank(0, "input", 2)

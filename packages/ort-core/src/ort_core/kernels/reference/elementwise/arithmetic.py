@@ -27,7 +27,7 @@ def _binary(op_type: str, function: BinaryFunction) -> KernelFunction:
         broadcast: int = 0,
         consumed_inputs: tuple[int, ...] = (),
     ) -> np.ndarray:
-        b = align(a, b, axis)
+        b = align(a, b, axis if broadcast else None)
         check_broadcast(op_type, a, b)
         return narrow(function(widen(a), widen(b)), a.dtype)
 
@@ -68,7 +68,7 @@ def mod(a: np.ndarray, b: np.ndarray, *, fmod: int = 0) -> np.ndarray:
 @np.errstate(all="ignore")
 def power(x: np.ndarray, y: np.ndarray, *, axis: int | None = None, broadcast: int = 0) -> np.ndarray:
     """Return ``x`` to the power ``y`` in the type of ``x``."""
-    y = align(x, y, axis)
+    y = align(x, y, axis if broadcast else None)
     check_broadcast("Pow", x, y)
     if is_float(x.dtype) or is_float(y.dtype):
         return narrow(np.power(*_to_one_float(widen(x), widen(y))), x.dtype)

@@ -15,7 +15,7 @@ def _predicate(op_type: str, function: BinaryFunction, since: int = 1) -> Kernel
     @kernel(op_type, since=since)
     @np.errstate(all="ignore")
     def run(a: np.ndarray, b: np.ndarray, *, axis: int | None = None, broadcast: int = 0) -> np.ndarray:
-        b = align(a, b, axis)
+        b = align(a, b, axis if broadcast else None)
         check_broadcast(op_type, a, b)
         # strings compare to an object array: asarray makes the booleans a bool array again
         return np.asarray(function(widen(a), widen(b)), dtype=np.bool_)
