@@ -24,6 +24,10 @@ ENCODER = {"keys_int64s": [1, 2], "values_int64s": [3, 4]}
 LINEAR = {"coefficients": [1.0] * 6, "intercepts": [0.0, 0.0], "classlabels_ints": [0, 1]}
 N_GRAMS = {"min_ngram_size": 1, "max_ngram_size": 3}
 
+B = TensorProto.UINT8
+QUANTIZED_LAYER = [(F, [2, 1, 3]), (B, [1, 3, 8]), (B, [1, 2, 8]), (F, [1, 16]), (TensorProto.INT32, [1]),
+                   (F, [1, 1, 2]), (F, [1, 1, 2]), (F, [1, 6]), (F, [1]), (B, [1]), (F, [1]), (B, [1])]  # fmt: skip
+
 # operator, domain, inputs (kind, shape), outputs, sound attributes, one that is not
 CASES: list[tuple[str, str, list[tuple[int, list[int]]], int, dict[str, Any], dict[str, Any]]] = [
     ("LRN", "", [(F, [1, 3, 2, 2])], 1, {"size": 3}, {"size": 0}),
@@ -52,6 +56,9 @@ CASES: list[tuple[str, str, list[tuple[int, list[int]]], int, dict[str, Any], di
     ("NGramRepeatBlock", MS, [(I, [1, 4]), (F, [1, 9])], 1, {"ngram_size": 2}, {"ngram_size": 0}),
     ("Imputer", ML, [(F, [2, 3])], 1, {"imputed_value_floats": [1.0]}, {"imputed_value_int64s": [1]}),
     ("ZipMap", ML, [(F, [2, 3])], 1, {"classlabels_int64s": [1, 2, 3]}, {"classlabels_strings": ["a", "b", "c"]}),
+    ("DepthToSpace", "", [(F, [1, 4, 2, 2])], 1, {"blocksize": 2, "mode": "CRD"}, {"mode": "crd"}),
+    ("DynamicQuantizeLSTM", MS, QUANTIZED_LAYER, 1, {"hidden_size": 2, "clip": 1.0}, {"clip": -1.0}),
+    ("LpNormalization", "", [(F, [2, 3])], 1, {"p": 1}, {"p": 3}),
     ("EyeLike", "", [(F, [3, 3])], 1, {"dtype": 7}, {"dtype": 0}),
     ("HannWindow", "", [(I, [])], 1, {"output_datatype": 1}, {"output_datatype": 0}),
     ("MaxPool", "", [(F, [1, 1, 4, 4])], 2, {"kernel_shape": [2, 2], "storage_order": 1}, {"storage_order": 2}),

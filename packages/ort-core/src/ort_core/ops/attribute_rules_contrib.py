@@ -189,9 +189,11 @@ def small_codes(node: Node, since_version: int) -> str | None:
 
 
 def quantized_layer(node: Node, since_version: int) -> str | None:
-    """DynamicQuantizeLSTM: a size, and a direction written as the schema has it."""
-    return in_range("hidden_size", 1)(node, since_version) or one_of(
-        node, "direction", ("forward", "reverse", "bidirectional")
+    """DynamicQuantizeLSTM: a size, a limit, and a direction written as the schema has it."""
+    return (
+        in_range("hidden_size", 1)(node, since_version)
+        or one_of(node, "direction", ("forward", "reverse", "bidirectional"))
+        or above_zero("clip")(node, since_version)
     )
 
 

@@ -92,8 +92,9 @@ def projecting(g: GraphWriter) -> Value:
     weights = g.weights(value.dtype, depth, 3 * heads * size, low=-0.4, high=0.4)
     bias = g.weights(value.dtype, 3 * heads * size)
     return g.node(
-        "Attention", [value, weights, bias], domain=MICROSOFT, num_heads=heads, unidirectional=g.choice((0, 1))
-    )
+        "Attention", [value, weights, bias], domain=MICROSOFT, num_heads=heads, unidirectional=g.choice((0, 1)),
+        do_rotary=g.choice((None, None, None, 1)),
+    )  # fmt: skip
 
 
 @family(2)

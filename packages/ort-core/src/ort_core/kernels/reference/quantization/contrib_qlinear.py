@@ -170,7 +170,8 @@ def qlinear_reduce_mean(
 ) -> np.ndarray:
     """Quantized mean over axes."""
     keep: KeepDims = bool(keepdims)
-    mean = _in(data, data_scale, data_zero_point).mean(axis=tuple(axes) or None, keepdims=keep)
+    named = tuple({axis % data.ndim for axis in axes}) if data.ndim else ()  # an axis counts once, however often named
+    mean = _in(data, data_scale, data_zero_point).mean(axis=named or None, keepdims=keep)
     return _out(np.asarray(mean), reduced_scale, reduced_zero_point, data.dtype)
 
 

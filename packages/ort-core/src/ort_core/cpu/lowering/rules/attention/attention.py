@@ -57,6 +57,8 @@ def _refuse(node: Node, record: AttentionRecord) -> None:
     what = record.beyond(*_GENERATED)
     if what is not None:
         raise NotLowered(f"{node.op_type} with {what} is not generated")
+    if record.rotary is not None and (record.cache is None or record.cache.growth is not Growth.FILLED):
+        raise NotLowered(f"{node.op_type} that turns heads beside no buffer of keys is not generated")
     if record.left is not None and (record.left < 0 or record.ahead != 0):
         raise NotLowered("a window of no keys, or one that is not causal, is not generated")
     if record.ahead not in (None, 0):
