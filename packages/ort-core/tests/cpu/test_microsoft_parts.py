@@ -105,3 +105,21 @@ def test_a_bias_that_would_make_the_product_larger_is_refused(op_type, bias):
     for provider in ("CPUExecutionProvider", "ReferenceExecutionProvider"):
         with pytest.raises(OrtError, match="Invalid bias shape for broadcast"):
             ort.InferenceSession(content, providers=[provider]).run(None, {"x": numbers(1, 20)})
+
+
+@pytest.mark.parametrize("open_rows", [False, True])
+@pytest.mark.parametrize("op_type", ["BiasAdd", "BiasSplitGelu"])
+def test_a_bias_that_is_no_row_is_refused(op_type, open_rows):
+    """Parts would broadcast it: the operator's kernel runs, and says what is wrong."""
+    feeds = {"x": numbers(2, 3, 320)} | ({"z": numbers(2, 3, 320)} if op_type == "BiasAdd" else {})
+    node = helper.make_node(op_type, ["x", "b", *list(feeds)[1:]], ["y"], domain=DOMAIN)
+    sizes = [["n", "m", "k"] if open_rows else [2, 3, 320]] * len(feeds)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info(n, 1, s) for n, s in zip(feeds, sizes, strict=True)],
+        [helper.make_tensor_value_info("y", 1, None)], [numpy_helper.from_array(numbers(1), "b")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    with pytest.raises(OrtError, match="bias must have shape"):
+        session.run(None, feeds)

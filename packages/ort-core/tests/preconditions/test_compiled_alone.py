@@ -1,6 +1,7 @@
-"""Nodes that are compiled alone, however small: broken attributes end as in the numpy kernels, refused or with numbers.
+"""Nodes that are compiled alone, however small: broken ones end as in the numpy kernels, refused or with numbers.
 
-Lowering rules read attributes by themselves. What a kernel refuses and no rule of attributes does, they would compute.
+Lowering rules read attributes and shapes by themselves. What a kernel refuses, and no rule of attributes and no
+precondition, they would compute.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from node_cases import NodeCase, chosen, onnx_cases
 
 from ort_core.cpu.partition import admission
 
-MOST = 6  # changes of one case
+MOST = 4  # changes of one case
 IS_RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
-CASES = [case for case in chosen(onnx_cases(), 1) if case.attributes and not case.op_type.startswith(IS_RANDOM)]
+CASES = [case for case in chosen(onnx_cases(), 1) if not case.op_type.startswith(IS_RANDOM)]
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(parts=8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ":".join(case.operator))
-def test_a_broken_attribute_ends_compiled_as_in_the_kernel(case: NodeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_node_ends_compiled_as_in_its_kernel(case: NodeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_SMALL", 0)
-    broken = [each for each in breaks(case) if not each[0].startswith(("input", "no input", "opset"))]
+    broken = [each for each in breaks(case) if not each[0].startswith("opset")]
     for what, changed in random.Random(case.name).sample(broken, min(MOST, len(broken))):
         kernel, compiled = (ask(engine, "fixed", changed) for engine in ("reference", "cpu"))
         assert compiled[0] == kernel[0], f"{case.name}: {what}: {kernel[1] or compiled[1]}"

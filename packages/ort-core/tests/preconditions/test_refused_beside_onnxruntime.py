@@ -46,6 +46,10 @@ VALID: dict[str, tuple[dict[str, Any], int, list[tuple[tuple[int, ...], Any] | N
         {**WIDTHS, "sparse_block_size": 16}, 3,
         [*[((1, 2, 16), F)] * 3, *[((1, 2, 16, 8), F)] * 2, ((1, 2), I32), ((1, 1), I32), ((1,), I32), ((1,), I32)],
     ),
+    "QGemm": (
+        {}, 1,
+        [((2, 3), np.uint8), ((), F), ((), np.uint8), ((3, 4), np.uint8), ((4,), F), ((4,), np.uint8), ((1, 4), I32)],
+    ),
     "DynamicQuantizeLSTM": (
         {"hidden_size": 3}, 3,
         [((2, 1, 4), F), ((1, 4, 12), np.uint8), ((1, 3, 12), np.uint8), *[None] * 5, ((1,), F), ((1,), np.uint8),
@@ -71,6 +75,8 @@ BROKEN = [
     ("EngramGate", 3, (1, 5)), ("EngramGate", 4, (4, 1)), ("EngramGate", 5, (5,)),
     ("NGramRepeatBlock", 1, (1, 7)), ("NGramRepeatBlock", 1, (3, 7)), ("MulInteger", 1, (1, 1)),
     ("MulInteger", 3, (2, 3)), ("QLinearReduceMean", 1, (1, 1)), ("QLinearReduceMean", 4, (1, 1)),
+    ("QGemm", 4, (1, 4)), ("QGemm", 5, (1, 4)), ("QGemm", 5, ()), ("QGemm", 6, (2, 3)), ("QGemm", 6, (3, 4)),
+    ("QGemm", 3, (2, 4)), ("QGemm", 0, (1, 2, 3)),
     ("ConvTransposeWithDynamicPads", 1, (2, 3, 0, 3)), ("ConvTransposeWithDynamicPads", 2, (3,)),
     ("GroupQueryAttention", 3, (1, 2, 4, 8)), ("GroupQueryAttention", 4, (3, 2, 4, 8)),
     ("GroupQueryAttention", 4, None), ("DecoderMaskedMultiHeadAttention", 0, (1, 1, 8)),

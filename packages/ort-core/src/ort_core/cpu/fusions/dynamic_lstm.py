@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.cpu.fusions.known_breaches import find_breach
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
@@ -52,6 +53,9 @@ class DynamicLstmAsLstm(RewriteRule[LstmWeights]):
 
     def check(self, match: Match) -> LstmWeights | Rejection:
         """The weights, their scales and zero points must be constants of matching shapes."""
+        breach = find_breach(match.root, 1)
+        if breach is not None:
+            return breach
         found = {}
         for name, places in _PARAMETERS.items():
             arrays = [_constant(match.root.input(place)) for place in places]

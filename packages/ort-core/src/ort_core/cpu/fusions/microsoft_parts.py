@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ort_core.cpu.fusions.known_breaches import find_breach
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Constant, Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext, KernelRegistry
@@ -19,10 +20,11 @@ from ort_core.plugin.rewrite import decompose
 
 MICROSOFT = "com.microsoft"
 _ADDENDS = {"BiasAdd": 2, "FusedConv": 3, "NhwcFusedConv": 3}  # inputs that must be as large as the result
-_BIASES = {"BiasAdd": 1, "BiasSplitGelu": 1, "FusedGemm": 2, "GemmFastGelu": 2}  # that must not make it larger
+_BIASES = {"FusedGemm": 2, "GemmFastGelu": 2}  # that must not make it larger
+_WHOLE_BIASES = frozenset({"BiasAdd", "BiasSplitGelu"})  # whose second input is as long as a row of the first
 _OPERATORS = frozenset(
     {
-        *_ADDENDS, *_BIASES, "FusedMatMulActivation", "NhwcConv", "ScaledSiLU",
+        *_ADDENDS, *_BIASES, *_WHOLE_BIASES, "FusedMatMulActivation", "NhwcConv", "ScaledSiLU",
         "TransposeMatMul",
     }
 )  # fmt: skip
@@ -45,12 +47,19 @@ class MicrosoftInParts(Pass):
 
 
 def _take_apart(graph: Graph, node: Node, facts: EvaluationContext, record: PassRecordState) -> None:
+    breach = find_breach(node, facts.opset_of(node))
+    if breach is not None:
+        record.refused(node.op_type, breach)
+        return
     place = _ADDENDS.get(node.op_type)
     if place is not None and not _is_as_large(node.input(place), node.output):
         record.refused(node.op_type, Rejection("its addend may have other sizes than its result", node))
         return
+    if node.op_type in _WHOLE_BIASES and not _is_a_row(node.input(1), node.input(0)):
+        record.refused(node.op_type, Rejection("its bias may be shorter than a row of its input", node))
+        return
     bias = node.input(_BIASES[node.op_type]) if node.op_type in _BIASES else None
-    if bias is not None and not _fits(bias, node.input(0) if node.op_type == "BiasSplitGelu" else node.output):
+    if bias is not None and not _fits(bias, node.output):
         record.refused(node.op_type, Rejection("its bias may be larger than what it is added to", node))
         return
     name, parts = node.op_type, decompose(graph, node, facts)
@@ -84,6 +93,13 @@ def _fits(bias: Value, total: Value | None) -> bool:
         return False
     pairs = zip(reversed(bias.shape), reversed(total.shape), strict=False)
     return all(size is not None and size in (1, whole) for size, whole in pairs)
+
+
+def _is_a_row(bias: Value | None, x: Value | None) -> bool:
+    """Return whether a bias is known to have one element for each of a row."""
+    if bias is None or x is None or bias.shape is None or not x.shape:
+        return False
+    return bias.shape[-1:] != (None,) and bias.shape == x.shape[-1:]
 
 
 def _is_as_large(addend: Value | None, result: Value) -> bool:

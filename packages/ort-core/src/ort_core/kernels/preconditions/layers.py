@@ -48,6 +48,7 @@ def quantized_layer(c: Conditions) -> None:
     directions = 2 if c.node.string_attribute("direction", "forward") == "bidirectional" else 1
     c.sized(1, "W", directions, None if x is None else x[2], 4 * hidden)
     c.sized(2, "R", directions, hidden, 4 * hidden)
+    c.sized(3, "B", directions, 8 * hidden)
     for index, name in ((8, "W_scale"), (9, "W_zero_point"), (10, "R_scale"), (11, "R_zero_point")):
         shape = c.rank(index, name, 1, 2)
         if shape is not None:

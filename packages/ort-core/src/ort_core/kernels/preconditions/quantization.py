@@ -232,3 +232,19 @@ def quantized_choice(c: Conditions) -> None:
     names = ("X_scale", "X_zero_point", "Y_scale", "Y_zero_point", "Z_scale", "Z_zero_point")
     for index, name in zip((2, 3, 5, 6, 7, 8), names, strict=True):
         c.scalar(index, name)
+
+
+def quantized_gemm(c: Conditions) -> None:
+    """QGemm: matrices A and B, a scale of B and its zero point of one shape, C that broadcasts to the result."""
+    a, b = c.rank(0, "A", 2), c.rank(3, "B", 2)
+    c.rank(4, "b_scale", 0, 1)
+    c.same_shape(4, 5, "b_scale and b_zero_point")
+    if a is None or b is None:
+        return
+    depth, rows = a if c.node.int_attribute("transA", 0) else a[::-1]
+    columns, inner = b if c.node.int_attribute("transB", 0) else b[::-1]
+    c.equal(depth, inner, "A must have as many columns as B has rows")
+    addend = c.rank(6, "C", 0, 1, 2)
+    for size, wanted in zip((addend or ())[::-1], (columns, rows), strict=False):
+        if size != 1:
+            c.equal(size, wanted, "C must broadcast to the product of A and B")

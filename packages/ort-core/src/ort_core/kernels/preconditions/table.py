@@ -46,6 +46,7 @@ _STANDARD: dict[str, Precondition] = {
         "ReduceSum", "ReduceSumSquare",
     ), tensors.reduced_axes),
     "TensorScatter": attention.scatter, "TfIdfVectorizer": tensors.ngrams, "TopK": tensors.top_k,
+    "Trilu": layers.triangle,
     "Upsample": tensors.upsampling,
 }  # fmt: skip
 _CONTRIB: dict[str, Precondition] = {
@@ -90,7 +91,8 @@ _CONTRIB: dict[str, Precondition] = {
     "QLinearReduceMean": quantization.quantized_mean,
     "QLinearWhere": quantization.quantized_choice, "QLinearMul": quantization.quantized_binary,
     "QLinearSigmoid": quantization.quantized_unary, "QLinearSoftmax": quantization.quantized_softmax,
-    "QMoE": layers.quantized_experts, "QuantizeLinear": quantization.contrib_linear,
+    "QGemm": quantization.quantized_gemm, "QMoE": layers.quantized_experts,
+    "QuantizeLinear": quantization.contrib_linear,
     "Range": tensors.singles(start=0, limit=1, delta=2),
     "RotaryEmbedding": attention.rotary_of_com_microsoft, "SkipLayerNormalization": layers.skip_normalization,
     "SparseAttention": attention.sparse,

@@ -42,7 +42,7 @@ def infer_packed_experts(ctx: InferenceContext) -> None:
 @infer_rule("MoEGroupRouter", domain=MS)
 def infer_group_router(ctx: InferenceContext) -> None:
     """A row of experts for each token."""
-    logits, bias = ctx.shape_min_rank(0, 1), ctx.shape_of_rank(1, 1)
+    logits, bias = ctx.shape_min_rank(0, 2), ctx.shape_of_rank(1, 1)
     tokens: Dim = None if logits is None else product(logits[:-1])
     shape = (tokens, None if bias is None else bias[0])
     ctx.set_shape(0, shape)

@@ -78,7 +78,8 @@ def power(x: np.ndarray, y: np.ndarray, *, axis: int | None = None, broadcast: i
 def _to_one_float(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if x.dtype == y.dtype:
         return x, y
-    common = np.float64 if np.float64 in (x.dtype, y.dtype) or not is_float(x.dtype) else np.float32
+    is_narrow = is_float(x.dtype) and is_float(y.dtype) and np.float64 not in (x.dtype, y.dtype)
+    common = np.float32 if is_narrow else np.float64  # in which integers keep whether they are odd
     return x.astype(common), y.astype(common)
 
 

@@ -183,6 +183,9 @@ def conv_transpose_with_dynamic_pads(
     """ConvTranspose whose paddings are an input: each input value adds a scaled kernel to the output."""
     if w.ndim < 3:
         raise errors.InvalidArgument(f"Weight tensor must have at least 3 dimensions; found shape {w.shape}")
+    given = () if pads is None else tuple(int(p) for p in pads)
+    if pads is None or min(given, default=0) < 0:
+        raise errors.InvalidArgument(f"Pads must be given, numbers of at least 0; found {given if given else 'none'}")
     return conv_transpose(
         x,
         w,
@@ -191,6 +194,6 @@ def conv_transpose_with_dynamic_pads(
         dilations=dilations,
         group=group,
         output_padding=output_padding,
-        pads=() if pads is None else tuple(int(p) for p in pads),
+        pads=given,
         strides=strides,
     )

@@ -86,7 +86,7 @@ def quantized_gemm(
     value = (total * (np.float64(np.float32(alpha)) * a_scale * b_scale)).astype(np.float32)
     if y_scale is None:
         return value
-    return quantize(value, y_scale, y_zero_point, a.dtype)
+    return quantize(value, y_scale, y_zero_point, a.dtype if y_zero_point is None else y_zero_point.dtype)
 
 
 @kernel("MulInteger", domain="com.microsoft")
@@ -104,7 +104,8 @@ def reduce_sum_integer(data: np.ndarray, *, axes: tuple[int, ...], keepdims: int
     """Sum 8-bit integers over axes, in 32 bits."""
     wide = np.uint32 if data.dtype == np.uint8 else np.int32
     keep: KeepDims = bool(keepdims)
-    return np.asarray(data.sum(axis=tuple(axes) or None, dtype=wide, keepdims=keep))
+    named = tuple({axis % data.ndim for axis in axes}) if data.ndim else ()  # an axis counts once
+    return np.asarray(data.sum(axis=named or None, dtype=wide, keepdims=keep))
 
 
 @kernel("QuantizeLinear", domain="com.microsoft")

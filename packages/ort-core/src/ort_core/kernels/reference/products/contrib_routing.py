@@ -112,8 +112,10 @@ def moe_group_router(
 
 def _scores(logits: np.ndarray, bias: np.ndarray, projection: np.ndarray | None) -> tuple[np.ndarray, int]:
     """Return logits [tokens, experts] and the number of experts."""
-    if bias.ndim != 1 or logits.ndim < 1:
+    if bias.ndim != 1:
         raise InvalidArgument(f"MoEGroupRouter: expert_bias must be a vector, found shape {bias.shape}")
+    if logits.ndim < 2:
+        raise InvalidArgument(f"MoEGroupRouter: logits must have at least 2 dimensions, found shape {logits.shape}")
     experts = len(bias)
     width = experts if projection is None else projection.shape[-1]
     fits = logits.shape[-1] == width and (projection is None or projection.shape == (experts, width))
