@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from onnx import parser
@@ -54,3 +56,20 @@ def test_a_users_function_keeps_the_setting_of_its_program() -> None:
         assert np.isinf(session.run(None, zero)[0]).all()
     with np.errstate(divide="raise"), pytest.raises(ort.OrtError, match="FloatingPointError"):
         session.run(None, zero)
+
+
+@pytest.mark.parametrize("node", [
+    "LayerNormalization (x, s)", "RMSNormalization (x, s)", "MeanVarianceNormalization <axes = [2]> (x)",
+    "com.microsoft.SkipLayerNormalization (x, x, s)", "com.microsoft.SkipSimplifiedLayerNormalization (x, x, s)",
+    "InstanceNormalization (x, t, t)", "GroupNormalization <num_groups = 1> (x, t, t)",
+])  # fmt: skip
+def test_means_of_nothing_make_no_warning(node: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 23, "com.microsoft": 1]>
+    g (float[2, 3, n] x, float[n] s, float[3] t) => (y) {{ y = {node} }}"""
+    feeds = {"x": np.ones((2, 3, 0), np.float32), "s": np.ones(0, np.float32), "t": np.ones(3, np.float32)}
+    session = ort.InferenceSession(
+        parser.parse_model(text).SerializeToString(), providers=["ReferenceExecutionProvider"]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert session.run(None, feeds)[0].shape == (2, 3, 0)

@@ -34,7 +34,10 @@ def ask(engine: str, shapes: str, case: NodeCase) -> Outcome:
 
 
 def session(engine: str, content: bytes) -> Any:
-    """Return a session of ``onnxruntime``, or of ours with ``cpu`` or ``reference`` as its provider."""
+    """Return a session of ``onnxruntime``, or of ours with ``cpu`` or ``reference`` as its provider.
+
+    ``compiled`` is ``cpu`` that compiles small nodes, too, from then on in this process.
+    """
     if engine == "onnxruntime":
         import onnxruntime
 
@@ -44,9 +47,14 @@ def session(engine: str, content: bytes) -> Any:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     import ort_core
 
+    if engine == "compiled":
+        from ort_core.cpu.partition import admission
+
+        admission._SMALL = 0
     own = ort_core.SessionOptions()
     own.log_severity_level = 4
-    name = {"cpu": "CPUExecutionProvider", "reference": "ReferenceExecutionProvider"}[engine]
+    compiles = dict.fromkeys(("cpu", "compiled"), "CPUExecutionProvider")
+    name = {**compiles, "reference": "ReferenceExecutionProvider"}[engine]
     return ort_core.InferenceSession(content, own, providers=[name])
 
 

@@ -4,7 +4,8 @@
 
 ``FORMS`` of each operator whose name contains ``FILTER``, also out of ``SEEDS`` random graphs from ``FIRST`` on;
 ``MOST`` broken cases of each operator, drawn by ``FIRST`` (0: all, which takes hours: 100,000 sessions of each engine).
-Prints every difference from onnxruntime that ``deliberate`` has no reason for: who refuses, other results, crashes.
+Prints every difference from onnxruntime that ``deliberate`` has no reason for: who refuses, other results, crashes;
+and where a compiled node ends otherwise than its kernel.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from pathlib import Path
 import numpy as np
 from asking import Outcome, outcomes
 from breaks import breaks
-from deliberate import DIFFERENT, LENIENT, STRICT, find_reason
-from drawn_cases import FIRST_SEED, drawn_cases
+from deliberate import COMPILED, DIFFERENT, LENIENT, STRICT, find_reason
+from drawn_cases import FIRST_SEED, IS_RANDOM, drawn_cases
 from node_cases import NodeCase, chosen, onnx_cases, recorded_cases
 
 UNSUPPORTED = ("NOT_IMPLEMENTED", "is not a registered function", "No corresponding Numpy", "RuntimeError: ")
 
 PART = 500  # cases between two lines of progress
+ENGINES = ("onnxruntime", "cpu", "reference", "compiled")
 SHAPES = ("stated", "named", "fixed", "known")
 Change = tuple[NodeCase, str, NodeCase]  # a valid case, what was broken, and the broken one
 
@@ -45,7 +47,9 @@ def main(forms: int = 2, pattern: str = "", seeds: int = 400, first: int = FIRST
         for start in range(0, len(broken), PART):
             used |= _compare(shapes, broken[start : start + PART], counts)
             _report(f"{shapes} {min(start + PART, len(broken))}: {dict(counts)}")
-    stale = [row for row in (*LENIENT, *STRICT, *DIFFERENT) if row.reason not in used and not (pattern or most)]
+    stale = [
+        row for row in (*LENIENT, *STRICT, *DIFFERENT, *COMPILED) if row.reason not in used and not (pattern or most)
+    ]
     for row in stale:
         _report(f"nothing needs this any more: {row}")
     return sum(count for kind, count in counts.items() if kind.endswith("unexplained")) + len(stale)
@@ -64,7 +68,15 @@ def drawn(broken: list[Change], most: int, seed: int) -> list[Change]:
 def _compare(shapes: str, broken: Sequence[Change], counts: Counter[str]) -> set[str | None]:
     """Ask both engines, report what nobody explains, count all; return the reasons that were needed."""
     used: set[str | None] = set()
-    theirs, ours = (outcomes(engine, shapes, [each[2] for each in broken]) for engine in ("onnxruntime", "cpu"))
+    theirs, ours, kernels, compiled = (outcomes(engine, shapes, [each[2] for each in broken]) for engine in ENGINES)
+    for (case, what, _), left, right in zip(broken, kernels, compiled, strict=True):
+        if case.op_type.startswith(IS_RANDOM) or not differ(left, right):
+            continue
+        reason = find_reason(COMPILED, case.operator, what)
+        used.add(reason)
+        counts[f"compiled, {'on purpose' if reason else 'unexplained'}"] += 1
+        if reason is None:
+            _report(f"compiled otherwise: {':'.join(case.operator)} {case.name} [{shapes}]: {what}: {left[1]}")
     for (case, what, _), left, right in zip(broken, theirs, ours, strict=True):
         kind, reason = compared(case, what, left, right)
         used.add(reason)
@@ -73,6 +85,13 @@ def _compare(shapes: str, broken: Sequence[Change], counts: Counter[str]) -> set
             text = " ".join((left[1] or right[1]).split())[-160:]
             _report(f"{kind}: {':'.join(case.operator)} {case.name} [{shapes}]: {what}: {text}")
     return used
+
+
+def differ(kernel: Outcome, compiled: Outcome) -> bool:
+    """Return whether compiled code ends otherwise than the numpy kernel does."""
+    if kernel[0] != compiled[0]:
+        return True
+    return kernel[0] == "ok" and not alike(kernel[2], compiled[2])
 
 
 def _report(line: str) -> None:
@@ -101,7 +120,8 @@ def _are_near(left: object, right: object) -> bool:
     if not isinstance(left, np.ndarray):
         return True
     if isinstance(right, np.ndarray) and right.dtype.kind == "V":  # of a type of ml_dtypes: onnxruntime gives the bits
-        right = right.view(f"u{right.dtype.itemsize}") if left.dtype.kind == "u" else right
+        right = right.view(f"u{right.dtype.itemsize}")
+        left = left.view(right.dtype) if left.dtype.kind == "V" else left
     if not isinstance(right, np.ndarray) or left.shape != right.shape or left.dtype != right.dtype:
         return False
     if left.dtype.kind not in "fiub":

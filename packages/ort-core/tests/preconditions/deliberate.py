@@ -2,6 +2,7 @@
 
 ``LENIENT``: onnxruntime refuses with such a text, and a result comes here. ``STRICT``: refused here with such a text,
 and onnxruntime gives a result. ``DIFFERENT``: both give one, for such a change of a valid case, and not the same.
+``COMPILED``: compiled code ends otherwise than the numpy kernel, for such a change.
 """
 
 from __future__ import annotations
@@ -199,4 +200,8 @@ DIFFERENT = (
     Deliberate(contrib("MoE"), "^use_sparse_mixer", "the schema's; onnxruntime's CPU does not read it"),
     Deliberate(contrib("QMoE"), "^use_sparse_mixer|^normalize_routing_weights",
                "the schema's; onnxruntime's CPU does not read them"),
+)  # fmt: skip
+COMPILED = (
+    Deliberate(standard("ReverseSequence"), "^input 0: size 0", "no element is moved, and no length is read"),
+    Deliberate(contrib("DynamicQuantizeLSTM"), "", "compiled code rounds states to 16 bits, the operator to 8"),
 )  # fmt: skip

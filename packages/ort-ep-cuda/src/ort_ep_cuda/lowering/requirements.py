@@ -31,7 +31,7 @@ def require(whole: Whole, builder: ProgramBuilder) -> None:
     Raises:
         InvalidArgument: its operator does not take them; the message names the node.
     """
-    precondition = find_precondition(whole.node.domain, whole.node.op_type)
+    precondition = find_precondition(whole.node.domain, whole.node.op_type, whole.opset)
     if precondition is not None:
         shapes = [None if value is None else builder.shape(value) for value in whole.inputs]
         precondition(_LoweredConditions(whole.node, whole.opset, shapes))

@@ -7,6 +7,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.arrays.means import mean as mean_of
 from ort_core.kernels.reference.arrays.widening import narrow, widen
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -107,7 +108,7 @@ def _positions(given: np.ndarray, batch: int, length: int, rows: int) -> np.ndar
 
 
 def _normalized(x: np.ndarray, scale: np.ndarray, epsilon: float, *, by_division: bool) -> np.ndarray:
-    mean = np.mean(np.square(x), axis=-1, keepdims=True, dtype=np.float64).astype(np.float32)
+    mean = mean_of(np.square(x), -1, dtype=np.float64).astype(np.float32)
     root = np.sqrt(mean + np.float32(epsilon))
     return (x / root if by_division else x * (1 / root)) * scale
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.arrays.means import mean as mean_of
 from ort_core.kernels.reference.arrays.widening import narrow, widen
 
 HEAD_WIDTH, STATE_WIDTH, TAPS = 64, 128, 4  # the only sizes that the operator has
@@ -164,7 +165,7 @@ def _recurrence(
 
 def _normalized(x: np.ndarray, weight: np.ndarray, groups: int, epsilon: float) -> np.ndarray:
     grouped = x.reshape(len(x), groups, -1)
-    mean = np.mean(np.square(grouped), axis=-1, keepdims=True, dtype=np.float64)
+    mean = mean_of(np.square(grouped), -1, dtype=np.float64)
     scale = (1 / np.sqrt(mean + epsilon)).astype(np.float32)
     return (grouped * scale).reshape(x.shape) * weight
 

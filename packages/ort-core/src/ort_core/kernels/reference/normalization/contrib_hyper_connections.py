@@ -7,6 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.arrays.gates import sigmoid
+from ort_core.kernels.reference.arrays.means import mean as mean_of
 from ort_core.kernels.reference.arrays.widening import narrow, widen
 
 
@@ -88,7 +89,7 @@ def hyper_connection_low_rank_mix(
     grouped = _branches(streams, num_branches)
     if prev_block_output is not None and prev_post_gate is not None:
         grouped = rounded(grouped + widen(prev_post_gate)[..., None] * widen(prev_block_output)[..., None, :])
-    inverse = 1 / np.sqrt(np.square(grouped).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+    inverse = 1 / np.sqrt(mean_of(np.square(grouped), -1) + np.float32(epsilon))
     normal = rounded(grouped * inverse * _branches(norm_scale, num_branches))
     flat = normal.reshape(streams.shape)
     scaled = rounded(np.float32(silu_alpha) * rounded(flat @ widen(down_weight)))

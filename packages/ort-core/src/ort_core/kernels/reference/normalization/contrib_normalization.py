@@ -7,6 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.gates import sigmoid, silu
+from ort_core.kernels.reference.arrays.means import mean as mean_of
 from ort_core.kernels.reference.arrays.widening import narrow, widen
 
 SkipResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -16,9 +17,9 @@ def layer_norm(
     x: np.ndarray, gamma: np.ndarray, beta: np.ndarray | None, epsilon: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (normalized, mean, inverse deviation) over the last axis of a float32 or float64 array."""
-    mean = x.mean(axis=-1, keepdims=True, dtype=np.float64)
+    mean = mean_of(x, -1, dtype=np.float64)
     centered = x - mean
-    inverse = 1 / np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + epsilon)
+    inverse = 1 / np.sqrt(mean_of(np.square(centered), -1) + epsilon)
     result = centered * inverse * gamma
     if beta is not None:
         result = result + beta
@@ -27,7 +28,7 @@ def layer_norm(
 
 def rms_norm(x: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """Return (x / rms(x), 1 / rms(x)) over the last axis of a float32 or float64 array."""
-    inverse = 1 / np.sqrt(np.square(x, dtype=np.float64).mean(axis=-1, keepdims=True) + epsilon)
+    inverse = 1 / np.sqrt(mean_of(np.square(x, dtype=np.float64), -1) + epsilon)
     return (x * inverse).astype(x.dtype), inverse.astype(x.dtype)
 
 
@@ -96,8 +97,8 @@ def _group_norm(
 ) -> np.ndarray:
     moved = np.moveaxis(x, -1, 1) if channels_last else x
     grouped = moved.reshape(moved.shape[0], groups, -1)
-    mean = grouped.mean(axis=-1, keepdims=True, dtype=np.float64)
-    variance = np.square(grouped - mean).mean(axis=-1, keepdims=True)
+    mean = mean_of(grouped, -1, dtype=np.float64)
+    variance = mean_of(np.square(grouped - mean), -1)
     normal = ((grouped - mean) / np.sqrt(variance + epsilon)).reshape(moved.shape)
     column = (-1,) + (1,) * (moved.ndim - 2)
     result = (normal * widen(gamma).reshape(column) + widen(beta).reshape(column)).astype(np.float32)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.arrays.means import mean as mean_of
 from ort_core.kernels.reference.arrays.widening import narrow, widen
 from ort_core.kernels.reference.arrays.windows import slide
 from ort_core.kernels.reference.images.pooling import fold
@@ -26,8 +27,8 @@ def _over_channels(values: np.ndarray, rank: int) -> np.ndarray:
 def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and population variance over ``axes``, which stay with size 1."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = x.mean(axis=axes, keepdims=True)
-        variance = np.square(x - mean).mean(axis=axes, keepdims=True)
+        mean = mean_of(x, axes)
+        variance = mean_of(np.square(x - mean), axes)
     return mean, variance
 
 
@@ -36,9 +37,9 @@ def _standardize(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[
     if x.size == 0:
         shape = [1 if axis in {a % x.ndim for a in axes} else size for axis, size in enumerate(x.shape)]
         return x, np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
-    mean = x.mean(axis=axes, keepdims=True)
+    mean = mean_of(x, axes)
     centered = x - mean
-    inverse = 1 / np.sqrt(np.square(centered).mean(axis=axes, keepdims=True) + x.dtype.type(epsilon))
+    inverse = 1 / np.sqrt(mean_of(np.square(centered), axes) + x.dtype.type(epsilon))
     centered *= inverse
     return centered, mean, inverse
 
@@ -247,7 +248,7 @@ def _rms(x: np.ndarray, scale: np.ndarray, axis: int, epsilon: float) -> tuple[n
     _check_broadcast(x, scale, None, axes)
     wide = widen(x)
     with np.errstate(invalid="ignore", divide="ignore"):
-        inverse = 1 / np.sqrt(np.square(wide).mean(axis=axes, keepdims=True) + wide.dtype.type(epsilon))
+        inverse = 1 / np.sqrt(mean_of(np.square(wide), axes) + wide.dtype.type(epsilon))
     return wide * inverse * widen(scale), np.asarray(inverse)
 
 
@@ -325,7 +326,7 @@ def mean_variance_normalization_over_channels(
     wide = widen(x)
     if normalize_variance or not x.size:
         return mean_variance_normalization(x, axes=axes)
-    return narrow(wide - wide.mean(axis=axes, keepdims=True), x.dtype)
+    return narrow(wide - mean_of(wide, axes), x.dtype)
 
 
 @kernel("MeanVarianceNormalization", since=9)
@@ -335,6 +336,6 @@ def mean_variance_normalization(x: np.ndarray, *, axes: tuple[int, ...] = (0, 2,
     wide = widen(x)
     if not x.size:
         return x
-    centered = wide - wide.mean(axis=tuple(axes), keepdims=True)
-    deviation = np.sqrt(np.square(centered).mean(axis=tuple(axes), keepdims=True))
+    centered = wide - mean_of(wide, tuple(axes))
+    deviation = np.sqrt(mean_of(np.square(centered), tuple(axes)))
     return narrow(centered / (deviation + wide.dtype.type(1e-9)), x.dtype)

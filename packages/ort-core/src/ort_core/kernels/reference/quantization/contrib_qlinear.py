@@ -9,6 +9,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.arrays.gates import sigmoid
+from ort_core.kernels.reference.arrays.means import mean as mean_of
 from ort_core.kernels.reference.arrays.rounding_to_integers import dequantize, quantize, quantize_shifted
 from ort_core.kernels.reference.arrays.saturating_integers import KeepDims
 
@@ -171,7 +172,7 @@ def qlinear_reduce_mean(
     """Quantized mean over axes."""
     keep: KeepDims = bool(keepdims)
     named = tuple({axis % data.ndim for axis in axes}) if data.ndim else ()  # an axis counts once, however often named
-    mean = _in(data, data_scale, data_zero_point).mean(axis=named or None, keepdims=keep)
+    mean = mean_of(_in(data, data_scale, data_zero_point), named or None, keepdims=keep)
     return _out(np.asarray(mean), reduced_scale, reduced_zero_point, data.dtype)
 
 
