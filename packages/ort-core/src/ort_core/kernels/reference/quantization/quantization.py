@@ -79,6 +79,29 @@ def quantize_linear(
     return _saturated(np.rint(quotient).astype(np.float64) + offset, target.numpy)
 
 
+@kernel("QuantizeLinear", since=23)
+def quantize_linear_by_precision(
+    x: np.ndarray,
+    scale: np.ndarray,
+    zero_point: np.ndarray | None = None,
+    *,
+    axis: int = 1,
+    saturate: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+) -> np.ndarray:
+    """As before opset 23, the quotient rounded to ``precision``: to the type of ``scale`` where nothing is said."""
+    kind = DataType.from_numpy(scale.dtype)
+    if not precision and kind in _HALVES:
+        precision = kind.value
+    return quantize_linear(
+        x, scale, zero_point, axis=axis, saturate=saturate, block_size=block_size, output_dtype=output_dtype,
+        precision=precision,
+    )  # fmt: skip
+
+
+_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 _saturated = saturate  # the attribute of the same name hides the function above
 
 
@@ -93,9 +116,11 @@ def _quantized_type(zero_point: np.ndarray | None, output_dtype: int) -> DataTyp
 
 
 def _divide(x: np.ndarray, scale: np.ndarray, precision: DataType | None) -> np.ndarray:
-    """Return x / scale with the rounding of ``precision`` (default: the type of ``scale``)."""
+    """Return x / scale, of which ``precision`` says how both and the quotient are rounded (default: not)."""
     if precision is not None:
         x, scale = convert(x, precision), convert(scale, precision)
+    if precision in _HALVES:
+        return widen(narrow(widen(x) / widen(scale), x.dtype))
     if x.dtype.kind in "iu" or scale.dtype.kind in "iu":
         return x.astype(np.float64) / scale.astype(np.float64)
     return widen(x) / widen(scale)

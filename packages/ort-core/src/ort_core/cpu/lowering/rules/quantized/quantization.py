@@ -31,7 +31,7 @@ from ort_core.cpu.lowering.rules.quantized.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import Place, View, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
 
 SMALL_CONSTANT = 1 << 14  # elements up to which a constant is made real at load: larger ones stay in few bits
@@ -50,6 +50,8 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
         raise NotLowered("only float32 is quantized natively, to 2, 4, 8 and 16 bits")
     if node.int_attribute("precision", F32) not in (0, F32):
         raise NotLowered("another precision than float32 is not generated")
+    if lowering.opset_of(node) >= 23 and not node.domain and _is_rounded(node):
+        raise NotLowered("a quotient that is rounded to 16 bits is not generated")
     saturate = bool(node.int_attribute("saturate", 1))
     if node.int_attribute("block_size", 0):
         _store_if_anchor(lowering, value)
@@ -73,6 +75,14 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
     else:
         result = _quantized(real, *_parameters(lowering, state, node, shape), dtype, saturate)
     _set(lowering, node, state, result, shape)
+
+
+def _is_rounded(node: Node) -> bool:
+    """Return whether the quotient has the type of a scale of 16 bits, as nothing else is said from opset 23 on."""
+    scale = node.input(1)
+    found = None if scale is None else scale.type
+    is_half = isinstance(found, TensorType) and found.dtype in (DataType.FLOAT16, DataType.BFLOAT16)
+    return is_half and not node.int_attribute("precision", 0)
 
 
 def dequantize_linear(lowering: Lowering, node: Node) -> None:
