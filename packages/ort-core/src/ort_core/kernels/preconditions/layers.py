@@ -23,6 +23,14 @@ def split_gelu(c: Conditions) -> None:
         c.sized(1, "bias", x[-1])
 
 
+def bias_addition(c: Conditions) -> None:
+    """BiasAdd: X [..., channels], bias [channels], skip like X."""
+    x = c.at_least(0, "X", 1)
+    if x is not None:
+        c.sized(1, "bias", x[-1])
+        c.same_shape(0, 2, "X and skip")
+
+
 def gated_norm(c: Conditions) -> None:
     """GatedRMSNorm: scale [width], a gate like X, whose rows are of groups of that width."""
     c.rank(1, "scale", 1)

@@ -52,7 +52,8 @@ _STANDARD: dict[str, Precondition] = {
 _CONTRIB: dict[str, Precondition] = {
     "Attention": attention.attention_of_com_microsoft, "AttnLSTM": layers.attention_lstm,
     "BiasGelu": layers.bias_activation, "BranchwiseRMSNorm": streams.normalized_branches,
-    "BiasSplitGelu": layers.split_gelu, "CausalConvWithState": layers.causal_convolution_of_com_microsoft,
+    "BiasAdd": layers.bias_addition, "BiasSplitGelu": layers.split_gelu,
+    "CausalConvWithState": layers.causal_convolution_of_com_microsoft,
     "ConvTransposeWithDynamicPads": windows.transposed_convolution_of_given_pads,
     "CropAndResize": tensors.region_crops,
     "DecoderMaskedMultiHeadAttention": attention.one_step,
