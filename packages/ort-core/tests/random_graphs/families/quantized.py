@@ -43,7 +43,8 @@ def quantize(g: GraphWriter) -> Value:
         shape = (value.size(axis),)
     low = 0.2 if dtype in (et.I4, et.U4) else 0.01
     parts = [scale(g, value.dtype, *shape, low=low, high=low * 6), zero_point(g, dtype, *shape)]
-    quantized = g.node("QuantizeLinear", [value, *parts], axis=axis)
+    precision = g.choice((None, None, 1, 10)) if g.opset >= 23 and value.dtype is et.F16 else None
+    quantized = g.node("QuantizeLinear", [value, *parts], axis=axis, precision=precision)
     if dtype in et.NARROW or g.chance(0.8):
         return g.node("DequantizeLinear", [quantized, *parts], axis=axis)
     return quantized
