@@ -109,6 +109,7 @@ LENIENT = (
     Deliberate(contrib("QLinearReduceMean"), "must be a scalar", "one number is one in any shape"),
     Deliberate(contrib("EmbedLayerNormalization QEmbedLayerNormalization"), "dimension size is known",
                "onnxruntime's inference takes the name of a size for none"),
+    Deliberate(contrib("ConvTransposeWithDynamicPads"), "pads tensor is required", "the schema: optional"),
     Deliberate(standard("ParametricSoftplus ScaledTanh"), "No attribute with name", "the schema: optional"),
     Deliberate(contrib("DecoderMaskedMultiHeadAttention"), "past_present_share_buffer_",
                "the schema: presents need no buffer that they share with pasts"),

@@ -184,8 +184,8 @@ def conv_transpose_with_dynamic_pads(
     if w.ndim < 3:
         raise errors.InvalidArgument(f"Weight tensor must have at least 3 dimensions; found shape {w.shape}")
     given = () if pads is None else tuple(int(p) for p in pads)
-    if pads is None or min(given, default=0) < 0:
-        raise errors.InvalidArgument(f"Pads must be given, numbers of at least 0; found {given if given else 'none'}")
+    if min(given, default=0) < 0:
+        raise errors.InvalidArgument(f"Pads must be numbers of at least 0; found {given}")
     return conv_transpose(
         x,
         w,
