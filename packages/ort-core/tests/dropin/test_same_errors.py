@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("onnxruntime")  # which the program runs on, too
+
 PROGRAM = Path(__file__).with_name("misuses.py")
 TAKEN = {  # what onnxruntime refuses, and this project takes
     "proto_model": "a ModelProto is a model",

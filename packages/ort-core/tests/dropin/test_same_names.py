@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("onnxruntime")  # which the program runs on, too
+
 PROGRAM = Path(__file__).with_name("list_names.py")
 KERNELS = "describes compiled kernels, for onnxruntime's own documentation"
 NATIVE = "of the native class below the public one, which has all of it"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("onnxruntime")  # which the program runs on, too
+
 PROGRAM = Path(__file__).with_name("wrong_calls.py")
 TAKEN = {  # what onnxruntime refuses, and this project takes
     "ModelCompiler flags": "an unsigned number there",
