@@ -201,7 +201,7 @@ def attend(
             scratch.ctypes.data + skip, count * 4, (pair_tiles if in_pairs else tiles)(target)[1].ctypes.data,
             s.batch, s.key_heads, s.group, s.queries, s.keys, s.depth, s.width, s.offset,
             *(step // a.itemsize for a in (case.query, case.key, case.value, out) for step in a.strides[:3]),
-            *strides(mask), *scales, *heads_apart,
+            *strides(mask), *scales, *heads_apart, facts.scale_word,
         ],
         np.int64,
     )  # fmt: skip

@@ -13,10 +13,11 @@ that share a key head are tiles of one entry: keys are packed once for all of th
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from ort_core.cpu.codegen.attention.attention_rows import RowFacts, RowsEmitter, ScoreMask
+from ort_core.cpu.codegen.attention.attention_rows import LOG2_E, RowFacts, RowsEmitter, ScoreMask
 from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES, KEY_SCORES, key_scores
 from ort_core.cpu.codegen.attention.stored_rows import Scales, widen_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
@@ -40,7 +41,7 @@ class AttentionArguments:
     read. ``mask`` has the strides (batch, head, query, key) from ``mask_batch`` on; 0 repeats. ``rows`` is
     ``group * queries``, which the scratch was sized for (``scratch_count``). ``tiles`` is ``microkernel.tile_table``.
     ``key_scale`` and ``value_scale`` are read where keys and values are stored as integers: one scale, or those of each
-    head's elements, ``key_scale_head`` floats from one head to the next.
+    head's elements, ``key_scale_head`` floats from one head to the next. ``scale`` is ``AttentionFacts.scale_word``.
     """
 
     query: int = 0
@@ -81,7 +82,8 @@ class AttentionArguments:
     value_scale: int = 35
     key_scale_head: int = 36
     value_scale_head: int = 37
-    count: int = 38
+    scale: int = 38
+    count: int = 39
 
 
 ARGUMENTS = AttentionArguments()
@@ -92,7 +94,7 @@ _POINTERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AttentionFacts:
-    """What the code of an attention depends on.
+    """What an attention is; all but the scale is in its code.
 
     ``window`` is how many keys up to its own a query may see (0: all), only with ``is_causal``. ``lengths_bits`` is the
     size of the integers in ``lengths`` (0: there are none), to which ``lengths_rest`` is added; with
@@ -120,6 +122,13 @@ class AttentionFacts:
     def is_in_log2(self) -> bool:
         """Whether scores are kept in units of log 2. Not with an addend: the lowest float would become infinite."""
         return self.mask is not ScoreMask.ADDED
+
+    @property
+    def scale_word(self) -> int:
+        """The bits of the float32 that queries are multiplied by, for the argument table."""
+        factor = self.scale * LOG2_E if self.is_in_log2 and not self.softcap else self.scale
+        (word,) = struct.unpack("<I", struct.pack("<f", factor))
+        return int(word)
 
 
 def keys_per_block(shape: TileShape) -> int:
@@ -347,9 +356,13 @@ class AttentionDriver:
         e, depth = self.emitter, self.given["depth"]
         start = e.element(self._place("query", self._query_head(head)), e.mul(row, self.rows["query"]))
         RowsEmitter.copy_scaled(
-            e, self.shape.lanes, start, self.rows["query"], self.strip, depth, height, self.facts.scale,
-            in_log2=self.facts.is_in_log2 and not self.facts.softcap,
-        )  # fmt: skip
+            e, self.shape.lanes, start, self.rows["query"], self.strip, depth, height, self._scale()
+        )
+
+    def _scale(self) -> IRValue:
+        e = self.emitter
+        word = e.assign("i32", f"trunc {self.given['scale'].typed} to i32")
+        return e.assign("float", f"bitcast {word.typed} to float")
 
     def _weighted_values(
         self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue

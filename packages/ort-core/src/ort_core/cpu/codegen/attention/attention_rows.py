@@ -14,7 +14,7 @@ from ort_core.cpu.codegen.llvm_ir.vectors import each_vector, lane_mask, load_ve
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, element, exp2_of_negative, tanh
 
-_LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)
 _LOWEST = float("-inf")
 _UNROLL = 4  # independent maxima and sums
 
@@ -111,7 +111,7 @@ class RowsEmitter:
         e, rows, lanes = self._emitter, self._rows, self._lanes
         value = load_vector(e, e.element(scores, j), lanes)
         if rows.softcap:
-            unit = _LOG2_E if rows.is_in_log2 else 1.0
+            unit = LOG2_E if rows.is_in_log2 else 1.0
             value = self._print(tanh(element(0, DataType.FLOAT) * (1 / rows.softcap)) * (rows.softcap * unit), value)
         if rows.kind is ScoreMask.ADDED:
             value = e.binary("fadd", value, self._mask_vector(mask, j, "float", inside))
@@ -188,7 +188,7 @@ class RowsEmitter:
 
     def _weight(self, score: Scalar) -> Scalar:
         """Return what a score weighs, as it lies below the greatest."""
-        return exp2_of_negative(score if self._rows.is_in_log2 else score * _LOG2_E)
+        return exp2_of_negative(score if self._rows.is_in_log2 else score * LOG2_E)
 
     def _weights(self, scores: IRValue, padded: IRValue, peak: IRValue) -> IRValue:
         """Store ``2**(score - peak)`` in place of every score, and return the sum."""
@@ -222,11 +222,11 @@ class RowsEmitter:
     @staticmethod
     def copy_scaled(
         emitter: Emitter, lanes: int, start: IRValue, row_stride: IRValue, to: IRValue, depth: IRValue,
-        height: IRValue, scale: float, *, in_log2: bool,
+        height: IRValue, scale: IRValue,
     ) -> None:  # fmt: skip
         """Copy ``height`` rows of queries, times the scale, to rows of ``depth`` floats."""
         e = emitter
-        factor = e.splat(float32(scale * _LOG2_E if in_log2 else scale), lanes)
+        factor = e.splat(scale, lanes)
         with e.loop(0, height, unroll=False, hint="row") as row:
             source, target = e.element(start, e.mul(row, row_stride)), e.element(to, e.mul(row, depth))
             _multiply(e, lanes, source, target, depth, factor)

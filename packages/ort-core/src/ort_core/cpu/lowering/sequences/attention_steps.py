@@ -126,6 +126,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     scales = heads.scales or ()
     words.extend(pointer(each) for each in scales or (heads.query, heads.query))
     words.extend((depth, width) if facts.scales is Scales.CHANNEL else (0, 0))
+    words.append(mask.facts.scale_word)
     assert len(words) == ARGUMENTS.count
     reads = [view.buffer for view in (*views, *scales, mask.view, heads.lengths) if view is not None]
     flops = batch * query_heads * queries * keys * (depth + width) * 2
