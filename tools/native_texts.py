@@ -1,9 +1,9 @@
-"""recorded_programs(): what a lowering becomes, as lines of text, in the place of machine code; for ``replay``."""
+"""What a lowering becomes in the place of machine code: lines of text for ``replay``, kernels for ``ship_kernels``."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -12,6 +12,8 @@ import numpy as np
 from ort_core.cpu.codegen.llvm_ir import deferred_kernel as deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
+from ort_core.cpu.codegen.machine_code import code_cache, known_host
+from ort_core.cpu.codegen.machine_code.code_cache import ModuleSource
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -55,6 +57,34 @@ def recorded_programs() -> Iterator[list[str]]:
         yield lines
         for number, array in weights.items():
             lines[number] += f" {hashlib.sha256(np.ascontiguousarray(array)).hexdigest()}"
+
+
+@contextmanager
+def recorded_kernels(target: Target) -> Iterator[dict[str, KernelText]]:
+    """Record the kernels of every program that is built meanwhile, for any target; nothing is compiled."""
+    kernels: dict[str, KernelText] = {}
+    module = CompiledModule(b"", lambda name: NOWHERE, None)
+    compiled_together = code_cache.compiled_together
+
+    def compiled(
+        sources: Sequence[ModuleSource], target: Target | None, *, num_threads: int = 1
+    ) -> list[CompiledModule]:
+        if target is None:  # the threads' own code, which runs here
+            return compiled_together(sources, target, num_threads=num_threads)
+        return [module for _ in sources]
+
+    def record(
+        lowering: Lowering, target: Target, num_threads: int
+    ) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
+        kernels.update(lowering.kernels)
+        return [module], [(0, step.kernel) for step in lowering.steps]
+
+    with (
+        patch.object(program_building, "_compile", record),
+        patch.object(code_cache, "compiled_together", compiled),
+        patch.object(known_host, "known_host", lambda: target),
+    ):
+        yield kernels
 
 
 def _text(kernel: KernelText) -> str:

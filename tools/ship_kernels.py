@@ -1,4 +1,4 @@
-"""Write the machine code that a wheel of ort-core carries: modules that every machine needs, for each level and system.
+"""Write the machine code that a wheel of ort-core carries: modules that many models need, for each level and system.
 
     python tools/ship_kernels.py                                 into the source tree, where a wheel takes them from
     python tools/ship_kernels.py FOLDER --only x86_64-unknown-linux-gnu
@@ -8,15 +8,22 @@ The same sources and the same llvmlite give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import onnx
 import typer
 
-from ort_core.cpu.codegen.machine_code.jit import object_code
+from common_layers import layers
+from native_texts import recorded_kernels
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import ModuleText, object_code
 from ort_core.cpu.codegen.machine_code.levels import levels
-from ort_core.cpu.codegen.machine_code.shipped_code import FOLDER, shipped_file, shipped_name
+from ort_core.cpu.codegen.machine_code.shipped_code import FOLDER, file_name, shipped_file, text_name
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.microkernel import tiles_text
 from ort_core.cpu.direct.call_code import call_text
@@ -24,16 +31,60 @@ from ort_core.cpu.direct.python_layout import array_layout
 from ort_core.cpu.rounds.round_code import rounds_text
 from ort_core.cpu.threads.pool_code import pool_text
 from ort_core.cpu.threads.primitives import primitives_for
+from ort_core.environment import default_environment
+from ort_core.onnx_io.load import load_model
+from ort_core.options import SessionOptions
+from ort_core.stages import prepare
 
 MOST_NBYTES = 5_000_000
+MORE_FEATURES = "+avx512vnni,+avxvnni,+avx512bf16,+avx512fp16,+f16c,+dotprod,+fp16fml,+fullfp16,+bf16"
 
 
-def common_modules(level: Target) -> Iterator[tuple[str, bool]]:
-    """Give the text of each module that every machine of a level needs, and whether few passes do to compile it."""
-    yield pool_text(level.triple, primitives_for(level.triple)), False
-    yield call_text(array_layout()), False
-    yield rounds_text(), False
-    yield tiles_text(level), True
+def common_modules(level: Target) -> Iterator[ModuleText]:
+    """Give the text of each module that every machine of a level needs."""
+    yield ModuleText(pool_text(level.triple, primitives_for(level.triple)))
+    yield ModuleText(call_text(array_layout()))
+    yield ModuleText(rounds_text())
+    yield ModuleText(tiles_text(level), is_vectorized=True)
+
+
+def kernels_of(models: Iterable[onnx.ModelProto], level: Target) -> dict[str, ModuleText]:
+    """Return the kernels that models lower to for a level, by the name that a load looks for.
+
+    A kernel that would be another one for a processor that has more than the level is left out.
+    """
+    found = {}
+    more = replace(level, features=f"{level.features},{MORE_FEATURES}")
+    for model in models:
+        texts, others = (_texts(model, target) for target in (level, more))
+        found.update({name: text for name, text in texts.items() if others.get(name) == text})
+    return found
+
+
+def _texts(model: onnx.ModelProto, target: Target) -> dict[str, ModuleText]:
+    options = SessionOptions()
+    options.add_session_config_entry("session.optimized_model_cache", "0")
+    with recorded_kernels(target) as kernels:
+        prepare(load_model(model), options, default_environment(), [("CPUExecutionProvider", {})])
+    found = {}
+    for kernel in kernels.values():
+        code = kernel.code
+        if isinstance(code, DeferredKernel):
+            found[code.name] = ModuleText(module_text(code.generate(code.name)), code.is_vectorized)
+        else:
+            text = code if isinstance(code, str) else module_text([code])
+            name = text_name(text, is_vectorized=kernel.is_vectorized)
+            found[name] = ModuleText(text, kernel.is_vectorized)
+    return found
+
+
+def write_level(folder: Path, level: Target, models: Iterable[onnx.ModelProto]) -> int:
+    """Compile and write what comes with the package for a level; return how many modules."""
+    texts = {text_name(each.text, is_vectorized=each.is_vectorized): each for each in common_modules(level)}
+    texts.update(kernels_of(models, level))
+    codes = {name: object_code(each.text, level, is_vectorized=each.is_vectorized) for name, each in texts.items()}
+    (folder / file_name(level)).write_bytes(shipped_file(level, codes))
+    return len(codes)
 
 
 def main(
@@ -44,15 +95,10 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.bin"):
         old.unlink()
-    for level in levels():
-        if only in ("", level.triple):
-            for text, is_vectorized in common_modules(level):
-                name = shipped_name(text, level, is_vectorized=is_vectorized)
-                code = object_code(text, level, is_vectorized=is_vectorized)
-                (folder / name).write_bytes(shipped_file(name, code))
-    nbytes = sum(file.stat().st_size for file in folder.glob("*.bin"))
-    count = sum(1 for _ in folder.glob("*.bin"))
-    typer.echo(f"{count} modules, {nbytes / 1e6:.2f} MB in {folder}")
+    models = list(layers())
+    count = sum(write_level(folder, level, models) for level in levels() if only in ("", level.triple))
+    nbytes = sum(len(zlib.compress(file.read_bytes())) for file in folder.glob("*.bin"))  # as a wheel is
+    typer.echo(f"{count} modules, {nbytes / 1e6:.2f} MB compressed, in {folder}")
     if nbytes > MOST_NBYTES:
         raise SystemExit(f"they are larger than the {MOST_NBYTES / 1e6:.0f} MB that a wheel may grow by")
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import importlib
 import logging
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
+import ort_core as ort
 from ort_core.cpu.codegen.machine_code import jit, shipped_code
 from ort_core.cpu.codegen.machine_code.code_cache import compiled
 from ort_core.cpu.codegen.machine_code.levels import level_of, levels
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
-from ort_core.cpu.codegen.machine_code.shipped_code import shipped_file, shipped_name
+from ort_core.cpu.codegen.machine_code.shipped_code import file_name, shipped_file, text_name
 from ort_core.cpu.codegen.machine_code.target import Target, target_of
 from ort_core.cpu.codegen.machine_code.target_setting import LEVELS
 from ort_core.cpu.codegen.products.microkernel import tiles_text
@@ -44,12 +48,21 @@ def host_level() -> Target:
     return level
 
 
+def tool(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return importlib.import_module(name)
+
+
+def refuse_to_compile(texts: Iterable[jit.ModuleText], *_: object, **__: object) -> None:
+    pytest.fail("\n".join(each.text for each in texts))
+
+
 def ship(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code_of: str) -> Path:
     """Put the code of one text where that of another is looked for."""
     level = host_level()
-    name = shipped_name(text, level, is_vectorized=False)
-    path = folder / name
-    path.write_bytes(shipped_file(name, jit.object_code(code_of, level)))
+    path = folder / file_name(level)
+    name = text_name(text, is_vectorized=False)
+    path.write_bytes(shipped_file(level, {name: jit.object_code(code_of, level)}))
     monkeypatch.setattr(shipped_code, "FOLDER", str(folder))
     return path
 
@@ -59,11 +72,11 @@ def test_a_module_that_came_with_the_package_is_not_compiled(tmp_path: Path, mon
     assert answer(1001) == 77
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "renamed"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "of another level"])
 def test_a_damaged_file_is_told_and_its_module_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    number = {"cut": 1002, "flipped": 1003, "renamed": 1004}[damage]
+    number = {"cut": 1002, "flipped": 1003, "of another level": 1004}[damage]
     path = ship(tmp_path, monkeypatch, TEXT % number, TEXT % 77)
     blob = bytearray(path.read_bytes())
     if damage == "cut":
@@ -71,8 +84,9 @@ def test_a_damaged_file_is_told_and_its_module_compiled(
     elif damage == "flipped":
         blob[len(blob) // 2] ^= 4
     else:
-        other = shipped_name(TEXT % 5, host_level(), is_vectorized=False)
-        blob = bytearray(shipped_file(other, jit.object_code(TEXT % 77, host_level())))
+        other = next(level for level in levels() if level.key != host_level().key)
+        name = text_name(TEXT % number, is_vectorized=False)
+        blob = bytearray(shipped_file(other, {name: jit.object_code(TEXT % 77, host_level())}))
     path.write_bytes(blob)
     with caplog.at_level(logging.WARNING, "ort_core"):
         assert answer(number) == number
@@ -118,20 +132,44 @@ def test_the_tiles_of_a_level_are_those_of_its_processors() -> None:
         assert tiles_text(level) == tiles_text(target)
 
 
+def test_a_kernel_of_a_model_that_came_with_the_package_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers, program = tool("common_layers", monkeypatch), tool("ship_kernels", monkeypatch)
+    layer = layers.Layer()
+    product = layer.node("Relu", layer.product(layer.input("x", ("N", layers.WIDTH))))
+    model = layer.model(layer.node("Softmax", product, axis=-1), layer.node("Erf", product))
+    program.write_level(tmp_path, host_level(), [model])
+    monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(jit, "compile_modules", refuse_to_compile)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal((5, layers.WIDTH)).astype(np.float32)
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"])
+    for found, expected in zip(session.run(None, {"x": x}), reference.run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_kernel_that_other_processors_of_a_level_have_otherwise_is_not_shipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers, program = tool("common_layers", monkeypatch), tool("ship_kernels", monkeypatch)
+    layer = layers.Layer()
+    x = layer.input("x", ("N", 4))
+    model = layer.model(layer.node("Relu", x), layer.node("Cast", x, to=layers.onnx.TensorProto.FLOAT16))
+    level = next(level for level in levels() if level.cpu == "x86-64-v2")  # some processors of it convert halves
+    assert len(program.kernels_of([model], level)) == 1, "the one of Relu"
+
+
 def test_what_is_written_for_a_wheel_is_what_a_load_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("ship_kernels", ROOT / "tools/ship_kernels.py")
-    assert spec is not None
-    assert spec.loader is not None
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
+    program = tool("ship_kernels", monkeypatch)
     arm = next(level for level in levels() if level.cpu == "generic")
     monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
-    program.main(tmp_path, arm.triple)
-    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(written) == len(list(program.common_modules(arm)))
-    for text, is_vectorized in program.common_modules(arm):
-        found = shipped_code.find_shipped(text, arm, is_vectorized=is_vectorized)
-        assert found is not None
-        assert found.startswith(b"\x7fELF")
-        if not is_vectorized:
-            assert found == jit.object_code(text, arm, is_vectorized=is_vectorized), "the same bytes when made again"
+    written = program.write_level(tmp_path, arm, [])
+    modules = shipped_code.shipped_modules(arm)
+    assert len(modules) == written == len(list(program.common_modules(arm)))
+    for module in program.common_modules(arm):
+        found = modules[text_name(module.text, is_vectorized=module.is_vectorized)]
+        assert bytes(found[:4]) == b"\x7fELF"
+        if not module.is_vectorized:
+            assert found == jit.object_code(module.text, arm), "the same bytes when made again"

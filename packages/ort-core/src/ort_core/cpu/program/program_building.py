@@ -13,9 +13,11 @@ from ort_core.cpu.codegen.machine_code.code_cache import (
     compiled_together,
     deferred_source,
     joined_source,
+    shipped_for,
     text_source,
 )
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.shipped_code import text_name
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
@@ -103,10 +105,11 @@ def _compile(
     lowering: Lowering, target: Target, num_threads: int
 ) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
     """Return modules, and for each step the number of its module and the name of its kernel."""
-    functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
+    small = [each for each in map(_small, lowering.kernels.values()) if each and not _comes_compiled(each, target)]
+    functions = [each for each in small if isinstance(each, Emitter)]
     sources = [text_source(module_text(functions), target)] if functions else []
     where = {function.name: 0 for function in functions}
-    joined = [k.code for k in lowering.kernels.values() if isinstance(k.code, DeferredKernel) and k.code.is_joined]
+    joined = [each for each in small if isinstance(each, DeferredKernel)]
     if joined:
         where.update({deferred.name: len(sources) for deferred in joined})
         sources.append(joined_source(joined, target))
@@ -119,9 +122,23 @@ def _compile(
     ]
 
 
+def _small(kernel: KernelText) -> Emitter | DeferredKernel | None:
+    """Return the code of a kernel that shares a module with others, where it is compiled."""
+    code = kernel.code
+    return code if isinstance(code, Emitter) or (isinstance(code, DeferredKernel) and code.is_joined) else None
+
+
+def _comes_compiled(code: Emitter | DeferredKernel, target: Target) -> bool:
+    shipped = shipped_for(target)
+    if not shipped:
+        return False
+    name = code.name if isinstance(code, DeferredKernel) else text_name(module_text([code]), is_vectorized=False)
+    return name in shipped
+
+
 def _source(kernel: KernelText, target: Target) -> ModuleSource:
     """Return the module of a kernel that has one of its own."""
     if isinstance(kernel.code, DeferredKernel):
         return deferred_source(kernel.code, target)
-    assert isinstance(kernel.code, str)
-    return text_source(kernel.code, target, is_vectorized=kernel.is_vectorized)
+    text = module_text([kernel.code]) if isinstance(kernel.code, Emitter) else kernel.code
+    return text_source(text, target, is_vectorized=kernel.is_vectorized)

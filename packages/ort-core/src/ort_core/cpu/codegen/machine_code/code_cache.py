@@ -1,6 +1,6 @@
 """Compiled modules by content: in this process by reference, between processes in the artefact cache.
 
-Modules that every machine needs may come compiled with the package (``shipped_code``).
+Modules that many models or all machines need may come compiled with the package (``shipped_code``).
 
 LLVM is imported by whoever has to compile something.
 """
@@ -8,9 +8,10 @@ LLVM is imported by whoever has to compile something.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, compiling
@@ -44,26 +45,30 @@ class ModuleSource:
         name: identifies the text and what it is compiled for.
         write: returns the text.
         is_vectorized: few passes do to compile it (``jit.ModuleText``).
-        is_common: every machine of a level needs it: it is compiled for the level, and may come with the package.
+        is_common: every machine of a level needs it: it is compiled for the level.
+        shipped_as: returns the name under which it may come with the package; ``None``: it does not.
     """
 
     name: bytes
     write: Callable[[], str]
     is_vectorized: bool = False
     is_common: bool = False
+    shipped_as: Callable[[], str] | None = None
 
 
 def text_source(text: str, target: Target, *, is_vectorized: bool = False, is_common: bool = False) -> ModuleSource:
     """Return a module whose text is there."""
     key = (level_of(target) or target).key if is_common else target.key
     name = _digest(f"vectorized\n{text}" if is_vectorized else text, key)
-    return ModuleSource(name, lambda: text, is_vectorized, is_common)
+    return ModuleSource(name, lambda: text, is_vectorized, is_common, lambda: _text_name(text, is_vectorized))
 
 
 def deferred_source(deferred: DeferredKernel, target: Target) -> ModuleSource:
     """Return the module of a kernel that is written when it is needed."""
     name = _digest(deferred.name, target.key)
-    return ModuleSource(name, lambda: _text(deferred.generate(deferred.name)), deferred.is_vectorized)
+    return ModuleSource(
+        name, lambda: _text(deferred.generate(deferred.name)), deferred.is_vectorized, shipped_as=lambda: deferred.name
+    )
 
 
 def joined_source(kernels: Sequence[DeferredKernel], target: Target) -> ModuleSource:
@@ -87,7 +92,9 @@ def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     name, known = _host_name(facts), _for_host.get(facts)
     if known is not None and _names.get(known) == name:
         return noted(known)
-    (found,) = compiled_together([ModuleSource(name, write, is_common=True)], None)
+    written = functools.cache(write)
+    source = ModuleSource(name, written, is_common=True, shipped_as=lambda: _text_name(written(), False))
+    (found,) = compiled_together([source], None)
     _for_host[facts] = found
     return found
 
@@ -121,9 +128,10 @@ def _found_or_made(
         found = {source.name: _loaded.get(source.name) or _stored(cache, source.name, target) for source in sources}
         missing = list({source.name: source for source in sources if found[source.name] is None}.values())
         if missing:
-            for source, module in _made(missing, target, num_threads):
+            for source, module, is_kept in _made(missing, target, num_threads):
                 found[source.name] = module
-                cache.put(_key(source.name), module.object_code)
+                if is_kept:
+                    cache.put(_key(source.name), module.object_code)
         for name, known in found.items():
             if known is not None:
                 _keep_loaded(name, known)
@@ -186,28 +194,40 @@ def adopt(name: bytes, object_code: bytes) -> CompiledModule:
 
 def _made(
     sources: Sequence[ModuleSource], target: Target | None, num_threads: int
-) -> Iterator[tuple[ModuleSource, CompiledModule]]:
-    """Give each module with its code: what came with the package first, then what is compiled, side by side."""
-    for source in sources:
-        if source.is_common:
-            yield source, _common(source, target)
-    others = [source for source in sources if not source.is_common]
-    if others:
-        yield from zip(others, _compiled(others, target, num_threads), strict=True)
+) -> Iterator[tuple[ModuleSource, CompiledModule, bool]]:
+    """Give each module with its code: what came with the package first, then what is compiled, side by side.
 
-
-def _common(source: ModuleSource, target: Target | None) -> CompiledModule:
+    The third is whether it is worth a place in the cache: what recalled loads need is, wherever it came from.
+    """
     from ort_core.cpu.codegen.machine_code.known_host import known_host
-    from ort_core.cpu.codegen.machine_code.shipped_code import find_shipped  # recalled loads have no use for it
 
-    text, level = source.write(), level_of(target or known_host())
-    if level is not None:
-        shipped = find_shipped(text, level, is_vectorized=source.is_vectorized)
-        if shipped is not None:
-            return load_object(shipped, target)
-    known = ModuleSource(source.name, lambda: text, source.is_vectorized)
-    (module,) = _compiled([known], level or target, 1)
-    return module
+    machine = target or known_host()
+    shipped = shipped_for(machine)
+    missing = []
+    for source in sources:
+        code = shipped.get(source.shipped_as()) if shipped and source.shipped_as is not None else None
+        if code is None:
+            missing.append(source)
+        else:
+            yield source, load_object(bytes(code), target), source.is_common
+    for is_common, machines in ((True, level_of(machine) or target), (False, target)):
+        chosen = [source for source in missing if source.is_common is is_common]
+        if chosen:
+            yield from zip(chosen, _compiled(chosen, machines, num_threads), [True] * len(chosen), strict=True)
+
+
+def shipped_for(target: Target) -> Mapping[str, memoryview]:
+    """Return the object code that came with the package for a machine, by name."""
+    from ort_core.cpu.codegen.machine_code.shipped_code import shipped_modules  # recalled loads have no use for it
+
+    level = level_of(target)
+    return {} if level is None else shipped_modules(level)
+
+
+def _text_name(text: str, is_vectorized: bool) -> str:
+    from ort_core.cpu.codegen.machine_code.shipped_code import text_name  # as above
+
+    return text_name(text, is_vectorized=is_vectorized)
 
 
 def _compiled(sources: Sequence[ModuleSource], target: Target | None, num_threads: int) -> list[CompiledModule]:

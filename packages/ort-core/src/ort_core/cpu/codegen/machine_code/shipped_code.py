@@ -1,47 +1,77 @@
-"""Machine code that comes with the package: of modules that every machine of a level needs.
+"""Machine code that comes with the package: of modules that many models or all machines of a level need.
 
-A wheel has it in ``cpu/shipped``, one sealed file for each module and level, named by the digest of its text and of the
-level; ``tools/ship_kernels.py`` writes them. A source tree has none, and a file that is missing, damaged or of another
-text is no fault: the module is compiled, as any other.
+A wheel has it in ``cpu/shipped``, one sealed file for each level; ``tools/ship_kernels.py`` writes them. In a file a
+module is found by the digest of its text, and a kernel whose text need not be written (``DeferredKernel``) by its name,
+which covers what the text is made of. A source tree has no files, and one that is missing or damaged is no fault: its
+modules are compiled, as any others.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import logging
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin import Rejection
 from ort_core.plugin.cache import digest_of, seal, unseal
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "shipped")
-_MARK = b"ort-core shipped code 1\n"
+_MARK = b"ort-core shipped code 2\n"
+_NOTHING: Mapping[str, memoryview] = MappingProxyType({})
 
 log = logging.getLogger(__name__)
 
 
-def shipped_name(text: str, level: Target, *, is_vectorized: bool) -> str:
-    """Return the name of the file that holds a module compiled for a level, by any version of the compiler."""
-    return digest_of([level.key.encode(), b"vectorized" if is_vectorized else b"", text.encode()]).hex() + ".bin"
+def text_name(text: str, *, is_vectorized: bool) -> str:
+    """Return the name of a module in the file of a level, whatever the version of the compiler."""
+    return digest_of([b"vectorized" if is_vectorized else b"", text.encode()]).hex()
 
 
-def shipped_file(name: str, object_code: bytes) -> bytes:
-    """Return the content of a file of that name."""
-    return seal(_MARK, name, [object_code])
+def file_name(level: Target) -> str:
+    """Return the name of the file that holds the modules of a level."""
+    return digest_of([level.key.encode()]).hex() + ".bin"
 
 
-def find_shipped(text: str, level: Target, *, is_vectorized: bool) -> bytes | None:
-    """Return the object code of a module for a level, if it came with the package."""
-    name = shipped_name(text, level, is_vectorized=is_vectorized)
+def shipped_file(level: Target, modules: Mapping[str, bytes]) -> bytes:
+    """Return the content of the file of a level: object code by name."""
+    named = sorted(modules.items())
+    head = json.dumps({"level": level.key, "nbytes": {name: len(code) for name, code in named}})
+    return seal(_MARK, head, [code for _, code in named])
+
+
+def shipped_modules(level: Target) -> Mapping[str, memoryview]:
+    """Return the object code that came with the package for a level, by name."""
+    return _modules(os.path.join(FOLDER, file_name(level)), level.key)
+
+
+@functools.lru_cache(maxsize=1)  # a process has one level
+def _modules(path: str, level: str) -> Mapping[str, memoryview]:
     try:
-        with open(os.path.join(FOLDER, name), "rb") as file:
+        with open(path, "rb") as file:
             blob = file.read()
     except OSError as error:
-        log.debug("a module for %s did not come compiled: %s", level.cpu, error)
-        return None
+        log.debug("no modules came compiled: %s", error)
+        return _NOTHING
+    found = _unsealed(blob, level)
+    if isinstance(found, Rejection):
+        log.warning("%s is not used, its modules are compiled instead; reinstall ort-core: %s", path, found.reason)
+        return _NOTHING
+    return found
+
+
+def _unsealed(blob: bytes, level: str) -> Mapping[str, memoryview] | Rejection:
     found = unseal(_MARK, blob)
-    if isinstance(found, Rejection) or found.head != name:
-        reason = found.reason if isinstance(found, Rejection) else "it was written for another module"
-        log.warning("%s is not used, its module is compiled instead; reinstall ort-core: %s", name, reason)
-        return None
-    return bytes(found.content)
+    if isinstance(found, Rejection):
+        return found
+    head = json.loads(found.head)
+    if head["level"] != level:
+        return Rejection("it was written for another level of processors")
+    modules, at = {}, 0
+    for name, nbytes in head["nbytes"].items():
+        modules[name] = found.content[at : at + nbytes]
+        at += nbytes
+    return modules
