@@ -9,7 +9,7 @@ The same sources and the same llvmlite give the same bytes.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from typing import Annotated
 import onnx
 import typer
 
-from common_layers import layers
+from common_layers import SIZES, layers
 from native_texts import recorded_kernels
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
@@ -48,8 +48,14 @@ def common_modules(level: Target) -> Iterator[ModuleText]:
     yield ModuleText(tiles_text(level), is_vectorized=True)
 
 
+def shape_free_kernels(level: Target) -> dict[str, ModuleText]:
+    """Return the kernels that layers of all sizes lower to for a level, by the name that a load looks for."""
+    first, *others = (kernels_of(layers(sizes), level) for sizes in SIZES)
+    return {name: text for name, text in first.items() if all(name in other for other in others)}
+
+
 def kernels_of(models: Iterable[onnx.ModelProto], level: Target) -> dict[str, ModuleText]:
-    """Return the kernels that models lower to for a level, by the name that a load looks for.
+    """Return the kernels that models lower to for a level, by name.
 
     A kernel that would be another one for a processor that has more than the level is left out.
     """
@@ -78,10 +84,10 @@ def _texts(model: onnx.ModelProto, target: Target) -> dict[str, ModuleText]:
     return found
 
 
-def write_level(folder: Path, level: Target, models: Iterable[onnx.ModelProto]) -> int:
+def write_level(folder: Path, level: Target, kernels: Mapping[str, ModuleText]) -> int:
     """Compile and write what comes with the package for a level; return how many modules."""
     texts = {text_name(each.text, is_vectorized=each.is_vectorized): each for each in common_modules(level)}
-    texts.update(kernels_of(models, level))
+    texts.update(kernels)
     codes = {name: object_code(each.text, level, is_vectorized=each.is_vectorized) for name, each in texts.items()}
     (folder / file_name(level)).write_bytes(shipped_file(level, codes))
     return len(codes)
@@ -95,8 +101,8 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.bin"):
         old.unlink()
-    models = list(layers())
-    count = sum(write_level(folder, level, models) for level in levels() if only in ("", level.triple))
+    chosen = [level for level in levels() if only in ("", level.triple)]
+    count = sum(write_level(folder, level, shape_free_kernels(level)) for level in chosen)
     nbytes = sum(len(zlib.compress(file.read_bytes())) for file in folder.glob("*.bin"))  # as a wheel is
     typer.echo(f"{count} modules, {nbytes / 1e6:.2f} MB compressed, in {folder}")
     if nbytes > MOST_NBYTES:

@@ -59,8 +59,8 @@ def test_transposition_writes_the_inner_part_of_a_bordered_image(run_kernel: Run
 def test_padding_copies_the_image_and_fills_the_border(run_kernel: RunKernel, value: float) -> None:
     x = image((2, 5, 7, 3))
     y = np.full((2, 5 + 1 + 2, 7 + 3 + 0, 3), np.nan, np.float32)
-    sizes = [2, 5, 7, 21, 105, 30, 240, 1, 2, 3, 0]
-    actual = run_kernel(pad_kernel("kernel", 3, value=value), [x, y, *sizes], 1, is_vectorized=False)
+    sizes = [2, 5, 7, 21, 105, 30, 240, 1, 2, 3, 0, 0, 3, 3]
+    actual = run_kernel(pad_kernel("kernel", value=value), [x, y, *sizes], 1, is_vectorized=False)
     wanted = np.pad(x, ((0, 0), (1, 2), (3, 0), (0, 0)), constant_values=value)
     np.testing.assert_array_equal(actual, wanted)
 

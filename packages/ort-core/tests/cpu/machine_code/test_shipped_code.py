@@ -136,15 +136,15 @@ def test_a_kernel_of_a_model_that_came_with_the_package_is_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers, program = tool("common_layers", monkeypatch), tool("ship_kernels", monkeypatch)
-    layer = layers.Layer()
-    product = layer.node("Relu", layer.product(layer.input("x", ("N", layers.WIDTH))))
+    layer = layers.Layer(layers.SIZES[0])
+    product = layer.node("Relu", layer.product(layer.input("x")))
     model = layer.model(layer.node("Softmax", product, axis=-1), layer.node("Erf", product))
-    program.write_level(tmp_path, host_level(), [model])
+    program.write_level(tmp_path, host_level(), program.kernels_of([model], host_level()))
     monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(jit, "compile_modules", refuse_to_compile)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    x = np.random.default_rng(0).standard_normal((5, layers.WIDTH)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 5, layers.SIZES[0].width)).astype(np.float32)
     reference = ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"])
     for found, expected in zip(session.run(None, {"x": x}), reference.run(None, {"x": x}), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -154,7 +154,7 @@ def test_a_kernel_that_other_processors_of_a_level_have_otherwise_is_not_shipped
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layers, program = tool("common_layers", monkeypatch), tool("ship_kernels", monkeypatch)
-    layer = layers.Layer()
+    layer = layers.Layer(layers.SIZES[0])
     x = layer.input("x", ("N", 4))
     model = layer.model(layer.node("Relu", x), layer.node("Cast", x, to=layers.onnx.TensorProto.FLOAT16))
     level = next(level for level in levels() if level.cpu == "x86-64-v2")  # some processors of it convert halves
@@ -165,7 +165,7 @@ def test_what_is_written_for_a_wheel_is_what_a_load_looks_for(tmp_path: Path, mo
     program = tool("ship_kernels", monkeypatch)
     arm = next(level for level in levels() if level.cpu == "generic")
     monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
-    written = program.write_level(tmp_path, arm, [])
+    written = program.write_level(tmp_path, arm, {})
     modules = shipped_code.shipped_modules(arm)
     assert len(modules) == written == len(list(program.common_modules(arm)))
     for module in program.common_modules(arm):

@@ -46,8 +46,11 @@ class Epilogue:
 
     def pitch(self, operand: int, channels: int) -> int:
         """Return the elements from one pixel of an operand to the next."""
-        own = self.pitches[operand] if self.pitches else None
-        return own or channels
+        return self.own_pitch(operand) or channels
+
+    def own_pitch(self, operand: int) -> int | None:
+        """Return the same where pixels lie apart, ``None`` where they are as far apart as the result has channels."""
+        return self.pitches[operand] if self.pitches else None
 
     def apply(self, emitter: Emitter, value: IRValue, width: int, read_operand: Callable[[int], IRValue]) -> IRValue:
         """Append the expression for ``width`` channels of one pixel and return its value."""

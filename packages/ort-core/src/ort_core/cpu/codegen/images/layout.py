@@ -52,7 +52,7 @@ class PadArguments:
     """Positions in the argument table: sizes of the source in pixels, borders in pixels, strides in elements.
 
     ``target`` is the first number of the whole target, border included. ``source_channel`` is read for channels-first
-    sources only.
+    sources only, ``channels`` and ``source_pixel`` for the others.
     """
 
     source: int = 0
@@ -69,6 +69,8 @@ class PadArguments:
     left: int = 11
     right: int = 12
     source_channel: int = 13
+    channels: int = 14
+    source_pixel: int = 15
 
 
 TRANSPOSE_ARGUMENTS = TransposeArguments()
@@ -207,12 +209,12 @@ def joined_vectors(emitter: Emitter, vectors: Sequence[IRValue]) -> IRValue:
     return parts[0]
 
 
-def pad_kernel(name: str, channels: int, *, value: float = 0.0, pitch: int | None = None) -> list[Emitter]:
+def pad_kernel(name: str, *, value: float = 0.0, is_dense: bool = True) -> list[Emitter]:
     """Return a kernel that copies channels-last images into larger ones and fills the border with a value.
 
-    ``pitch``: elements from one pixel to the next of the source, ``None``: ``channels``.
+    ``is_dense``: there is nothing between the pixels of the source.
     """
-    return _bordered(name, channels, value, _copy_function(f"{name}.copy", channels, pitch or channels))
+    return _bordered(name, None, value, _copy_function(f"{name}.copy", is_dense=is_dense))
 
 
 def padded_channels_last_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
@@ -220,11 +222,15 @@ def padded_channels_last_kernel(name: str, channels: int, target: Target) -> lis
 
     Rows of the source are contiguous and at least a vector long.
     """
-    return _bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target), has_planes=True)
+    return _bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target))
 
 
-def _bordered(name: str, channels: int, value: float, copy: Emitter, *, has_planes: bool = False) -> list[Emitter]:
-    """Return a walk over rows; ``copy`` is given a row of the source, its place, its pixels, and the source's plane."""
+def _bordered(name: str, channels: int | None, value: float, copy: Emitter) -> list[Emitter]:
+    """Return a walk over rows.
+
+    ``copy`` is given a row of the source, its place and its pixels, then the source's plane; where channels are only
+    known at run time (``None``), these and how far apart the source's pixels are.
+    """
     fill = _fill_function(f"{name}.fill", value)
     emitter = kernel_emitter(name)
     args, at = emitter.parameter("args"), PAD_ARGUMENTS
@@ -232,7 +238,8 @@ def _bordered(name: str, channels: int, value: float, copy: Emitter, *, has_plan
         emitter.argument(args, i) for i in (at.batch, at.height, at.width, at.top, at.bottom, at.left, at.right)
     )
     rows = emitter.add(emitter.add(height, top), bottom)
-    inner, before, after = (emitter.mul(pixels, channels) for pixels in (width, left, right))
+    count = emitter.argument(args, at.channels) if channels is None else integer(channels)
+    inner, before, after = (emitter.mul(pixels, count) for pixels in (width, left, right))
     with share_of(emitter, emitter.mul(batch, rows)) as unit:
         image, row = divide(emitter, unit, rows)
         line = position(
@@ -249,20 +256,20 @@ def _bordered(name: str, channels: int, value: float, copy: Emitter, *, has_plan
                 emitter.argument(args, at.source, "ptr"),
                 [(image, emitter.argument(args, at.source_image)), (source_row, emitter.argument(args, at.source_row))],
             )
-            plane = emitter.argument(args, at.source_channel) if has_planes else integer(0)
-            emitter.call_void(copy.name, origin, middle, width, plane)
+            steps = [at.source_channel] if channels is not None else [at.channels, at.source_pixel]
+            emitter.call_void(copy.name, origin, middle, width, *(emitter.argument(args, step) for step in steps))
             emitter.call_void(fill.name, emitter.element(middle, inner), after)
             with branch.otherwise():
                 emitter.call_void(fill.name, line, emitter.add(emitter.add(before, inner), after))
     return [fill, copy, emitter]
 
 
-_COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels"), ("i64", "plane")]
+_COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels")]
 
 
 def _transpose_row_function(name: str, channels: int, target: Target) -> Emitter:
     """Return the copy of a channels-first row to a channels-last one; the last square overlaps the one before it."""
-    emitter = Emitter(name, _COPY, linkage="internal")
+    emitter = Emitter(name, [*_COPY, ("i64", "plane")], linkage="internal")
     x, y, pixels, plane = (emitter.parameter(n) for n in ("x", "y", "pixels", "plane"))
     final = emitter.sub(pixels, target.lanes)
     with emitter.loop(0, pixels, target.lanes, unroll=False, hint="pixel") as block:
@@ -279,15 +286,15 @@ def _fill_function(name: str, value: float) -> Emitter:
     return emitter
 
 
-def _copy_function(name: str, channels: int, pitch: int) -> Emitter:
-    emitter = Emitter(name, _COPY, linkage="internal")
-    x, y, pixels = (emitter.parameter(n) for n in ("x", "y", "pixels"))
-    if pitch == channels:
+def _copy_function(name: str, *, is_dense: bool) -> Emitter:
+    emitter = Emitter(name, [*_COPY, ("i64", "channels"), ("i64", "pitch")], linkage="internal")
+    x, y, pixels, channels, pitch = (emitter.parameter(n) for n in ("x", "y", "pixels", "channels", "pitch"))
+    if is_dense:
         _append_copy(emitter, x, y, emitter.mul(pixels, channels))
         return emitter
     with emitter.loop(0, pixels, unroll=False, hint="pixel") as pixel:
         near, far = (position(emitter, base, [(pixel, step)]) for base, step in ((x, pitch), (y, channels)))
-        _append_copy(emitter, near, far, integer(channels))
+        _append_copy(emitter, near, far, channels)
     return emitter
 
 

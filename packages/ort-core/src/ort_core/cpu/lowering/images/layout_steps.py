@@ -130,13 +130,14 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
             is_vectorized=True,
         )  # fmt: skip
     else:
-        pitch = pixel_pitch(source)
+        is_dense = pixel_pitch(source) is None
         kernel = kernel_text(
-            "pad", f"{channels} {value!r} {pitch}", lambda name: pad_kernel(name, channels, value=value, pitch=pitch)
+            "pad", f"{value!r} {is_dense}", lambda name: pad_kernel(name, value=value, is_dense=is_dense)
         )
     arguments: list[Argument] = [
         pointer(source), pointer(target), batch, height, width, source.strides[2], source.strides[0],
-        target.strides[2], target.strides[0], top, bottom, left, right, source.strides[1],
+        target.strides[2], target.strides[0], top, bottom, left, right, source.strides[1], channels,
+        source.strides[3],
     ]  # fmt: skip
     lowering.emit(
         kernel,
