@@ -16,7 +16,6 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.iota import iota_kernel
 from ort_core.cpu.lowering.early_stores import stored_early
 from ort_core.cpu.lowering.expression_core import SharedExpressions
-from ort_core.cpu.lowering.images.bands import join_stages
 from ort_core.cpu.lowering.images.concatenations import Concatenations
 from ort_core.cpu.lowering.images.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
 from ort_core.cpu.lowering.moved_halves import MOVED, bits_of, only_moves_halves
@@ -408,7 +407,12 @@ class Lowering:
         self._store_outputs()
         stored = {id(step) for step in self.steps[count:]}
         self.steps = _needed(self.steps)
-        join_stages(self)
+        if any(step.images is not None for step in self.steps):
+            from ort_core.cpu.lowering.images.bands import join_stages  # of images alone
+
+            join_stages(self)
+        used = {step.kernel for step in self.steps}
+        self.kernels = {name: kernel for name, kernel in self.kernels.items() if name in used}
         self.steps = stored_early(self.steps, stored)
 
     def _store_outputs(self) -> None:

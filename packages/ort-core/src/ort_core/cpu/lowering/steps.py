@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
 from ort_core.cpu.lowering.views import Buffer, View
@@ -13,6 +13,9 @@ from ort_core.cpu.program.sizes import evaluate
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, DimTooLarge, KnownDim, Node, Value
 from ort_core.plugin.kernels import RegionWork
+
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
 
 _ARITHMETIC = (
     ("bytes_", "int8"),

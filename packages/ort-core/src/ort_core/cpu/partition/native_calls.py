@@ -9,8 +9,6 @@ import numpy as np
 
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.partition.admission import CALLS
-from ort_core.cpu.partition.suppression import Suppression
-from ort_core.cpu.texts.text_counts import TextCounts, text_chain
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Graph, Node, Value
@@ -37,8 +35,12 @@ def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[N
         if node.domain or node.op_type not in CALLS:
             continue
         if node.op_type == "NonMaxSuppression":
+            from ort_core.cpu.partition.suppression import Suppression  # few models have one
+
             found[(node,)] = Suppression(node, target, pool)
         if node.op_type == "TfIdfVectorizer":
+            from ort_core.cpu.texts.text_counts import TextCounts, text_chain  # as above
+
             chain = text_chain(node, graph)
             if not isinstance(chain, Rejection):
                 found[chain.nodes] = TextCounts(chain, target, pool)

@@ -36,8 +36,6 @@ def join_stages(lowering: Lowering) -> None:
         steps.append(_joined(lowering, run) if len(run) > 1 else run[0])
         at += len(run)
     lowering.steps = steps
-    used = {step.kernel for step in steps}
-    lowering.kernels = {name: kernel for name, kernel in lowering.kernels.items() if name in used}
 
 
 def _run(steps: Sequence[Step], first: int, readers: Counter[Buffer]) -> list[Step]:

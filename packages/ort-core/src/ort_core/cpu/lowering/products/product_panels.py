@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from ort_core.cpu.codegen.attention.attention_pairs import attention_pair_table
 from ort_core.cpu.codegen.convolutions.winograd_blocks import PRODUCT_NAME, product_text
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
@@ -135,6 +134,8 @@ def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 
 @functools.cache
 def _attention_table(target: Target) -> np.ndarray:
+    from ort_core.cpu.codegen.attention.attention_pairs import attention_pair_table  # few models need it
+
     return attention_pair_table(_pair_tiles(target)[0], target)
 
 

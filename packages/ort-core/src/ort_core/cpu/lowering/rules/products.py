@@ -22,7 +22,6 @@ from ort_core.cpu.lowering.products.product_panels import (
 )
 from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
 from ort_core.cpu.lowering.rules.integer_matrices import TYPES, integer_matmul
-from ort_core.cpu.lowering.rules.quantized.integer_products import quantized_product
 from ort_core.cpu.lowering.rules.vector_products import vector_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
@@ -144,9 +143,18 @@ class Product:
         )  # fmt: skip
 
 
+def _is_quantized(lowering: Lowering, node: Node) -> bool:
+    """Lower a product of bytes; return whether it is one."""
+    if quantized_constant(lowering, node.input(1)) is None:
+        return False
+    from ort_core.cpu.lowering.rules.quantized.integer_products import quantized_product  # floats have no use for it
+
+    return quantized_product(lowering, node)
+
+
 def matmul(lowering: Lowering, node: Node) -> None:
     """MatMul: numpy's semantics for two operands of rank 2 and more."""
-    if quantized_product(lowering, node):
+    if _is_quantized(lowering, node):
         return
     dtype, shape = tensor_type(node.output)
     if dtype in TYPES and node.op_type == "MatMul":
@@ -180,7 +188,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
 
 def gemm(lowering: Lowering, node: Node) -> None:
     """Gemm: ``alpha A' B' + beta C``."""
-    if quantized_product(lowering, node):
+    if _is_quantized(lowering, node):
         return
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))

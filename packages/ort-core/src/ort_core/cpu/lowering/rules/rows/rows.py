@@ -14,7 +14,6 @@ from ort_core.cpu.lowering.pending import MAX_INPUTS, FusionState, PendingElemen
 from ort_core.cpu.lowering.rows.formula_steps import reduced_over
 from ort_core.cpu.lowering.rows.reducing import ReductionOperand, operand_of
 from ort_core.cpu.lowering.rows.row_steps import store_rows
-from ort_core.cpu.lowering.rules.images.pooling import pool_whole
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
@@ -171,6 +170,8 @@ def reduce(lowering: Lowering, node: Node) -> None:
         raise NotLowered(f"{node.op_type} of {dtype.text} is not generated")
     is_pool = axes == (2, 3) and len(shape) == 4 and node.op_type in ("ReduceMean", "ReduceMax")
     if is_pool and dtype is F32 and is_channels_last(images := lowering.view(value)):
+        from ort_core.cpu.lowering.rules.images.pooling import pool_whole  # of images alone
+
         pool_whole(lowering, node, images, is_maximum=node.op_type == "ReduceMax")
         return
     is_row = _is_trailing(axes, len(shape)) and (is_pool or not known_order(lowering.pending(value)))
