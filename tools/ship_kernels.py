@@ -37,6 +37,7 @@ from ort_core.options import SessionOptions
 from ort_core.stages import prepare
 
 MOST_NBYTES = 5_000_000
+SMALL_CACHES = "haswell"  # a processor that code is written for otherwise (``Target.second_level_nbytes``)
 MORE_FEATURES = "+avx512vnni,+avxvnni,+avx512bf16,+avx512fp16,+f16c,+dotprod,+fp16fml,+fullfp16,+bf16"
 
 
@@ -57,12 +58,12 @@ def shape_free_kernels(level: Target) -> dict[str, ModuleText]:
 def kernels_of(models: Iterable[onnx.ModelProto], level: Target) -> dict[str, ModuleText]:
     """Return the kernels that models lower to for a level, by name.
 
-    A kernel that would be another one for a processor that has more than the level is left out.
+    A kernel that would be another one for some processor of the level is left out.
     """
     found = {}
-    more = replace(level, features=f"{level.features},{MORE_FEATURES}")
+    other = replace(level, cpu=SMALL_CACHES, features=f"{level.features},{MORE_FEATURES}")
     for model in models:
-        texts, others = (_texts(model, target) for target in (level, more))
+        texts, others = (_texts(model, target) for target in (level, other))
         found.update({name: text for name, text in texts.items() if others.get(name) == text})
     return found
 
