@@ -30,11 +30,16 @@ class Sizes:
 
     @property
     def width(self) -> int:
-        """The size of rows, and the channels of images."""
+        """The size of rows."""
         return self.heads * self.depth
 
+    @property
+    def channels(self) -> int:
+        """Of images: whole vectors, as Winograd's transforms take them."""
+        return 32 * self.heads
 
-SIZES = (Sizes(80, 2, 16), Sizes(208, 3, 32))
+
+SIZES = (Sizes(80, 2, 272), Sizes(208, 3, 208))  # short rows have kernels of their own size, which stay in registers
 
 
 class Layer:
@@ -101,7 +106,7 @@ class Layer:
 
     def convolution(self, x: str, channels: int, stride: int = 1) -> str:
         """Convolve with windows of 3x3."""
-        weights = (self.weight(self.sizes.width, channels, 3, 3), self.weight(self.sizes.width))
+        weights = (self.weight(self.sizes.channels, channels, 3, 3), self.weight(self.sizes.channels))
         return self.node("Conv", x, *weights, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[stride, stride])
 
     def heads(self, x: str) -> str:
@@ -189,6 +194,9 @@ def _norms(sizes: Sizes) -> Iterator[onnx.ModelProto]:
     for op_type in ("Softmax", "LogSoftmax"):
         layer = Layer(sizes)
         yield layer.model(layer.node(op_type, layer.input("x"), axis=-1))
+    for classes in (2, 10, 20, 40):
+        layer = Layer(sizes)
+        yield layer.model(layer.node("Softmax", layer.input("x", ("N", classes)), axis=-1))
 
 
 def _attentions(sizes: Sizes) -> Iterator[onnx.ModelProto]:
@@ -309,7 +317,7 @@ def _images(sizes: Sizes) -> Iterator[onnx.ModelProto]:
             for is_added in (False, True):
                 layer = Layer(sizes)
                 x = layer.node("Relu", layer.convolution(layer.input("x", ("N", 3, 2 * pixels, 2 * pixels)), 3, 2))
-                y = layer.convolution(x, sizes.width)
+                y = layer.convolution(x, sizes.channels)
                 yield layer.model(activation(layer, layer.node("Add", y, x) if is_added else y))
 
 
