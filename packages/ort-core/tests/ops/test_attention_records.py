@@ -256,6 +256,7 @@ def test_a_window_of_grouped_queries_counts_the_query_itself() -> None:
         (AttentionFeature.DOUBLE, lambda: record_of("Attention", 3, softmax_precision=TensorProto.DOUBLE)),
         (AttentionFeature.WINDOW, lambda: record_of("Attention", 3, right_window_size=0)),
         (AttentionFeature.TOKENS, lambda: record_of("PackedAttention", 5, MS, num_heads=2)),
+        (AttentionFeature.PAGES, lambda: record_of("PagedAttention", 8, MS, num_heads=2, kv_num_heads=2)),
         (AttentionFeature.ROTARY, lambda: record_of("Attention", 2, MS, num_heads=2, do_rotary=1)),
     ],
 )
@@ -286,7 +287,7 @@ READERS_OF_HEADS = {
     "ort_ep_coreml/lowering/attention.py": _ROTARY,
     "ort_ep_coreml/lowering/grouped_attention.py": _ROTARY,
     "ort_ep_directml/lowering/attention.py": _ROTARY,
-    "ops/infer/contrib_attention.py": "operators without a record: PagedAttention, DecoderAttention",
+    "ops/infer/contrib_attention.py": "operators without a record: SparsePagedAttention, DecoderAttention",
     "kernels/preconditions/attention.py": "the attribute itself is checked, as the caller wrote it",
     "kernels/preconditions/packed.py": "an operator without a record: GatedRelativePositionBias",
 }

@@ -27,6 +27,7 @@ FAMILIES: Mapping[str, str] = {
         "com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:RemovePadding "
         "com.microsoft:RestorePadding com.microsoft:VarlenCausalConvWithState"
     ),
+    "attention.contrib_paged_attention": "com.microsoft:PagedAttention",
     "attention.contrib_quantized_attention": "com.microsoft:QAttention",
     "attention.contrib_relative_position": "com.microsoft:GatedRelativePositionBias com.microsoft:RelativePositionBias",
     "attention.contrib_rotary": (

@@ -32,6 +32,7 @@ class Growth(Enum):
     APPENDED = "new rows follow those that are there"
     BUFFER = "new rows are written at the start that an input says, the same for the whole batch"
     FILLED = "new rows are written behind the length of each entry of the batch; it grows where it is too short"
+    PAGED = "new rows are written into blocks of rows that a table names for each sequence"
 
 
 class ScoreStage(Enum):
@@ -53,6 +54,7 @@ class AttentionFeature(Enum):
     PAST = "a past"
     BUFFER = "a buffer that past and present share"
     TOKENS = "sequences packed one behind the other"
+    PAGES = "caches of blocks"
     PRESENT = "keys and values as outputs"
     LENGTHS = "lengths of sequences"
     CAUSAL = "a causal mask"
@@ -150,6 +152,23 @@ class PackedTokens:
 
 
 @frozen
+class Pages:
+    """Inputs that say where sequences of packed tokens end, and where their keys and values lie in caches of blocks.
+
+    Attributes:
+        ends: where each sequence begins among the tokens, and where the last one ends.
+        past: how many keys each sequence has before its new tokens.
+        table: the blocks of each sequence, in order.
+        slots: the row of the caches that each token is written to; -1: none. ``None``: as the table has it.
+    """
+
+    ends: int
+    past: int
+    table: int
+    slots: int | None = None
+
+
+@frozen
 class Rotary:
     """How queries and keys are turned by their positions.
 
@@ -205,6 +224,7 @@ class AttentionRecord:
         cache: keys and values of before; ``None``: they are never given.
         lengths: how many keys count.
         tokens: says where sequences lie that are packed one behind the other; lengths are then of all, batches unknown.
+        pages: says the same of sequences whose caches are blocks.
         softcap: the bound of the scores; 0: none.
         is_double: whether the softmax is computed in float64.
         is_hidden_nan: whether a query whose scores are all minus infinity has no number as result; else zeros.
@@ -237,6 +257,7 @@ class AttentionRecord:
     cache: Cache | None = None
     lengths: Lengths | None = None
     tokens: PackedTokens | None = None
+    pages: Pages | None = None
     softcap: float = 0.0
     is_double: bool = False
     is_hidden_nan: bool = False
@@ -296,7 +317,8 @@ class AttentionRecord:
             AttentionFeature.PADDING: self.padding is not None,
             AttentionFeature.PAST: self.has_past,
             AttentionFeature.BUFFER: cache is not None and (cache.growth is Growth.BUFFER or cache.start is not None),
-            AttentionFeature.TOKENS: self.tokens is not None,
+            AttentionFeature.TOKENS: self.tokens is not None or self.pages is not None,
+            AttentionFeature.PAGES: self.pages is not None,
             AttentionFeature.PRESENT: any(self.presents),
             AttentionFeature.LENGTHS: self.lengths is not None,
             AttentionFeature.CAUSAL: self.is_causal,

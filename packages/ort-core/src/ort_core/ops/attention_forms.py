@@ -21,6 +21,7 @@ from ort_core.ops.attention import (
     Layout,
     Lengths,
     PackedTokens,
+    Pages,
     Projection,
     QuantizedCache,
     Rotary,
@@ -350,6 +351,36 @@ def _packed_multi_head(g: Given) -> AttentionRecord:
     )  # fmt: skip
 
 
+def _paged(g: Given) -> AttentionRecord:
+    """PagedAttention: as GroupQueryAttention over packed tokens, with caches of blocks."""
+    heads, groups, shape = g.int_of("num_heads"), g.int_of("kv_num_heads"), g.shape(0, 2)
+    tokens, columns = (None, None) if shape is None else shape
+    is_packed = g.input(1) is None
+    size = divide_dim(columns, heads + 2 * groups if is_packed else heads)
+    if is_packed:
+        widths = (scale_dim(size, heads), scale_dim(size, groups), scale_dim(size, groups))
+        query, key, value = _columns(0, None, tokens, (heads, groups, groups), widths, size=size)
+    else:
+        layout = None if shape is None else Layout.ROWS
+        query, key, value = (
+            HeadSource(index, layout, None, count or None, tokens, size)
+            for index, count in enumerate((heads, groups, groups))
+        )
+    kinds = (g.string_of("k_quant_type", "NONE"), g.string_of("v_quant_type", "NONE"))
+    scales, epsilon = (g.input(14), g.input(15)), g.optional_float_of("qk_norm_epsilon")
+    weights, window = (g.input(12), g.input(13)), g.int_of("local_window_size", -1)
+    norms = None
+    if weights[0] is not None and weights[1] is not None:
+        norms = HeadNorms(*weights, ((1e-6 if epsilon is None else epsilon),) * 2)
+    return AttentionRecord(
+        query, key, value, scale_dim(size, heads), _contributed_scale(g), left=window - 1 if window > 0 else None,
+        is_causal=g.int_of("is_causal", 1) != 0, cache=_cache(g, 3, 4, Growth.PAGED), pages=Pages(5, 6, 7, g.input(10)),
+        softcap=_softcap(g), rotary=_rotary(g, 8, None), norms=norms, sink=g.input(11),
+        quantized=None if kinds == ("NONE", "NONE") and scales == (None, None) else QuantizedCache(scales, kinds, 8),
+        presents=(g.has_output(1), g.has_output(2)),
+    )  # fmt: skip
+
+
 def _of_three_or_four_axes(g: Given, index: int, heads: int) -> HeadSource:
     shape = g.shape(index, 3, 4)
     if shape is None:
@@ -411,6 +442,7 @@ _FORMS: dict[tuple[str, str], Callable[[Given], AttentionRecord]] = {
     (MS, "MultiHeadAttention"): _multi_head,
     (MS, "PackedAttention"): _packed,
     (MS, "PackedMultiHeadAttention"): _packed_multi_head,
+    (MS, "PagedAttention"): _paged,
     (MS, "QAttention"): _quantized,
     (MS, "SparseAttention"): _sparse,
 }

@@ -64,6 +64,20 @@ def group_query(node: Node, since_version: int) -> str | None:
     return flag(node, "causal") or above_zero("q_norm_epsilon", "k_norm_epsilon")(node, since_version)
 
 
+def paged(node: Node, since_version: int) -> str | None:
+    """Require heads, and words that there are."""
+    known = words(
+        k_quant_type=("NONE", "PER_TENSOR", "PER_CHANNEL"), v_quant_type=("NONE", "PER_TENSOR", "PER_CHANNEL"),
+        kv_cache_layout=("SEPARATE", "LATENT"),
+    )  # fmt: skip
+    counts = (in_range(name, 1)(node, since_version) for name in ("num_heads", "kv_num_heads"))
+    heads, groups = node.int_attribute("num_heads", 1), node.int_attribute("kv_num_heads", 1)
+    problem = next((text for text in counts if text), None) or known(node, since_version)
+    if problem is None and heads % groups:
+        return f"attribute num_heads must be a multiple of kv_num_heads, found {heads} and {groups}"
+    return problem
+
+
 def rotary(node: Node, since_version: int) -> str | None:
     """Require sizes of heads, and their number where only a part of each is turned."""
     for name in ("num_heads", "rotary_embedding_dim"):
@@ -224,6 +238,7 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "NhwcFusedConv": fused_convolution,
     "NGramHashMapping": in_range("n_head_per_ngram", 1),
     "PackedAttention": attention,
+    "PagedAttention": paged,
     "QAttention": in_range("num_heads", 1),
     "QEmbedLayerNormalization": not_negative("epsilon"),
     "QMoE": quantized_experts,

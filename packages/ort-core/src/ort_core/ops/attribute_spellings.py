@@ -31,6 +31,11 @@ def _one_unless_zero(value: AttributeValue) -> AttributeValue:
 _CONTRIB: dict[str, dict[str, Spelling]] = {
     "CropAndResize": {"mode": _lower},
     "GroupQueryAttention": {"k_quant_type": _upper, "v_quant_type": _upper},
+    "PagedAttention": {
+        "k_quant_type": _upper,
+        "kv_cache_layout": _upper,
+        "v_quant_type": _upper,
+    },
     "MatMulFpQ4": {"blk_quant_type": _one_unless_zero},
     "WordConvEmbedding": dict.fromkeys(("char_embedding_size", "conv_window_size", "embedding_size"), _said),
 }

@@ -25,8 +25,8 @@ _CONTRIB: dict[str, tuple[str, ...]] = {
     "Attention": ("do_rotary", "unidirectional"),
     "GroupQueryAttention": ("do_rotary", "rotary_interleaved", "sliding_window_cache"),
     "MoE": _EXPERTS, "MRotaryEmbedding": ("interleaved",), "MultiHeadAttention": ("unidirectional",),
-    "MurmurHash3": ("positive",), "QAttention": ("do_rotary", "unidirectional"), "QMoE": _EXPERTS,
-    "QLinearAveragePool": _WINDOWED,
+    "MurmurHash3": ("positive",), "PagedAttention": ("do_rotary", "is_causal", "rotary_interleaved"),
+    "QAttention": ("do_rotary", "unidirectional"), "QMoE": _EXPERTS, "QLinearAveragePool": _WINDOWED,
     "RotaryEmbedding": ("interleaved",),
 }  # fmt: skip
 _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {"": _STANDARD, "ai.onnx": _STANDARD, "com.microsoft": _CONTRIB}

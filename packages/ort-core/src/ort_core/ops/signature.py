@@ -22,6 +22,10 @@ _SUCCESSORS = {
 }  # fmt: skip
 
 
+# Types that we take beyond onnxruntime's schema: its only kernel of PagedAttention is for CUDA, ours computes floats.
+_FURTHER_TYPES = {("com.microsoft", "PagedAttention"): {"T": "tensor(float)", "T_CACHE": "tensor(float)"}}
+
+
 class Signature:
     """A schema compiled for checking many nodes: allowed type texts and the variable of every parameter."""
 
@@ -32,6 +36,8 @@ class Signature:
         self._allowed = {
             name: frozenset(text.replace(" ", "") for text in texts) for name, texts in schema.type_constraints.items()
         }
+        for name, text in _FURTHER_TYPES.get((schema.domain, schema.op_type), {}).items():
+            self._allowed[name] |= {text}
         self.sound: dict[object, tuple[ValueType | None, ...]] = {}  # output types of what was found sound, by facts_of
         self._input_limits = (schema.min_inputs, schema.max_inputs)
         self._output_limits = (0, schema.max_outputs)

@@ -129,6 +129,40 @@ def grouped_query(g: GraphWriter) -> list[Value]:
     )  # fmt: skip
 
 
+@family(2)
+def paged(g: GraphWriter) -> list[Value]:
+    """Sequences packed one behind the other, in blocks that lie anywhere in the caches."""
+    value = g.pick(et.F32, et.F32, et.F16, rank=2, filled=True)
+    tokens, rows, blocks = value.size(0), g.choice((2, 4, 16)), 12
+    groups, size = g.choice((1, 2)), g.choice((8, 16))
+    heads = groups * g.choice((1, 3))
+    query, key, content = (projected(g, value, count * size) for count in (heads, groups, groups))
+    kind, shape = g.choice((None, None, "PER_TENSOR", "PER_CHANNEL")), (blocks, rows, groups, size)
+    scales: list[Value | None] = []
+    if kind is None:
+        caches = [g.constant(g.numbers_of(value.dtype, shape)) for _ in range(2)]
+    else:
+        caches = [g.constant(g.numbers.integers(-128, 128, shape, np.int8)) for _ in range(2)]
+        scale = (groups, 1, size) if kind == "PER_CHANNEL" else (1,)
+        scales = [g.constant(g.numbers.uniform(0.01, 0.05, scale).astype(np.float32)) for _ in range(2)]
+    cut = g.numbers.integers(0, tokens + 1)
+    past = g.numbers.integers(0, rows + 1, 2)
+    used = -(-(past + [cut, tokens - cut]) // rows)
+    if used.sum() > blocks:
+        raise Refused("more blocks than there are")
+    table = np.full((2, blocks), -1)
+    drawn = g.numbers.permutation(blocks)
+    table[0, : used[0]], table[1, : used[1]] = drawn[: used[0]], drawn[used[0] : used.sum()]
+    places = [g.constant(np.asarray(each, np.int32)) for each in ([0, cut, tokens], past, table)]
+    further = [*[None] * 6, *scales] if scales else []
+    quantized = {"k_quant_type": kind, "v_quant_type": kind} if scales else {}
+    return g.node(
+        "PagedAttention", [query, key, content, *caches, *places, *further], 3, domain=MICROSOFT, num_heads=heads,
+        kv_num_heads=groups, scale=g.choice((None, 0.3)), local_window_size=g.choice((None, None, 3)),
+        is_causal=g.choice((None, 1, 0)), softcap=g.choice((None, None, 4.0)), **quantized,
+    )  # fmt: skip
+
+
 @family()
 def rotary(g: GraphWriter) -> Value:
     value = sequence(g, et.F32, et.F32, et.F16)

@@ -139,6 +139,42 @@ def one_step(c: Conditions) -> None:
     _caches_of_a_batch(c, q, 5)
 
 
+def paged(c: Conditions) -> None:
+    """PagedAttention: tokens [tokens, columns], caches [blocks, rows, key heads, size], table [sequences, blocks]."""
+    q, k, v = c.rank(0, "query", 2), c.rank(1, "key", 2), c.rank(2, "value", 2)
+    if k is None or v is None:
+        c.require(not (c.has(1) or c.has(2)), "key and value must be given together or left out together")
+    for other, name in ((k, "key"), (v, "value")):
+        if q is not None and other is not None:
+            c.equal(q[0], other[0], f"query and {name} must have as many tokens, got {q[0]} and {other[0]}")
+    record = node_attention(c.node, c.shape_of_rank)
+    heads, groups = record.query.heads, record.key.heads
+    if q is not None and isinstance(heads, int) and isinstance(groups, int):
+        columns = heads if c.has(1) else heads + 2 * groups
+        text = f"query has {q[1]} columns, which are no heads of equal size for {columns} of them"
+        c.require(not isinstance(q[1], int) or (q[1] > 0 and q[1] % columns == 0), text)
+        for other, name in ((k, "key"), (v, "value")):
+            if other is not None and isinstance(record.query.size, int):
+                c.equal(other[1], groups * record.query.size, f"{name} must have {groups} heads of {record.query.size}")
+    key, value = c.rank(3, "key_cache", 4), c.rank(4, "value_cache", 4)
+    if key is not None and groups is not None:
+        c.equal(key[2], groups, f"key_cache must have {groups} heads, got {key[2]}")
+        if isinstance(record.key.size, int):
+            c.equal(key[3], record.key.size, f"key_cache must have heads of {record.key.size} elements, got {key[3]}")
+    if value is not None:
+        c.same_shape(3, 4, "'key_cache' and 'value_cache'")
+    ends, table = c.rank(5, "cumulative_sequence_length", 1), c.rank(7, "block_table", 2)
+    if ends is not None and table is not None:
+        text = f"cumulative_sequence_length must have one number more than block_table has rows: {ends[0]}, {table[0]}"
+        c.equal(ends[0], table[0] + 1, text)
+        c.sized(6, "past_seqlens", table[0])
+    if q is not None:
+        c.sized(10, "slot_mapping", q[0])
+    c.same_shape(8, 9, "'cos_cache' and 'sin_cache'")
+    if record.norms is None:
+        c.require(not (c.has(12) or c.has(13)), "q_norm_weight and k_norm_weight must be given together")
+
+
 def sparse(c: Conditions) -> None:
     """SparseAttention: query [batch, sequence, hidden], caches of one shape."""
     q = c.rank(0, "query", 3)

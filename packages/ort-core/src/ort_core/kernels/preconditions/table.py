@@ -79,6 +79,7 @@ _CONTRIB: dict[str, Precondition] = {
     "MatMulFpQ4": tensors.vector(1, "B"), "MatMulNBitsQLoRA": states.adapted_product,
     "MulInteger": quantization.integer_binary, "NGramRepeatBlock": packed.repeated_blocks,
     "PackedSparseAttentionIndexerMerge": packed.merged_selections,
+    "PagedAttention": attention.paged,
     "MaxpoolWithMask": windows.masked_pooling, "MoE": layers.mixture_of_experts,
     "MultiHeadAttention": attention.multi_head,
     "NhwcConv": windows.convolution_channels_last, "NhwcFusedConv": windows.fused_convolution_channels_last,

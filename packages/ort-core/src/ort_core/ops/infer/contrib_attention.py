@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ort_core.ir.dims import Dim
 from ort_core.ir.types import DataType
+from ort_core.ops.attention_forms import node_attention
 from ort_core.ops.infer.attention import linear_attention_shapes
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
@@ -20,15 +21,25 @@ def infer_ordered_attention(ctx: InferenceContext) -> None:
         ctx.set_shape(0, (*shape[:2], None if weights is None else weights[1]))
 
 
-@infer_rule("PagedAttention", "SparsePagedAttention", domain=MS)
+@infer_rule("PagedAttention", domain=MS)
 def infer_paged_attention(ctx: InferenceContext) -> None:
+    """[tokens, heads * size of values]; the caches stay as they are, but for what is written into them."""
+    record = node_attention(ctx.node, ctx.shape_of_rank, ctx.attribute)
+    width = scale_dim(ctx.int_of("v_head_size"), record.query.heads) if ctx.int_of("v_head_size") else record.width
+    if record.query.layout is not None:
+        ctx.set_shape(0, (record.query.length, width))
+    for index, cache in ((1, 3), (2, 4)):
+        ctx.set_type(index, ctx.type_of(cache))
+
+
+@infer_rule("SparsePagedAttention", domain=MS)
+def infer_sparse_paged_attention(ctx: InferenceContext) -> None:
     """[tokens, heads * head size]; the caches are updated in place."""
     query = ctx.shape_of_rank(0, 2)
     if query is not None:
         heads, groups = ctx.int_of("num_heads"), ctx.int_of("kv_num_heads")
         size = divide_dim(query[1], heads if ctx.has_input(1) else heads + 2 * groups)
-        width = ctx.int_of("v_head_size") or size
-        ctx.set_shape(0, (query[0], scale_dim(width, heads)))
+        ctx.set_shape(0, (query[0], scale_dim(size, heads)))
     for index, cache in ((1, 3), (2, 4)):
         ctx.set_type(index, ctx.type_of(cache))
 
