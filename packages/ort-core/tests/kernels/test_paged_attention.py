@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from one_node import Array, model_of
+from onnx import ModelProto
 
 import ort_core as ort
 from ort_core.errors import InvalidArgument, NotImplemented, OrtError
@@ -74,10 +75,24 @@ def with_rotary(given: Case, pairs: int = SIZE // 2) -> Case:
     return given
 
 
+def model(given: Case) -> bytes:
+    """Return a model of the node; sizes of heads are known in it, and numbers of tokens and of blocks are not."""
+    kinds = [KINDS[given.inputs[name].dtype.type] for name in ("query", "key_cache", "value_cache")]
+    made = ModelProto.FromString(model_of("PagedAttention", given.inputs, tuple(kinds), **given.attributes))
+    for info in made.graph.input:
+        fixed = {"query": [1], "key": [1], "value": [1], "key_cache": [1, 2, 3], "value_cache": [1, 2, 3], "cos": [1],
+                 "sin": [1], "k_scale": [0, 1, 2], "v_scale": [0, 1, 2]}.get(info.name, [])  # fmt: skip
+        for axis, size in enumerate(given.inputs[info.name].shape):
+            if axis in fixed:
+                info.type.tensor_type.shape.dim[axis].dim_value = size
+            else:
+                info.type.tensor_type.shape.dim[axis].dim_param = f"{info.name} {axis}"
+    return made.SerializeToString()
+
+
 def run(given: Case, engine: str = "CPU", *, is_in_place: bool = False) -> list[Array]:
     """Return the output and both caches; in place they are the caches that were given."""
-    kinds = [KINDS[given.inputs[name].dtype.type] for name in ("query", "key_cache", "value_cache")]
-    content = model_of("PagedAttention", given.inputs, tuple(kinds), **given.attributes)
+    content = model(given)
     session = ort.InferenceSession(content, providers=[f"{engine}ExecutionProvider"])
     feeds = {name: array for name, array in given.inputs.items() if array is not None}
     if not is_in_place:

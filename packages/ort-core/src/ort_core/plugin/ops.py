@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         HeadSource,
         Layout,
         Lengths,
+        Pages,
         Projection,
         Rotary,
         ScoreStage,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SAME", "TIE", "AttentionFeature", "AttentionRecord", "AttributeSchema", "Cache", "CustomOp", "Growth",
-    "HeadSource", "Layout", "Lengths", "OpDefinition", "OpLibrary", "OpSchema", "Parameter", "ParameterOption",
+    "HeadSource", "Layout", "Lengths", "OpDefinition", "OpLibrary", "OpSchema", "Pages", "Parameter", "ParameterOption",
     "Projection", "ResizeFilter", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape", "TransposedAxis", "ValueRanges",
     "VersionTable", "WindowAxis", "aspect_factor", "broadcast_shapes", "changed_axes", "constant_of_node", "custom_op",
     "elementwise_op", "function_definition", "goes_by_scale", "known_contents", "known_sizes", "nearest_inputs",
@@ -68,8 +69,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.custom_ops.reference_op": ("reference_definition",),
         "ort_core.custom_ops.shape_rule": ("TensorShape", "broadcast_shapes"),
         "ort_core.ops.attention": (
-            "AttentionFeature", "AttentionRecord", "Cache", "Growth", "HeadSource", "Layout", "Lengths", "Projection",
-            "Rotary", "ScoreStage",
+            "AttentionFeature", "AttentionRecord", "Cache", "Growth", "HeadSource", "Layout", "Lengths", "Pages",
+            "Projection", "Rotary", "ScoreStage",
         ),
         "ort_core.ops.attention_forms": ("node_attention",),
         "ort_core.ops.constant_node": ("constant_of_node",),

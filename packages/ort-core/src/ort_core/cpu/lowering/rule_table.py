@@ -90,6 +90,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
         "Attention com.microsoft:Attention com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention "
         "com.microsoft:QAttention"
     ),
+    "attention.paged_attention.paged_attention": "com.microsoft:PagedAttention",
     "attention.rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
     "quantized.computed_products.matmul_integer": "MatMulInteger",
     "quantized.integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",

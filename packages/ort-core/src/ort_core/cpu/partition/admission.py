@@ -31,6 +31,7 @@ HEAVY = frozenset(
         "MultiHeadAttention",
         "Attention",
         "GroupQueryAttention",
+        "PagedAttention",
         "RotaryEmbedding",
         "Gelu",
         "Erf",

@@ -22,7 +22,7 @@ _LINE = 16  # words in a cache line
 
 def pair_attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
     """Return the module of one attention in pairs; ``tiles`` is the address of ``attention_pair_table``."""
-    return module_text([_PairDriver(name, tile_shape(target), facts).emit()])
+    return module_text([PairDriver(name, tile_shape(target), facts).emit()])
 
 
 def pair_scratch_count(
@@ -41,7 +41,7 @@ def attention_pair_table(module: CompiledModule, target: Target) -> CodeTable:
     return code_table(module, [COPY_BLOCK, *tiles, ROUND_BLOCK])
 
 
-class _PairDriver(AttentionDriver):
+class PairDriver(AttentionDriver):
     """Emits the kernel: as in float32, but for what the products read."""
 
     def _has_few_queries(self) -> IRValue:

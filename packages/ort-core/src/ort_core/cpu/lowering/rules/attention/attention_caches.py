@@ -34,7 +34,7 @@ def presents(
     joined = []
     before: KnownDim = 0
     for number, (index, new) in enumerate(((cache.key, key), (cache.value, value))):
-        present = _output(node, 1 + number)
+        present = output_of(node, 1 + number)
         past = None if index is None else lowering.view(node.input(index))
         if past is None:
             if present is not None:
@@ -58,7 +58,7 @@ def _in_one_tensor(lowering: Lowering, node: Node, cache: Cache, new: tuple[View
     """Return keys and values behind their past, and its length; (2, batch, heads, length, size) holds both."""
     key, value = new
     lowering.require_equal(key.shape[3], value.shape[3])
-    present = _output(node, 1)
+    present = output_of(node, 1)
     before = None if cache.key is None else lowering.view(node.input(cache.key))
     if before is not None and len(before.shape) != 5:
         raise NotLowered(f"a past of {len(before.shape)} axes is not generated")
@@ -91,12 +91,12 @@ def filled(
         raise NotLowered(f"lengths of type {lengths.dtype.text} are not generated")
     if record.rotary is not None:
         rotation = _rotation(lowering, node, record.rotary, query, lengths)
-        query, key = (_rotated(lowering, each, rotation, node) for each in (query, key))
+        query, key = (rotated(lowering, each, rotation, node) for each in (query, key))
     assert record.cache is not None, "there is one"
     pasts = [None if index is None else node.input(index) for index in (record.cache.key, record.cache.value)]
-    is_kept = all(lowering.keeps(past, _output(node, 1 + which)) for which, past in enumerate(pasts))
+    is_kept = all(lowering.keeps(past, output_of(node, 1 + which)) for which, past in enumerate(pasts))
     caches = [
-        _appended(lowering, node, record, _stored_form(lowering, node, record, which, new, is_kept), lengths)
+        _appended(lowering, node, record, stored_form(lowering, node, record, which, new, is_kept), lengths)
         for which, new in ((0, key), (1, value))
     ]
     return query, caches[0], caches[1]
@@ -137,7 +137,8 @@ def _rotation(lowering: Lowering, node: Node, rotary: Rotary, query: View, lengt
     return Rotation(cos, sin, Positions.IDS, ids, rotary.is_interleaved)
 
 
-def _rotated(lowering: Lowering, heads: View, rotation: Rotation, node: Node) -> View:
+def rotated(lowering: Lowering, heads: View, rotation: Rotation, node: Node) -> View:
+    """Return heads (batch, heads, length, size), turned."""
     batch, number, length, size = heads.shape
     packed = lowering.new_view(heads.dtype, (batch, length, number, size)).transposed((0, 2, 1, 3))
     rotate(lowering, heads, packed, rotation, node)
@@ -145,7 +146,7 @@ def _rotated(lowering: Lowering, heads: View, rotation: Rotation, node: Node) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class StoredRows:
     """New rows as the cache stores them, its past (``None``: none is given), and where its present goes."""
 
     new: View
@@ -154,12 +155,12 @@ class _Stored:
     target: View
 
 
-def _stored_form(
+def stored_form(
     lowering: Lowering, node: Node, record: AttentionRecord, which: int, new: View, is_kept: bool
-) -> _Stored:
+) -> StoredRows:
     """Return new keys (0) or values (1) in the type of their cache; halves that are kept stay in memory as they are."""
     assert record.cache is not None, "there is one"
-    index, present = (record.cache.key, record.cache.value)[which], _output(node, 1 + which)
+    index, present = (record.cache.key, record.cache.value)[which], output_of(node, 1 + which)
     if present is None:
         raise NotLowered(f"the present {_BOTH[which]} are not asked for")
     given = None if index is None else node.input(index)
@@ -187,10 +188,10 @@ def _stored_form(
         rounded = cast(cast(element(0, new.dtype), stored_type(present)[0]), new.dtype)
         pending = PendingElementwise(rounded, (new,), new.shape, (node,))
         new = lowering.stores.store_elementwise(pending, lowering.new_view(new.dtype, new.shape))
-    return _Stored(dense_rows(lowering, new), past, present, target)
+    return StoredRows(dense_rows(lowering, new), past, present, target)
 
 
-def _appended(lowering: Lowering, node: Node, record: AttentionRecord, stored: _Stored, lengths: View) -> View:
+def _appended(lowering: Lowering, node: Node, record: AttentionRecord, stored: StoredRows, lengths: View) -> View:
     """Write the step that puts new keys or values behind the valid rows of the cache; return the present."""
     assert record.lengths is not None, "there are some"
     new, target = stored.new, stored.target
@@ -225,5 +226,6 @@ def _appended(lowering: Lowering, node: Node, record: AttentionRecord, stored: _
     return target
 
 
-def _output(node: Node, index: int) -> Value | None:
+def output_of(node: Node, index: int) -> Value | None:
+    """Return an output, ``None`` where it is not asked for."""
     return node.outputs[index] if len(node.outputs) > index else None

@@ -1,0 +1,308 @@
+"""Attention of packed sequences over caches of blocks: keys and values are found through a table, block by block.
+
+The tiles are those of ``AttentionDriver``. Of a sequence with few queries, while it decodes, floats are read where they
+are, a run of rows that lie side by side at once. Of more queries, and of stored halves or integers, the rows of a turn
+are gathered as floats first, once for all query heads of a key head.
+Threads share tiles by what they cost: sequences are of any length, a prompt among texts that decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+from ort_core.cpu.codegen.attention.attention import KEYS, AttentionDriver, AttentionFacts
+from ort_core.cpu.codegen.attention.attention_pairs import PairDriver, pair_scratch_count
+from ort_core.cpu.codegen.attention.few_queries import KEY_SCORES, key_scores
+from ort_core.cpu.codegen.attention.paged_places import SEQUENCE
+from ort_core.cpu.codegen.attention.stored_rows import widen_row
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
+from ort_core.plugin.ir import DataType, KnownDim
+
+_BYTES = 4  # of a float
+_LINE = 16  # floats in a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class PagedArguments:
+    """The argument table: each field is the position of an i64. Strides count elements; last axes are dense.
+
+    ``sequences`` is what ``paged_places`` writes, ``table`` (sequences, ``table_width``) i32. Rows of the caches are
+    ``key_row`` and ``value_row`` elements apart, heads ``key_head`` and ``value_head``. ``tokens`` is what the scratch
+    was sized for (``paged_scratch_count``). The other fields are those of ``AttentionArguments``.
+    """
+
+    query: int = 0
+    key: int = 1
+    value: int = 2
+    out: int = 3
+    sequences: int = 4
+    table: int = 5
+    scratch: int = 6
+    scratch_stride: int = 7
+    tiles: int = 8
+    batch: int = 9
+    key_heads: int = 10
+    group: int = 11
+    depth: int = 12
+    width: int = 13
+    block_rows: int = 14
+    table_width: int = 15
+    query_head: int = 16
+    query_row: int = 17
+    out_head: int = 18
+    out_row: int = 19
+    key_row: int = 20
+    key_head: int = 21
+    value_row: int = 22
+    value_head: int = 23
+    key_scale: int = 24
+    value_scale: int = 25
+    key_scale_head: int = 26
+    value_scale_head: int = 27
+    count: int = 28
+
+
+ARGUMENTS = PagedArguments()
+_POINTERS = frozenset(
+    {"query", "key", "value", "out", "sequences", "table", "scratch", "tiles", "key_scale", "value_scale"}
+)
+
+
+def keys_in_rows(shape: TileShape) -> int:
+    """Return how far rows of scores are apart: whole panels, and room for a vector behind the last key of a turn."""
+    panels = KEYS // shape.columns + 1
+    return (panels if panels * shape.columns >= KEYS + shape.lanes else panels + 1) * shape.columns
+
+
+def paged_scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim) -> KnownDim:
+    """Return how many floats of scratch each thread needs; rows are ``group * tokens``."""
+    shape = tile_shape(target)
+    further = keys_in_rows(shape) - KEYS // shape.columns * shape.columns
+    fewer = pair_scratch_count(target, rows, depth, width, DataType.FLOAT16)  # floats that are gathered among them
+    return fewer + further * (3 * depth + 2 * width + 2 * shape.columns + 2 * shape.rows + 2 * _LINE)
+
+
+def paged_attention_text(name: str, target: Target, facts: AttentionFacts, *, in_pairs: bool) -> str:
+    """Return the module of one attention, a step kernel; in pairs, ``tiles`` is that of ``attention_pairs``."""
+    make = _PagedPairDriver if in_pairs else _PagedDriver
+    driver = make(name, tile_shape(target), facts).emit()
+    return module_text([driver, key_scores(target.lanes)] if facts.may_be_few else [driver])
+
+
+class _Paged(AttentionDriver):
+    """What differs from an attention over caches that lie in one piece: sequence by sequence, run by run."""
+
+    def __init__(self, name: str, shape: TileShape, facts: AttentionFacts) -> None:
+        self.shape, self.facts, self.block = shape, facts, keys_in_rows(shape)
+        self.is_widened = True  # rows are gathered, unless they are read where they are
+        self.reads_runs = facts.may_be_few and facts.stored is DataType.FLOAT
+        self.emitter = Emitter(name, KERNEL_PARAMETERS)
+        args = self.emitter.parameter("args")
+        self.given = {
+            f.name: self.emitter.argument(args, getattr(ARGUMENTS, f.name), "ptr" if f.name in _POINTERS else "i64")
+            for f in fields(PagedArguments)
+            if f.name != "count"
+        }
+        self.given |= {"mask": self.given["query"], "mask_head": integer(0), "mask_row": integer(0)}  # there is none
+        self.group_of_all = self.given["group"]
+
+    def emit(self) -> Emitter:
+        """Return the kernel."""
+        e, given = self.emitter, self.given
+        self.panels = e.udiv(e.add(given["width"], self.shape.columns - 1), self.shape.columns)
+        self.columns = e.mul(self.panels, self.shape.columns)
+        self.is_whole = e.compare("eq", self.columns, given["width"])
+        total = e.variable("i64", integer(0), "total")
+        with e.loop(0, given["batch"], unroll=False, hint="sequence") as number:
+            self._begin(number)
+            e.store(e.add(e.load("i64", total), e.mul(self.tiles, self.cost)), total)
+        low, high = share(e, e.load("i64", total))
+        before = e.variable("i64", integer(0), "before")
+        with e.loop(0, given["batch"], unroll=False, hint="sequence") as number:
+            self._begin(number)
+            own = e.load("i64", before)
+            first, stop = (self._tile_from(e.sub(bound, own)) for bound in (low, high))
+            with e.when(e.compare("slt", first, stop)):
+                self._sequence(first, stop)
+            e.store(e.add(own, e.mul(self.tiles, self.cost)), before)
+        return e
+
+    def _begin(self, number: IRValue) -> None:
+        """Set what is told of a sequence: its tokens, its length, and how many tiles of which cost it makes."""
+        e, given = self.emitter, self.given
+        told = e.element(given["sequences"], e.mul(number, SEQUENCE), "i64")
+        start, count, past = (e.load("i64", e.element(told, place, "i64"), 8) for place in range(SEQUENCE))
+        self.start, self.given["queries"], self.offset = start, count, past
+        self.length = e.add(past, count)
+        self.pages = e.element(given["table"], e.mul(number, given["table_width"]), "i32")
+        self.is_few = self._has_few_queries()
+        self._fold_heads_into_rows()
+        self.heights = e.udiv(e.add(self.queries, self.shape.rows - 1), self.shape.rows)
+        divisor = e.maximum(self.heights, 1)
+        self.base, self.extra = e.udiv(self.queries, divisor), e.urem(self.queries, divisor)
+        self.each = e.mul(self.group, self.heights)  # tiles of a key head
+        none = e.compare("eq", count, 0)
+        self.tiles = e.select(none, integer(0), e.mul(self.each, given["key_heads"]))
+        self.cost = e.add(e.udiv(self.length, KEYS), 1)
+
+    def _tile_from(self, cost: IRValue) -> IRValue:
+        """Return the first tile of the sequence that begins at a cost or behind it."""
+        e = self.emitter
+        number = e.udiv(e.add(e.maximum(cost, 0), e.sub(self.cost, 1)), self.cost)
+        return e.minimum(number, self.tiles)
+
+    def _sequence(self, low: IRValue, high: IRValue) -> None:
+        """Emit tiles of a sequence, key head by key head."""
+        e = self.emitter
+        self._lay_out_scratch()
+        first, stop = e.udiv(low, self.each), e.add(e.udiv(e.sub(high, 1), self.each), 1)
+        with e.loop(first, stop, unroll=False, hint="head") as head:
+            before = e.mul(head, self.each)
+            self._entry(head, e.maximum(e.sub(low, before), 0), e.minimum(e.sub(high, before), self.each))
+
+    def _lay_out_scratch(self) -> None:
+        super()._lay_out_scratch()
+        e = self.emitter
+        false = IRValue("i1", "false")
+        self.runs_keys = self.is_few if self.reads_runs else false
+        self.runs_values = e.binary("and", self.is_few, self.is_whole) if self.reads_runs else false
+        if not self.is_in_pairs:
+            self.reads_in_place = self.is_whole  # where they are, or as they were gathered
+
+    is_in_pairs = False
+
+    def _entry(self, entry: IRValue, low: IRValue, high: IRValue) -> None:
+        """Emit the tiles ``low`` to ``high`` of one key head."""
+        e = self.emitter
+        self.key_head = entry
+        self.first_local = self._local(low)
+        true = IRValue("i1", "true")
+        with e.loop(0, self.length, KEYS, unroll=False, hint="block") as block:
+            self.first_key = block
+            count = e.minimum(e.sub(self.length, block), KEYS)
+            self.block_keys, self.block_values = self.wide_keys, self.wide_values
+            self.is_last = e.compare("sge", e.add(block, KEYS), self.length)
+            with e.when(e.binary("xor", self.runs_keys, true)):
+                self._gather("key", self.wide_keys, self.given["depth"], count)
+                with e.when(e.binary("xor", self.is_few, true)):
+                    self._pack(self.keys, self.block_keys, count)
+            with e.when(e.binary("xor", self.runs_values, true)):
+                self._gather("value", self.wide_values, self.given["width"], count)
+                with e.when(e.binary("xor", self.reads_in_place, true)):
+                    self._pack_values(self.block_values, count)
+            with e.loop(low, high, unroll=False, hint="tile") as tile:
+                self._tile(tile, block, count)
+        with e.loop(low, high, unroll=False, hint="tile") as tile:
+            self._finish(tile)
+
+    @contextmanager
+    def _runs(self, count: IRValue) -> Iterator[tuple[IRValue, IRValue, IRValue]]:
+        """Loop over runs of keys that lie side by side, of the first ``count`` of a turn.
+
+        The body gets the number of the first one within the turn, how many there are, and the row of the caches.
+        """
+        e, rows = self.emitter, self.given["block_rows"]
+        stop = e.add(self.first_key, count)
+        last = e.udiv(e.add(stop, e.sub(rows, 1)), rows)
+        with e.loop(e.udiv(self.first_key, rows), last, unroll=False, hint="page") as page:
+            start = e.mul(page, rows)
+            begin = e.maximum(start, self.first_key)
+            length = e.sub(e.minimum(e.add(start, rows), stop), begin)
+            found = e.load("i32", e.element(self.pages, page, "i32"), 4)
+            row = e.mul(e.assign("i64", f"zext {found.typed} to i64"), rows)
+            yield e.sub(begin, self.first_key), length, e.add(row, e.sub(begin, start))
+
+    def _rows_at(self, name: str, row: IRValue) -> IRValue:
+        """Return where a row of this key head lies in a cache."""
+        e, given = self.emitter, self.given
+        at = e.add(e.mul(row, given[f"{name}_row"]), e.mul(self.key_head, given[f"{name}_head"]))
+        return e.element(given[name], at, STORED[self.facts.stored])
+
+    def _gather(self, name: str, to: IRValue, size: IRValue, count: IRValue) -> None:
+        """Copy the rows of a turn as floats, one behind the other."""
+        e, given, facts = self.emitter, self.given, self.facts
+        scale = e.element(given[f"{name}_scale"], e.mul(self.key_head, given[f"{name}_scale_head"]))
+        with self._runs(count) as (first, length, row):
+            start = self._rows_at(name, row)
+            with e.loop(0, length, unroll=False, hint="key") as key:
+                source = e.element(start, e.mul(key, given[f"{name}_row"]), STORED[facts.stored])
+                target = e.element(to, e.mul(e.add(first, key), size))
+                widen_row(e, self.shape.lanes, facts.stored, facts.scales, source, scale, target, size)
+
+    def _place(self, name: str, head: IRValue, type_: str = "float") -> IRValue:
+        """Return where the rows of a head of this sequence start, of queries or results."""
+        e, given = self.emitter, self.given
+        offset = e.add(e.mul(self.start, given[f"{name}_row"]), e.mul(head, given[f"{name}_head"]))
+        return e.element(given[name], offset, type_)
+
+    def _query_head(self, head: IRValue) -> IRValue:
+        return self.emitter.add(self.emitter.mul(self.key_head, self.group_of_all), head)
+
+    def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
+        if not self.reads_runs:
+            super()._scores(head, row, height, seen)
+            return
+        e, given = self.emitter, self.given
+        depth, value_row = given["depth"], e.mul(given["value_row"], _BYTES)
+        with e.either(self.is_few) as branch:
+            self._copy_queries(head, row, height)
+            size = e.mul(given["width"], _BYTES)
+            with self._runs(seen) as (first, length, at):
+                keys = (self._rows_at("key", at), given["key_row"], length, depth)
+                to = (e.element(self.scores, first), integer(self.block))
+                values = (self._rows_at("value", at), value_row, size)
+                e.call_void(KEY_SCORES, height, self.strip, depth, *keys, *to, *values)
+            with branch.otherwise():
+                self._copy_queries(head, row, height)
+                self._packed_scores(height, seen)
+
+    def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
+        e, depth, columns = self.emitter, self.given["depth"], self.shape.columns
+        with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
+            panel, to = e.element(self.keys, e.mul(first, depth)), e.element(self.scores, first)
+            none = [integer(1), panel, integer(0)]
+            self._call(height, [depth, self.strip, depth, panel, integer(columns), to, integer(self.block), *none])
+
+    def _weighted_values(
+        self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue
+    ) -> None:
+        if not self.reads_runs:
+            super()._weighted_values(height, block, seen, local, is_first)
+            return
+        e = self.emitter
+        with e.either(self.runs_values) as branch:
+            sums = e.element(self.sums, e.mul(local, self.columns))
+            with self._runs(seen) as (first, length, row):
+                starts = e.binary("and", is_first, e.compare("eq", first, 0))
+                fresh = e.assign("i64", f"zext {starts.typed} to i64")
+                self._run_of_values(height, first, length, row, sums, fresh)
+            with branch.otherwise():
+                super()._weighted_values(height, block, seen, local, is_first)
+
+    def _run_of_values(
+        self, height: IRValue, first: IRValue, length: IRValue, row: IRValue, sums: IRValue, fresh: IRValue
+    ) -> None:
+        e, columns = self.emitter, self.shape.columns
+        start = self._rows_at("value", row)
+        with e.loop(0, self.panels, unroll=False, hint="panel") as number:
+            column = e.mul(number, columns)
+            panel, to = e.element(start, column), e.element(sums, column)
+            weights = (e.element(self.scores, first), integer(self.block))
+            none = (panel, integer(0))
+            self._call(height, [length, *weights, panel, self.given["value_row"], to, self.columns, fresh, *none])
+
+
+class _PagedDriver(_Paged):
+    """In float32."""
+
+
+class _PagedPairDriver(_Paged, PairDriver):
+    """In pairs of bfloat16: rows are always gathered, and rounded."""
+
+    is_in_pairs = True
