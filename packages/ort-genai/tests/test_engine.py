@@ -14,7 +14,6 @@ import pytest
 from genai_built import built
 
 import ort_genai as og
-from ort_genai.decoder_states import SharedState
 from ort_genai.errors import EngineBusy, InvalidGeneration
 from ort_genai.guidance import Grammar, GrammarKind
 
@@ -26,9 +25,9 @@ def model():
     return og.Model(built())
 
 
-@pytest.fixture
-def engine(model):
-    with og.AsyncEngine(model, og.EngineOptions(max_batch=4)) as made:
+@pytest.fixture(params=[True, False], ids=["blocks", "one piece"])
+def engine(model, request):
+    with og.AsyncEngine(model, og.EngineOptions(max_batch=4, uses_blocks=request.param)) as made:
         yield made
 
 
@@ -232,7 +231,8 @@ def test_limits_of_memory_and_of_waiting_hold(model):
 
 def test_a_step_that_fails_is_told_to_its_callers_and_the_engine_goes_on(model, engine, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(SharedState, "step", lambda *_: (_ for _ in ()).throw(RuntimeError("no more memory")))
+        state = type(engine._new_state(None))
+        patch.setattr(state, "step", lambda *_: (_ for _ in ()).throw(RuntimeError("no more memory")))
         with pytest.raises(InvalidGeneration, match="no more memory"):
             engine.submit(PROMPTS[1], Options(max_tokens=4, min_tokens=4)).text()
     assert tokens_of(engine.submit(PROMPTS[1], Options(max_tokens=4))) == alone(model, PROMPTS[1], 4)

@@ -11,9 +11,9 @@ from genai_built import built
 from test_engine import PROMPTS, Options, alone, tokens_of
 
 import ort_genai as og
-from ort_genai.decoder_states import SharedState
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
+from ort_genai.paging.paged_states import PagedState
 from ort_genai.sampling import candidates, chosen
 from ort_genai.search_options import SearchOptions
 
@@ -72,14 +72,14 @@ def test_one_text_without_numbers_fails_alone(model, engine, monkeypatch):
 
 
 def test_one_prompt_that_cannot_be_read_fails_alone(model, engine, monkeypatch):
-    read = SharedState.read
+    fed = PagedState._fed_to
 
     def fails(state, row, tokens):
         if len(tokens) == 77:
             raise MemoryError("no room")
-        return read(state, row, tokens)
+        return fed(state, row, tokens)
 
-    monkeypatch.setattr(SharedState, "read", fails)
+    monkeypatch.setattr(PagedState, "_fed_to", fails)
     asked = [engine.submit(prompt, Options(max_tokens=9)) for prompt in (PROMPTS[1], [5] * 77, PROMPTS[2])]
     with pytest.raises(GenerationFailed, match="no room"):
         asked[1].text()

@@ -14,7 +14,7 @@ from genai_serving import MESSAGES, Serving, answer
 from starlette.requests import ClientDisconnect
 
 import ort_genai as og
-from ort_genai.decoder_states import SharedState
+from ort_genai.paging.paged_states import PagedState
 from ort_genai.server.streams import Events
 from ort_genai.server.tool_calls import calls_in, with_tools
 
@@ -265,7 +265,7 @@ def test_a_text_that_fails_is_the_servers_fault(serving, client, monkeypatch):
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SharedState, "read", fails)
+        patch.setattr(PagedState, "read", fails)
         with pytest.raises(openai.InternalServerError, match="no room"):
             client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4)
     assert client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4).choices

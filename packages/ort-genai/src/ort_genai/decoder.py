@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
 from ort_genai.mask_use import takes_lengths_alone
+from ort_genai.paging.paged_decoder import PagedDecoder, open_paged
 from ort_genai.prompt_parts import FEW_ROWS, has_few_bits
-from ort_genai.session_options import open_part, run_options
+from ort_genai.session_options import open_made, open_part, run_options
 from ort_genai.token_table import TokenTable, texts_of
 
 Array = np.ndarray
@@ -46,6 +48,7 @@ class Decoder:
     def __init__(self, config: Config) -> None:
         stated = config.decoder
         _refuse_others(stated)
+        self._config = config
         self.session, self._model = open_part(config, "decoder", "model.onnx")
         self.run_options = run_options(stated.get("run_options"))
         self._inputs = {each.name: each for each in self.session.get_inputs()}
@@ -129,6 +132,20 @@ class Decoder:
     def rows_of_step(self) -> int | None:
         """The most rows of one run of a step, where more would give other numbers; ``None``: any number."""
         return FEW_ROWS if has_few_bits(self._model) else None
+
+    @property
+    def source(self) -> Path | bytes:
+        """What the graph was read from."""
+        return self._model
+
+    @cached_property
+    def paged(self) -> PagedDecoder | None:
+        """This decoder over caches of blocks; ``None`` where its graph does not fit."""
+        return open_paged(self)
+
+    def open_like(self, model: bytes) -> ort_core.InferenceSession:
+        """Return a session of another graph with this one's weights and options."""
+        return open_made(self._config, "decoder", "model.onnx", model)
 
     def new_run_options(self) -> ort_core.RunOptions:
         """Return options of runs as the folder states them."""

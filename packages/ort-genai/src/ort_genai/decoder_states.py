@@ -49,6 +49,9 @@ class RowCaches:
         """Return what the first tokens gave."""
         return RowCaches(length, tuple(each[:, :length] for each in self.arrays))
 
+    def release(self) -> None:
+        """Let go of what nobody keeps any more: arrays go by themselves."""
+
 
 class DecoderState(ABC):
     """What a model has read, row by row; one thread uses it.

@@ -128,3 +128,24 @@ def open_part(config: Config, part: str, default: str) -> tuple[ort_core.Inferen
     if options.enable_profiling:  # onnxruntime writes the trace when a session ends
         weakref.finalize(config, session.end_profiling)
     return session, model
+
+
+def open_made(config: Config, part: str, default: str, model: bytes) -> ort_core.InferenceSession:
+    """Return a session of a graph that was made of a part's own, whose weights lie beside that one.
+
+    Args:
+        config: of the folder.
+        part: its section of the configuration, whose options of sessions are taken.
+        default: the file where the section names none.
+        model: the graph.
+
+    Raises:
+        InvalidModelFolder: it cannot be run.
+    """
+    stated = config.part(part)
+    _, path = part_file(config.folder, stated, part, default)
+    options = session_options(stated.get("session_options"), config.folder)
+    options.enable_profiling = False  # the part's own session writes the trace
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    with raised_as(InvalidModelFolder):
+        return ort_core.InferenceSession(model, options, providers=config.providers)

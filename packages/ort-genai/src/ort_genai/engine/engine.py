@@ -2,29 +2,37 @@
 
 A step reads one token of each running request in one run of the model, or in one run for each adapter. A waiting prompt
 is read in parts, a part between two steps, so that those who run wait for a part and not for a prompt. Requests are
-admitted in order of arrival, as long as there is room in the batch and for their caches, all as long as the longest. A
-request that runs alone may read drafts: tokens that are guessed, read together, and kept as far as they are chosen.
+admitted in order of arrival, as long as there is room in the batch and for their caches. A request that runs alone may
+read drafts: tokens that are guessed, read together, and kept as far as they are chosen.
+
+Where the model's graph allows it, caches lie in blocks (``paging``): texts of different lengths take what they need,
+beginnings are shared and not copied, a request is admitted when there are blocks for its prompt, and a part of a prompt
+is read in the run of a step. When all blocks are used, who was admitted last waits until there are some, and reads
+again what it had read, in the same way. Else all caches of a batch are as long as the longest text may become.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_genai.decoder_states import DecoderState
+from ort_genai.decoder_states import DecoderState, RowCaches
+from ort_genai.engine.block_room import BlockRoom, Place
 from ort_genai.engine.drafts import Drafter
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions, Piece
 from ort_genai.engine.scores import scored_prompt
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
+from ort_genai.paging.paged_states import PagedCaches, PagedState
 from ort_genai.prompt_parts import FEW_ROWS, part_length
 from ort_genai.row_inputs import RowInputs
 
@@ -45,6 +53,7 @@ class EngineOptions:
         cache_bytes: of caches of running requests.
         prefix_bytes: of caches that are kept for prompts with the same beginning; 0: none.
         draft_tokens: that are guessed at once where there is a drafter.
+        uses_blocks: whether caches lie in blocks where the model allows it.
     """
 
     max_batch: int = 8
@@ -52,6 +61,7 @@ class EngineOptions:
     cache_bytes: int = 4 << 30
     prefix_bytes: int = 256 << 20
     draft_tokens: int = 6
+    uses_blocks: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -60,6 +70,8 @@ class EngineOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InvalidGeneration(f"{name} = {value!r}; expected a whole number from {least} on")
+        if not isinstance(self.uses_blocks, bool):
+            raise InvalidGeneration(f"uses_blocks = {self.uses_blocks!r}; expected True or False")
 
 
 @dataclass(slots=True)
@@ -69,6 +81,8 @@ class _RunningState:
     logits: np.ndarray
     longest: int
     cached: int
+    number: int
+    replayed: deque[int] = field(default_factory=deque)  # tokens of its text that it reads again
 
 
 @dataclass(slots=True)
@@ -77,6 +91,7 @@ class _ReadingState:
     state: DecoderState
     longest: int
     cached: int
+    number: int
 
 
 @dataclass(slots=True)
@@ -94,7 +109,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class EngineCounts:
-    """What an engine did so far, and what it does now."""
+    """What an engine did so far, and what it does now; ``paused``: how often a request gave its caches back."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -103,6 +118,7 @@ class EngineCounts:
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
+    paused: int = 0
     running: int = 0
     waiting: int = 0
 
@@ -128,7 +144,11 @@ class AsyncEngine:
         self._waiting: deque[AsyncRequest] = deque()
         self._lanes: dict[str, _Lane] = {}
         self._reading: _ReadingState | None = None
-        self._prefixes = PrefixCache(self.options.prefix_bytes)
+        self._prefixes: PrefixCache[RowCaches | PagedCaches] = PrefixCache(self.options.prefix_bytes)
+        self._paused: dict[AsyncRequest, _RunningState] = {}
+        self._numbers = itertools.count()
+        paged = model.decoder.paged if self.options.uses_blocks else None
+        self._room = None if paged is None else BlockRoom(model.decoder, paged, self.options, self._prefixes)
         self._changed = threading.Condition()
         self._is_closed = self._has_cancelled = False
         self._thread = threading.Thread(
@@ -185,7 +205,7 @@ class AsyncEngine:
                 "needs one of them at least"
             )
         longest = self._longest(tokens, options)
-        needed = self.model.decoder.new_state().nbytes_for(1, longest)
+        needed = self._new_state(None).nbytes_for(1, longest)
         if needed > self.options.cache_bytes:
             raise InvalidGeneration(
                 f"{len(tokens)} tokens and up to {longest - len(tokens)} more need {needed / 1e6:.3f} MB of "
@@ -223,7 +243,7 @@ class AsyncEngine:
         tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
         weights = self._adapter(adapter)
         self._check(tokens, GenerationOptions(max_tokens=1))
-        return scored_prompt(self._new_state(weights), self.model.text, tokens, count)
+        return scored_prompt(self._new_state(weights, is_own=True), self.model.text, tokens, count)
 
     def generate(self, prompt: Sequence[int] | str, options: GenerationOptions | None = None) -> AsyncRequest:
         """Ask for a text: ``async for piece in engine.generate(...)``; leaving the loop cancels it."""
@@ -297,6 +317,7 @@ class AsyncEngine:
             self._is_closed = True
             waiting = list(self._waiting)
             self._waiting.clear()
+            self._paused.clear()
         self._end_all(EndReason.CANCELLED, "")
         for request in waiting:
             self._finish(request, EndReason.CANCELLED)
@@ -306,12 +327,20 @@ class AsyncEngine:
         if self._has_cancelled:
             self._leave_out()
         self._admit()
-        if self._reading is not None:
-            self._read_part(self._reading)
-        for name in list(self._lanes):
-            self._step(self._lanes[name])
-            if not self._lanes[name].running:
+        reading = self._reading
+        beside = None if reading is None else self._lane_beside(reading)
+        if reading is not None and beside is None:
+            self._read_part(reading)
+        for name, lane in list(self._lanes.items()):
+            self._step(lane, reading if lane is beside else None)
+            if not lane.running:
                 del self._lanes[name]
+
+    def _lane_beside(self, reading: _ReadingState) -> _Lane | None:
+        """Return whose step may read a part of this prompt, too; none where more rows would give other numbers."""
+        if self._room is None or self.model.decoder.rows_of_step is not None or reading.request.is_cancelled:
+            return None
+        return self._lanes.get(reading.request.weights)
 
     def _leave_out(self) -> None:
         with self._changed:
@@ -319,7 +348,8 @@ class AsyncEngine:
             gone = [each for each in self._waiting if each.is_cancelled]
             self._waiting = deque(each for each in self._waiting if not each.is_cancelled)
         for request in gone:
-            self._finish(request, EndReason.CANCELLED)
+            paused = self._paused.pop(request, None)
+            self._finish(request, EndReason.CANCELLED, 0, 0 if paused is None else len(paused.text.tokens))
         for name, lane in list(self._lanes.items()):
             for place in reversed(range(len(lane.running))):
                 if lane.running[place].request.is_cancelled:
@@ -336,21 +366,35 @@ class AsyncEngine:
                 return
             request = self._waiting[0]
             longest = self._longest(request.prompt, request.options)
-            if running and self._bytes_with(request, longest) > self.options.cache_bytes:
+            known = self._prefixes.find(request.prompt, request.weights_and_images)
+            if running and not self._has_room(request, longest, known, running):
                 return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
             self._waiting.popleft()
         state = self._new_state(request.adapter)
-        known = self._prefixes.find(request.prompt, request.weights_and_images)
         if known is None:
             state.add_row()
         else:
             state.import_row(known)
         if request.features is not None:
             state.inputs[0] = self._images_of(request, state.lengths[0])
-        self._reading = _ReadingState(request, state, longest, state.lengths[0])
+        self._reading = _ReadingState(request, state, longest, state.lengths[0], next(self._numbers))
+        if isinstance(state, PagedState):
+            state.reserve(0, len(request.prompt))
+        if request in self._paused:
+            return
         self._counts.requests += 1
         self._counts.prompt_tokens += len(request.prompt)
         self._counts.cached_tokens += state.lengths[0]
+
+    def _has_room(
+        self, request: AsyncRequest, longest: int, known: RowCaches | PagedCaches | None, running: int
+    ) -> bool:
+        """Return whether a request may join: in blocks for what it reads now, else for all that it may."""
+        if self._room is None:
+            return self._bytes_with(request, longest) <= self.options.cache_bytes
+        paused = self._paused.get(request)
+        positions = len(request.prompt) + (0 if paused is None else len(paused.text.tokens)) + 1
+        return self._room.has_room(positions, known, running)
 
     def _images_of(self, request: AsyncRequest, read: int) -> RowInputs:
         """Return a prompt's images, of which those among its first tokens have been read."""
@@ -365,8 +409,9 @@ class AsyncEngine:
         reading = own.state.nbytes_for(1, len(request.prompt))
         return own.nbytes(longest) + reading + sum(lane.nbytes() for lane in lanes.values())
 
-    def _new_state(self, adapter: LoadedAdapter | None) -> DecoderState:
-        state = self.model.decoder.new_state()
+    def _new_state(self, adapter: LoadedAdapter | None, *, is_own: bool = False) -> DecoderState:
+        """Return a state without rows; one of its own may be used in another thread."""
+        state = self.model.decoder.new_state() if self._room is None else self._room.new_state(is_own=is_own)
         if adapter is not None:
             state.run_options = self.model.decoder.new_run_options()
             state.run_options.add_active_adapter(adapter.weights)
@@ -377,6 +422,7 @@ class AsyncEngine:
         request = reading.request
         if request.is_cancelled:
             self._reading = None
+            _drop_rows(reading.state)
             self._finish(request, EndReason.CANCELLED, reading.cached)
             return
         try:
@@ -384,44 +430,116 @@ class AsyncEngine:
         except Exception as error:  # noqa: BLE001 - the border to the caller, who is told; others' caches are untouched
             log.warning("a prompt could not be read: %s", error)
             self._reading = None
+            _drop_rows(reading.state)
             self._finish(request, EndReason.ERROR, reading.cached, 0, f"{type(error).__name__}: {error}")
 
     def _read_further(self, reading: _ReadingState) -> None:
-        request, state = reading.request, reading.state
-        done = state.lengths[0]
-        end = done + part_length(len(request.prompt) - done, _PART)
-        logits = state.read(0, np.array(request.prompt[done:end], np.int64))
-        if state.lengths[0] < len(request.prompt):
+        state = reading.state
+        logits = state.read(0, _next_part(reading))
+        if state.lengths[0] == len(reading.request.prompt):
+            self._begin(reading, logits)
+
+    def _begin(self, reading: _ReadingState, logits: np.ndarray) -> None:
+        """Let a request run whose prompt was read; one that was paused reads its text again, token by token."""
+        request = reading.request
+        running = self._paused.pop(request, None)
+        if running is None:
+            most = reading.longest - len(request.prompt)
+            ends = self.model.decoder.end_tokens
+            text = TextState(request.options, request.prompt, self.model.text, ends, request.guide, most)
+            running = _RunningState(request, text, logits, reading.longest, reading.cached, reading.number)
+        running.number, running.replayed = reading.number, deque(running.text.tokens)
+        lane = self._lanes.get(request.weights) or _Lane(self._new_state(request.adapter), [])
+        self._hand_over(reading, lane.state)
+        lane.running.append(running)
+        self._lanes[request.weights], self._reading = lane, None
+
+    def _hand_over(self, reading: _ReadingState, state: DecoderState) -> None:
+        """Keep what was read for other prompts, and let a lane's state have the row."""
+        request, read = reading.request, reading.state
+        if isinstance(state, PagedState):
+            if self.options.prefix_bytes:
+                assert isinstance(read, PagedState), "states of one engine are of one kind"
+                self._prefixes.keep(request.prompt, read.export_row(0), request.weights_and_images)
+            state.take_row(read, 0)
             return
-        caches = state.export_row(0)
+        caches = read.export_row(0)
         if self.options.prefix_bytes:
             self._prefixes.keep(request.prompt, caches, request.weights_and_images)
-        most = reading.longest - len(request.prompt)
-        text = TextState(
-            request.options, request.prompt, self.model.text, self.model.decoder.end_tokens, request.guide, most
-        )
-        lane = self._lanes.get(request.weights) or _Lane(self._new_state(request.adapter), [])
-        lane.state.import_row(caches)
-        lane.running.append(_RunningState(request, text, logits, reading.longest, reading.cached))
-        self._lanes[request.weights], self._reading = lane, None
+        state.import_row(caches)
 
     # ------------------------------------------------------------ steps
 
-    def _step(self, lane: _Lane) -> None:
-        """Choose a token for each running request; those that go on are read together."""
+    def _step(self, lane: _Lane, reading: _ReadingState | None = None) -> None:
+        """Choose a token for each running request; those that go on are read together, beside a part of a prompt."""
         for place in reversed(range(len(lane.running))):
-            self._take(lane, place, lane.running[place].logits)
+            if not lane.running[place].replayed:
+                self._take(lane, place, lane.running[place].logits)
+        self._make_room(lane)
         if not lane.running:
+            if reading is not None and reading is self._reading:
+                self._read_part(reading)
             return
         self._counts.steps += 1
-        if self._drafter is not None and len(lane.running) == 1 and len(self._lanes) == 1 and self._reading is None:
+        alone = len(lane.running) == 1 and len(self._lanes) == 1 and self._reading is None
+        if self._drafter is not None and alone and not lane.running[0].replayed:
             drafts = self._drafts(lane.running[0])
             if drafts:
                 self._step_by_drafts(lane, drafts)
                 return
-        tokens = np.array([each.text.tokens[-1] for each in lane.running], np.int64)
+        tokens = np.array([_next_token(each) for each in lane.running], np.int64)
+        if reading is not None and reading is self._reading:
+            self._step_beside(lane, tokens, reading)
+            return
         for running, row in zip(lane.running, lane.state.step(tokens), strict=True):
             running.logits = row
+
+    def _step_beside(self, lane: _Lane, tokens: np.ndarray, reading: _ReadingState) -> None:
+        """Read a token of each running request and a part of a prompt in one run; apart, where that goes wrong."""
+        state, other = lane.state, reading.state
+        assert isinstance(state, PagedState), "asked before"
+        assert isinstance(other, PagedState), "asked before"
+        last: np.ndarray | None = None
+        try:
+            rows, last = state.step_beside(tokens, other, _next_part(reading))
+        except Exception as error:  # noqa: BLE001 - it may be the prompt's fault, which only its caller is told then
+            log.warning("a step with a part of a prompt failed: %s", error)
+            rows = state.step(tokens)
+        for running, row in zip(lane.running, rows, strict=True):
+            running.logits = row
+        if last is None:
+            self._read_part(reading)
+        elif other.lengths[0] == len(reading.request.prompt):
+            self._begin(reading, last)
+
+    def _make_room(self, lane: _Lane) -> None:
+        """Pause who was admitted last, as long as blocks are missing for the next token of each of a lane's rows."""
+        while self._room is not None and lane.running and self._room.is_short(lane.state):
+            places = [
+                Place(each.number, name, place)
+                for name, known in self._lanes.items()
+                for place, each in enumerate(known.running)
+            ]
+            if self._reading is not None:
+                reading, self._reading = self._reading, None
+                _drop_rows(reading.state)
+                self._wait_again(reading.request)
+                continue
+            if len(places) < 2:
+                return  # it fits alone: the step says otherwise if it does not
+            last = max(places)
+            of = self._lanes[last.lane]
+            running = of.running[last.place]
+            self._take_out(of, last.place)
+            if not of.running and of is not lane:
+                del self._lanes[last.lane]
+            self._paused[running.request] = running
+            self._wait_again(running.request)
+
+    def _wait_again(self, request: AsyncRequest) -> None:
+        self._counts.paused += 1
+        with self._changed:
+            self._waiting.appendleft(request)
 
     def _take(self, lane: _Lane, place: int, logits: np.ndarray) -> None:
         reason, error = self._choose(lane.running[place], logits)
@@ -470,11 +588,15 @@ class AsyncEngine:
 
     def _leave(self, lane: _Lane, place: int, reason: EndReason, error: str = "") -> None:
         running = lane.running[place]
+        self._take_out(lane, place)
+        self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
+
+    def _take_out(self, lane: _Lane, place: int) -> None:
+        """Take a request's row out of a lane; the last one stands in its place."""
         lane.state.drop_row(place)
         last = lane.running.pop()
         if place < len(lane.running):
             lane.running[place] = last
-        self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
 
     def _finish(
         self, request: AsyncRequest, reason: EndReason, cached: int = 0, tokens: int = 0, error: str = ""
@@ -486,10 +608,29 @@ class AsyncEngine:
         reading, self._reading = self._reading, None
         lanes, self._lanes = self._lanes, {}
         for lane in lanes.values():
+            _drop_rows(lane.state)
             for running in lane.running:
                 self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
         if reading is not None:
+            _drop_rows(reading.state)
             self._finish(reading.request, reason, reading.cached, 0, error)
+
+
+def _next_part(reading: _ReadingState) -> np.ndarray:
+    """Return the tokens of a prompt that are read next."""
+    done, prompt = reading.state.lengths[0], reading.request.prompt
+    return np.array(prompt[done : done + part_length(len(prompt) - done, _PART)], np.int64)
+
+
+def _next_token(running: _RunningState) -> int:
+    """Return the token of a text that is read next."""
+    return running.replayed.popleft() if running.replayed else running.text.tokens[-1]
+
+
+def _drop_rows(state: DecoderState) -> None:
+    """Let go of all that a state has read."""
+    while state.lengths:
+        state.drop_row(len(state.lengths) - 1)
 
 
 def _work(reference: weakref.ref[AsyncEngine], changed: threading.Condition) -> None:

@@ -1,0 +1,1 @@
+"""Caches in blocks: a decoder's graph that reads sequences packed one behind the other, and who holds which blocks."""
