@@ -368,10 +368,10 @@ def _paged(g: Given) -> AttentionRecord:
         )
     kinds = (g.string_of("k_quant_type", "NONE"), g.string_of("v_quant_type", "NONE"))
     scales, epsilon = (g.input(14), g.input(15)), g.optional_float_of("qk_norm_epsilon")
-    weights, window = (g.input(12), g.input(13)), g.int_of("local_window_size", -1)
+    of_query, of_key, window = g.input(12), g.input(13), g.int_of("local_window_size", -1)
     norms = None
-    if weights[0] is not None and weights[1] is not None:
-        norms = HeadNorms(*weights, ((1e-6 if epsilon is None else epsilon),) * 2)
+    if of_query is not None and of_key is not None:
+        norms = HeadNorms(of_query, of_key, (1e-6 if epsilon is None else epsilon,) * 2)
     return AttentionRecord(
         query, key, value, scale_dim(size, heads), _contributed_scale(g), left=window - 1 if window > 0 else None,
         is_causal=g.int_of("is_causal", 1) != 0, cache=_cache(g, 3, 4, Growth.PAGED), pages=Pages(5, 6, 7, g.input(10)),

@@ -222,9 +222,13 @@ class AttentionDriver:
         self.scores = e.element(self.values, e.mul(self.columns, self.block))
         self.strip = e.element(self.scores, shape.rows * self.block)
         self.sums = e.element(self.strip, self._lines(e.mul(given["depth"], shape.rows)))
-        rows = e.mul(self.group, self.queries)
+        rows = self._rows_held()
         self.peaks = e.element(self.sums, e.mul(rows, self.columns))
         self.totals = e.element(self.peaks, rows)
+
+    def _rows_held(self) -> IRValue:
+        """Return how many rows of queries have sums at once."""
+        return self.emitter.mul(self.group, self.queries)
 
     def _lines(self, count: IRValue) -> IRValue:
         """Round a number of floats up to whole cache lines."""

@@ -53,7 +53,7 @@ class PairDriver(AttentionDriver):
         self.reads_in_place = IRValue("i1", "false")  # values are rounded for each block
         self.words = e.udiv(e.add(self.given["depth"], PAIR - 1), PAIR)
         self.word_row = self._lines(self.words)
-        self.rounded_keys = e.element(self.totals, e.mul(self.group, self.queries))
+        self.rounded_keys = e.element(self.totals, self._rows_held())
         self.query_words = e.element(self.rounded_keys, e.mul(self.word_row, self.block))
         self.weight_words = e.element(self.query_words, e.mul(self.word_row, self.shape.rows))
 

@@ -1,8 +1,9 @@
 """Attention of packed sequences over caches of blocks: keys and values are found through a table, block by block.
 
 The tiles are those of ``AttentionDriver``. Of a sequence with few queries, while it decodes, floats are read where they
-are, a run of rows that lie side by side at once. Of more queries, and of stored halves or integers, the rows of a turn
-are gathered as floats first, once for all query heads of a key head.
+are, a run of rows that lie side by side at once, all key heads before the next turn: a row has those of all heads, and
+memory is read in order. Of more queries, and of stored halves or integers, the rows of a turn are gathered as floats
+first, once for all query heads of a key head.
 Threads share tiles by what they cost: sequences are of any length, a prompt among texts that decode.
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.attention.attention import KEYS, AttentionDriver, AttentionFacts
 from ort_core.cpu.codegen.attention.attention_pairs import PairDriver, pair_scratch_count
-from ort_core.cpu.codegen.attention.few_queries import KEY_SCORES, key_scores
+from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES, KEY_SCORES, key_scores
 from ort_core.cpu.codegen.attention.paged_places import SEQUENCE
 from ort_core.cpu.codegen.attention.stored_rows import widen_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
@@ -80,9 +81,13 @@ def keys_in_rows(shape: TileShape) -> int:
     return (panels if panels * shape.columns >= KEYS + shape.lanes else panels + 1) * shape.columns
 
 
-def paged_scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim) -> KnownDim:
-    """Return how many floats of scratch each thread needs; rows are ``group * tokens``."""
+def paged_scratch_count(
+    target: Target, group: int, groups: int, tokens: KnownDim, depth: KnownDim, width: KnownDim
+) -> KnownDim:
+    """Return how many floats of scratch each thread needs, of groups of query heads."""
     shape = tile_shape(target)
+    tiles = groups * -(-FEW_QUERIES // shape.rows)  # of a sequence of few queries
+    rows = group * tokens + tiles * FEW_QUERIES
     further = keys_in_rows(shape) - KEYS // shape.columns * shape.columns
     fewer = pair_scratch_count(target, rows, depth, width, DataType.FLOAT16)  # floats that are gathered among them
     return fewer + further * (3 * depth + 2 * width + 2 * shape.columns + 2 * shape.rows + 2 * _LINE)
@@ -158,9 +163,50 @@ class _Paged(AttentionDriver):
         return e.minimum(number, self.tiles)
 
     def _sequence(self, low: IRValue, high: IRValue) -> None:
-        """Emit tiles of a sequence, key head by key head."""
+        """Emit tiles of a sequence: of few queries turn by turn, else key head by key head."""
         e = self.emitter
         self._lay_out_scratch()
+        if not self.reads_runs:
+            self._by_heads(low, high)
+            return
+        with e.either(self.runs_values) as branch:
+            self._by_turns(low, high)
+            with branch.otherwise():
+                self._by_heads(low, high)
+
+    def _by_turns(self, low: IRValue, high: IRValue) -> None:
+        """Emit tiles of few queries, those of all key heads before the next keys."""
+        e = self.emitter
+        self.first_local, self.is_certain = integer(0), True
+        with e.loop(0, self.length, KEYS, unroll=False, hint="block") as block:
+            self.first_key = block
+            count = e.minimum(e.sub(self.length, block), KEYS)
+            with e.loop(low, high, unroll=False, hint="tile") as tile:
+                self._tile(self._of_head(tile, low), block, count)
+        with e.loop(low, high, unroll=False, hint="tile") as tile:
+            self._finish(self._of_head(tile, low))
+        self.slot, self.is_certain = None, False
+
+    def _of_head(self, tile: IRValue, low: IRValue) -> IRValue:
+        """Return the number of a sequence's tile within its key head, and let that be the one that is read."""
+        e = self.emitter
+        self.key_head = e.udiv(tile, self.each)
+        self.slot = e.mul(e.sub(tile, low), FEW_QUERIES)
+        return e.urem(tile, self.each)
+
+    slot: IRValue | None = None
+
+    def _rows_held(self) -> IRValue:
+        e, own = self.emitter, super()._rows_held()
+        if not self.reads_runs:
+            return own
+        return e.select(self.is_few, e.mul(e.mul(self.given["key_heads"], self.each), FEW_QUERIES), own)
+
+    def _local(self, tile: IRValue) -> IRValue:
+        return super()._local(tile) if self.slot is None else self.slot
+
+    def _by_heads(self, low: IRValue, high: IRValue) -> None:
+        e = self.emitter
         first, stop = e.udiv(low, self.each), e.add(e.udiv(e.sub(high, 1), self.each), 1)
         with e.loop(first, stop, unroll=False, hint="head") as head:
             before = e.mul(head, self.each)
@@ -176,6 +222,7 @@ class _Paged(AttentionDriver):
             self.reads_in_place = self.is_whole  # where they are, or as they were gathered
 
     is_in_pairs = False
+    is_certain = False  # that runs are read, where the code for all else is left out
 
     def _entry(self, entry: IRValue, low: IRValue, high: IRValue) -> None:
         """Emit the tiles ``low`` to ``high`` of one key head."""
@@ -192,10 +239,9 @@ class _Paged(AttentionDriver):
                 self._gather("key", self.wide_keys, self.given["depth"], count)
                 with e.when(e.binary("xor", self.is_few, true)):
                     self._pack(self.keys, self.block_keys, count)
-            with e.when(e.binary("xor", self.runs_values, true)):
-                self._gather("value", self.wide_values, self.given["width"], count)
-                with e.when(e.binary("xor", self.reads_in_place, true)):
-                    self._pack_values(self.block_values, count)
+            self._gather("value", self.wide_values, self.given["width"], count)
+            with e.when(e.binary("xor", self.reads_in_place, true)):
+                self._pack_values(self.block_values, count)
             with e.loop(low, high, unroll=False, hint="tile") as tile:
                 self._tile(tile, block, count)
         with e.loop(low, high, unroll=False, hint="tile") as tile:
@@ -248,19 +294,23 @@ class _Paged(AttentionDriver):
         if not self.reads_runs:
             super()._scores(head, row, height, seen)
             return
-        e, given = self.emitter, self.given
-        depth, value_row = given["depth"], e.mul(given["value_row"], _BYTES)
-        with e.either(self.is_few) as branch:
-            self._copy_queries(head, row, height)
-            size = e.mul(given["width"], _BYTES)
-            with self._runs(seen) as (first, length, at):
-                keys = (self._rows_at("key", at), given["key_row"], length, depth)
-                to = (e.element(self.scores, first), integer(self.block))
-                values = (self._rows_at("value", at), value_row, size)
-                e.call_void(KEY_SCORES, height, self.strip, depth, *keys, *to, *values)
+        self._copy_queries(head, row, height)
+        if self.is_certain:
+            self._scores_of_runs(height, seen)
+            return
+        with self.emitter.either(self.is_few) as branch:
+            self._scores_of_runs(height, seen)
             with branch.otherwise():
-                self._copy_queries(head, row, height)
                 self._packed_scores(height, seen)
+
+    def _scores_of_runs(self, height: IRValue, seen: IRValue) -> None:
+        e, given = self.emitter, self.given
+        depth, value_row, size = given["depth"], e.mul(given["value_row"], _BYTES), e.mul(given["width"], _BYTES)
+        with self._runs(seen) as (first, length, at):
+            keys = (self._rows_at("key", at), given["key_row"], length, depth)
+            to = (e.element(self.scores, first), integer(self.block))
+            values = (self._rows_at("value", at), value_row, size)
+            e.call_void(KEY_SCORES, height, self.strip, depth, *keys, *to, *values)
 
     def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
         e, depth, columns = self.emitter, self.given["depth"], self.shape.columns
@@ -272,18 +322,18 @@ class _Paged(AttentionDriver):
     def _weighted_values(
         self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue
     ) -> None:
-        if not self.reads_runs:
-            super()._weighted_values(height, block, seen, local, is_first)
+        if self.is_certain:
+            self._values_of_runs(height, seen, local, is_first)
             return
+        super()._weighted_values(height, block, seen, local, is_first)
+
+    def _values_of_runs(self, height: IRValue, seen: IRValue, local: IRValue, is_first: IRValue) -> None:
         e = self.emitter
-        with e.either(self.runs_values) as branch:
-            sums = e.element(self.sums, e.mul(local, self.columns))
-            with self._runs(seen) as (first, length, row):
-                starts = e.binary("and", is_first, e.compare("eq", first, 0))
-                fresh = e.assign("i64", f"zext {starts.typed} to i64")
-                self._run_of_values(height, first, length, row, sums, fresh)
-            with branch.otherwise():
-                super()._weighted_values(height, block, seen, local, is_first)
+        sums = e.element(self.sums, e.mul(local, self.columns))
+        with self._runs(seen) as (first, length, row):
+            starts = e.binary("and", is_first, e.compare("eq", first, 0))
+            fresh = e.assign("i64", f"zext {starts.typed} to i64")
+            self._run_of_values(height, first, length, row, sums, fresh)
 
     def _run_of_values(
         self, height: IRValue, first: IRValue, length: IRValue, row: IRValue, sums: IRValue, fresh: IRValue

@@ -109,8 +109,8 @@ class _Places:
             e.store(e.binary("and", e.load("i1", is_sound), is_block), is_sound)
         told = e.element(given["sequences"], e.mul(number, SEQUENCE), "i64")
         sound = e.load("i1", is_sound)
-        for place, value in enumerate((begin, e.sub(end, begin), past)):
-            e.store(e.select(sound, value, integer(0)), e.element(told, place, "i64"), 8)
+        for number_of, value in enumerate((begin, e.sub(end, begin), past)):
+            e.store(e.select(sound, value, integer(0)), e.element(told, number_of, "i64"), 8)
         with e.either(sound) as branch:
             with e.loop(begin, end, unroll=False, hint="token") as token:
                 self._token(token, e.add(past, e.sub(token, begin)), row)

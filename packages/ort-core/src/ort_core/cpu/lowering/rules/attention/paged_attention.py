@@ -192,7 +192,7 @@ def _attend(
             is_vectorized=True,
         ),
     )  # fmt: skip
-    count = paged_scratch_count(lowering.target, group * tokens, depth, width)
+    count = paged_scratch_count(lowering.target, group, groups, tokens, depth, width)
     scratch = lowering.scratch(DataType.FLOAT, count)
     batch, table_width = places.table.shape
     words: list[Argument] = [
