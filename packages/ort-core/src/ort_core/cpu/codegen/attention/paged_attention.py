@@ -182,6 +182,9 @@ class _Paged(AttentionDriver):
             self.first_key = block
             count = e.minimum(e.sub(self.length, block), KEYS)
             with e.loop(low, high, unroll=False, hint="tile") as tile:
+                self.is_last_tile = e.compare("eq", e.add(tile, 1), high)
+                behind = e.select(self.is_last_tile, low, e.add(tile, 1))
+                self.next_head = e.udiv(behind, self.each)
                 self._tile(self._of_head(tile, low), block, count)
         with e.loop(low, high, unroll=False, hint="tile") as tile:
             self._finish(self._of_head(tile, low))
@@ -257,7 +260,7 @@ class _Paged(AttentionDriver):
         stop = e.add(self.first_key, count)
         last = e.udiv(e.add(stop, e.sub(rows, 1)), rows)
         with e.loop(e.udiv(self.first_key, rows), last, unroll=False, hint="page") as page:
-            start = e.mul(page, rows)
+            self.page, start = page, e.mul(page, rows)
             begin = e.maximum(start, self.first_key)
             length = e.sub(e.minimum(e.add(start, rows), stop), begin)
             found = e.load("i32", e.element(self.pages, page, "i32"), 4)
@@ -339,13 +342,25 @@ class _Paged(AttentionDriver):
         self, height: IRValue, first: IRValue, length: IRValue, row: IRValue, sums: IRValue, fresh: IRValue
     ) -> None:
         e, columns = self.emitter, self.shape.columns
-        start = self._rows_at("value", row)
+        start, behind = self._rows_at("value", row), self._keys_behind()
+        step = e.mul(self.given["key_row"], _BYTES)
         with e.loop(0, self.panels, unroll=False, hint="panel") as number:
             column = e.mul(number, columns)
             panel, to = e.element(start, column), e.element(sums, column)
             weights = (e.element(self.scores, first), integer(self.block))
-            none = (panel, integer(0))
-            self._call(height, [length, *weights, panel, self.given["value_row"], to, self.columns, fresh, *none])
+            ahead = (e.element(behind, column), step)
+            self._call(height, [length, *weights, panel, self.given["value_row"], to, self.columns, fresh, *ahead])
+
+    def _keys_behind(self) -> IRValue:
+        """Return where the keys lie that are read behind the values of a page: those of the next head or turn."""
+        e, rows = self.emitter, self.given["block_rows"]
+        last = e.udiv(e.sub(self.length, 1), rows)
+        next_turn = e.minimum(e.add(self.page, e.udiv(integer(KEYS), rows)), last)
+        page = e.select(self.is_last_tile, next_turn, self.page)
+        found = e.load("i32", e.element(self.pages, page, "i32"), 4)
+        row = e.mul(e.assign("i64", f"zext {found.typed} to i64"), rows)
+        at = e.add(e.mul(row, self.given["key_row"]), e.mul(self.next_head, self.given["key_head"]))
+        return e.element(self.given["key"], at)
 
 
 class _PagedDriver(_Paged):
