@@ -49,15 +49,18 @@ class Decoder:
         stated = config.decoder
         _refuse_others(stated)
         self._config = config
-        self.session, self._model = open_part(config, "decoder", "model.onnx")
+        session, self._model = open_part(config, "decoder", "model.onnx")
+        self._session: ort_core.InferenceSession | None = session
         self.run_options = run_options(stated.get("run_options"))
-        self._inputs = {each.name: each for each in self.session.get_inputs()}
+        self.providers = session.get_providers()
+        self.outputs = frozenset(each.name for each in session.get_outputs())
+        self._inputs = {each.name: each for each in session.get_inputs()}
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         embeds = inputs.get("inputs_embeds", "inputs_embeds")
         self.table = TokenTable(config) if embeds in self._inputs and config.part("embedding") else None
         self.tokens = embeds if self.table is not None else inputs.get("input_ids", "input_ids")
         self.logits = outputs.get("logits", "logits")
-        if self.tokens not in self._inputs or self.logits not in [each.name for each in self.session.get_outputs()]:
+        if self.tokens not in self._inputs or self.logits not in self.outputs:
             raise InvalidModelFolder(
                 f"the graph of the decoder has no input {self.tokens!r} or no output {self.logits!r}; it has "
                 f"{', '.join(list(self._inputs)[:4])}, …"
@@ -75,7 +78,7 @@ class Decoder:
         self.further = {name: each for name, each in self._inputs.items() if name not in known}
         main = config.part("mtp").get("main_hidden_states")
         told = [*outputs.values(), *([main] if isinstance(main, str) else ())]
-        own = {each.name for each in self.session.get_outputs()} - {self.logits}
+        own = self.outputs - {self.logits}
         self.told = tuple(dict.fromkeys(name for name in told if name in own))
 
     def token_feed(self, rows: int, count: int) -> Array:
@@ -111,7 +114,7 @@ class Decoder:
             raise InvalidModelFolder(
                 f"the graph has no cache {past!r} of floats or int8 and four axes, which genai_config.json names"
             )
-        if present not in [each.name for each in self.session.get_outputs()]:
+        if present not in self.outputs:
             raise InvalidModelFolder(f"the graph has no output {present!r}, which genai_config.json names for a cache")
         heads: object = given.shape[1]
         size: object = given.shape[3]
@@ -132,6 +135,17 @@ class Decoder:
     def rows_of_step(self) -> int | None:
         """The most rows of one run of a step, where more would give other numbers; ``None``: any number."""
         return FEW_ROWS if has_few_bits(self._model) else None
+
+    @property
+    def session(self) -> ort_core.InferenceSession:
+        """The session of the graph as it is, opened again if it was let go of."""
+        if self._session is None:
+            self._session = open_part(self._config, "decoder", "model.onnx")[0]
+        return self._session
+
+    def release_session(self) -> None:
+        """Let go of the session, and of its weights with it where no state has it, until somebody asks for it again."""
+        self._session = None
 
     @property
     def source(self) -> Path | bytes:

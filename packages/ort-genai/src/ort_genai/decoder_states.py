@@ -143,6 +143,7 @@ class DecoderState(ABC):
 class _Bound:
     """A run of some rows that read some tokens each, with the arrays that it is fed from."""
 
+    session: ort_core.InferenceSession
     binding: ort_core.IOBinding
     feeds: dict[str, Array]
 
@@ -256,7 +257,7 @@ class SharedState(DecoderState):
             feeds[decoder.mask] = (np.arange(total) < ends).astype(np.int64)
             bound.binding.bind_cpu_input(decoder.mask, feeds[decoder.mask])
         with raised_as(GenerationFailed):
-            decoder.session.run_with_iobinding(bound.binding, self.run_options)
+            bound.session.run_with_iobinding(bound.binding, self.run_options)
         *others, last = bound.binding.get_outputs()[len(decoder.caches) :]
         logits = last.numpy()
         self.last_outputs = {name: each.numpy() for name, each in zip(decoder.told, others, strict=True)}
@@ -276,7 +277,8 @@ class SharedState(DecoderState):
 
     def _bind(self, first: int, end: int, count: int) -> _Bound:
         decoder = self._decoder
-        binding = decoder.session.io_binding()
+        session = decoder.session
+        binding = session.io_binding()
         for names, array in zip(decoder.caches, self._arrays, strict=True):
             value = ort_core.OrtValue.ortvalue_from_numpy(array[first:end])
             binding.bind_ortvalue_input(names.past, value)
@@ -290,7 +292,7 @@ class SharedState(DecoderState):
             feeds[decoder.mask] = np.zeros((end - first, self._capacity()), np.int64)
         for name, fed in feeds.items():
             binding.bind_cpu_input(name, fed)
-        return _Bound(binding, feeds)
+        return _Bound(session, binding, feeds)
 
     def _capacity(self) -> int:
         return int(self._arrays[0].shape[2]) if self._arrays else 0

@@ -73,4 +73,4 @@ class Embedder:
 
 def has_vectors(model: Model) -> bool:
     """Return whether a model's graph gives vectors."""
-    return _HIDDEN in [each.name for each in model.decoder.session.get_outputs()]
+    return _HIDDEN in model.decoder.outputs

@@ -62,7 +62,7 @@ class Model:
     @property
     def device_type(self) -> str:
         """Where the model runs: the first provider's name in onnxruntime-genai's words."""
-        first = self.decoder.session.get_providers()[0]
+        first = self.decoder.providers[0]
         return first.removesuffix("ExecutionProvider").upper()
 
     def create_multimodal_processor(self) -> MultiModalProcessor:

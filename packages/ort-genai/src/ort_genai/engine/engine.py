@@ -146,6 +146,7 @@ class AsyncEngine:
         self._reading: _ReadingState | None = None
         self._prefixes: PrefixCache[RowCaches | PagedCaches] = PrefixCache(self.options.prefix_bytes)
         self._paused: dict[AsyncRequest, _RunningState] = {}
+        self._again: set[AsyncRequest] = set()  # that wait for the second time
         self._numbers = itertools.count()
         paged = model.decoder.paged if self.options.uses_blocks else None
         self._room = None if paged is None else BlockRoom(model.decoder, paged, self.options, self._prefixes)
@@ -317,10 +318,9 @@ class AsyncEngine:
             self._is_closed = True
             waiting = list(self._waiting)
             self._waiting.clear()
-            self._paused.clear()
         self._end_all(EndReason.CANCELLED, "")
         for request in waiting:
-            self._finish(request, EndReason.CANCELLED)
+            self._give_up(request, EndReason.CANCELLED)
 
     def _turn(self) -> None:
         """Leave out who was cancelled, read a part of a prompt, step those who run."""
@@ -348,8 +348,7 @@ class AsyncEngine:
             gone = [each for each in self._waiting if each.is_cancelled]
             self._waiting = deque(each for each in self._waiting if not each.is_cancelled)
         for request in gone:
-            paused = self._paused.pop(request, None)
-            self._finish(request, EndReason.CANCELLED, 0, 0 if paused is None else len(paused.text.tokens))
+            self._give_up(request, EndReason.CANCELLED)
         for name, lane in list(self._lanes.items()):
             for place in reversed(range(len(lane.running))):
                 if lane.running[place].request.is_cancelled:
@@ -370,21 +369,32 @@ class AsyncEngine:
             if running and not self._has_room(request, longest, known, running):
                 return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
             self._waiting.popleft()
-        state = self._new_state(request.adapter)
-        if known is None:
-            state.add_row()
-        else:
-            state.import_row(known)
-        if request.features is not None:
-            state.inputs[0] = self._images_of(request, state.lengths[0])
+        try:
+            state = self._state_behind(request, known)
+        except Exception as error:  # noqa: BLE001 - the border to the caller, who is told; others' caches are untouched
+            log.warning("a prompt found no room: %s", error)
+            self._give_up(request, EndReason.ERROR, f"{type(error).__name__}: {error}")
+            return
         self._reading = _ReadingState(request, state, longest, state.lengths[0], next(self._numbers))
-        if isinstance(state, PagedState):
-            state.reserve(0, len(request.prompt))
-        if request in self._paused:
+        if request in self._again:
+            self._again.discard(request)
             return
         self._counts.requests += 1
         self._counts.prompt_tokens += len(request.prompt)
         self._counts.cached_tokens += state.lengths[0]
+
+    def _state_behind(self, request: AsyncRequest, known: RowCaches | PagedCaches | None) -> DecoderState:
+        """Return a state whose row has read a beginning of a prompt that is known, with room for the prompt."""
+        state = self._new_state(request.adapter)
+        if known is None:
+            state.add_row()
+        else:
+            state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
+        if request.features is not None:
+            state.inputs[0] = self._images_of(request, state.lengths[0])
+        if isinstance(state, PagedState):
+            state.reserve(0, len(request.prompt))
+        return state
 
     def _has_room(
         self, request: AsyncRequest, longest: int, known: RowCaches | PagedCaches | None, running: int
@@ -423,7 +433,7 @@ class AsyncEngine:
         if request.is_cancelled:
             self._reading = None
             _drop_rows(reading.state)
-            self._finish(request, EndReason.CANCELLED, reading.cached)
+            self._give_up(request, EndReason.CANCELLED, cached=reading.cached)
             return
         try:
             self._read_further(reading)
@@ -431,7 +441,7 @@ class AsyncEngine:
             log.warning("a prompt could not be read: %s", error)
             self._reading = None
             _drop_rows(reading.state)
-            self._finish(request, EndReason.ERROR, reading.cached, 0, f"{type(error).__name__}: {error}")
+            self._give_up(request, EndReason.ERROR, f"{type(error).__name__}: {error}", reading.cached)
 
     def _read_further(self, reading: _ReadingState) -> None:
         state = reading.state
@@ -538,6 +548,7 @@ class AsyncEngine:
 
     def _wait_again(self, request: AsyncRequest) -> None:
         self._counts.paused += 1
+        self._again.add(request)
         with self._changed:
             self._waiting.appendleft(request)
 
@@ -591,6 +602,12 @@ class AsyncEngine:
         self._take_out(lane, place)
         self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
 
+    def _give_up(self, request: AsyncRequest, reason: EndReason, error: str = "", cached: int = 0) -> None:
+        """End a request that waits or is read, whose text may have been begun before."""
+        self._again.discard(request)
+        paused = self._paused.pop(request, None)
+        self._finish(request, reason, cached, 0 if paused is None else len(paused.text.tokens), error)
+
     def _take_out(self, lane: _Lane, place: int) -> None:
         """Take a request's row out of a lane; the last one stands in its place."""
         lane.state.drop_row(place)
@@ -613,7 +630,7 @@ class AsyncEngine:
                 self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
         if reading is not None:
             _drop_rows(reading.state)
-            self._finish(reading.request, reason, reading.cached, 0, error)
+            self._give_up(reading.request, reason, error, reading.cached)
 
 
 def _next_part(reading: _ReadingState) -> np.ndarray:

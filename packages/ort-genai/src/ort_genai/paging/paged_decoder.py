@@ -39,7 +39,10 @@ class PagedDecoder:
 
 
 def open_paged(decoder: Decoder) -> PagedDecoder | None:
-    """Return the decoder over blocks; ``None`` where its graph does not fit, which the log says."""
+    """Return the decoder over blocks; ``None`` where its graph does not fit, which the log says.
+
+    The decoder lets go of its own session before: who runs over blocks needs the weights once.
+    """
     from onnx import load, load_from_string
 
     from ort_genai.paging.paged_graph import DecoderNames, NotPaged, paged_graph
@@ -55,6 +58,7 @@ def open_paged(decoder: Decoder) -> PagedDecoder | None:
             raise NotPaged(reason)
         model = load_from_string(source) if isinstance(source, bytes) else load(source, load_external_data=False)
         content = paged_graph(model, names).SerializeToString()
+        decoder.release_session()
         with raised_as(InvalidModelFolder):
             session = decoder.open_like(content)
     except (NotPaged, InvalidModelFolder) as refusal:
@@ -69,7 +73,7 @@ def _reason(decoder: Decoder) -> str | None:
     source = decoder.source
     if not decoder.shares_caches:
         return "genai_config.json has search.past_present_share_buffer = false"
-    if decoder.session.get_providers()[0] != "CPUExecutionProvider":
+    if decoder.providers[0] != "CPUExecutionProvider":
         return "PagedAttention is for processors alone here"
     size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
     return f"its graph is of {size >> 20} MB, with weights within" if size > _LARGEST else None

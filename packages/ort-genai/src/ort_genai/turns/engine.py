@@ -16,7 +16,7 @@ import numpy as np
 
 from ort_core.errors import OrtError
 from ort_genai.arguments import demand
-from ort_genai.decoder_states import DecoderState
+from ort_genai.decoder_states import DecoderState, RowCaches
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.errors import InvalidGeneration
 from ort_genai.model import Model
@@ -72,7 +72,7 @@ class Engine:
         self._running: list[_RunningState] = []
         self._state = model.decoder.new_state()
         self._events: deque[EngineEvent] = deque()
-        self._prefixes = PrefixCache(_PREFIX_BYTES)
+        self._prefixes: PrefixCache[RowCaches] = PrefixCache(_PREFIX_BYTES)
         self._stats = SpeculativeStats()
 
     def create_request(self, *, options: RequestOptions | None = None) -> Request:
