@@ -66,7 +66,8 @@ class PagedArguments:
     value_scale: int = 25
     key_scale_head: int = 26
     value_scale_head: int = 27
-    count: int = 28
+    scale: int = 28
+    count: int = 29
 
 
 ARGUMENTS = PagedArguments()

@@ -201,7 +201,7 @@ def _attend(
         Pointer(attention_table_buffer(lowering.target, in_pairs=in_pairs)), batch, groups, group, depth, width, rows,
         table_width, *query.strides[1:3], *out.strides[1:3], groups * depth, depth, groups * width, width,
         *(pointer(each) for each in scales or (query, query)),
-        *((depth, width) if kind is Scales.CHANNEL else (0, 0)),
+        *((depth, width) if kind is Scales.CHANNEL else (0, 0)), facts.scale_word,
     ]  # fmt: skip
     assert len(words) == ARGUMENTS.count
     views = [query, *caches, places.sequences, places.table, *(scales or ())]
