@@ -28,7 +28,7 @@ from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.session_api.provider_request import Providers, Request, normalized, provider_request
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
-from ort_core.session_api.session_cache import SessionCacheEntry, files_of, find_cache_entry
+from ort_core.session_api.session_cache import SessionCacheEntry, find_cache_entry
 from ort_core.settings import environment_value
 from ort_core.stages.settings import takes_short_cuts
 
@@ -117,7 +117,7 @@ class InferenceSession(SessionRuns):
         request = find_request(model.metadata) if request is None else request
         metadata = ModelMetadata.of(model)
         declared = DeclaredValues.of(model, self._source.has_fixed_sizes)
-        files = [] if entry is None or self._source.path is None else files_of(self._source.path, model)
+        files = [] if entry is None else self._source.files(self._options, model)
         prepare = self._preparation(request)
         prepared = prepare(model)
         shown = declared.shown(prepared.shown or ShownValues.of(prepared.model))
@@ -148,18 +148,21 @@ class InferenceSession(SessionRuns):
         return partial(_prepare, self._source, self._options, self._environment, request, self._disabled_passes())
 
     def _may_be_recalled(self) -> bool:
-        """Return whether a load does nothing but prepare a file's model, by options whose ``repr`` tells them."""
+        """Return whether a load does nothing but prepare a model, by options whose ``repr`` tells them."""
         options = self._options
         reads_config = self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL"))
         writes = options.optimized_model_filepath or options.enable_profiling or options.setting("ep.context_enable")
         is_plain = takes_short_cuts(options) and not options.holds_objects
-        return not (self._source.path is None or reads_config or writes) and is_plain
+        is_told = self._source.path is not None or bool(options.setting("session.recalls_bytes"))
+        return is_told and is_plain and not (reads_config or writes)
 
     def _cache_entry(self, request: Request | None) -> SessionCacheEntry | None:
-        assert self._source.path is not None
+        model = self._source.identity(self._options)
+        if model is None:  # there is no such file, or the bytes are gone
+            return None
         if request is None:  # as when providers are selected
             request = [(name, {}) for name in self._environment.default_providers()]
-        entry = find_cache_entry(self._source.path, self._options, self._environment, request, self._disabled_passes())
+        entry = find_cache_entry(model, self._options, self._environment, request, self._disabled_passes())
         if isinstance(entry, Rejection):
             log.debug("the session is not looked for in the cache: %s", entry)
             return None

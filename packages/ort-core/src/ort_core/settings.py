@@ -161,6 +161,7 @@ def _optimizer() -> tuple[Setting, ...]:
             "the limit of folding is fixed",
         ),
         _session("session.optimized_model_cache", True, "Keep optimized models and sessions in the artefact cache."),
+        _session("session.recalls_bytes", False, "Keep sessions of models given as bytes there, too, by their digest."),
         _session("session.short_cuts", True,
                  "As ORT_SHORT_CUTS, for one session. Code that the process has linked already stays."),
         _session("optimization.minimal_build_optimizations", "", "Record passes for minimal builds.", _ORT_FORMAT),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -372,3 +373,45 @@ def test_an_intact_entry_of_another_model_is_not_its_answer(tmp_path: Path, cach
     assert not is_recalled(session)
     assert_computes(session, 2)
     assert is_recalled(load(second)), "the entry was not made anew"
+
+
+def load_bytes(content: bytes, folder: Path, is_kept: str = "1") -> InferenceSession:
+    options = SessionOptions()
+    options.add_session_config_entry("session.recalls_bytes", is_kept)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    return InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def test_bytes_are_recalled_by_their_digest_where_that_is_asked_for(model: Path) -> None:
+    content = model.read_bytes()
+    sessions = [load_bytes(content, model.parent, kept) for kept in "0011"]
+    assert [is_recalled(each) for each in sessions] == [False, False, False, True]
+    assert_computes(sessions[-1], 1)
+    assert_computes(pickle.loads(pickle.dumps(sessions[-1])), 1)
+    other = onnx.load_from_string(content)
+    other.graph.node[1].op_type = "Sigmoid"
+    assert not is_recalled(load_bytes(other.SerializeToString(), model.parent))
+
+
+def test_other_weights_beside_the_same_bytes_are_seen(model: Path) -> None:
+    content = model.read_bytes()
+    load_bytes(content, model.parent)
+    (model.parent / "dense.weights").write_bytes(weights(2).tobytes())
+    touch_later(model.parent / "dense.weights")
+    session = load_bytes(content, model.parent)
+    assert not is_recalled(session)
+    assert_computes(session, 2)
+
+
+def test_weights_in_a_folder_of_their_own_are_those_that_are_watched(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "dense.weights").write_bytes(weights(3).tobytes())
+    options = SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    assert [is_recalled(load(model, options)) for _ in range(2)] == [False, True]
+    (folder / "dense.weights").write_bytes(weights(4).tobytes())
+    touch_later(folder / "dense.weights")
+    session = load(model, options)
+    assert not is_recalled(session)
+    assert_computes(session, 4)

@@ -147,5 +147,6 @@ def open_made(config: Config, part: str, default: str, model: bytes) -> ort_core
     options = session_options(stated.get("session_options"), config.folder)
     options.enable_profiling = False  # the part's own session writes the trace
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    options.add_session_config_entry("session.recalls_bytes", "1")
     with raised_as(InvalidModelFolder):
         return ort_core.InferenceSession(model, options, providers=config.providers)

@@ -14,8 +14,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from ort_core.errors import ModelLoadCanceled, UnfitInitializer, did_you_mean
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, SymbolicDim, substitute
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.options import SessionOptions
+from ort_core.session_api.file_identity import Identity, identity_of
 from ort_core.settings import environment_value
 from ort_core.tensors.ort_value import OrtValue
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ort_core.ir.model import Model
 
 log = logging.getLogger(__name__)
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_BYTES = "bytes "  # no path of a file begins so: theirs are absolute
 Loadable = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | object  # object: an onnx.ModelProto
 
 
@@ -44,6 +48,30 @@ class ModelSource:
 
         return None if self.path is None else Path(os.fsdecode(self.path)).parent
 
+    def identity(self, options: SessionOptions) -> Identity | None:
+        """Return what tells the model from all others before it is loaded; ``None`` where nothing does.
+
+        Bytes are told by their digest, which ``session.recalls_bytes`` asks for: it takes a moment for large ones.
+        """
+        if self.path is not None:
+            return identity_of(os.fsdecode(self.path))
+        if not isinstance(self._source, bytes) or not options.setting("session.recalls_bytes"):
+            return None
+        from ort_core.cache.digests import digest_of  # files need none
+
+        return f"{_BYTES}{digest_of([self._source]).hex()}", 0, 0, len(self._source), 0, 0
+
+    def files(self, options: SessionOptions, model: Model) -> list[Identity] | Rejection:
+        """Return the identities of all files that the loaded model refers to, or why there is none for one."""
+        from ort_core.ir.structure import locations_of  # only loads that may be remembered pay for it
+
+        names = sorted(locations_of(model))
+        folder = str(options.setting(_FOLDER)) or (None if self.path is None else os.path.dirname(self.path))
+        if folder is None:
+            return Rejection("its bytes refer to files, and no folder is given") if names else []
+        found = [identity_of(os.path.join(os.fsdecode(folder), name)) for name in names]
+        return Rejection("a file is missing") if None in found else [each for each in found if each is not None]
+
     def load(self, options: SessionOptions) -> Model:
         """Return an editable model with the options' initializers and sizes in it.
 
@@ -57,7 +85,7 @@ class ModelSource:
         if options.load_cancelled:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
         if self._model is None:
-            folder = str(options.setting("session.model_external_initializers_file_folder_path")) or None
+            folder = str(options.setting(_FOLDER)) or None
             model = load_model(
                 cast(Any, self._source),  # Any: an object may be a ModelProto, which only onnx_io knows
                 folder=folder, in_memory_files=options.external_files, released_opsets_only=_released_only(options),
@@ -77,7 +105,9 @@ class ModelSource:
         return model
 
     def content(self) -> bytes | None:
-        """Return the loaded model as bytes, made for this call; ``None`` where it came from a path."""
+        """Return the model as bytes, made for this call where it was loaded; ``None`` where it came from a path."""
+        if self._model is None and isinstance(self._source, bytes):  # its session came out of the cache
+            return self._source
         from ort_core.onnx_io.save import model_to_bytes
 
         return None if self._model is None else model_to_bytes(self._model)
@@ -89,6 +119,11 @@ class ModelSource:
         self.path = state["path"]
         self._source, self._model = (self.path if self.path is not None else state["content"]), None
         self.has_fixed_sizes = False
+
+
+def is_of_file(identity: Identity) -> bool:
+    """Return whether an identity is that of a file."""
+    return not identity[0].startswith(_BYTES)
 
 
 def _released_only(options: SessionOptions) -> bool:

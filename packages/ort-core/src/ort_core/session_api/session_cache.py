@@ -12,7 +12,6 @@ import functools
 import importlib.util
 import json
 import logging
-import os
 import struct
 import sys
 from collections.abc import Callable, Mapping
@@ -32,12 +31,12 @@ from ort_core.ir.values import Value
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, places_of
 from ort_core.session_api.file_identity import Identity, are_settled, identity_of
+from ort_core.session_api.model_source import is_of_file
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.stages.settings import PrepareSettings
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
-    from ort_core.ir.model import Model
     from ort_core.options import SessionOptions
     from ort_core.providers.compiled import CompiledPartition
     from ort_core.providers.provider import ExecutionProvider
@@ -93,8 +92,7 @@ class SessionCacheEntry:
             prepared: the session's model, ready to run.
             shown: what callers see of it.
             metadata: what the model says of itself.
-            files: the model's file and all files that it refers to, as they were before its weights were read, or
-                why they are not known.
+            files: those that the model refers to, as they were before its weights were read, or why they are not known.
         """
         kept = files if isinstance(files, Rejection) else self._encoded(prepared, shown, metadata, files)
         if isinstance(kept, Rejection):
@@ -105,7 +103,8 @@ class SessionCacheEntry:
     def _encoded(
         self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity]
     ) -> list[bytes | memoryview] | Rejection:
-        if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_settled(files):
+        files = [self._model, *files] if is_of_file(self._model) else files
+        if any(identity_of(each[0]) != each for each in files) or not are_settled(files):
             return Rejection("a file changed a moment ago")
         plan, report = prepared.plan, prepared.report
         planned = plan.steps[0] if len(plan.steps) == 1 else None
@@ -162,13 +161,13 @@ class SessionCacheEntry:
 
 
 def find_cache_entry(
-    path: str | bytes,
+    model: Identity,
     options: SessionOptions,
     environment: Environment,
     request: Request,
     disabled_passes: frozenset[str],
 ) -> SessionCacheEntry | Rejection:
-    """Return the place of a session in the cache, or why it has none."""
+    """Return the place of a session in the cache, by its model's identity, or why it has none."""
     if len(request) != 1:
         return Rejection("several providers were asked for")
     if options.holds_objects:
@@ -178,9 +177,9 @@ def find_cache_entry(
     settings = PrepareSettings.of(options, environment, disabled_passes)
     if not settings.use_cache or settings.placement != "priority":
         return Rejection("the cache is switched off, or placement is measured")
-    (name, provider_options), model = request[0], identity_of(os.fsdecode(path))
-    if model is None or not environment.check(name):
-        return Rejection("there is no such file, or the provider is not available")
+    name, provider_options = request[0]
+    if not environment.check(name):
+        return Rejection("the provider is not available")
     try:
         provider = environment.get_provider(name)(provider_options)
     except OrtError as error:  # the ordinary way raises it, with all that it says
@@ -196,17 +195,6 @@ def find_cache_entry(
         *_installed(),
     )
     return SessionCacheEntry(CacheKey(_KIND, b"", (), facts), model, provider, settings)
-
-
-def files_of(path: str | bytes, model: Model) -> list[Identity] | Rejection:
-    """Return the identities of a model's file and of all files that a loaded model refers to."""
-    from ort_core.ir.structure import locations_of  # only loads that may be remembered pay for it
-
-    path = os.path.abspath(os.fsdecode(path))
-    others = [os.path.join(os.path.dirname(path), name) for name in sorted(locations_of(model))]
-    found = [identity_of(each) for each in (path, *others)]
-    missing = [each for each in found if each is None]
-    return Rejection("a file is missing") if missing else [each for each in found if each is not None]
 
 
 class _Once:
