@@ -292,7 +292,7 @@ def test_young_files_are_not_old_enough(model: Path, monkeypatch: pytest.MonkeyP
 
 
 LOAD = """
-import importlib.metadata, json, sys
+import importlib.metadata, json, logging, sys  # from 3.15 on logging imports pathlib
 import numpy
 every = importlib.metadata.entry_points
 importlib.metadata.entry_points = lambda **chosen: [e for e in every(**chosen) if e.value.startswith("ort_core")]
