@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-ENDS, PAST, TABLE, WANTED = "paged/ends", "paged/past", "paged/table", "paged/wanted"
+from ort_genai.paging.paged_inputs import ENDS, PAST, TABLE, WANTED
+
 _MS = "com.microsoft"
 
 

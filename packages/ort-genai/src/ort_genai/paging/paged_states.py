@@ -16,7 +16,7 @@ import ort_core
 from ort_genai.decoder_states import DecoderState
 from ort_genai.errors import GenerationFailed, raised_as
 from ort_genai.paging.block_pool import BLOCK_ROWS, BlockPool
-from ort_genai.paging.paged_graph import ENDS, PAST, TABLE, WANTED
+from ort_genai.paging.paged_inputs import ENDS, PAST, TABLE, WANTED
 from ort_genai.prompt_parts import part_length, steps_of
 from ort_genai.row_inputs import RowInputs
 
