@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, elementwise, rows
 
-from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, integer, module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.nests.elementwise_nests import (
@@ -19,6 +19,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     NestInput,
     elementwise_kernel,
 )
+from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
@@ -204,3 +205,15 @@ def test_nests_compile_for_neon(triple: str) -> None:
     text = assembly(module_text([f for deferred in kernels for f in deferred.generate(deferred.name)]), target)
     assert "fmla" in text or "fmadd" in text
     assert ".4s" in text, "no vectors of four"
+
+
+def test_of_many_dimensions_no_counters_are_kept() -> None:
+    def counters(dimensions: int) -> int:
+        emitter = Emitter("walk", [("ptr", "sizes")])
+        sizes = [emitter.load("i64", emitter.element(emitter.parameter("sizes"), place)) for place in range(dimensions)]
+        with each_place(emitter, integer(0), integer(1000), sizes, "place") as (number, indices):
+            emitter.store(number, emitter.element(emitter.parameter("sizes"), indices[-1]))
+        return module_text([emitter]).count("alloca")
+
+    few = counters(4)
+    assert few > counters(64), "LLVM takes seconds to keep the indices of 64 dimensions in registers"

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 
+_MOST_COUNTERS = 12
+
 
 def unravel(emitter: Emitter, row: IRValue, sizes: Sequence[IRValue]) -> list[IRValue]:
     """Return the index of each outer dimension of row number ``row``."""
@@ -26,8 +28,12 @@ def each_place(
     """Loop over the places from number ``first`` to ``last``; the body gets the number and the indices of each.
 
     The first place is divided into its indices, the others count on from there: a row of a few elements takes less
-    time than a division.
+    time than a division. Of many dimensions each place is divided: LLVM takes seconds for dozens of counters.
     """
+    if len(sizes) > _MOST_COUNTERS:
+        with emitter.loop(first, last, unroll=False, hint=hint) as number:
+            yield number, unravel(emitter, number, sizes)
+        return
     start = unravel(emitter, first, [emitter.maximum(size, 1) for size in sizes])  # without places, a size may be 0
     slots = [emitter.variable("i64", index, "at") for index in start]
     with emitter.loop(first, last, unroll=False, hint=hint) as number:
