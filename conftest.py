@@ -68,13 +68,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run a quarter of each sweep, or one case of its ``parts``."""
+    """Run a sixth of each sweep, or one case of its ``parts``."""
     if config.getoption("--every-case"):
         return
     sweeps: dict[tuple[str, int], list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and (sweep := item.get_closest_marker("sweep")):
-            sweeps.setdefault((item.nodeid.partition("[")[0], sweep.kwargs.get("parts", 4)), []).append(item)
+            sweeps.setdefault((item.nodeid.partition("[")[0], sweep.kwargs.get("parts", 6)), []).append(item)
     left_out = {case for (_, parts), cases in sweeps.items() for case in _left_out(cases, parts)}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
