@@ -129,6 +129,31 @@ def test_requests_of_one_engine_run_with_adapters_of_their_own(folder, files):
             engine.submit(A, options("c"))
 
 
+def test_requests_with_other_adapters_wait_for_blocks_and_get_their_texts(folder, files, monkeypatch):
+    for module in ("block_pool", "paged_states"):
+        monkeypatch.setattr(f"ort_genai.paging.{module}.BLOCK_ROWS", 8)
+    model = og.Model(folder)
+    adapters = og.Adapters(model)
+    for name, file in zip("ab", files, strict=True):
+        adapters.load(file, name)
+    block = model.decoder.paged.new_runs(model.decoder).pool.block_nbytes
+    limits = og.EngineOptions(cache_bytes=12 * block, prefix_bytes=0)
+
+    def ask(engine, name):
+        return engine.submit([*A, *A], og.GenerationOptions(max_tokens=60, min_tokens=60, adapter=name))
+
+    alone = {}
+    for name in ("", "a", "b"):
+        with og.AsyncEngine(model, limits, adapters=adapters) as engine:
+            alone[name] = [piece.token for piece in ask(engine, name)]
+    with og.AsyncEngine(model, limits, adapters=adapters) as engine:
+        names = ["a", "b", "", "b"]
+        asked = [ask(engine, name) for name in names]
+        assert [[piece.token for piece in request] for request in asked] == [alone[name] for name in names]
+        assert [request.finished.error for request in asked] == [""] * 4
+        assert engine.current_counts().paused > 0, "blocks were enough for all"
+
+
 def test_a_server_has_adapters_as_models(folder, files):
     model = og.Model(folder)
     adapters = og.Adapters(model)

@@ -58,7 +58,7 @@ def test_requests_that_join_and_leave_get_the_tokens_that_they_get_alone(model, 
 
 def test_a_prompt_longer_than_a_part_is_read_whole(model):
     prompt = [(3 * step) % 250 for step in range(100)]
-    from ort_genai.engine import engine as module
+    from ort_genai.engine import lanes as module
 
     part, module._PART = module._PART, 7
     try:

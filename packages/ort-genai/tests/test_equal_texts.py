@@ -99,7 +99,7 @@ def test_a_chat_that_goes_on_gets_what_it_gets_in_a_new_engine(model):
 
 @pytest.mark.parametrize("part", [33, 40, 64])
 def test_texts_do_not_depend_on_the_parts_of_prompts(model, alone, part, monkeypatch):
-    monkeypatch.setattr("ort_genai.engine.engine._PART", part)
+    monkeypatch.setattr("ort_genai.engine.lanes._PART", part)
     monkeypatch.setattr("ort_genai.decoder_states._CHUNK", part)
     with engine_of(model, 4, 64 << 20) as engine:
         assert asked(engine) == alone

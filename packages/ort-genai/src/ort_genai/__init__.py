@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from ort_genai.cross_encoder import CrossEncoder
     from ort_genai.embeddings import Embedder, Pooling
     from ort_genai.engine.drafts import ModelDrafter, NgramDrafter
-    from ort_genai.engine.engine import AsyncEngine, EngineOptions
+    from ort_genai.engine.engine import AsyncEngine
+    from ort_genai.engine.options import EngineOptions
     from ort_genai.engine.requests import AsyncRequest, EndReason, GenerationOptions, Piece
     from ort_genai.generator import Generator, GeneratorParams
     from ort_genai.machine import (
@@ -70,7 +71,8 @@ __getattr__, __dir__ = lazy_names(  # a program that builds a model does not imp
         "ort_genai.cross_encoder": ("CrossEncoder",),
         "ort_genai.embeddings": ("Embedder", "Pooling"),
         "ort_genai.engine.drafts": ("ModelDrafter", "NgramDrafter"),
-        "ort_genai.engine.engine": ("AsyncEngine", "EngineOptions"),
+        "ort_genai.engine.engine": ("AsyncEngine",),
+        "ort_genai.engine.options": ("EngineOptions",),
         "ort_genai.engine.requests": ("AsyncRequest", "EndReason", "GenerationOptions", "Piece"),
         "ort_genai.generator": ("Generator", "GeneratorParams"),
         "ort_genai.machine": (

@@ -135,7 +135,7 @@ def serve(
 ) -> None:
     """Serve a model behind OpenAI's routes, with a page to talk to it."""
     from ort_genai.commands.serving import Serving, serve_model
-    from ort_genai.engine.engine import EngineOptions
+    from ort_genai.engine.options import EngineOptions
 
     limits = EngineOptions(max_batch=max_batch, max_waiting=max_waiting, cache_bytes=cache_megabytes << 20)
     options = Serving(host, port, name or model.resolve().name, api_key, tuple(adapter or ()), draft, reranker)

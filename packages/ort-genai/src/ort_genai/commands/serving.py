@@ -8,7 +8,8 @@ from pathlib import Path
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.engine.drafts import Drafter, ModelDrafter, NgramDrafter
-from ort_genai.engine.engine import AsyncEngine, EngineOptions
+from ort_genai.engine.engine import AsyncEngine
+from ort_genai.engine.options import EngineOptions
 from ort_genai.model import Adapters, Model
 
 _WITH_IMAGES = 32 << 20  # bytes of a request; a photograph has 2 to 10 MB, and a third more in base64

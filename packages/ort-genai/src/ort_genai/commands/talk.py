@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from ort_genai.engine.engine import AsyncEngine, EngineOptions
+from ort_genai.engine.engine import AsyncEngine
+from ort_genai.engine.options import EngineOptions
 from ort_genai.engine.requests import GenerationOptions
 from ort_genai.model import Model
 
@@ -17,7 +18,7 @@ def talk(folder: Path, *, system: str, tokens: int, temperature: float, seed: in
     """Ask for lines and write answers; an interrupt ends an answer, an empty line the conversation."""
     console = Console(highlight=False)
     messages = [{"role": "system", "content": system}] if system else []
-    one_text = EngineOptions(max_batch=1, uses_blocks=False)  # blocks are for many: their graph takes a second to open
+    one_text = EngineOptions(max_batch=1, uses_blocks=False)  # blocks are for many
     with AsyncEngine(Model(folder), one_text) as engine:
         text = engine.model.text
         while True:

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ort_genai.decoder_states import DecoderState, RowCaches
+from ort_genai.engine.options import EngineOptions
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.paging.paged_decoder import PagedDecoder
 from ort_genai.paging.paged_states import PagedCaches, PagedState, blocks_of
 
 if TYPE_CHECKING:
     from ort_genai.decoder import Decoder
-
-
-class Limits(Protocol):
-    """Bytes that caches may take."""
-
-    @property
-    def cache_bytes(self) -> int:
-        """Of running requests."""
-
-    @property
-    def prefix_bytes(self) -> int:
-        """Of beginnings that are kept."""
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Place:
-    """Where a request runs, ordered by when it was admitted."""
-
-    number: int
-    lane: str
-    place: int
 
 
 class BlockRoom:
@@ -46,7 +25,11 @@ class BlockRoom:
     """
 
     def __init__(
-        self, decoder: Decoder, paged: PagedDecoder, limits: Limits, prefixes: PrefixCache[RowCaches | PagedCaches]
+        self,
+        decoder: Decoder,
+        paged: PagedDecoder,
+        limits: EngineOptions,
+        prefixes: PrefixCache[RowCaches | PagedCaches],
     ) -> None:
         self._decoder, self._paged = decoder, paged
         self._runs = paged.new_runs(decoder, limits.cache_bytes, limits.prefix_bytes)

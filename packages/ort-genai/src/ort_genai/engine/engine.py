@@ -19,108 +19,29 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_genai.decoder_states import DecoderState, RowCaches
-from ort_genai.engine.block_room import BlockRoom, Place
+from ort_genai.engine.block_room import BlockRoom
 from ort_genai.engine.drafts import Drafter
+from ort_genai.engine.lanes import Lane, Place, ReadingState, RunningState, drop_rows, next_part, next_token
+from ort_genai.engine.options import EngineCounts, EngineOptions
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.engine.requests import AsyncRequest, EndReason, Finished, GenerationOptions, Piece
 from ort_genai.engine.scores import scored_prompt
 from ort_genai.engine.texts import TextState
 from ort_genai.errors import EngineBusy, InvalidGeneration
 from ort_genai.paging.paged_states import PagedCaches, PagedState
-from ort_genai.prompt_parts import FEW_ROWS, part_length
+from ort_genai.prompt_parts import FEW_ROWS
 from ort_genai.row_inputs import RowInputs
 
 if TYPE_CHECKING:
     from ort_genai.model import Adapters, LoadedAdapter, Model
 
 log = logging.getLogger(__name__)
-_PART = 256  # tokens of a prompt between two steps
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Limits of an engine.
-
-    Attributes:
-        max_batch: requests that run at once.
-        max_waiting: requests that wait; further ones are refused.
-        cache_bytes: of caches of running requests.
-        prefix_bytes: of caches that are kept for prompts with the same beginning; 0: none.
-        draft_tokens: that are guessed at once where there is a drafter.
-        uses_blocks: whether caches lie in blocks where the model allows it.
-    """
-
-    max_batch: int = 8
-    max_waiting: int = 1024
-    cache_bytes: int = 4 << 30
-    prefix_bytes: int = 256 << 20
-    draft_tokens: int = 6
-    uses_blocks: bool = True
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("max_batch", 1), ("max_waiting", 1), ("cache_bytes", 1), ("prefix_bytes", 0), ("draft_tokens", 0),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidGeneration(f"{name} = {value!r}; expected a whole number from {least} on")
-        if not isinstance(self.uses_blocks, bool):
-            raise InvalidGeneration(f"uses_blocks = {self.uses_blocks!r}; expected True or False")
-
-
-@dataclass(slots=True)
-class _RunningState:
-    request: AsyncRequest
-    text: TextState
-    logits: np.ndarray
-    longest: int
-    cached: int
-    number: int
-    replayed: deque[int] = field(default_factory=deque)  # tokens of its text that it reads again
-
-
-@dataclass(slots=True)
-class _ReadingState:
-    request: AsyncRequest
-    state: DecoderState
-    longest: int
-    cached: int
-    number: int
-
-
-@dataclass(slots=True)
-class _Lane:
-    """Requests that run with the same adapter: one run of the model steps them all; row n is request n's."""
-
-    state: DecoderState
-    running: list[_RunningState]
-
-    def nbytes(self, further: int = 0) -> int:
-        """Return the bytes of its caches when all texts are as long as they may be, and another one comes."""
-        lengths = [each.longest for each in self.running] + ([further] if further else [])
-        return self.state.nbytes_for(len(lengths), max(lengths)) if lengths else 0
-
-
-@dataclass(slots=True)
-class EngineCounts:
-    """What an engine did so far, and what it does now; ``paused``: how often a request gave its caches back."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    tokens: int = 0
-    steps: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    paused: int = 0
-    running: int = 0
-    waiting: int = 0
 
 
 class AsyncEngine:
@@ -142,10 +63,10 @@ class AsyncEngine:
         self._counts = EngineCounts()
         self._adapters, self._drafter = adapters, drafter
         self._waiting: deque[AsyncRequest] = deque()
-        self._lanes: dict[str, _Lane] = {}
-        self._reading: _ReadingState | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._reading: ReadingState | None = None
         self._prefixes: PrefixCache[RowCaches | PagedCaches] = PrefixCache(self.options.prefix_bytes)
-        self._paused: dict[AsyncRequest, _RunningState] = {}
+        self._paused: dict[AsyncRequest, RunningState] = {}
         self._again: set[AsyncRequest] = set()  # that wait for the second time
         self._numbers = itertools.count()
         paged = model.decoder.paged if self.options.uses_blocks else None
@@ -332,11 +253,13 @@ class AsyncEngine:
         if reading is not None and beside is None:
             self._read_part(reading)
         for name, lane in list(self._lanes.items()):
+            if self._lanes.get(name) is not lane:  # its last request gave its blocks to a lane before it
+                continue
             self._step(lane, reading if lane is beside else None)
             if not lane.running:
                 del self._lanes[name]
 
-    def _lane_beside(self, reading: _ReadingState) -> _Lane | None:
+    def _lane_beside(self, reading: ReadingState) -> Lane | None:
         """Return whose step may read a part of this prompt, too; none where more rows would give other numbers."""
         if self._room is None or self.model.decoder.rows_of_step is not None or reading.request.is_cancelled:
             return None
@@ -375,7 +298,7 @@ class AsyncEngine:
             log.warning("a prompt found no room: %s", error)
             self._give_up(request, EndReason.ERROR, f"{type(error).__name__}: {error}")
             return
-        self._reading = _ReadingState(request, state, longest, state.lengths[0], next(self._numbers))
+        self._reading = ReadingState(request, state, longest, state.lengths[0], next(self._numbers))
         if request in self._again:
             self._again.discard(request)
             return
@@ -386,14 +309,18 @@ class AsyncEngine:
     def _state_behind(self, request: AsyncRequest, known: RowCaches | PagedCaches | None) -> DecoderState:
         """Return a state whose row has read a beginning of a prompt that is known, with room for the prompt."""
         state = self._new_state(request.adapter)
-        if known is None:
-            state.add_row()
-        else:
-            state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
-        if request.features is not None:
-            state.inputs[0] = self._images_of(request, state.lengths[0])
-        if isinstance(state, PagedState):
-            state.reserve(0, len(request.prompt))
+        try:
+            if known is None:
+                state.add_row()
+            else:
+                state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
+            if request.features is not None:
+                state.inputs[0] = self._images_of(request, state.lengths[0])
+            if isinstance(state, PagedState):
+                state.reserve(0, len(request.prompt))
+        except Exception:
+            drop_rows(state)  # it holds blocks
+            raise
         return state
 
     def _has_room(
@@ -415,7 +342,7 @@ class AsyncEngine:
     def _bytes_with(self, request: AsyncRequest, longest: int) -> int:
         """Return the bytes of all caches with a further request, its prompt's own among them while it is read."""
         lanes = {**self._lanes}
-        own = lanes.pop(request.weights, None) or _Lane(self.model.decoder.new_state(), [])
+        own = lanes.pop(request.weights, None) or Lane(self.model.decoder.new_state(), [])
         reading = own.state.nbytes_for(1, len(request.prompt))
         return own.nbytes(longest) + reading + sum(lane.nbytes() for lane in lanes.values())
 
@@ -427,12 +354,12 @@ class AsyncEngine:
             state.run_options.add_active_adapter(adapter.weights)
         return state
 
-    def _read_part(self, reading: _ReadingState) -> None:
+    def _read_part(self, reading: ReadingState) -> None:
         """Read a part of a prompt; what goes wrong with it is its request's alone."""
         request = reading.request
         if request.is_cancelled:
             self._reading = None
-            _drop_rows(reading.state)
+            drop_rows(reading.state)
             self._give_up(request, EndReason.CANCELLED, cached=reading.cached)
             return
         try:
@@ -440,16 +367,16 @@ class AsyncEngine:
         except Exception as error:  # noqa: BLE001 - the border to the caller, who is told; others' caches are untouched
             log.warning("a prompt could not be read: %s", error)
             self._reading = None
-            _drop_rows(reading.state)
+            drop_rows(reading.state)
             self._give_up(request, EndReason.ERROR, f"{type(error).__name__}: {error}", reading.cached)
 
-    def _read_further(self, reading: _ReadingState) -> None:
+    def _read_further(self, reading: ReadingState) -> None:
         state = reading.state
-        logits = state.read(0, _next_part(reading))
+        logits = state.read(0, next_part(reading))
         if state.lengths[0] == len(reading.request.prompt):
             self._begin(reading, logits)
 
-    def _begin(self, reading: _ReadingState, logits: np.ndarray) -> None:
+    def _begin(self, reading: ReadingState, logits: np.ndarray) -> None:
         """Let a request run whose prompt was read; one that was paused reads its text again, token by token."""
         request = reading.request
         running = self._paused.pop(request, None)
@@ -457,14 +384,14 @@ class AsyncEngine:
             most = reading.longest - len(request.prompt)
             ends = self.model.decoder.end_tokens
             text = TextState(request.options, request.prompt, self.model.text, ends, request.guide, most)
-            running = _RunningState(request, text, logits, reading.longest, reading.cached, reading.number)
+            running = RunningState(request, text, logits, reading.longest, reading.cached, reading.number)
         running.number, running.replayed = reading.number, deque(running.text.tokens)
-        lane = self._lanes.get(request.weights) or _Lane(self._new_state(request.adapter), [])
+        lane = self._lanes.get(request.weights) or Lane(self._new_state(request.adapter), [])
         self._hand_over(reading, lane.state)
         lane.running.append(running)
         self._lanes[request.weights], self._reading = lane, None
 
-    def _hand_over(self, reading: _ReadingState, state: DecoderState) -> None:
+    def _hand_over(self, reading: ReadingState, state: DecoderState) -> None:
         """Keep what was read for other prompts, and let a lane's state have the row."""
         request, read = reading.request, reading.state
         if isinstance(state, PagedState):
@@ -480,7 +407,7 @@ class AsyncEngine:
 
     # ------------------------------------------------------------ steps
 
-    def _step(self, lane: _Lane, reading: _ReadingState | None = None) -> None:
+    def _step(self, lane: Lane, reading: ReadingState | None = None) -> None:
         """Choose a token for each running request; those that go on are read together, beside a part of a prompt."""
         for place in reversed(range(len(lane.running))):
             if not lane.running[place].replayed:
@@ -497,21 +424,21 @@ class AsyncEngine:
             if drafts:
                 self._step_by_drafts(lane, drafts)
                 return
-        tokens = np.array([_next_token(each) for each in lane.running], np.int64)
+        tokens = np.array([next_token(each) for each in lane.running], np.int64)
         if reading is not None and reading is self._reading:
             self._step_beside(lane, tokens, reading)
             return
         for running, row in zip(lane.running, lane.state.step(tokens), strict=True):
             running.logits = row
 
-    def _step_beside(self, lane: _Lane, tokens: np.ndarray, reading: _ReadingState) -> None:
+    def _step_beside(self, lane: Lane, tokens: np.ndarray, reading: ReadingState) -> None:
         """Read a token of each running request and a part of a prompt in one run; apart, where that goes wrong."""
         state, other = lane.state, reading.state
         assert isinstance(state, PagedState), "asked before"
         assert isinstance(other, PagedState), "asked before"
         last: np.ndarray | None = None
         try:
-            rows, last = state.step_beside(tokens, other, _next_part(reading))
+            rows, last = state.step_beside(tokens, other, next_part(reading))
         except Exception as error:  # noqa: BLE001 - it may be the prompt's fault, which only its caller is told then
             log.warning("a step with a part of a prompt failed: %s", error)
             rows = state.step(tokens)
@@ -522,7 +449,7 @@ class AsyncEngine:
         elif other.lengths[0] == len(reading.request.prompt):
             self._begin(reading, last)
 
-    def _make_room(self, lane: _Lane) -> None:
+    def _make_room(self, lane: Lane) -> None:
         """Pause who was admitted last, as long as blocks are missing for the next token of each of a lane's rows."""
         while self._room is not None and lane.running and self._room.is_short(lane.state):
             places = [
@@ -532,7 +459,7 @@ class AsyncEngine:
             ]
             if self._reading is not None:
                 reading, self._reading = self._reading, None
-                _drop_rows(reading.state)
+                drop_rows(reading.state)
                 self._wait_again(reading.request)
                 continue
             if len(places) < 2:
@@ -552,12 +479,12 @@ class AsyncEngine:
         with self._changed:
             self._waiting.appendleft(request)
 
-    def _take(self, lane: _Lane, place: int, logits: np.ndarray) -> None:
+    def _take(self, lane: Lane, place: int, logits: np.ndarray) -> None:
         reason, error = self._choose(lane.running[place], logits)
         if reason is not None:
             self._leave(lane, place, reason, error)
 
-    def _choose(self, running: _RunningState, logits: np.ndarray) -> tuple[EndReason | None, str]:
+    def _choose(self, running: RunningState, logits: np.ndarray) -> tuple[EndReason | None, str]:
         """Choose a token for a request and hand it over; return why the text ends, if it does, and what failed."""
         table = self.model.decoder.table
         if table is not None:  # a text has no images: it would stand for one that is not there
@@ -571,7 +498,7 @@ class AsyncEngine:
         self._counts.tokens += 1
         return reason, ""
 
-    def _drafts(self, running: _RunningState) -> list[int]:
+    def _drafts(self, running: RunningState) -> list[int]:
         read = running.request.prompt + running.text.tokens
         count = min(self.options.draft_tokens, FEW_ROWS - 1, running.longest - len(read))
         guessed = [] if count < 1 or self._drafter is None else self._drafter.guess(read, count)
@@ -579,7 +506,7 @@ class AsyncEngine:
         image = -1 if table is None else table.image_token
         return guessed[: guessed.index(image)] if image in guessed else guessed
 
-    def _step_by_drafts(self, lane: _Lane, drafts: list[int]) -> None:
+    def _step_by_drafts(self, lane: Lane, drafts: list[int]) -> None:
         """Read the last token and guesses behind it; guesses count as far as they are what is chosen."""
         running, before = lane.running[0], lane.state.lengths[0]
         rows = lane.state.read_all(0, np.array([running.text.tokens[-1], *drafts], np.int64))
@@ -597,7 +524,7 @@ class AsyncEngine:
             return
         running.logits = rows[-1]
 
-    def _leave(self, lane: _Lane, place: int, reason: EndReason, error: str = "") -> None:
+    def _leave(self, lane: Lane, place: int, reason: EndReason, error: str = "") -> None:
         running = lane.running[place]
         self._take_out(lane, place)
         self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
@@ -608,7 +535,7 @@ class AsyncEngine:
         paused = self._paused.pop(request, None)
         self._finish(request, reason, cached, 0 if paused is None else len(paused.text.tokens), error)
 
-    def _take_out(self, lane: _Lane, place: int) -> None:
+    def _take_out(self, lane: Lane, place: int) -> None:
         """Take a request's row out of a lane; the last one stands in its place."""
         lane.state.drop_row(place)
         last = lane.running.pop()
@@ -625,29 +552,12 @@ class AsyncEngine:
         reading, self._reading = self._reading, None
         lanes, self._lanes = self._lanes, {}
         for lane in lanes.values():
-            _drop_rows(lane.state)
+            drop_rows(lane.state)
             for running in lane.running:
                 self._finish(running.request, reason, running.cached, len(running.text.tokens), error)
         if reading is not None:
-            _drop_rows(reading.state)
+            drop_rows(reading.state)
             self._give_up(reading.request, reason, error, reading.cached)
-
-
-def _next_part(reading: _ReadingState) -> np.ndarray:
-    """Return the tokens of a prompt that are read next."""
-    done, prompt = reading.state.lengths[0], reading.request.prompt
-    return np.array(prompt[done : done + part_length(len(prompt) - done, _PART)], np.int64)
-
-
-def _next_token(running: _RunningState) -> int:
-    """Return the token of a text that is read next."""
-    return running.replayed.popleft() if running.replayed else running.text.tokens[-1]
-
-
-def _drop_rows(state: DecoderState) -> None:
-    """Let go of all that a state has read."""
-    while state.lengths:
-        state.drop_row(len(state.lengths) - 1)
 
 
 def _work(reference: weakref.ref[AsyncEngine], changed: threading.Condition) -> None:
