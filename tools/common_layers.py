@@ -304,8 +304,8 @@ def _copies(sizes: Sizes) -> Iterator[onnx.ModelProto]:
                 inputs = [layer.input(name, (*axes[:axis], name, *axes[axis + 1 :]), dtype) for name in "xy"]
                 yield layer.model(layer.node("Concat", *inputs, axis=axis))
             layer = Layer(sizes)
-            target = layer.input("shape", (rank,), INT64)
-            yield layer.model(layer.node("Expand", layer.input("x", axes, dtype), target))
+            target = layer.node("Shape", layer.input("y", axes, dtype))
+            yield layer.model(layer.node("Expand", layer.input("x", (*axes[:-1], 1), dtype), target))
     for perm in ([1, 0], [0, 2, 1], [1, 0, 2], [0, 2, 1, 3], [0, 1, 3, 2], [0, 2, 3, 1], [0, 3, 1, 2]):
         layer = Layer(sizes)
         yield layer.model(layer.node("Transpose", layer.input("x", ("N", "A", "B", "C")[: len(perm)]), perm=perm))

@@ -19,6 +19,7 @@ import typer
 
 from common_layers import SIZES, layers
 from native_texts import recorded_kernels
+from ort_core.cpu.codegen.convolutions.winograd_blocks import product_text
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import ModuleText, object_code
@@ -42,11 +43,12 @@ MORE_FEATURES = "+avx512vnni,+avxvnni,+avx512bf16,+avx512fp16,+f16c,+dotprod,+fp
 
 
 def common_modules(level: Target) -> Iterator[ModuleText]:
-    """Give the text of each module that every machine of a level needs."""
+    """Give the text of each module that machines of a level need for models of any sizes."""
     yield ModuleText(pool_text(level.triple, primitives_for(level.triple)))
     yield ModuleText(call_text(array_layout()))
     yield ModuleText(rounds_text())
     yield ModuleText(tiles_text(level), is_vectorized=True)
+    yield ModuleText(product_text(level), is_vectorized=True)
 
 
 def shape_free_kernels(level: Target) -> dict[str, ModuleText]:
@@ -59,11 +61,17 @@ def kernels_of(models: Iterable[onnx.ModelProto], level: Target) -> dict[str, Mo
     """Return the kernels that models lower to for a level, by name.
 
     A kernel that would be another one for some processor of the level is left out.
+
+    Raises:
+        ValueError: a model lowers to none.
     """
     found = {}
     other = replace(level, cpu=SMALL_CACHES, features=f"{level.features},{MORE_FEATURES}")
     for model in models:
         texts, others = (_texts(model, target) for target in (level, other))
+        if not texts:
+            operators = ", ".join(node.op_type for node in model.graph.node)
+            raise ValueError(f"a layer of {operators} lowers to no kernel for {level.triple} {level.cpu}")
         found.update({name: text for name, text in texts.items() if others.get(name) == text})
     return found
 

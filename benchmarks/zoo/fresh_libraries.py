@@ -176,30 +176,12 @@ FRESH: dict[str, Architecture] = {
          "use_stochastic_duration_prediction": False, "noise_scale": 0.0},
         lambda _draw: {"input_ids": torch.randint(1, 38, (1, 24))}, "speech", "spectrogram", open_axes={},
     ),
-    "mimi": of_transformers(
-        "MimiModel", "MimiConfig",
-        {"num_filters": 16, "hidden_size": 64, "upsampling_ratios": [[4, 4, 2]], "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "intermediate_size": 128,
-         "codebook_size": 64, "codebook_dim": 32, "vector_quantization_hidden_dimension": 32, "num_quantizers": 4,
-         "upsample_groups": 64, "frame_rate": 250.0, "sampling_rate": 16000},
-        values("input_values", 1, 1, 3200), "sound", "audio_values", open_axes={},
-    ),
     "moonshine": of_transformers(
         "MoonshineModel", "MoonshineConfig",
         {"hidden_size": 96, "intermediate_size": 192, "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2,
          "encoder_num_attention_heads": 4, "decoder_num_attention_heads": 4, "vocab_size": 500, "use_cache": False},
         lambda _draw: {"input_values": torch.randn(1, 6000), "decoder_input_ids": torch.randint(3, 400, (1, 12))},
         "speech", open_axes={},
-    ),
-    "autoformer": of_transformers(
-        "AutoformerModel", "AutoformerConfig",
-        {"prediction_length": 12, "context_length": 36, "d_model": 48, "encoder_layers": 1, "decoder_layers": 1,
-         "lags_sequence": [[1, 2, 3]], "num_time_features": 2, "use_cache": False},
-        lambda _draw: {
-            "past_values": torch.rand(2, 39), "past_time_features": torch.rand(2, 39, 2),
-            "past_observed_mask": torch.ones(2, 39), "future_values": torch.rand(2, 12),
-            "future_time_features": torch.rand(2, 12, 2),
-        }, "series", "last_hidden_state", open_axes={},
     ),
     "series_transformer": of_transformers(
         "TimeSeriesTransformerModel", "TimeSeriesTransformerConfig",

@@ -101,7 +101,7 @@ def paged_attention_text(name: str, target: Target, facts: AttentionFacts, *, in
     return module_text([driver, key_scores(target.lanes)] if facts.may_be_few else [driver])
 
 
-class _Paged(AttentionDriver):
+class _PagedDriver(AttentionDriver):
     """What differs from an attention over caches that lie in one piece: sequence by sequence, run by run."""
 
     def __init__(self, name: str, shape: TileShape, facts: AttentionFacts) -> None:
@@ -364,11 +364,7 @@ class _Paged(AttentionDriver):
         return e.element(self.given["key"], at)
 
 
-class _PagedDriver(_Paged):
-    """In float32."""
-
-
-class _PagedPairDriver(_Paged, PairDriver):
+class _PagedPairDriver(_PagedDriver, PairDriver):
     """In pairs of bfloat16: rows are always gathered, and rounded."""
 
     is_in_pairs = True
