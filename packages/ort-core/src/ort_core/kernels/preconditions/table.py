@@ -114,9 +114,7 @@ _DOMAINS = {"": _STANDARD, "ai.onnx.preview": _PREVIEW, "com.microsoft": _CONTRI
 _NEVER = (0, None)
 _TWO_OPERANDS = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _EARLIER: dict[str, tuple[int, Precondition]] = {  # of versions below a number
-    **dict.fromkeys(
-        ["Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"], (7, tensors.fitted_operand)
-    ),
+    **dict.fromkeys(_TWO_OPERANDS, (7, tensors.fitted_operand)),
     **dict.fromkeys(("Max", "Mean", "Min", "Sum"), (8, tensors.of_one_shape)),
 }
 
