@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.winograd_blocks import PRODUCT_NAME, product_text
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
 from ort_core.cpu.codegen.machine_code.code_table import code_table
@@ -122,6 +121,8 @@ def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 
 @functools.cache
 def _winograd_product(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    from ort_core.cpu.codegen.convolutions.winograd_blocks import PRODUCT_NAME, product_text  # of images alone
+
     module = compiled(product_text(target), target, is_vectorized=True)
     return module, code_table(module, [PRODUCT_NAME])
 
