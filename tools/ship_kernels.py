@@ -9,7 +9,7 @@ The same sources and the same llvmlite give the same bytes.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ import typer
 from common_layers import SIZES, layers
 from native_texts import recorded_kernels
 from ort_core.cpu.codegen.convolutions.winograd_blocks import product_text
-from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, name_of_facts
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import ModuleText, object_code
 from ort_core.cpu.codegen.machine_code.levels import levels
@@ -42,13 +42,17 @@ SMALL_CACHES = "haswell"  # a processor that code is written for otherwise (``Ta
 MORE_FEATURES = "+avx512vnni,+avxvnni,+avx512bf16,+avx512fp16,+f16c,+dotprod,+fp16fml,+fullfp16,+bf16"
 
 
-def common_modules(level: Target) -> Iterator[ModuleText]:
-    """Give the text of each module that machines of a level need for models of any sizes."""
-    yield ModuleText(pool_text(level.triple, primitives_for(level.triple)))
-    yield ModuleText(call_text(array_layout()))
-    yield ModuleText(rounds_text())
-    yield ModuleText(tiles_text(level), is_vectorized=True)
-    yield ModuleText(product_text(level), is_vectorized=True)
+def common_modules(level: Target) -> dict[str, ModuleText]:
+    """Return each module that machines of a level need for models of any sizes, by the name that a load looks for."""
+    of_host = (pool_text(level.triple, primitives_for(level.triple)), call_text(array_layout()), rounds_text())
+    of_level = {"tiles": tiles_text(level), "winograd_product": product_text(level)}
+    return {
+        **{text_name(text, is_vectorized=False): ModuleText(text) for text in of_host},
+        **{
+            name_of_facts(prefix, "", is_vectorized=True): ModuleText(text, is_vectorized=True)
+            for prefix, text in of_level.items()
+        },
+    }
 
 
 def shape_free_kernels(level: Target) -> dict[str, ModuleText]:
@@ -95,8 +99,7 @@ def _texts(model: onnx.ModelProto, target: Target) -> dict[str, ModuleText]:
 
 def write_level(folder: Path, level: Target, kernels: Mapping[str, ModuleText]) -> int:
     """Compile and write what comes with the package for a level; return how many modules."""
-    texts = {text_name(each.text, is_vectorized=each.is_vectorized): each for each in common_modules(level)}
-    texts.update(kernels)
+    texts = {**common_modules(level), **kernels}
     codes = {name: object_code(each.text, level, is_vectorized=each.is_vectorized) for name, each in texts.items()}
     (folder / file_name(level)).write_bytes(shipped_file(level, codes))
     return len(codes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import logging
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 
 import ort_core as ort
-from ort_core.cpu.codegen.machine_code import jit, shipped_code
+from ort_core.cpu.codegen.convolutions import winograd_blocks
+from ort_core.cpu.codegen.convolutions.winograd_blocks import product_text
+from ort_core.cpu.codegen.machine_code import code_cache, jit, shipped_code
 from ort_core.cpu.codegen.machine_code.code_cache import compiled
 from ort_core.cpu.codegen.machine_code.levels import level_of, levels
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
@@ -21,6 +24,7 @@ from ort_core.cpu.codegen.machine_code.shipped_code import file_name, shipped_fi
 from ort_core.cpu.codegen.machine_code.target import Target, target_of
 from ort_core.cpu.codegen.machine_code.target_setting import LEVELS
 from ort_core.cpu.codegen.products.microkernel import tiles_text
+from ort_core.cpu.lowering.products import product_panels
 
 ROOT = Path(__file__).parents[5]
 LINUX = "x86_64-pc-linux-gnu"
@@ -130,6 +134,7 @@ def test_the_tiles_of_a_level_are_those_of_its_processors() -> None:
         level = level_of(target)
         assert level is not None
         assert tiles_text(level) == tiles_text(target)
+        assert product_text(level) == product_text(target)
 
 
 def test_a_kernel_of_a_model_that_came_with_the_package_is_not_compiled(
@@ -150,6 +155,24 @@ def test_a_kernel_of_a_model_that_came_with_the_package_is_not_compiled(
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_tiles_that_came_with_the_package_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tool("ship_kernels", monkeypatch)
+    program.write_level(tmp_path, host_level(), {})
+    monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "cache"))
+
+    def refuse_to_write(target: Target) -> str:
+        pytest.fail(f"text for {target.cpu} is written")
+
+    monkeypatch.setattr(product_panels, "tiles_text", refuse_to_write)
+    monkeypatch.setattr(winograd_blocks, "product_text", refuse_to_write)
+    monkeypatch.setattr(jit, "compile_modules", refuse_to_compile)
+    monkeypatch.setattr(code_cache, "_loaded", weakref.WeakValueDictionary())
+    for made in (product_panels._tiles, product_panels._winograd_product):
+        _, table = made.__wrapped__(host_target())
+        assert np.all(table), "addresses"
+
+
 def test_a_kernel_that_other_processors_of_a_level_have_otherwise_is_not_shipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,9 +190,9 @@ def test_what_is_written_for_a_wheel_is_what_a_load_looks_for(tmp_path: Path, mo
     monkeypatch.setattr(shipped_code, "FOLDER", str(tmp_path))
     written = program.write_level(tmp_path, arm, {})
     modules = shipped_code.shipped_modules(arm)
-    assert len(modules) == written == len(list(program.common_modules(arm)))
-    for module in program.common_modules(arm):
-        found = modules[text_name(module.text, is_vectorized=module.is_vectorized)]
+    assert len(modules) == written == len(program.common_modules(arm))
+    for name, module in program.common_modules(arm).items():
+        found = modules[name]
         assert bytes(found[:4]) == b"\x7fELF"
         if not module.is_vectorized:
             assert found == jit.object_code(module.text, arm), "the same bytes when made again"

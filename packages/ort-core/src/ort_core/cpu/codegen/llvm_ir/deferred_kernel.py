@@ -47,8 +47,14 @@ def deferred_kernel(
     is_joined: bool = False,
 ) -> DeferredKernel:
     """Return a module whose text is determined by ``facts`` and the generators, the target apart."""
-    name = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorized}|{facts}".encode()).hexdigest()[:24]
-    return DeferredKernel(f"{prefix}_{name}", generate, is_vectorized, is_joined)
+    name = name_of_facts(prefix, facts, is_vectorized=is_vectorized)
+    return DeferredKernel(name, generate, is_vectorized, is_joined)
+
+
+def name_of_facts(prefix: str, facts: str, *, is_vectorized: bool) -> str:
+    """Return what identifies a text that is determined by ``facts`` and the generators, the target apart."""
+    digest = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorized}|{facts}".encode()).hexdigest()
+    return f"{prefix}_{digest[:24]}"
 
 
 @functools.cache

@@ -87,6 +87,19 @@ def compiled(text: str, target: Target, *, is_vectorized: bool = False, is_commo
     return module
 
 
+def compiled_for_target(
+    prefix: str, write: Callable[[Target], str], target: Target, *, is_common: bool = False
+) -> CompiledModule:
+    """Return the machine code of a vectorized module, as ``compiled``; generators and target determine its text."""
+    from ort_core.cpu.codegen.llvm_ir.deferred_kernel import name_of_facts
+
+    named = name_of_facts(prefix, "", is_vectorized=True)
+    key = (level_of(target) or target).key if is_common else target.key
+    source = ModuleSource(_digest(named, key), lambda: write(target), True, is_common, lambda: named)
+    (module,) = compiled_together([source], target)
+    return module
+
+
 def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     """Return the machine code of a common module for this host; ``facts`` and this package determine its text."""
     name, known = _host_name(facts), _for_host.get(facts)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
-from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
+from ort_core.cpu.codegen.machine_code.code_cache import compiled_for_target, noted
 from ort_core.cpu.codegen.machine_code.code_table import code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -115,7 +115,7 @@ def _table_buffer(tiles: tuple[CompiledModule, np.ndarray]) -> Buffer:
 @functools.cache
 def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     """Return the addresses of the microkernels with the module, which owns their code."""
-    module = compiled(tiles_text(target), target, is_vectorized=True, is_common=True)
+    module = compiled_for_target("tiles", tiles_text, target, is_common=True)
     return module, tile_table(module, target)
 
 
@@ -123,13 +123,13 @@ def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 def _winograd_product(target: Target) -> tuple[CompiledModule, np.ndarray]:
     from ort_core.cpu.codegen.convolutions.winograd_blocks import PRODUCT_NAME, product_text  # of images alone
 
-    module = compiled(product_text(target), target, is_vectorized=True)
+    module = compiled_for_target("winograd_product", product_text, target)
     return module, code_table(module, [PRODUCT_NAME])
 
 
 @functools.cache
 def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
-    module = compiled(pair_tiles_text(target), target, is_vectorized=True)
+    module = compiled_for_target("pair_tiles", pair_tiles_text, target)
     return module, pair_table(module, target)
 
 
@@ -142,5 +142,5 @@ def _attention_table(target: Target) -> np.ndarray:
 
 @functools.cache
 def _split_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
-    module = compiled(split_tiles_text(target), target, is_vectorized=True)
+    module = compiled_for_target("split_tiles", split_tiles_text, target)
     return module, split_table(module, target)
