@@ -21,7 +21,7 @@ from ort_core.cpu.guarded.region import GuardedRegion, Part
 from ort_core.cpu.guarded.schedule import calls
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.cpu.threads.pool_code import ALL, BARRIER, PIECES_AT, SERIAL
+from ort_core.cpu.threads.pool_code import ALL, BARRIER, OWNER_AT, PIECES_AT, SERIAL
 
 MODES = ("end", "begin")
 GIVEN = np.arange(COUNT, dtype=np.uint8)
@@ -165,6 +165,8 @@ def test_a_thread_goes_on_to_the_next_step_until_all_must_meet() -> None:
 def test_each_piece_of_a_step_is_done_once() -> None:
     found = made_calls([SERIAL, 3 << PIECES_AT], 2, backwards=True)
     assert [c for c in found if c[0] == 0] == [(0, 0, 1, 0)]
+    assert made_calls([SERIAL | 1 << OWNER_AT], 2) == [(0, 0, 1, 1)], "by its owner"
+    assert made_calls([SERIAL | 1 << OWNER_AT], 1) == [(0, 0, 1, 0)], "by the only thread"
     assert sorted(piece for step, piece, pieces, _ in found if step == 1) == list(range(6))
 
 

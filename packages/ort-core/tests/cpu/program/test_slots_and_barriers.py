@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ort_core.cpu.lowering.early_stores import stored_early
+from ort_core.cpu.lowering.early_stores import side_by_side, stored_early
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.program.order import MAX_PIECES, PIECE_WORK, SERIAL_WORK, StepOrder
 from ort_core.cpu.program.slots import Slots
-from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
+from ort_core.cpu.threads.pool_code import BARRIER, OWNER_AT, PIECES_AT, SERIAL
 from ort_core.plugin.ir import DataType, SymbolicDim
 
 N = SymbolicDim.named("N")
@@ -38,8 +39,21 @@ def step_lists(draw: st.DrawFn) -> list[Step]:
         writes = [written]
         if draw(st.booleans()):
             writes.append(Buffer(DataType.UINT8, draw(st.sampled_from((1024, 2048, N))), Place.SCRATCH))
-        steps.append(Step(f"kernel{number}", (), tuple(reads), tuple(writes), 1))
+        part = written if draw(st.integers(0, 2)) == 0 else None
+        most_pieces = draw(st.sampled_from([None, None, 1, 3]))
+        steps.append(Step(f"kernel{number}", (), tuple(reads), tuple(writes), 1, part=part, most_pieces=most_pieces))
     return steps
+
+
+def must_follow(step: Step, earlier: Step, find: Callable[[Buffer], object]) -> bool:
+    """Whether two steps touch the same memory, and one of them writes it, but where each writes a part of its own."""
+    reads, writes, earlier_reads, earlier_writes = (
+        {find(b) for b in buffers if b.place is not Place.SCRATCH}
+        for buffers in (step.reads, step.writes, earlier.reads, earlier.writes)
+    )
+    if step.part is not None and step.part is earlier.part:
+        writes, earlier_writes = writes - {find(step.part)}, earlier_writes - {find(step.part)}
+    return bool((reads | writes) & earlier_writes or writes & earlier_reads)
 
 
 def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
@@ -74,20 +88,23 @@ def test_slot_is_large_enough_for_every_value_in_it(steps: list[Step]) -> None:
             assert wanted == available or wanted <= available  # type: ignore[operator]  # symbolic ones are equal
 
 
-@settings(max_examples=300, deadline=None)
-@given(step_lists(), st.lists(st.sampled_from([10, 10, SERIAL_WORK - 1, SERIAL_WORK, 10**6]), min_size=12, max_size=12))
-def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step], work: list[int]) -> None:
+WORK = st.sampled_from([10, 10, SERIAL_WORK - 1, SERIAL_WORK, 20_000, 50_000, 10**6])
+
+
+@settings(max_examples=600, deadline=None)
+@given(step_lists(), st.lists(WORK, min_size=12, max_size=12), st.integers(1, 4))
+def test_threads_meet_between_steps_that_touch_the_same_memory(
+    steps: list[Step], work: list[int], threads: int
+) -> None:
     slots = Slots(steps)
-    flags = StepOrder.of(steps, slots.find).flags(work[: len(steps)], 2)
-    shared = [
-        ({slots.find(b) for b in s.reads}, {slots.find(b) for b in s.writes if b.place is not Place.SCRATCH})
-        for s in steps
-    ]
-    for later, (reads, writes) in enumerate(shared):
+    bounds = [step.most_pieces for step in steps if step.most_pieces is not None]
+    flags = StepOrder.of(steps, slots.find).flags(work[: len(steps)], threads, bounds)
+    owners = [int(flag) >> OWNER_AT if flag & SERIAL else None for flag in flags]
+    for later, step in enumerate(steps):
+        assert (owners[later] or 0) < threads
         for earlier in range(later):
-            earlier_reads, earlier_writes = shared[earlier]
-            by_one_thread = flags[earlier] & SERIAL and flags[later] & SERIAL
-            if not by_one_thread and ((reads | writes) & earlier_writes or writes & earlier_reads):
+            by_one_thread = owners[earlier] is not None and owners[earlier] == owners[later]
+            if not by_one_thread and must_follow(step, steps[earlier], slots.find):
                 assert any(flags[earlier:later] & BARRIER), f"steps {earlier} and {later} race"
 
 
@@ -117,6 +134,65 @@ def test_small_steps_in_a_row_are_run_by_one_thread_without_meeting() -> None:
     steps = chain(6)
     flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10, 10, 10**6, 10**6], 1)
     assert flags.tolist() == [BARRIER, SERIAL, SERIAL, SERIAL | BARRIER, BARRIER, 0]
+
+
+def branches(count: int, length: int) -> list[Step]:
+    """Return chains that begin with one value, one after the other, and a step that joins their ends in parts."""
+    first, joined = (Buffer(DataType.FLOAT, 8 * count, Place.ARENA) for _ in range(2))
+    steps = [Step("first", (), (), (first,), 1)]
+    for _ in range(count):
+        last = first
+        for _ in range(length - 1):
+            here = Buffer(DataType.FLOAT, 8, Place.ARENA)
+            steps.append(Step("kernel", (), (last,), (here,), 1))
+            last = here
+        steps.append(Step("end", (), (last,), (joined,), 1, part=joined))
+    return [*steps, Step("join", (), (joined,), (Buffer(DataType.FLOAT, 8, Place.OUTPUT),), 1)]
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_branches_of_short_steps_are_given_to_one_thread_each(threads: int) -> None:
+    steps = branches(4, 3)
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10, *[6_000] * 12, 10], threads)
+    owners = [int(flag) >> OWNER_AT for flag in flags[1:-1]]
+    assert all(flags[1:-1] & SERIAL)
+    assert [set(owners[at : at + 3]) for at in range(0, 12, 3)] == [{branch % threads} for branch in range(4)]
+    assert [number for number, flag in enumerate(flags) if flag & BARRIER] == [0, 12]
+
+
+def test_branches_are_shared_by_all_where_a_thread_would_have_nothing_to_do() -> None:
+    steps = branches(1, 6)
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10, *[20_000] * 6, 10], 2)
+    assert not (flags[1:-1] & SERIAL).any(), "one branch: its steps are cut"
+    steps = branches(3, 2)
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10, 60_000, 60_000, 10, 10, 10, 10, 10], 2)
+    assert not (flags[1:3] & SERIAL).any(), "one of three branches has all the work"
+
+
+def test_steps_that_one_thread_alone_can_do_are_done_side_by_side_however_long() -> None:
+    steps = [replace(step, most_pieces=1) if step.kernel == "kernel" else step for step in branches(2, 2)]
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10**7, 10, 10**7, 10, 10], 2, [1, 1])
+    assert [int(flags[number]) >> OWNER_AT for number in (1, 3)] == [0, 1]
+    assert not (flags[1:3] & BARRIER).any()
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10**7, 10, 10**7, 10, 10], 2, [2, 2])
+    assert not (flags[1] | flags[3]) & SERIAL, "threads can share them"
+
+
+def test_what_few_threads_can_share_comes_as_late_as_it_can() -> None:
+    steps = branches(2, 3)
+    first, a, b, a_end, c, d, c_end, join = steps
+    narrow = [replace(each, most_pieces=1) for each in (b, d)]
+    given = [first, a, narrow[0], c, narrow[1], a_end, c_end, join]
+    assert side_by_side(given) == [first, a, c, narrow[0], a_end, narrow[1], c_end, join]
+    assert side_by_side(steps) == steps
+
+
+def test_a_small_buffer_takes_no_memory_of_another_branch() -> None:
+    steps = branches(2, 4)
+    slots = Slots(steps)
+    of_branches = [{slots.of(step.writes[0]) for step in steps[at : at + 3]} for at in (1, 5)]
+    assert of_branches[0].isdisjoint(of_branches[1])
+    assert len(of_branches[0]) == 2, "in a branch they take turns"
 
 
 def test_a_small_step_alone_is_shared_by_all_threads() -> None:

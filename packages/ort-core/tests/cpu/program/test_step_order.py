@@ -32,5 +32,5 @@ def test_flags_are_those_of_the_definition(monkeypatch):
         small = [each < SERIAL_WORK for each in work]
         near = [any(small[max(i - 1, 0) : i] + small[i + 1 : i + 2]) for i in range(count)]
         serial = [a and b for a, b in zip(small, near, strict=True)]
-        order = StepOrder(reads, writes)
+        order = StepOrder(reads, writes, [None] * count)
         assert order.flags(work, 1).tolist() == by_definition(order, serial)

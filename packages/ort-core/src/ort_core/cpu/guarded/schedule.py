@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
+from ort_core.cpu.threads.pool_code import BARRIER, OWNER_AT, PIECES_AT, SERIAL
 from ort_core.plugin import frozen
 
 
@@ -36,8 +36,8 @@ def _between_meetings(flags: Sequence[int], steps: range, threads: int, *, backw
     for thread in order:
         for step in steps:
             if flags[step] & SERIAL:
-                if thread == 0:
-                    yield Call(step, 0, 1, 0)
+                if thread == (flags[step] >> OWNER_AT) % threads:  # one thread alone does all
+                    yield Call(step, 0, 1, thread)
                 continue
             pieces = threads * max(1, flags[step] >> PIECES_AT)
             own = range(thread, pieces, threads)

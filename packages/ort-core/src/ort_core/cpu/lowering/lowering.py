@@ -7,6 +7,7 @@ somebody needs them in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.iota import iota_kernel
-from ort_core.cpu.lowering.early_stores import stored_early
+from ort_core.cpu.lowering.early_stores import side_by_side, stored_early
 from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.images.concatenations import Concatenations
 from ort_core.cpu.lowering.images.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
@@ -358,6 +359,7 @@ class Lowering:
         in_place: tuple[Buffer, Buffer] | None = None,
         *,
         is_divisible: bool = True,
+        most_pieces: KnownDim | None = None,
     ) -> None:
         """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
@@ -375,8 +377,15 @@ class Lowering:
                 images,
                 in_place,
                 is_divisible,
+                most_pieces,
             )
         )
+
+    def note_part(self, first: int, buffer: Buffer) -> None:
+        """Note that what steps from ``first`` on write into a buffer is a part of it that is written nowhere else."""
+        writing = [i for i in range(first, len(self.steps)) if buffer in self.steps[i].writes]
+        if len(writing) == 1 and buffer not in self.steps[writing[0]].reads:  # else it may need another's part
+            self.steps[writing[0]] = replace(self.steps[writing[0]], part=buffer)
 
     def is_member(self, node: Node | None) -> bool:
         """Return whether a node is one of the group."""
@@ -413,7 +422,7 @@ class Lowering:
             join_stages(self)
         used = {step.kernel for step in self.steps}
         self.kernels = {name: kernel for name, kernel in self.kernels.items() if name in used}
-        self.steps = stored_early(self.steps, stored)
+        self.steps = side_by_side(stored_early(self.steps, stored))
 
     def _store_outputs(self) -> None:
         for value in self.outputs:

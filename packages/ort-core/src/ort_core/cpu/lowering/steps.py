@@ -66,7 +66,8 @@ class Step:
 
     ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings. ``in_place`` is a buffer read and one
     written that may be the same memory: then nothing that stays as it is is copied. A step that ``is_divisible`` may be
-    cut into many more pieces than there are threads.
+    cut into many more pieces than there are threads; of one that has ``most_pieces`` no more threads than that do
+    anything. ``part`` is a buffer of which it writes a part that no other step writes which names it so.
     """
 
     kernel: str
@@ -81,6 +82,8 @@ class Step:
     images: StageOfImages | None = None  # as what it can run together with its neighbors
     in_place: tuple[Buffer, Buffer] | None = None
     is_divisible: bool = True
+    most_pieces: KnownDim | None = None
+    part: Buffer | None = None
 
     def __str__(self) -> str:
         places = {"reads": self.reads, "writes": self.writes}

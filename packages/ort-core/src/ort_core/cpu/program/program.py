@@ -235,9 +235,10 @@ class ProgramPlan:
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
         self.nbytes = arena_offsets(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
-        work = values[record.work_at :]
+        work = values[record.work_at : record.work_at + len(program.kernels)]
+        most_pieces = values[record.work_at + len(program.kernels) :]
         self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
-        self._flags = record.order.flags(work, program._pool.num_threads)
+        self._flags = record.order.flags(work, program._pool.num_threads, most_pieces)
         program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
         self._inputs, self._outputs, self._errors = relocations.inputs, relocations.outputs, relocations.errors
         self._arena = (relocations.arena, np.array(self._offsets, np.int64)[relocations.arena_slots])

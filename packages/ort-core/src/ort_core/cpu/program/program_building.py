@@ -99,6 +99,7 @@ class _Layout:
             self.sizes.extend(shape)
         self.work_at = len(self.sizes)
         self.sizes.extend(step.work for step in steps)
+        self.sizes.extend(step.most_pieces for step in steps if step.most_pieces is not None)
 
 
 def _compile(

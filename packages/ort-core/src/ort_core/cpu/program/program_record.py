@@ -33,7 +33,7 @@ class ProgramRecord:
         starts: int64[steps], where each step's arguments lie in the table, in bytes.
         argument_count: how many words the argument table has; the slots follow.
         outputs_at: where the sizes of the outputs begin.
-        work_at: where the steps' work begins.
+        work_at: where the steps' work begins; behind it the most pieces of those steps that have such a bound.
         per_thread: for each slot whether every thread has one of its own.
         fixed: for each slot whether it is scratch of a size that no run changes, which limits of runs do not count.
         relocations: which words are addresses, and of what.

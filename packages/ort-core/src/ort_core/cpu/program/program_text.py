@@ -14,7 +14,7 @@ from ort_core.cpu.lowering.value_types import stored_type
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.program.sizes import arena_offsets, evaluate
 from ort_core.cpu.program.slots import Slots
-from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
+from ort_core.cpu.threads.pool_code import BARRIER, OWNER_AT, PIECES_AT, SERIAL
 from ort_core.plugin import MemoryFacts, StepFacts
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType
 
@@ -122,12 +122,16 @@ def _flags(program: NativeProgram, sizes: Mapping[str, int]) -> list[int] | None
     numbers = [each for each in work if isinstance(each, int)]
     if len(numbers) < len(work) or not work:
         return None
-    return [int(each) for each in program.record.order.flags(numbers, program.pool.num_threads)]
+    bounds = [amount(step.most_pieces, sizes) for step in program.steps if step.most_pieces is not None]
+    most_pieces = [each for each in bounds if isinstance(each, int)]
+    if len(most_pieces) < len(bounds):
+        return None
+    return [int(each) for each in program.record.order.flags(numbers, program.pool.num_threads, most_pieces)]
 
 
 def _threads(flags: int, count: int) -> str:
     if flags & SERIAL or count == 1:
-        return "1"
+        return f"1 (thread {flags >> OWNER_AT})" if flags >> OWNER_AT else "1"
     pieces = flags >> PIECES_AT
     return f"all {count}" + (f" by {pieces} pieces each" if pieces else "")
 

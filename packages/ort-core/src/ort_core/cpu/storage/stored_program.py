@@ -59,6 +59,8 @@ def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
         "fixed": record.fixed,
         "order": [[sorted(each) for each in sets] for sets in (record.order.reads, record.order.writes)],
         "whole": sorted(record.order.whole),
+        "parts": record.order.parts,
+        "bounded": record.order.bounded,
         "in_place": list(record.in_place.items()),
         "kernels": [[numbers[id(program.modules[module])], name] for module, name in program.kernels],
         "starts": blob.add(record.starts),
@@ -131,7 +133,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         tuple(head["per_thread"]),
         tuple(head["fixed"]),
         relocations,
-        StepOrder(reads, writes, head["whole"]),
+        StepOrder(reads, writes, head["parts"], head["whole"], head["bounded"]),
         dict(head["in_place"]),
     )
 

@@ -4,9 +4,10 @@ A program is an array of steps, four words each: the address of a kernel
 ``void (ptr args, i64 piece, i64 pieces, i64 thread)``, the address of its argument table, flags, and the pieces that
 were claimed. A kernel does one of several pieces of its work; ``thread`` tells whose memory of its own it may use. All
 threads run the same steps (SPMD): each does the piece of its own number, or, in a step of many pieces, claims one after
-the other, so that a thread that is slowed down leaves more of them to the others. Behind a step with ``BARRIER`` every
-thread waits for all others. A caller who finds the pool busy with another caller's program runs alone (one piece), so
-that callers never wait for one another.
+the other, so that a thread that is slowed down leaves more of them to the others. A step with ``SERIAL`` is left to one
+thread; the others go on to what does not need it. Behind a step with ``BARRIER`` every thread waits for all others. A
+caller who finds the pool busy with another caller's program runs alone (one piece), so that callers never wait for one
+another.
 
 To wake a thread takes 30 to 250 us, as long as many a program. A caller may ask for ``AWAKE`` threads only: if some
 sleep it runs alone, but wakes them to spin for a while, so that the next of several calls finds them.
@@ -14,8 +15,9 @@ sleep it runs alone, but wakes them to spin for a while, so that the next of sev
 
 from __future__ import annotations
 
-BARRIER, SERIAL = 1, 2  # flags of a step; a SERIAL one is run by thread 0 only
+BARRIER, SERIAL = 1, 2  # flags of a step; a SERIAL one is run by one thread, its owner
 PIECES_AT = 8  # the bit of the flags from which on they hold how many pieces there are for each thread; 0: its share
+OWNER_AT = 32  # the bit of the flags from which on they hold the owner's number
 STEP_WORDS = 4
 ALONE, AWAKE, ALL = 1, 2, 1 << 30  # threads that a run wants: the caller, all if none of them sleeps, all
 
@@ -50,6 +52,8 @@ def pool_text(triple: str, primitives: str) -> str:
         text.replace("$PAUSE", _PAUSE[arch])
         .replace("$MASK_NBYTES", str(MASK_NBYTES))
         .replace("$PIECES_AT", str(PIECES_AT))
+        .replace("$MOST_PIECES", str((1 << OWNER_AT - PIECES_AT) - 1))
+        .replace("$OWNER_AT", str(OWNER_AT))
         .replace("$STEP_WORDS", str(STEP_WORDS))
     )
 
@@ -126,7 +130,6 @@ define internal void @steps(ptr %pool, ptr %steps, i64 %count, i64 %tid, i64 %th
 entry:
   %n32 = trunc i64 %threads to i32
   %parallel = icmp ugt i64 %threads, 1
-  %first = icmp eq i64 %tid, 0
   %none = icmp eq i64 %count, 0
   br i1 %none, label %out, label %step
 step:
@@ -141,18 +144,22 @@ step:
   %flags = load i64, ptr %p2
   %serial.bit = and i64 %flags, 2
   %serial = icmp ne i64 %serial.bit, 0
-  %not.first = xor i1 %first, true
-  %skip = and i1 %serial, %not.first
+  %owner = lshr i64 %flags, $OWNER_AT
+  %other = icmp ne i64 %tid, %owner
+  %others = and i1 %other, %parallel
+  %skip = and i1 %serial, %others
   br i1 %skip, label %behind, label %do
 do:
-  %each = lshr i64 %flags, $PIECES_AT
+  %cut = lshr i64 %flags, $PIECES_AT
+  %each = and i64 %cut, $MOST_PIECES
   %many = icmp ne i64 %each, 0
   %claims = and i1 %many, %parallel
   %all = mul i64 %each, %threads
   br i1 %claims, label %claim, label %own
 own:
   %shares = select i1 %serial, i64 1, i64 %threads
-  call void %kernel(ptr %arguments, i64 %tid, i64 %shares, i64 %tid)
+  %share = select i1 %serial, i64 0, i64 %tid
+  call void %kernel(ptr %arguments, i64 %share, i64 %shares, i64 %tid)
   br label %behind
 claim:
   %piece = atomicrmw add ptr %claimed, i64 1 monotonic

@@ -1,9 +1,9 @@
 """Machine code that comes with the package: of modules that many models or all machines of a level need.
 
 A wheel has it in ``cpu/shipped``, one sealed file for each level; ``tools/ship_kernels.py`` writes them. In a file a
-module is found by the digest of its text; one whose text need not be written (``DeferredKernel``, the tiles of products)
-by a name that covers what the text is made of. A source tree has no files, and one that is missing or damaged is no fault: its
-modules are compiled, as any others.
+module is found by the digest of its text; one whose text need not be written (``DeferredKernel``, the tiles of
+products) by a name that covers what the text is made of. A source tree has no files, and one that is missing or damaged
+is no fault: its modules are compiled, as any others.
 """
 
 from __future__ import annotations

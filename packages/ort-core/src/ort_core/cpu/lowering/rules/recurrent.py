@@ -119,8 +119,9 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     flops = steps * batch * (2 * layer.directions * layer.gates * layer.hidden * layer.hidden)
     arguments = [words[position] for position in range(ARGUMENTS.count)]
     lowering.emit(
-        KernelText(name, text, is_vectorized=True), arguments, reads, writes, flops, (node,), flops, is_divisible=False
-    )
+        KernelText(name, text, is_vectorized=True), arguments, reads, writes, flops, (node,), flops, is_divisible=False,
+        most_pieces=layer.directions * batch,
+    )  # fmt: skip
     for value, view in zip(outputs, targets, strict=True):
         if view is not None:
             lowering.set(value, view)

@@ -232,14 +232,16 @@ def concat(lowering: Lowering, node: Node) -> None:
         start = start + part[axis]
         if known == place:
             continue
+        first = len(lowering.steps)
         if isinstance(known, PendingAnchor) and _goes_among_others(known, place) and lowering.is_single_use(value):
             known.anchor.store(lowering, known, place)  # type: ignore[attr-defined]  # a PlacedAnchor
-            continue
-        if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
-            pending = known
         else:
-            pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
-        lowering.stores.store_elementwise(pending, place)
+            if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
+                pending = known
+            else:
+                pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
+            lowering.stores.store_elementwise(pending, place)
+        lowering.note_part(first, target.buffer)
     lowering.set(node.output, target)
 
 

@@ -52,7 +52,9 @@ def quantized_concat(lowering: Lowering, node: Node) -> None:
         real = _real(lowering, state, node, index, size)
         result = quantized_expression(lowering, state, real, out, divided=False)
         place = View(target.buffer, size, target.strides, target.offset + start * target.strides[axis])
+        first = len(lowering.steps)
         lowering.stores.store_elementwise(PendingElementwise(result, tuple(state.inputs), size, (node,)), place)
+        lowering.note_part(first, target.buffer)
         start = start + size[axis]
     lowering.set(node.output, target)
 
