@@ -330,13 +330,17 @@ class AttentionDriver:
         e = self.emitter
         head, row, height = self._rows_of(tile)
         seen = self._seen_by(e.add(row, e.sub(height, 1)), block, count)
-        is_first = e.compare("eq", block, 0)
+        is_first = self._is_first(block)
         with e.when(e.binary("or", is_first, e.compare("sgt", seen, 0))):
             self._scores(head, row, height, seen)
             local = e.sub(self._local(tile), self.first_local)
             rows = self._row_facts(head, row, height, block, count, seen, local, is_first)
             RowsEmitter(e, self.shape.lanes, rows).emit()
             self._weighted_values(height, block, seen, local, is_first)
+
+    def _is_first(self, block: IRValue) -> IRValue:
+        """Return whether nothing was summed up before this block."""
+        return self.emitter.compare("eq", block, 0)
 
     def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
         """Emit the products of a tile of queries, scaled, with the keys of the block."""

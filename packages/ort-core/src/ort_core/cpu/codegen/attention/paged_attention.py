@@ -4,7 +4,8 @@ The tiles are those of ``AttentionDriver``. Of a sequence with few queries, whil
 are, a run of rows that lie side by side at once, all key heads before the next turn: a row has those of all heads, and
 memory is read in order. Of more queries, and of stored halves or integers, the rows of a turn are gathered as floats
 first, once for all query heads of a key head.
-Threads share tiles by what they cost: sequences are of any length, a prompt among texts that decode.
+Threads share tiles by what they cost: sequences are of any length, a prompt among texts that decode. Long caches that
+few rows attend to are cut into parts (``paged_parts``), so that one text keeps more threads busy than it has key heads.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, fields
 from ort_core.cpu.codegen.attention.attention import KEYS, AttentionDriver, AttentionFacts
 from ort_core.cpu.codegen.attention.attention_pairs import PairDriver, pair_scratch_count
 from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES, KEY_SCORES, key_scores
+from ort_core.cpu.codegen.attention.paged_parts import MergedRows, part_stride
 from ort_core.cpu.codegen.attention.paged_places import SEQUENCE
 from ort_core.cpu.codegen.attention.stored_rows import widen_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
@@ -23,10 +25,11 @@ from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
-from ort_core.plugin.ir import DataType, KnownDim
+from ort_core.plugin.ir import DataType, KnownDim, ceil_div
 
 _BYTES = 4  # of a float
 _LINE = 16  # floats in a cache line
+PART = 2 * KEYS  # about so many keys of a long cache are one part
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,9 @@ class PagedArguments:
 
     ``sequences`` is what ``paged_places`` writes, ``table`` (sequences, ``table_width``) i32. Rows of the caches are
     ``key_row`` and ``value_row`` elements apart, heads ``key_head`` and ``value_head``. ``tokens`` is what the scratch
-    was sized for (``paged_scratch_count``). The other fields are those of ``AttentionArguments``.
+    was sized for (``paged_scratch_count``). ``partials`` has what parts give (``partial_counts``), for all threads,
+    ``finished`` how many parts of each tile are done, zeros before and behind. The other fields are those of
+    ``AttentionArguments``.
     """
 
     query: int = 0
@@ -66,14 +71,17 @@ class PagedArguments:
     value_scale: int = 25
     key_scale_head: int = 26
     value_scale_head: int = 27
-    scale: int = 28
-    count: int = 29
+    partials: int = 28
+    finished: int = 29
+    scale: int = 30
+    count: int = 31
 
 
 ARGUMENTS = PagedArguments()
 _POINTERS = frozenset(
-    {"query", "key", "value", "out", "sequences", "table", "scratch", "tiles", "key_scale", "value_scale"}
-)
+    {"query", "key", "value", "out", "sequences", "table", "scratch", "tiles", "key_scale", "value_scale", "partials",
+     "finished"}
+)  # fmt: skip
 
 
 def keys_in_rows(shape: TileShape) -> int:
@@ -92,6 +100,14 @@ def paged_scratch_count(
     further = keys_in_rows(shape) - KEYS // shape.columns * shape.columns
     fewer = pair_scratch_count(target, rows, depth, width, DataType.FLOAT16)  # floats that are gathered among them
     return fewer + further * (3 * depth + 2 * width + 2 * shape.columns + 2 * shape.rows + 2 * _LINE)
+
+
+def partial_counts(
+    target: Target, batch: KnownDim, groups: int, group: int, positions: KnownDim, width: KnownDim
+) -> tuple[KnownDim, KnownDim]:
+    """Return how many floats all parts of tiles give, and how many tiles may have parts, at so many positions."""
+    tiles = batch * (groups * max(FEW_QUERIES, group))
+    return ceil_div(positions, PART) * tiles * part_stride(width + tile_shape(target).columns), tiles
 
 
 def paged_attention_text(name: str, target: Target, facts: AttentionFacts, *, in_pairs: bool) -> str:
@@ -117,6 +133,10 @@ class _PagedDriver(AttentionDriver):
         }
         self.given |= {"mask": self.given["query"], "mask_head": integer(0), "mask_row": integer(0)}  # there is none
         self.group_of_all = self.given["group"]
+        e = self.emitter
+        self.most_rows = e.maximum(self.group_of_all, FEW_QUERIES)  # of a key head, that parts are for
+        positions = e.mul(self.given["table_width"], self.given["block_rows"])
+        self.most_parts = e.udiv(e.add(positions, PART - 1), PART)
 
     def emit(self) -> Emitter:
         """Return the kernel."""
@@ -127,21 +147,22 @@ class _PagedDriver(AttentionDriver):
         total = e.variable("i64", integer(0), "total")
         with e.loop(0, given["batch"], unroll=False, hint="sequence") as number:
             self._begin(number)
-            e.store(e.add(e.load("i64", total), e.mul(self.tiles, self.cost)), total)
+            e.store(e.add(e.load("i64", total), e.mul(self.units, self.cost)), total)
         low, high = share(e, e.load("i64", total))
         before = e.variable("i64", integer(0), "before")
         with e.loop(0, given["batch"], unroll=False, hint="sequence") as number:
             self._begin(number)
             own = e.load("i64", before)
-            first, stop = (self._tile_from(e.sub(bound, own)) for bound in (low, high))
+            first, stop = (self._unit_from(e.sub(bound, own)) for bound in (low, high))
             with e.when(e.compare("slt", first, stop)):
                 self._sequence(first, stop)
-            e.store(e.add(own, e.mul(self.tiles, self.cost)), before)
+            e.store(e.add(own, e.mul(self.units, self.cost)), before)
         return e
 
     def _begin(self, number: IRValue) -> None:
-        """Set what is told of a sequence: its tokens, its length, and how many tiles of which cost it makes."""
+        """Set what is told of a sequence: its tokens, its length, and how many units of which cost it makes."""
         e, given = self.emitter, self.given
+        self.number = number
         told = e.element(given["sequences"], e.mul(number, SEQUENCE), "i64")
         start, count, past = (e.load("i64", e.element(told, place, "i64"), 8) for place in range(SEQUENCE))
         self.start, self.given["queries"], self.offset = start, count, past
@@ -155,22 +176,49 @@ class _PagedDriver(AttentionDriver):
         self.each = e.mul(self.group, self.heights)  # tiles of a key head
         none = e.compare("eq", count, 0)
         self.tiles = e.select(none, integer(0), e.mul(self.each, given["key_heads"]))
-        self.cost = e.add(e.udiv(self.length, KEYS), 1)
+        self._cut_into_parts()
+        self.units = e.mul(self.tiles, self.parts)
+        self.cost = e.add(e.udiv(e.udiv(e.sub(self.length, self.seen_from), self.parts), KEYS), 1)
 
-    def _tile_from(self, cost: IRValue) -> IRValue:
-        """Return the first tile of the sequence that begins at a cost or behind it."""
+    def _cut_into_parts(self) -> None:
+        """Set how many parts the keys have that any query of the sequence sees, and how many keys a part has.
+
+        Numbers of threads and other sequences change nothing of it. All queries see the first key of each part.
+        """
+        e = self.emitter
+        self.seen_from = integer(0)
+        if self.facts.window:
+            self.seen_from = e.maximum(e.sub(self.offset, self.facts.window - 1), 0)
+        before = e.sub(self.offset, self.seen_from)
+        count = e.maximum(e.udiv(e.add(before, PART - 1), PART), 1)
+        rows = e.mul(self.group_of_all, self.given["queries"])
+        self.parts = e.select(e.compare("sle", rows, self.most_rows), count, integer(1))
+        self.part_keys = e.udiv(before, self.parts)
+
+    def _unit_from(self, cost: IRValue) -> IRValue:
+        """Return the first unit of the sequence, a tile of a part, that begins at a cost or behind it."""
         e = self.emitter
         number = e.udiv(e.add(e.maximum(cost, 0), e.sub(self.cost, 1)), self.cost)
-        return e.minimum(number, self.tiles)
+        return e.minimum(number, self.units)
 
     def _sequence(self, low: IRValue, high: IRValue) -> None:
-        """Emit tiles of a sequence: of few queries turn by turn, else key head by key head."""
+        """Emit units of a sequence, part by part."""
         e = self.emitter
         self._lay_out_scratch()
+        stop = e.add(e.udiv(e.sub(high, 1), self.tiles), 1)
+        with e.loop(e.udiv(low, self.tiles), stop, unroll=False, hint="part") as part:
+            before = e.mul(part, self.tiles)
+            self.part, self.part_from = part, e.add(self.seen_from, e.mul(part, self.part_keys))
+            is_last = e.compare("eq", e.add(part, 1), self.parts)
+            self.part_to = e.select(is_last, self.length, e.add(self.part_from, self.part_keys))
+            self._part(e.maximum(e.sub(low, before), 0), e.minimum(e.sub(high, before), self.tiles))
+
+    def _part(self, low: IRValue, high: IRValue) -> None:
+        """Emit tiles of a part: of few queries turn by turn, else key head by key head."""
         if not self.reads_runs:
             self._by_heads(low, high)
             return
-        with e.either(self.runs_values) as branch:
+        with self.emitter.either(self.runs_values) as branch:
             self._by_turns(low, high)
             with branch.otherwise():
                 self._by_heads(low, high)
@@ -179,9 +227,9 @@ class _PagedDriver(AttentionDriver):
         """Emit tiles of few queries, those of all key heads before the next keys."""
         e = self.emitter
         self.first_local, self.is_certain = integer(0), True
-        with e.loop(0, self.length, KEYS, unroll=False, hint="block") as block:
+        with e.loop(self.part_from, self.part_to, KEYS, unroll=False, hint="block") as block:
             self.first_key = block
-            count = e.minimum(e.sub(self.length, block), KEYS)
+            count = e.minimum(e.sub(self.part_to, block), KEYS)
             with e.loop(low, high, unroll=False, hint="tile") as tile:
                 self.is_last_tile = e.compare("eq", e.add(tile, 1), high)
                 behind = e.select(self.is_last_tile, low, e.add(tile, 1))
@@ -234,11 +282,11 @@ class _PagedDriver(AttentionDriver):
         self.key_head = entry
         self.first_local = self._local(low)
         true = IRValue("i1", "true")
-        with e.loop(0, self.length, KEYS, unroll=False, hint="block") as block:
+        with e.loop(self.part_from, self.part_to, KEYS, unroll=False, hint="block") as block:
             self.first_key = block
-            count = e.minimum(e.sub(self.length, block), KEYS)
+            count = e.minimum(e.sub(self.part_to, block), KEYS)
             self.block_keys, self.block_values = self.wide_keys, self.wide_values
-            self.is_last = e.compare("sge", e.add(block, KEYS), self.length)
+            self.is_last = e.compare("sge", e.add(block, KEYS), self.part_to)
             with e.when(e.binary("xor", self.runs_keys, true)):
                 self._gather("key", self.wide_keys, self.given["depth"], count)
                 with e.when(e.binary("xor", self.is_few, true)):
@@ -250,6 +298,37 @@ class _PagedDriver(AttentionDriver):
                 self._tile(tile, block, count)
         with e.loop(low, high, unroll=False, hint="tile") as tile:
             self._finish(tile)
+
+    def _is_first(self, block: IRValue) -> IRValue:
+        return self.emitter.compare("eq", block, self.part_from)
+
+    def _finish(self, tile: IRValue) -> None:
+        """Emit what is done behind the last key of a part: its result, or what it gives to that of all parts."""
+        e = self.emitter
+        with e.either(e.compare("eq", self.parts, 1)) as branch:
+            super()._finish(tile)
+            with branch.otherwise():
+                self._keep_part(tile)
+
+    def _keep_part(self, tile: IRValue) -> None:
+        """Emit the copy of a tile's sums for the other parts; whoever has the last of them adds all up, in order."""
+        e, given = self.emitter, self.given
+        _, _, height = self._rows_of(tile)
+        local = e.sub(self._local(tile), self.first_local)
+        per_part = e.mul(given["key_heads"], self.most_rows)
+        of_head = e.mul(self.key_head, self.most_rows)
+        first = e.mul(e.mul(self.number, self.most_parts), per_part)
+        first = e.add(first, e.add(of_head, super()._local(tile)))
+        merged = MergedRows(e, self.shape.lanes, given["partials"], self.columns, first, per_part, height)
+        held = (e.element(self.sums, e.mul(local, self.columns)), *(
+            e.element(each, local) for each in (self.peaks, self.totals)))  # fmt: skip
+        merged.keep(self.part, *held)
+        done = e.element(given["finished"], e.add(e.mul(self.number, per_part), e.add(of_head, tile)), "i64")
+        before = e.assign("i64", f"atomicrmw add ptr {done.text}, i64 1 acq_rel")
+        with e.when(e.compare("eq", e.add(before, 1), self.parts)):
+            e.store(integer(0), done, 8)
+            merged.merge(self.parts, *held)
+            super()._finish(tile)
 
     @contextmanager
     def _runs(self, count: IRValue) -> Iterator[tuple[IRValue, IRValue, IRValue]]:

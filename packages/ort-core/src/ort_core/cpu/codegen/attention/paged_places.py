@@ -20,7 +20,8 @@ class PlacesArguments:
 
     ``ends`` (sequences + 1), ``past`` (sequences) and ``table`` (sequences, width) are i32, as are ``slots`` (tokens),
     read where ``has_slots`` is not 0. ``sequences``, ``positions`` and ``rows`` are written, i64: ``SEQUENCE`` numbers
-    of each sequence, the position of each token, and its row in the caches (-1: none).
+    of each sequence, the position of each token, and its row in the caches (-1: none). So is ``finished``, as many
+    zeros as ``tiles`` says: how many parts of a tile are done, while threads attend.
     """
 
     ends: int = 0
@@ -37,11 +38,13 @@ class PlacesArguments:
     block_rows: int = 11
     blocks: int = 12
     has_slots: int = 13
-    words: int = 14
+    finished: int = 14
+    tiles: int = 15
+    words: int = 16
 
 
 ARGUMENTS = PlacesArguments()
-_POINTERS = frozenset({"ends", "past", "table", "slots", "error", "sequences", "positions", "rows"})
+_POINTERS = frozenset({"ends", "past", "table", "slots", "error", "sequences", "positions", "rows", "finished"})
 
 
 def paged_places_text(name: str) -> str:
@@ -71,6 +74,8 @@ class _Places:
         with e.loop(0, given["tokens"], unroll=False, hint="token") as token:
             e.store(integer(0), e.element(given["positions"], token, "i64"), 8)
             e.store(integer(-1), e.element(given["rows"], token, "i64"), 8)
+        with e.loop(0, given["tiles"], unroll=False, hint="tile") as tile:
+            e.store(integer(0), e.element(given["finished"], tile, "i64"), 8)
         starts = e.compare("eq", self._number("ends", integer(0)), 0)
         closes = e.compare("eq", self._number("ends", given["count"]), given["tokens"])
         is_whole = self._all(starts, closes, e.compare("sgt", given["count"], 0))

@@ -8,7 +8,12 @@ from ort_core.cpu.codegen.attention.attention import AttentionFacts
 from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES
 from ort_core.cpu.codegen.attention.paged_append import ARGUMENTS as APPENDED
 from ort_core.cpu.codegen.attention.paged_append import paged_append_text
-from ort_core.cpu.codegen.attention.paged_attention import ARGUMENTS, paged_attention_text, paged_scratch_count
+from ort_core.cpu.codegen.attention.paged_attention import (
+    ARGUMENTS,
+    paged_attention_text,
+    paged_scratch_count,
+    partial_counts,
+)
 from ort_core.cpu.codegen.attention.paged_places import ARGUMENTS as PLACED
 from ort_core.cpu.codegen.attention.paged_places import SEQUENCE, paged_places_text
 from ort_core.cpu.codegen.attention.rotary import Positions
@@ -34,12 +39,17 @@ _GENERATED = (
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """What is told of the tokens of a run: views of int64 by sequence and by token, and the table of blocks."""
+    """What is told of the tokens of a run: views of int64 by sequence and by token, and the table of blocks.
+
+    ``finished`` and ``partials`` are what threads share while they attend to parts of caches.
+    """
 
     sequences: View
     positions: View
     rows: View
     table: View
+    finished: View
+    partials: View
 
 
 def paged_attention(lowering: Lowering, node: Node) -> None:
@@ -49,7 +59,7 @@ def paged_attention(lowering: Lowering, node: Node) -> None:
     pages = record.pages
     assert pages is not None, "its form says so"
     query, key, value = _operands(lowering, node, record)
-    places = _places(lowering, node, pages, query.shape[2], lowering.view(node.input(3)).shape)
+    places = _places(lowering, node, pages, query, lowering.view(node.input(4)).shape)
     if record.rotary is not None:
         if record.rotary.cos is None or record.rotary.sin is None:
             raise NotLowered("heads that turn without tables of angles are not generated")
@@ -95,40 +105,43 @@ def _heads(lowering: Lowering, node: Node, source: HeadSource) -> View:
     return split_heads(View(view.buffer, (1, tokens, heads * size), (tokens * step[0], *step), offset), heads)
 
 
-def _places(lowering: Lowering, node: Node, pages: Pages, tokens: KnownDim, cache: tuple[KnownDim, ...]) -> _Places:
+def _places(lowering: Lowering, node: Node, pages: Pages, query: View, values: tuple[KnownDim, ...]) -> _Places:
     """Return where the tokens of a run lie; nodes that are told the same share what is found."""
     told = tuple(
         None if each is None else node.input(each) for each in (pages.ends, pages.past, pages.table, pages.slots)
     )
-    key = ("paged places", told, tokens, cache[:2])
-    return lowering.remembered(key, lambda: _found_places(lowering, node, pages, tokens, cache))
+    key = ("paged places", told, query.shape[1:3], values)
+    return lowering.remembered(key, lambda: _found_places(lowering, node, pages, query, values))
 
 
-def _found_places(
-    lowering: Lowering, node: Node, pages: Pages, tokens: KnownDim, cache: tuple[KnownDim, ...]
-) -> _Places:
+def _found_places(lowering: Lowering, node: Node, pages: Pages, query: View, values: tuple[KnownDim, ...]) -> _Places:
     ends, past, table = (lowering.contiguous(node.input(each)) for each in (pages.ends, pages.past, pages.table))
     slots = None if pages.slots is None else lowering.contiguous(node.input(pages.slots))
     if any(each.dtype is not DataType.INT32 for each in (ends, past, table, slots) if each is not None):
         raise NotLowered("lengths and tables of other integers than int32 are not generated")
-    batch, width = table.shape
+    (batch, width), (_, heads, tokens, _), (blocks, rows, groups, size) = table.shape, query.shape, values
+    assert isinstance(heads, int), "the schema requires it"
+    assert isinstance(groups, int), "the schema requires it"
     lowering.require_equal(ends.shape[0], batch + 1)
     lowering.require_equal(past.shape[0], batch)
     if slots is not None:
         lowering.require_equal(slots.shape[0], tokens)
-    found = [lowering.new_view(DataType.INT64, shape) for shape in ((batch, SEQUENCE), (1, tokens), (tokens,))]
+    partials, tiles = partial_counts(lowering.target, batch, groups, heads // groups, width * rows, size)
+    shapes = ((batch, SEQUENCE), (1, tokens), (tokens,), (tiles,))
+    sequences, positions, token_rows, finished = found = [lowering.new_view(DataType.INT64, shape) for shape in shapes]
     error = lowering.error_buffer()
     kernel = lowering.kernel("paged_places", lambda: text_kernel("paged_places", paged_places_text))
     words: list[Argument] = [
         pointer(ends), pointer(past), pointer(table), Pointer(error) if slots is None else pointer(slots),
-        Pointer(error), *(pointer(each) for each in found), batch, tokens, width, cache[1], cache[0],
-        0 if slots is None else 1,
+        Pointer(error), *(pointer(each) for each in found[:3]), batch, tokens, width, rows, blocks,
+        0 if slots is None else 1, pointer(finished), tiles,
     ]  # fmt: skip
     assert len(words) == PLACED.words
     reads = [each.buffer for each in (ends, past, table, slots) if each is not None]
-    work = tokens * 2 + batch * 8
+    work = tokens * 2 + batch * 8 + tiles
     lowering.emit(kernel, words, reads, [each.buffer for each in found], work, (node,), is_divisible=False)
-    return _Places(found[0], found[1], found[2], table)
+    shared = lowering.new_view(DataType.FLOAT, (partials,))
+    return _Places(sequences, positions, token_rows, table, finished, shared)
 
 
 def _appended(lowering: Lowering, stored: StoredRows, places: _Places, node: Node) -> View:
@@ -201,13 +214,15 @@ def _attend(
         Pointer(attention_table_buffer(lowering.target, in_pairs=in_pairs)), batch, groups, group, depth, width, rows,
         table_width, *query.strides[1:3], *out.strides[1:3], groups * depth, depth, groups * width, width,
         *(pointer(each) for each in scales or (query, query)),
-        *((depth, width) if kind is Scales.CHANNEL else (0, 0)), facts.scale_word,
+        *((depth, width) if kind is Scales.CHANNEL else (0, 0)), pointer(places.partials), pointer(places.finished),
+        facts.scale_word,
     ]  # fmt: skip
     assert len(words) == ARGUMENTS.count
-    views = [query, *caches, places.sequences, places.table, *(scales or ())]
+    views = [query, *caches, places.sequences, places.table, places.finished, *(scales or ())]
+    written = [out.buffer, scratch, places.finished.buffer, places.partials.buffer]
     flops = tokens * heads * table_width * rows * (depth + width) * 2  # as if all blocks of the table were full
     lowering.emit(
-        kernel, words, [each.buffer for each in views], [out.buffer, scratch], flops // 32 + 1, (node,), flops,
+        kernel, words, [each.buffer for each in views], written, flops // 32 + 1, (node,), flops,
         is_divisible=False,
     )  # fmt: skip
     lowering.set(node.output, target)
