@@ -198,6 +198,52 @@ def test_a_pool_gives_no_more_than_it_has():
     assert blocks_of(BLOCK_ROWS + 1) == 2
 
 
+def test_a_pool_gives_memory_back_and_blocks_keep_what_they_have():
+    pool = BlockPool([(1, 2, np.dtype(np.float32))])
+    taken = [pool.take() for _ in range(200)]
+    for block in taken:
+        for array in pool.arrays:
+            array[pool.places[block]] = block
+    assert len(pool.arrays[0]) == 256
+    kept = taken[150:200:10]
+    pool.hold(kept, is_kept=True)
+    pool.release(taken)
+    assert len(pool.arrays[0]) == 16, "five blocks need no more"
+    assert all((pool.arrays[0][pool.places[block]] == block).all() for block in kept)
+    again = [pool.take() for _ in range(60)]
+    assert not set(again) & set(kept)
+    assert len(set(pool.places[[*kept, *again]].tolist())) == 65
+    assert all((pool.arrays[0][pool.places[block]] == block).all() for block in kept)
+    pool.release(again)
+    pool.release(kept, is_kept=True)
+    assert (len(pool.arrays[0]), pool.held) == (16, 0)
+
+
+def test_memory_goes_back_when_long_texts_are_gone(model, monkeypatch):
+    for module in ("block_pool", "paged_states"):
+        monkeypatch.setattr(f"ort_genai.paging.{module}.BLOCK_ROWS", 4)
+    wanted, _ = texts(model, PROMPTS, 50, uses_blocks=False)
+    with og.AsyncEngine(model, og.EngineOptions(prefix_bytes=0)) as engine:
+        for _ in range(2):
+            asked = [engine.submit(prompt, Options(max_tokens=50, min_tokens=50)) for prompt in PROMPTS]
+            assert [tokens_of(request) for request in asked] == wanted
+            wait_until_idle(engine)
+            assert len(engine._room.pool.arrays[0]) == 16
+            assert engine._room.pool.version > 4, "it was larger before"
+
+
+def test_a_block_of_several_beginnings_counts_once(model):
+    common = RANDOM.integers(3, 250, BLOCK_ROWS).tolist()
+    block = state_of(model).nbytes_for(1, 1)
+    with og.AsyncEngine(model, og.EngineOptions(prefix_bytes=4 * block)) as engine:
+        for place in range(5):
+            tokens_of(engine.submit([*common, *[5 + place] * 20], Options(max_tokens=2)))
+            assert engine._prefixes.nbytes == min(2 + place, 4) * block
+        wait_until_idle(engine)
+        assert engine._room.pool.held == 4, "the block that all share, and one of each of the last three"
+        assert engine.current_counts().cached_tokens == 4 * BLOCK_ROWS
+
+
 def graph_of(folder):
     return onnx.load(folder / "model.onnx", load_external_data=False)
 

@@ -10,6 +10,7 @@ binding serves them until the caches grow.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -45,9 +46,18 @@ class RowCaches:
         """Bytes that they take."""
         return sum(each.nbytes for each in self.arrays)
 
+    @property
+    def pieces(self) -> dict[Hashable, int]:
+        """The bytes of what others may have, too: nobody shares arrays."""
+        return {id(self): self.nbytes}
+
     def shortened(self, length: int) -> RowCaches:
         """Return what the first tokens gave."""
         return RowCaches(length, tuple(each[:, :length] for each in self.arrays))
+
+    def cut(self, length: int) -> RowCaches:
+        """Let go of what is behind the first tokens, and return the rest."""
+        return self.shortened(length)
 
     def release(self) -> None:
         """Let go of what nobody keeps any more: arrays go by themselves."""
@@ -137,6 +147,10 @@ class DecoderState(ABC):
     def read_all(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,) into a row in one run, and return float32 logits (n, vocabulary) of all of them."""
         return self._read_part(row, tokens)[0].astype(np.float32)
+
+    def read_each(self, rows: Sequence[int], tokens: Sequence[Array]) -> list[Array]:
+        """Read tokens (n,) of its own into each of some rows, and return float32 logits (n, vocabulary) of each."""
+        return [self.read_all(row, own) for row, own in zip(rows, tokens, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What was read before: caches of prompts, so that a prompt with the same beginning is read from there on.
 
-They are copies of arrays, or blocks that are held: one that several prompts share counts for each of them.
+They are copies of arrays, or blocks that are held: one that several prompts share counts once.
 
 A prompt gets the numbers that it gets without: what is kept was read in parts of many rows, and so is what is left
 behind it (``prompt_parts``). Texts that were generated are not kept, as their tokens were read one by one.
@@ -8,7 +8,8 @@ behind it (``prompt_parts``). Texts that were generated are not kept, as their t
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -25,6 +26,10 @@ class KeptCaches(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes that they take."""
+
+    @property
+    def pieces(self) -> dict[Hashable, int]:
+        """Bytes of the pieces that they are of: the same one may be in caches of several rows."""
 
     def shortened(self, length: int) -> Self:
         """Return what the first tokens gave, for as long as this is kept."""
@@ -54,6 +59,7 @@ class PrefixCache(Generic[_Caches]):
 
     def __init__(self, limit: int) -> None:
         self._limit, self.nbytes = limit, 0
+        self._pieces: Counter[Hashable] = Counter()  # in how many entries each is
         self._entries: OrderedDict[tuple[str, tuple[int, ...]], _Entry[_Caches]] = OrderedDict()
 
     def find(self, tokens: list[int], adapter: str = "") -> _Caches | None:
@@ -87,7 +93,9 @@ class PrefixCache(Generic[_Caches]):
         for old in [each for each in self._entries if each == (adapter, key[: len(each[1])])]:
             self._let_go(self._entries.pop(old))
         self._entries[adapter, key] = _Entry(adapter, key, caches)
-        self.nbytes += caches.nbytes
+        pieces = caches.pieces
+        self.nbytes += sum(nbytes for piece, nbytes in pieces.items() if not self._pieces[piece])
+        self._pieces.update(pieces.keys())
         while self.nbytes > self._limit:
             self.drop_oldest()
 
@@ -99,7 +107,10 @@ class PrefixCache(Generic[_Caches]):
         return True
 
     def _let_go(self, entry: _Entry[_Caches]) -> None:
-        self.nbytes -= entry.caches.nbytes
+        pieces = entry.caches.pieces
+        self._pieces.subtract(pieces.keys())
+        self.nbytes -= sum(nbytes for piece, nbytes in pieces.items() if not self._pieces[piece])
+        self._pieces = +self._pieces
         entry.caches.release()
 
 

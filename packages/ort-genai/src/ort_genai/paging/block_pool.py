@@ -1,7 +1,9 @@
 """Blocks of rows that caches consist of: who holds which, how many there are, and the memory that they lie in.
 
 A block has ``BLOCK_ROWS`` rows of each cache of a model. Holders are counted: rows that run, and beginnings of prompts
-that are kept. Memory is asked for as it is needed, twice as much each time; what nobody has written to takes none.
+that are kept. Memory is asked for as it is needed, twice as much each time; what nobody has written to takes none. When
+three quarters of it or more are held by nobody, half or more is given back: the blocks that are held move together, and
+keep their numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class BlockPool:
         kept_nbytes: of further blocks, for beginnings that are kept.
 
     Attributes:
-        arrays: (blocks, BLOCK_ROWS, heads, size) of each cache.
+        arrays: (places, BLOCK_ROWS, heads, size) of each cache.
+        places: where in the arrays each block lies, by its number.
         version: another one each time the arrays are others.
         give_up: is asked to let go of a beginning that is kept where no block is free; returns whether one was.
     """
@@ -43,7 +46,9 @@ class BlockPool:
         self._kept_limit = kept_nbytes // self.block_nbytes
         self.version = 0
         self.give_up: Callable[[], bool] = lambda: False
-        self._free: list[int] = []
+        self.places = np.zeros(0, np.int32)
+        self._free_places: list[int] = []
+        self._free_numbers: list[int] = []
         self._by_rows: Counter[int] = Counter()
         self._kept: Counter[int] = Counter()
 
@@ -74,10 +79,11 @@ class BlockPool:
         """
         if self.left_for_rows < 1:
             raise OutOfBlocks
-        while not self._free and not self._grow():
+        while not self._free_places and not self._grow():
             if not self.give_up():
                 raise OutOfBlocks
-        block = self._free.pop()
+        block = self._free_numbers.pop()
+        self.places[block] = self._free_places.pop()
         self._by_rows[block] = 1
         return block
 
@@ -86,7 +92,7 @@ class BlockPool:
         (self._kept if is_kept else self._by_rows).update(blocks)
 
     def release(self, blocks: Iterable[int], *, is_kept: bool = False) -> None:
-        """Count one holder less; blocks without any are free."""
+        """Count one holder less; blocks without any are free, and memory that is far too large gets smaller."""
         holders = self._kept if is_kept else self._by_rows
         others = self._by_rows if is_kept else self._kept
         for block in blocks:
@@ -94,24 +100,50 @@ class BlockPool:
             if holders[block] <= 0:
                 del holders[block]
                 if block not in others:
-                    self._free.append(block)
+                    self._free_numbers.append(block)
+                    self._free_places.append(int(self.places[block]))
+        self._shrink()
 
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy the first rows of a block to another one."""
+        first, second = self.places[source], self.places[target]
         for array in self.arrays:
-            array[target, :count] = array[source, :count]
+            array[second, :count] = array[first, :count]
+
+    @property
+    def _capacity(self) -> int:
+        return len(self.arrays[0]) if self.arrays else 0
 
     def _grow(self) -> bool:
         """Make memory for twice as many blocks, if there may be more; return whether."""
-        had = len(self.arrays[0]) if self.arrays else 0
+        had = self._capacity
         most = 1 << 31 if self._row_limit is None else self._row_limit + self._kept_limit
         wanted = min(max(_FIRST, 2 * had), most)
         if wanted <= had:
             return False
+        self._move(np.arange(had), wanted)
+        self._free_places += range(wanted - 1, had - 1, -1)  # low ones first: memory that was written is written again
+        return True
+
+    def _shrink(self) -> None:
+        """Give memory back, unless a fourth of it or more is held."""
+        had = self._capacity
+        wanted = max(_FIRST, 2 * self.held)
+        if 2 * wanted > had:
+            return
+        blocks = sorted(self._by_rows.keys() | self._kept.keys())
+        self._move(self.places[blocks], wanted)
+        self.places[blocks] = np.arange(len(blocks))
+        self._free_places = list(range(wanted - 1, len(blocks) - 1, -1))
+
+    def _move(self, kept: np.ndarray, wanted: int) -> None:
+        """Make arrays of so many blocks, the first ones those of some places, and numbers for all that fit."""
         for place, array in enumerate(self.arrays):  # one after another: the old ones go as the new ones come
             made = np.zeros((wanted, *array.shape[1:]), array.dtype)
-            made[:had] = array
+            made[: len(kept)] = array[kept]
             self.arrays[place] = made
-        self._free += range(wanted - 1, had - 1, -1)  # low numbers first: memory that was written is written again
+        known = len(self.places)
+        if wanted > known:
+            self.places = np.concatenate([self.places, np.zeros(wanted - known, np.int32)])
+            self._free_numbers += range(wanted - 1, known - 1, -1)
         self.version += 1
-        return True

@@ -6,7 +6,7 @@ takes a row over, or goes on from a beginning that was kept, shares its whole bl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,11 @@ class PagedCaches:
         return len(self.blocks) * self.pool.block_nbytes
 
     @property
+    def pieces(self) -> dict[Hashable, int]:
+        """The bytes of each block."""
+        return dict.fromkeys(self.blocks, self.pool.block_nbytes)
+
+    @property
     def whole_blocks(self) -> tuple[int, ...]:
         """The blocks that are full, and can be shared."""
         return self.blocks[: self.length // BLOCK_ROWS]
@@ -70,6 +75,12 @@ class PagedCaches:
     def shortened(self, length: int) -> PagedCaches:
         """Return what the first tokens gave; it holds nothing by itself."""
         return PagedCaches(length, self.blocks[: blocks_of(length)], self.pool)
+
+    def cut(self, length: int) -> PagedCaches:
+        """Let go of the blocks behind the first tokens, and return what holds the rest."""
+        kept = self.shortened(length)
+        self.pool.release(self.blocks[len(kept.blocks) :], is_kept=True)
+        return kept
 
     def release(self) -> None:
         """Let go of the blocks."""
@@ -114,7 +125,7 @@ class PagedRuns:
         feeds[WANTED][:] = wanted
         table = feeds[TABLE]
         for row, own in zip(table, blocks, strict=True):
-            row[: len(own)] = own
+            row[: len(own)] = self.pool.places[own]
         if self.paged.positions is not None:
             places = [np.arange(past, past + count) for past, count in zip(pasts, counts, strict=True)]
             np.concatenate(places, out=feeds[self.paged.positions][0])
@@ -297,6 +308,23 @@ class PagedState(DecoderState):
             count = part_length(len(tokens) - done, _CHUNK)
             found = self._read_rows([row], [tokens[done : done + count]])[0]
             done += count
+        return found
+
+    def read_each(self, rows: Sequence[int], tokens: Sequence[Array]) -> list[Array]:
+        """Read tokens of its own into each of some rows, in one run, or in several where more would be other numbers.
+
+        Returns:
+            Float32 logits (n, vocabulary) of each row.
+        """
+        most, found, first = self._decoder.rows_of_step, list[Array](), 0
+        while first < len(rows):
+            end, count = first + 1, len(tokens[first])
+            while end < len(rows) and (most is None or count + len(tokens[end]) <= most):
+                count += len(tokens[end])
+                end += 1
+            logits = self._run([(self, row) for row in rows[first:end]], tokens[first:end], is_all=True)
+            found += np.split(logits, np.cumsum([len(own) for own in tokens[first : end - 1]]))
+            first = end
         return found
 
     def _read_part(self, row: int, tokens: Array) -> Array:
