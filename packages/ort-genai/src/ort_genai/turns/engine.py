@@ -2,7 +2,8 @@
 
 A call of ``run`` reads a part of one waiting prompt, and takes a token of each running request in one run of the model.
 What a finished turn has read is kept by its request, so that the next turn reads its own prompt alone. Requests whose
-first prompts begin alike read that beginning once.
+first prompts begin alike read that beginning once. Where the model's graph allows it, caches lie in blocks: what
+requests keep, and beginnings that they share, are not copied, and drafts of several requests are read in one run.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import numpy as np
 
 from ort_core.errors import OrtError
 from ort_genai.arguments import demand
-from ort_genai.decoder_states import DecoderState, RowCaches
+from ort_genai.decoder_states import DecoderState
+from ort_genai.engine.lanes import drop_rows
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.errors import InvalidGeneration
 from ort_genai.model import Model
+from ort_genai.paging.paged_states import PagedState
 from ort_genai.prompt_parts import part_length
 from ort_genai.speculative_stats import SpeculativeStats
 from ort_genai.turns.events import (
@@ -32,7 +35,7 @@ from ort_genai.turns.events import (
 )
 from ort_genai.turns.options import RequestOptions, TurnSettings
 from ort_genai.turns.request import Request
-from ort_genai.turns.turn import TurnState
+from ort_genai.turns.turn import KeptRow, TurnState
 
 _PART = 256  # tokens of a prompt in one call
 _BATCH = 4  # requests that are stepped together where the folder says nothing; onnxruntime-genai's number
@@ -70,9 +73,12 @@ class Engine:
         self._waiting: deque[Request] = deque()
         self._reading: _ReadingState | None = None
         self._running: list[_RunningState] = []
-        self._state = model.decoder.new_state()
+        self.forgotten: deque[KeptRow] = deque()
+        paged = model.decoder.paged
+        self._runs = None if paged is None else paged.new_runs(model.decoder)
+        self._state = self._new_state()
         self._events: deque[EngineEvent] = deque()
-        self._prefixes: PrefixCache[RowCaches] = PrefixCache(_PREFIX_BYTES)
+        self._prefixes: PrefixCache[KeptRow] = PrefixCache(_PREFIX_BYTES)
         self._stats = SpeculativeStats()
 
     def create_request(self, *, options: RequestOptions | None = None) -> Request:
@@ -162,16 +168,23 @@ class Engine:
         """Take a request out; nothing is told of it any more."""
         with self._lock:
             self._leave(request)
-            request.turn, request.sequence.caches = None, None
+            request.turn = None
+            request.sequence.keep(None)
             self._events = deque(event for event in self._events if event.request is not request)
+
+    def rewind(self, request: Request, turn_id: int) -> None:
+        """Forget a turn of a request, and all behind it."""
+        with self._lock:
+            request.sequence.rewind(turn_id)
 
     def _leave(self, request: Request) -> None:
         """Take a request from where it waits, reads or runs; its caches stay with it."""
         self._waiting = deque(each for each in self._waiting if each is not request)
         if self._reading is not None and self._reading.request is request:
-            if self._reading.state.lengths[0]:
-                request.sequence.caches = self._reading.state.export_row(0)
-            self._reading = None
+            state, self._reading = self._reading.state, None
+            if state.lengths[0]:
+                request.sequence.keep(state.export_row(0))
+            drop_rows(state)
         for place, running in enumerate(self._running):
             if running.request is request:
                 self._drop(place)
@@ -179,7 +192,7 @@ class Engine:
 
     def _drop(self, place: int) -> None:
         request = self._running[place].request
-        request.sequence.caches = self._state.export_row(place)
+        request.sequence.keep(self._state.export_row(place))
         request.is_ready, request.drafts = False, []
         self._state.drop_row(place)
         last = self._running.pop()
@@ -188,7 +201,12 @@ class Engine:
 
     # ------------------------------------------------------------ steps
 
+    def _new_state(self) -> DecoderState:
+        return self.model.decoder.new_state() if self._runs is None else PagedState(self._runs)
+
     def _advance(self) -> None:
+        while self.forgotten:
+            self.forgotten.popleft().release()
         self._admit()
         if self._reading is not None:
             self._guarded_read(self._reading)
@@ -203,15 +221,17 @@ class Engine:
         turn, sequence = request.turn, request.sequence
         if turn is None:
             return
-        known, state = sequence.caches, self.model.decoder.new_state()
+        own, state = sequence.take_out(), self._new_state()
+        known = own
         if known is None:
             known = self._prefixes.find(sequence.tokens)
             turn.cached = 0 if known is None else known.length
-        sequence.caches = None
         if known is None or not known.length:
             state.add_row()
         else:
-            state.import_row(known)
+            state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
+        if own is not None:
+            own.release()
         self._reading = _ReadingState(request, turn, state)
 
     def _guarded_read(self, reading: _ReadingState) -> None:
@@ -220,6 +240,7 @@ class Engine:
             self._read(reading)
         except (OrtError, ValueError, MemoryError) as error:
             self._reading = None
+            drop_rows(reading.state)
             self._fail(reading.request, reading.turn, error)
 
     def _read(self, reading: _ReadingState) -> None:
@@ -229,37 +250,50 @@ class Engine:
         logits = state.read(0, np.array(tokens[done:end], np.int64))
         if state.lengths[0] < len(tokens):
             return
-        caches = state.export_row(0)
         if reading.turn.number == 1:
-            self._prefixes.keep(tokens, caches)
-        self._state.import_row(caches)
+            self._prefixes.keep(tokens, state.export_row(0))
+        self._take_over(state)
         self._running.append(_RunningState(request, reading.turn, logits))
         self._reading = None
 
-    def _read_last_tokens(self) -> None:
-        """Read what was chosen last, all requests together; those with drafts by themselves."""
-        behind = [running for running in self._running if not running.is_fresh]
-        if len(behind) == len(self._running) and not any(running.request.drafts for running in behind):
-            if behind:
-                tokens = np.array([running.request.sequence.tokens[-1] for running in behind], np.int64)
-                for running, logits in zip(behind, self._state.step(tokens), strict=True):
-                    running.logits, running.is_fresh = logits, True
-            return
-        for running in behind:
-            if running.request.drafts:
-                self._read_drafts(running)
-            else:
-                last = np.array(running.request.sequence.tokens[-1:], np.int64)
-                running.logits, running.is_fresh = self._state.read(self._running.index(running), last), True
+    def _take_over(self, state: DecoderState) -> None:
+        """Let the row that was read be one of those that are stepped."""
+        if isinstance(self._state, PagedState):
+            self._state.take_row(state, 0)
+        else:
+            self._state.import_row(state.export_row(0))
 
-    def _read_drafts(self, running: _RunningState) -> None:
-        """Read the last token with guesses behind it, and take those that the model takes, too."""
-        request, turn, place = running.request, running.turn, self._running.index(running)
-        tokens = request.sequence.tokens
-        start, accepted = len(tokens), 0
-        drafts = request.drafts[: max(request.max_session_tokens - start - 1, 0)]
-        request.drafts = []
-        found = self._state.read_all(place, np.array([tokens[-1], *drafts], np.int64))
+    def _read_last_tokens(self) -> None:
+        """Read what was chosen last, and drafts behind it: of all requests together, where caches lie in blocks.
+
+        In one piece all are read together if no row is left out, and none has drafts.
+        """
+        behind = [running for running in self._running if not running.is_fresh]
+        if not behind:
+            return
+        if len(behind) == len(self._running) and not any(running.request.drafts for running in behind):
+            tokens = np.array([running.request.sequence.tokens[-1] for running in behind], np.int64)
+            for running, logits in zip(behind, self._state.step(tokens), strict=True):
+                running.logits, running.is_fresh = logits, True
+            return
+        read = []
+        for running in behind:
+            request, tokens_read = running.request, running.request.sequence.tokens
+            drafts = request.drafts[: max(request.max_session_tokens - len(tokens_read) - 1, 0)]
+            request.drafts = []
+            read.append([tokens_read[-1], *drafts])
+        places = [self._running.index(running) for running in behind]
+        found = self._state.read_each(places, [np.array(each, np.int64) for each in read])
+        for running, (_, *drafts), rows in zip(behind, read, found, strict=True):
+            if drafts:
+                self._take_drafts(running, drafts, rows)
+            else:
+                running.logits, running.is_fresh = rows[-1], True
+
+    def _take_drafts(self, running: _RunningState, drafts: list[int], found: np.ndarray) -> None:
+        """Take those guesses that the model takes, too; ``found`` are logits behind the last token and each of them."""
+        request, turn = running.request, running.turn
+        start, accepted = len(request.sequence.tokens), 0
         for draft, logits in zip(drafts, found, strict=False):
             token = self._take(running, logits)
             if request.turn is not turn or token != draft:
@@ -267,11 +301,10 @@ class Engine:
             accepted += 1
         self._stats.count_round(len(drafts), accepted)
         if request.turn is turn:
-            self._state.rewind(place, start + accepted)
+            self._state.rewind(self._running.index(running), start + accepted)
             running.logits, running.is_fresh = found[accepted], accepted == len(drafts)
-        elif request.sequence.caches is not None:  # it ended: its caches have guesses that were not taken
-            caches = request.sequence.caches
-            request.sequence.caches = caches.shortened(min(caches.length, start + accepted))
+        else:  # it ended: its caches have guesses that were not taken
+            request.sequence.shorten(start + accepted)
 
     def _take(self, running: _RunningState, logits: np.ndarray) -> int | None:
         """Choose a token, and return it; ``None`` where that failed."""
@@ -300,9 +333,7 @@ class Engine:
         if token is not None:
             flags |= EngineEventFlags.TOKEN
         request.turn = None
-        caches, length = request.sequence.caches, len(request.sequence.tokens)
-        if caches is not None and caches.length > length:
-            request.sequence.caches = caches.shortened(length)
+        request.sequence.shorten(len(request.sequence.tokens))
         self._events.append(
             EngineEvent(
                 request, turn.number, flags, token, reason, matched_stop_string_index=turn.stop_index, usage=turn.usage
@@ -311,7 +342,8 @@ class Engine:
 
     def _fail(self, request: Request, turn: TurnState, error: Exception) -> None:
         flags = EngineEventFlags.FAILED | EngineEventFlags.TURN_FINISHED
-        request.turn, request.sequence.caches = None, None
+        request.turn = None
+        request.sequence.keep(None)
         self._events.append(
             EngineEvent(
                 request, turn.number, flags, None, FinishReason.FAILED, EngineErrorCode.ENGINE_EXECUTION_FAILURE,

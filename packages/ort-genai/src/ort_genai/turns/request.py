@@ -26,7 +26,7 @@ class Request:
         self._engine = weakref.ref(engine)
         stated = engine.model.search
         self.max_session_tokens = options.max_session_tokens or stated.max_length
-        self.sequence = SequenceState(stated.random_seed)
+        self.sequence = SequenceState(stated.random_seed, engine.forgotten)
         self.turn: TurnState | None = None
         self.drafts: list[int] = []
         self.turns = 0
@@ -80,12 +80,12 @@ class Request:
         Raises:
             InvalidGeneration: there is none, or one runs.
         """
-        self._open_engine()
+        engine = self._open_engine()
         if self.turn is not None:
             raise InvalidGeneration("A request can be rewound after its current turn is complete.")
         if turn_id not in self.sequence.starts:
             raise InvalidGeneration(f"Cannot rewind to unknown Turn ID {turn_id}.")
-        self.sequence.rewind(turn_id)
+        engine.rewind(self, turn_id)
 
     def set_draft_tokens(self, tokens: object) -> None:
         """Guess the next tokens: those that the model takes, too, come in one call; the text stays the same.

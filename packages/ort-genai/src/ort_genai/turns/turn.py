@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from ort_genai.decoder_states import RowCaches
 from ort_genai.guidance import Guide
+from ort_genai.paging.paged_states import PagedCaches
 from ort_genai.sampling import chosen, penalized
 from ort_genai.search_options import SearchOptions
 from ort_genai.text import Text, TextStream
 from ort_genai.turns.events import FinishReason, TurnUsage
 from ort_genai.turns.options import TurnSettings
+
+KeptRow: TypeAlias = RowCaches | PagedCaches
 
 
 class SequenceState:
@@ -20,24 +26,56 @@ class SequenceState:
 
     Attributes:
         tokens: of all turns, prompts among them.
-        caches: of the first of them.
+        caches: of the first of them; they are the sequence's own, and released when others come.
         starts: tokens before each turn, by its number.
         random: of its draws.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, forgotten: deque[KeptRow]) -> None:
+        """Begin without tokens.
+
+        Args:
+            seed: of the draws; below 0: another one each time.
+            forgotten: gets the caches of a sequence that nobody closed: whoever collects garbage may be any thread.
+        """
         self.tokens: list[int] = []
-        self.caches: RowCaches | None = None
+        self._held: list[KeptRow] = []
+        weakref.finalize(self, forgotten.extend, self._held).atexit = False
         self.starts: dict[int, int] = {}
         self.random = np.random.Generator(np.random.PCG64(None if seed < 0 else seed))
+
+    @property
+    def caches(self) -> KeptRow | None:
+        """What was read of the first tokens, if that is known."""
+        return self._held[0] if self._held else None
+
+    def keep(self, caches: KeptRow | None) -> None:
+        """Keep other caches, or none."""
+        old = self.take_out()
+        if old is not None:
+            old.release()
+        if caches is not None:
+            self._held.append(caches)
+
+    def take_out(self) -> KeptRow | None:
+        """Return the caches, which are the caller's then."""
+        return self._held.pop() if self._held else None
+
+    def shorten(self, length: int) -> None:
+        """Let go of caches behind a length."""
+        if self.caches is None or self.caches.length <= length:
+            return
+        if length:
+            self._held[0] = self._held[0].cut(length)
+        else:
+            self.keep(None)
 
     def rewind(self, turn_id: int) -> None:
         """Forget a turn, and all behind it."""
         length = self.starts[turn_id]
         self.starts = {number: start for number, start in self.starts.items() if number < turn_id}
         del self.tokens[length:]
-        if self.caches is not None and self.caches.length > length:
-            self.caches = self.caches.shortened(length) if length else None
+        self.shorten(length)
 
 
 class TurnState:
