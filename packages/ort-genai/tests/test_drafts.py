@@ -68,13 +68,38 @@ def test_guesses_that_are_right_save_steps(model):
     assert counts.steps < 15
 
 
-def test_several_at_once_are_stepped_together(model):
-    options = Options(max_tokens=30, min_tokens=30)
+@pytest.mark.parametrize("uses_blocks", [True, False])
+def test_several_at_once_are_stepped_together(model, uses_blocks):
+    options = [Options(max_tokens=30, min_tokens=30), Options(max_tokens=12), CASES["drawn"]]
+    with og.AsyncEngine(model) as engine:
+        plain = [tokens_of(engine.submit(*each)) for each in zip(PROMPTS, options, strict=True)]
+    for name, drafter in drafters(model).items():
+        with og.AsyncEngine(model, og.EngineOptions(uses_blocks=uses_blocks), drafter=drafter) as engine:
+            asked = [engine.submit(*each) for each in zip(PROMPTS, options, strict=True)]
+            assert [tokens_of(each) for each in asked] == plain, name
+
+
+def test_right_guesses_of_several_save_steps(model):
+    options = Options(max_tokens=40, min_tokens=40)
+    with og.AsyncEngine(model, drafter=ModelDrafter(model)) as engine:
+        asked = [engine.submit(prompt, options) for prompt in PROMPTS]
+        assert [len(tokens_of(each)) for each in asked] == [40] * 3
+        counts = engine.current_counts()
+    assert counts.steps < 30, "a step takes up to five tokens of each of three"
+    assert counts.accepted > 60
+
+
+def test_guesses_for_several_wait_where_blocks_are_missing(model, monkeypatch):
+    for module in ("block_pool", "paged_states"):
+        monkeypatch.setattr(f"ort_genai.paging.{module}.BLOCK_ROWS", 8)
+    options, block = Options(max_tokens=40, min_tokens=40), model.decoder.cache_bytes(8)
     with og.AsyncEngine(model) as engine:
         plain = [tokens_of(engine.submit(prompt, options)) for prompt in PROMPTS]
-    with og.AsyncEngine(model, drafter=NgramDrafter()) as engine:
+    limits = og.EngineOptions(cache_bytes=9 * block, prefix_bytes=0)
+    with og.AsyncEngine(model, limits, drafter=ModelDrafter(model)) as engine:
         asked = [engine.submit(prompt, options) for prompt in PROMPTS]
         assert [tokens_of(each) for each in asked] == plain
+        assert engine.current_counts().paused > 0
 
 
 def test_n_grams_guess_what_followed_last():

@@ -51,6 +51,6 @@ class BlockRoom:
         shared = 0 if not isinstance(known, PagedCaches) else self.pool.shared(known.whole_blocks)
         return blocks_of(positions) - shared + running <= self.pool.left_for_rows
 
-    def is_short(self, state: DecoderState) -> bool:
-        """Return whether blocks are missing for the next token of each row of a state."""
-        return isinstance(state, PagedState) and state.missing(1) > self.pool.left_for_rows
+    def is_short(self, state: DecoderState, fresh: int = 1) -> bool:
+        """Return whether blocks are missing for the next token of each row of a state, or the next few."""
+        return isinstance(state, PagedState) and state.missing(fresh) > self.pool.left_for_rows

@@ -6,12 +6,14 @@ otherwise.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_genai.decoder_states import DecoderState
 from ort_genai.errors import InvalidGeneration
+from ort_genai.prompt_parts import FEW_ROWS
 
 if TYPE_CHECKING:
     from ort_genai.model import Model
@@ -53,8 +55,16 @@ class NgramDrafter:
         return []
 
 
+@dataclass(slots=True, eq=False)
+class _TextState:
+    """What a smaller model has read of one text."""
+
+    state: DecoderState
+    read: list[int] = field(default_factory=list)
+
+
 class ModelDrafter:
-    """Guesses what a smaller model takes.
+    """Guesses what a smaller model takes; of several texts at once, it keeps what it has read of each.
 
     Args:
         model: with the tokens of the one that it guesses for.
@@ -62,8 +72,7 @@ class ModelDrafter:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._state: DecoderState | None = None
-        self._read: list[int] = []
+        self._texts: list[_TextState] = []  # the one that was asked for last at the end
 
     def guess(self, tokens: list[int], count: int) -> list[int]:
         """Return the smaller model's most likely tokens; none beyond its context or its vocabulary."""
@@ -71,16 +80,29 @@ class ModelDrafter:
         count = min(count, decoder.context_length - len(tokens))
         if count < 1 or max(tokens) >= decoder.vocab_size:
             return []
-        if self._state is None:
-            self._state = decoder.new_state()
-            self._state.add_row()
-        same = min(_common(self._read, tokens), len(tokens) - 1)
-        self._state.rewind(0, same)
-        logits = self._state.read(0, np.array(tokens[same:], np.int64))
+        text = self._text_of(tokens)
+        same = min(_common(text.read, tokens), len(tokens) - 1)
+        text.state.rewind(0, same)
+        logits = text.state.read(0, np.array(tokens[same:], np.int64))
         found = [int(logits.argmax())]
         while len(found) < count:
-            found.append(int(self._state.step(np.array(found[-1:], np.int64))[0].argmax()))
-        self._read = [*tokens, *found[:-1]]
+            found.append(int(text.state.step(np.array(found[-1:], np.int64))[0].argmax()))
+        text.read = [*tokens, *found[:-1]]
+        return found
+
+    def _text_of(self, tokens: list[int]) -> _TextState:
+        """Return what was read of a text, but for guesses that nobody took; or else of none, or of the oldest."""
+        known = [(_common(each.read, tokens), each) for each in self._texts]
+        own = [(same, each) for same, each in known if same >= len(each.read) - FEW_ROWS]
+        if own:
+            found = max(own, key=lambda each: each[0])[1]
+            self._texts.remove(found)
+        elif len(self._texts) < FEW_ROWS:
+            found = _TextState(self._model.decoder.new_state())
+            found.state.add_row()
+        else:
+            found = self._texts.pop(0)
+        self._texts.append(found)
         return found
 
 

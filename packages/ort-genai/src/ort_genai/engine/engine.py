@@ -2,8 +2,9 @@
 
 A step reads one token of each running request in one run of the model, or in one run for each adapter. A waiting prompt
 is read in parts, a part between two steps, so that those who run wait for a part and not for a prompt. Requests are
-admitted in order of arrival, as long as there is room in the batch and for their caches. A request that runs alone may
-read drafts: tokens that are guessed, read together, and kept as far as they are chosen.
+admitted in order of arrival, as long as there is room in the batch and for their caches. Requests may read drafts,
+tokens that are guessed, read together, and kept as far as they are chosen: with caches in one piece only one that runs
+alone.
 
 Where the model's graph allows it, caches lie in blocks (``paging``): texts of different lengths take what they need,
 beginnings are shared and not copied, a request is admitted when there are blocks for its prompt, and a part of a prompt
@@ -51,7 +52,7 @@ class AsyncEngine:
         model: to run.
         options: limits.
         adapters: LoRA weights that requests may name.
-        drafter: guesses the next tokens of a request that runs alone. Guesses are read together, which changes the last
+        drafter: guesses the next tokens of requests. Guesses are read together, which changes the last
             digits of logits: where two tokens are as likely, a text may differ from that without one.
     """
 
@@ -385,7 +386,7 @@ class AsyncEngine:
             ends = self.model.decoder.end_tokens
             text = TextState(request.options, request.prompt, self.model.text, ends, request.guide, most)
             running = RunningState(request, text, logits, reading.longest, reading.cached, reading.number)
-        running.number, running.replayed = reading.number, deque(running.text.tokens)
+        running.number, running.replayed, running.has_unread = reading.number, deque(running.text.tokens), False
         lane = self._lanes.get(request.weights) or Lane(self._new_state(request.adapter), [])
         self._hand_over(reading, lane.state)
         lane.running.append(running)
@@ -410,26 +411,25 @@ class AsyncEngine:
     def _step(self, lane: Lane, reading: ReadingState | None = None) -> None:
         """Choose a token for each running request; those that go on are read together, beside a part of a prompt."""
         for place in reversed(range(len(lane.running))):
-            if not lane.running[place].replayed:
-                self._take(lane, place, lane.running[place].logits)
+            running = lane.running[place]
+            if not running.replayed and not running.has_unread:
+                self._take(lane, place, running.logits)
         self._make_room(lane)
         if not lane.running:
             if reading is not None and reading is self._reading:
                 self._read_part(reading)
             return
         self._counts.steps += 1
-        alone = len(lane.running) == 1 and len(self._lanes) == 1 and self._reading is None
-        if self._drafter is not None and alone and not lane.running[0].replayed:
-            drafts = self._drafts(lane.running[0])
-            if drafts:
-                self._step_by_drafts(lane, drafts)
-                return
+        drafts = [] if reading is not None else self._drafts(lane)
+        if any(drafts):
+            self._step_by_drafts(lane, drafts)
+            return
         tokens = np.array([next_token(each) for each in lane.running], np.int64)
         if reading is not None and reading is self._reading:
             self._step_beside(lane, tokens, reading)
             return
         for running, row in zip(lane.running, lane.state.step(tokens), strict=True):
-            running.logits = row
+            running.logits, running.has_unread = row, False
 
     def _step_beside(self, lane: Lane, tokens: np.ndarray, reading: ReadingState) -> None:
         """Read a token of each running request and a part of a prompt in one run; apart, where that goes wrong."""
@@ -443,7 +443,7 @@ class AsyncEngine:
             log.warning("a step with a part of a prompt failed: %s", error)
             rows = state.step(tokens)
         for running, row in zip(lane.running, rows, strict=True):
-            running.logits = row
+            running.logits, running.has_unread = row, False
         if last is None:
             self._read_part(reading)
         elif other.lengths[0] == len(reading.request.prompt):
@@ -498,31 +498,53 @@ class AsyncEngine:
         self._counts.tokens += 1
         return reason, ""
 
-    def _drafts(self, running: RunningState) -> list[int]:
+    def _drafts(self, lane: Lane) -> list[list[int]]:
+        """Return guesses for each request of a lane: of several as many as rows that are computed in one way.
+
+        Several are guessed for where caches lie in blocks, which read them in one run, and no block is missing.
+        """
+        count, drafter = len(lane.running), self._drafter
+        alone = count == 1 and len(self._lanes) == 1 and self._reading is None
+        each = min(self.options.draft_tokens, FEW_ROWS // count - 1)
+        if drafter is None or each < 1 or not (alone or isinstance(lane.state, PagedState)):
+            return []
+        if self._room is not None and self._room.is_short(lane.state, 1 + each):
+            return []
+        return [self._guessed(drafter, running, each) for running in lane.running]
+
+    def _guessed(self, drafter: Drafter, running: RunningState, most: int) -> list[int]:
         read = running.request.prompt + running.text.tokens
-        count = min(self.options.draft_tokens, FEW_ROWS - 1, running.longest - len(read))
-        guessed = [] if count < 1 or self._drafter is None else self._drafter.guess(read, count)
+        count = min(most, running.longest - len(read))
+        guessed = [] if count < 1 or running.replayed else drafter.guess(read, count)
         table = self.model.decoder.table
         image = -1 if table is None else table.image_token
         return guessed[: guessed.index(image)] if image in guessed else guessed
 
-    def _step_by_drafts(self, lane: Lane, drafts: list[int]) -> None:
-        """Read the last token and guesses behind it; guesses count as far as they are what is chosen."""
-        running, before = lane.running[0], lane.state.lengths[0]
-        rows = lane.state.read_all(0, np.array([running.text.tokens[-1], *drafts], np.int64))
+    def _step_by_drafts(self, lane: Lane, drafts: list[list[int]]) -> None:
+        """Read the last token of each request and guesses behind it, in one run."""
+        state = lane.state
+        given = [
+            np.array([next_token(running), *own], np.int64) for running, own in zip(lane.running, drafts, strict=True)
+        ]
+        found = state.read_each(range(len(given)), given)
+        for place in reversed(range(len(given))):  # who leaves gives its place to one behind it
+            self._take_drafts(lane, place, drafts[place], found[place])
+
+    def _take_drafts(self, lane: Lane, place: int, drafts: list[int], rows: np.ndarray) -> None:
+        """Take guesses as far as they are what is chosen; ``rows`` are logits behind the last token and each guess."""
+        running, read = lane.running[place], lane.state.lengths[place] - len(drafts)
+        running.logits, running.has_unread = rows[-1], False
         self._counts.drafted += len(drafts)
-        for place, guess in enumerate(drafts):
-            reason, error = self._choose(running, rows[place])
+        for number, guess in enumerate(drafts):
+            reason, error = self._choose(running, rows[number])
             if reason is None and running.text.tokens[-1] == guess:
                 self._counts.accepted += 1
                 continue
-            lane.state.rewind(0, before + place + 1)  # what was guessed from here on was not chosen
+            lane.state.rewind(place, read + number)  # what was guessed from here on was not chosen
+            running.has_unread = True
             if reason is not None:
-                self._leave(lane, 0, reason, error)
-            else:
-                running.logits = lane.state.step(np.array(running.text.tokens[-1:], np.int64))[0]
+                self._leave(lane, place, reason, error)
             return
-        running.logits = rows[-1]
 
     def _leave(self, lane: Lane, place: int, reason: EndReason, error: str = "") -> None:
         running = lane.running[place]

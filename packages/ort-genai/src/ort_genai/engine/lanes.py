@@ -26,6 +26,7 @@ class RunningState:
     cached: int
     number: int
     replayed: deque[int] = field(default_factory=deque)  # tokens of its text that it reads again
+    has_unread: bool = False  # its last token was chosen already, and not read: behind guesses that were wrong
 
 
 @dataclass(slots=True)
