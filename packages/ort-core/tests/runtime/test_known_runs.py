@@ -121,3 +121,57 @@ def test_strings_are_left_to_the_ordinary_run() -> None:
     session.run(None, feeds)
     assert not is_known(session, feeds)
     assert session.run(None, {"x": ["b"]})[0].tolist() == ["b"]
+
+
+def cpu_session(text: str, **options: object) -> ort.InferenceSession:
+    settings = ort.SessionOptions()
+    for name, value in options.items():
+        setattr(settings, name, value)
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    return ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+
+
+VIEWS = (
+    "(float[2,3] x) => (float[6] a, float[2,3] b, float[3,2] c, float[1,2,3] d) "
+    "{ s = Constant<value_ints = [-1]>() z = Constant<value_ints = [0]>() "
+    "a = Reshape(x, s) b = Identity(x) c = Transpose(x) d = Unsqueeze(x, z) }"
+)
+
+
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_kernels_alone_run_without_a_plan_and_give_no_memory_of_a_feed(outputs: int) -> None:
+    text = VIEWS if outputs == 4 else "(float[2,3] x) => (float[3,2] c) { c = Transpose(x) }"
+    session = cpu_session(text)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    first = session.run(None, {"x": x})
+    assert is_known(session, {"x": x})
+    second = session.run(None, {"x": x})
+    for found, wanted in zip(second, first, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+        assert found.flags.c_contiguous
+        assert found.flags.writeable
+        assert not np.may_share_memory(found, x)
+    for number, found in enumerate(second):
+        assert not any(np.may_share_memory(found, other) for other in second[number + 1 :])
+
+
+def test_preconditions_are_asked_again_for_operands_of_other_shapes() -> None:
+    session = cpu_session("(float[N] x, int64[M] k) => (float[?] y, int64[?] i) { y, i = TopK(x, k) }")
+    x = np.array([1, 3, 2], np.float32)
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, {"x": x, "k": np.array([2])})[0], [3, 2])
+    for _ in range(2):
+        with pytest.raises(OrtError, match="Input K must have shape"):
+            session.run(None, {"x": x, "k": np.array([2, 1])})
+
+
+def test_limits_hold_in_runs_that_are_known() -> None:
+    session = cpu_session("(float[2] x, int64[1] k) => (float[?] y) { y = Tile(x, k) }")
+    x = np.ones(2, np.float32)
+    for _ in range(3):
+        assert session.run(None, {"x": x, "k": np.array([3])})[0].size == 6
+    limited = ort.RunOptions()
+    limited.max_allocation_bytes = 100
+    with pytest.raises(AllocationLimitExceeded, match="output of Tile with shape"):
+        session.run(None, {"x": x, "k": np.array([100])}, limited)
+    assert session.run(None, {"x": x, "k": np.array([100])})[0].size == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ort_core.runtime.taken_memory import TakenMemoryState
+from ort_core.runtime.taken_memory import TakenMemoryState, may_share
 
 
 @pytest.mark.parametrize("count", [3, 8, 9, 60])
@@ -23,3 +23,12 @@ def test_overlap_is_found_as_numpy_finds_it_pair_by_pair(count):
         apart.add(memory)
         assert apart.overlaps(memory[5:6])
         assert taken.overlaps(memory[:1]) == any(np.may_share_memory(memory[:1], other) for other in arrays)
+
+
+def test_a_result_shares_with_what_it_is_a_view_of():
+    feed = np.zeros((4, 4), np.float32)
+    part, own = feed[1:3], np.zeros(16, np.float32)
+    framed = np.lib.stride_tricks.sliding_window_view(feed, 2, axis=0)
+    for result in (feed, feed.reshape(-1), feed[2:], framed, framed[0], own, own[3:], feed.T, feed[:0]):
+        for other in (feed, part, part[:1]):
+            assert may_share(result, other) == np.may_share_memory(result, other)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,14 +34,12 @@ from ort_core.ir.traversal import captured_values
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext, RunnableBody
-from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
+from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded, is_shared
+from ort_core.kernels.node_checks import NodeChecksState
 from ort_core.kernels.observer import Observer
-from ort_core.kernels.operand_growth import check_growth, find_growth
-from ort_core.kernels.preconditions.conditions import ArrayConditions
-from ort_core.kernels.preconditions.table import find_precondition
 from ort_core.kernels.registry import attribute_names, wants_context
 from ort_core.memory.liveness import StepUse
-from ort_core.memory.slots import SlotUse, ValueSlots
+from ort_core.memory.slots import SlotUse, ValueSlots, picker
 from ort_core.ops.schema import OpSchema
 from ort_core.tensors.runtime_value import RuntimeValue, Scope
 from ort_core.tensors.sparse import SparseArray
@@ -130,27 +128,28 @@ def _bind_kernel(
         tuple(None if v is None else v.type for v in node.outputs), state,
     )  # fmt: skip
     with_context = wants_context(spec.function)
-    precondition = find_precondition(node.domain, node.op_type, opset)
-    growth = find_growth(node.domain, node.op_type)
-    unguarded = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
+    checks = NodeChecksState(node, opset)
+    check = checks.check if checks.is_needed else None
+    last = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
     function = spec.runnable(is_control_flow=bool(bodies) and not node.domain)
 
     def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
+        nonlocal last
         arguments = fixed
         if bodies or with_context:
             arguments = dict(fixed)
             for name, body in bodies.items():
                 arguments[name] = BoundSubgraph(body, scope, guard)
             if with_context:
-                same = guard is unguarded.guard
-                arguments["ctx"] = (
-                    unguarded if same else KernelContext(*facts, guard, context.seed, context.num_threads)
-                )
+                own = last
+                if own.guard is not guard:
+                    own = KernelContext(*facts, guard, context.seed, context.num_threads)
+                    if is_shared(guard):
+                        last = own
+                arguments["ctx"] = own
         try:
-            if precondition is not None:
-                precondition(ArrayConditions(node, opset, inputs))
-            if growth is not None:
-                check_growth(growth, node, inputs, guard)
+            if check is not None:
+                check(inputs, guard)
             return normalize(function(*inputs, **arguments))
         except OrtError as error:
             raise _located(error, node) from error
@@ -210,16 +209,15 @@ def instantiate(function: Function, node: Node) -> Graph:
     return clone_graph(function.graph, {}, resolve)
 
 
-@frozen
-class _Step:
+class _Step(NamedTuple):
     """One bound node with the slots that it reads, that its bodies capture, that it fills and frees."""
 
     run: RunNode
-    node: Node
-    reads: tuple[int, ...]
+    pick: Callable[[Sequence[RuntimeValue]], Sequence[RuntimeValue]]
     captures: tuple[tuple[Value, int], ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...]
+    node: Node
 
 
 class BoundGraph:
@@ -243,7 +241,7 @@ class BoundGraph:
             bound_nodes.append(bound)
             uses.append(StepUse((*node.inputs, *captured_values(node)), node.outputs))
         self._steps = [_step(*each) for each in zip(bound_nodes, uses, slots.uses(uses), strict=True)]
-        self._outputs = slots.of(graph.outputs)
+        self._outputs = picker(slots.of(graph.outputs))
         self._template, self._outer = slots.template(), tuple(slots.captures)
 
     def run(
@@ -266,28 +264,28 @@ class BoundGraph:
         if observe is not None and not isinstance(guard, _ObservedGuard):
             guard = _ObservedGuard(guard, observe)
         check = guard.check
-        for step in self._steps:
+        for run, pick, captures, writes, frees, node in self._steps:
             check()
-            arguments = [values[slot] for slot in step.reads]
-            scope = {value: values[slot] for value, slot in step.captures} if step.captures else _NO_SCOPE
+            arguments = pick(values)
+            scope = {value: values[slot] for value, slot in captures} if captures else _NO_SCOPE
             start = time.perf_counter_ns() if observe is not None else 0
-            results = step.run(arguments, scope, guard)
-            if len(results) < len(step.writes):
-                raise _too_few_outputs(step.node, len(results))
-            for slot, result in zip(step.writes, results, strict=False):
+            results = run(arguments, scope, guard)
+            if len(results) < len(writes):
+                raise _too_few_outputs(node, len(results))
+            for slot, result in zip(writes, results):
                 if slot >= 0:
                     values[slot] = result
             if observe is not None:
-                observe(step.node, start, arguments, results)
-            for slot in step.frees:
+                observe(node, start, arguments, results)
+            for slot in frees:
                 values[slot] = None
-        return tuple([values[slot] for slot in self._outputs])
+        return tuple(self._outputs(values))
 
 
 def _step(bound: BoundNode, values: StepUse[Value | None], use: SlotUse) -> _Step:
     count = len(bound.node.inputs)
     captures = tuple([(v, slot) for v, slot in zip(values.reads[count:], use.reads[count:]) if v is not None])
-    return _Step(bound.run, bound.node, use.reads[:count], captures, use.writes, use.frees)
+    return _Step(bound.run, picker(use.reads[:count]), captures, use.writes, use.frees, bound.node)
 
 
 _NO_SCOPE: Scope = {}

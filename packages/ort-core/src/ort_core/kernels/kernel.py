@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MARK = "__ort_kernels__"
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, and a result is any RuntimeValue or tuple of them
 _without_errors = np.errstate(all="ignore")
+_SILENCING = getattr(_without_errors(lambda: None), "__code__", None)  # of every function that it decorates
 _F = TypeVar("_F", bound=KernelFunction)
 
 
@@ -49,11 +50,24 @@ class KernelSpec:
 
     def runnable(self, is_control_flow: bool = False) -> KernelFunction:
         """Return the function as it is called: without numpy's errors, but where a body may hold a user's function."""
-        return self.function if self.keeps_numpy_errors or is_control_flow else _without_errors(self.function)
+        if self.keeps_numpy_errors or is_control_flow:
+            return self.function
+        return _without_errors(_bare(self.function))
 
     def covers(self, opset: int) -> bool:
         """Return whether this kernel computes the operator as a model that imports ``opset`` means it."""
         return self.since_version <= opset and (self.until_version is None or opset <= self.until_version)
+
+
+def _bare(function: KernelFunction) -> KernelFunction:
+    """Return what ``np.errstate`` decorates: whoever silences all errors need not do so twice, at 0.5 us a call."""
+    decorated = getattr(function, "__code__", None) is _SILENCING
+    return function.__wrapped__ if decorated else function  # type: ignore[attr-defined]  # of functools.wraps
+
+
+def is_shared(guard: RunGuard) -> bool:
+    """Return whether a guard serves many runs alike, so that what is made for it may be kept."""
+    return bool(getattr(guard, "is_shared", False))
 
 
 def kernel(op_type: str, *, domain: str = "", since: int = 1, until: int | None = None) -> Callable[[_F], _F]:

@@ -38,9 +38,9 @@ def check_growth(rule: Rule, node: Node, inputs: Sequence[object], guard: RunGua
     Raises:
         AllocationLimitExceeded: the guard forbids that many bytes.
     """
-    arrays = [x if isinstance(x, np.ndarray) else None for x in inputs]
-    if rule not in _BY_CONTENTS and math.prod([_elements(x) for x in arrays if x is not None]) < SMALL:
+    if depends_on_shapes(rule) and is_small(inputs):
         return
+    arrays = [x if isinstance(x, np.ndarray) else None for x in inputs]
     try:
         shape = rule(arrays, {name: attribute.value for name, attribute in node.attributes.items()})
     except (ValueError, IndexError, AssertionError):  # they do not fit
@@ -56,6 +56,16 @@ def check_growth(rule: Rule, node: Node, inputs: Sequence[object], guard: RunGua
 def find_growth(domain: str, op_type: str) -> Rule | None:
     """Return how the shape of an operator's largest array follows from its operands, ``None`` for most operators."""
     return _RULES.get((domain, op_type))
+
+
+def depends_on_shapes(rule: Rule) -> bool:
+    """Return whether the shape of the largest array follows from the operands' shapes alone."""
+    return rule not in _BY_CONTENTS
+
+
+def is_small(inputs: Sequence[object]) -> bool:
+    """Return whether no result of operands can be so large that a guard is asked."""
+    return math.prod([_elements(x) for x in inputs if isinstance(x, np.ndarray)]) < SMALL
 
 
 def _elements(x: np.ndarray) -> int:

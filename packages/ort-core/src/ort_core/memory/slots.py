@@ -6,7 +6,8 @@ Plans of a session, partitions of the CPU provider and graphs of kernels are all
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
@@ -68,6 +69,18 @@ class ValueSlots:
             if not own and value not in self._made:
                 self.captures.append((value, slot))
         return self._numbers[value]
+
+
+def picker(slots: Sequence[int]) -> Callable[[Sequence[RuntimeValue]], Sequence[RuntimeValue]]:
+    """Return what takes the values of some slots out of all, in order, without a loop in Python.
+
+    >>> picker([2, 0])("abc"), list(picker([1])("abc")), list(picker([])("abc"))
+    (('c', 'a'), ['b'], [])
+    """
+    if len(slots) > 1:
+        return itemgetter(*slots)
+    start = slots[0] if slots else 0
+    return itemgetter(slice(start, (start + 1) or None) if slots else slice(0, 0))
 
 
 def _present(values: Iterable[Value | None]) -> tuple[Value, ...]:

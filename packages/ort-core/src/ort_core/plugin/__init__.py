@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         DirectFunction,
         OutputPlan,
         PartitionPlan,
+        PlainFunction,
         RunState,
     )
     from ort_core.providers.eager_partition import EagerPartition, filled, hand_out, output_buffer
@@ -45,9 +46,10 @@ __all__ = [
     "PLUGIN_API", "AllocationLimitExceeded", "Available", "Bandwidth", "Capability", "Claim", "CompileRequest",
     "CompiledPartition", "DirectCalls", "DirectFunction", "EPFail", "EagerPartition", "ExecutionProvider", "GraphView",
     "InvalidArgument", "KernelFallbackState", "KernelPartition", "KernelProvider", "MemoryFacts", "NodeExecution",
-    "NotImplemented", "OptionFacts", "OrtError", "OutputPlan", "PartitionPlan", "Pass", "Rejection", "Roofline",
-    "RunState", "StepFacts", "ThreadOptions", "Unavailable", "body_path", "convex_groups", "describe_options",
-    "environment_value", "filled", "frozen", "hand_out", "hookimpl", "keep_for_ever", "output_buffer", "output_names",
+    "NotImplemented", "OptionFacts", "OrtError", "OutputPlan", "PartitionPlan", "Pass", "PlainFunction", "Rejection",
+    "Roofline", "RunState", "StepFacts", "ThreadOptions", "Unavailable", "body_path", "convex_groups",
+    "describe_options", "environment_value", "filled", "frozen", "hand_out", "hookimpl", "keep_for_ever",
+    "output_buffer", "output_names",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -61,7 +63,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.providers.capability": ("Capability", "Claim", "GraphView"),
         "ort_core.providers.compiled": (
             "CompiledPartition", "CompileRequest", "DirectCalls", "DirectFunction", "OutputPlan", "PartitionPlan",
-            "RunState",
+            "PlainFunction", "RunState",
         ),
         "ort_core.providers.eager_partition": ("EagerPartition", "filled", "hand_out", "output_buffer"),
         "ort_core.providers.execution": ("NodeExecution", "body_path", "output_names"),

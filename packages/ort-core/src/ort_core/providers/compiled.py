@@ -118,6 +118,10 @@ DirectFunction = Callable[[object, object], list[Any] | None]  # Any: RuntimeVal
 """``call(feeds, outputs)`` of ``DirectCalls``."""
 
 
+PlainFunction = Callable[[Sequence[Any], RunState], Sequence[Any]]  # Any: RuntimeValues
+"""``function(inputs, run_state)`` of ``CompiledPartition.plain_function``."""
+
+
 class DirectCalls(Protocol):
     """Runs of a whole model, from feeds to outputs, in one native call for signatures that are known.
 
@@ -179,6 +183,14 @@ class CompiledPartition(ABC):
             order: which of the partition's outputs each output of the model is.
         """
         return Rejection("this provider offers no direct calls")
+
+    def plain_function(self) -> PlainFunction | None:
+        """Return a function of the inputs that gives the results, in order; ``None`` where only ``run`` does.
+
+        It serves runs that bring no buffers, have no plan of their sizes and are made again and again: it may leave
+        out what ``run`` does for all others. Asked once, by the first run that can use it.
+        """
+        return None
 
     def executions(self) -> Sequence[NodeExecution]:
         """Return how each node of the compiled graph runs, those of bodies included; nothing where all run in one way.

@@ -19,7 +19,7 @@ import numpy as np
 from ort_core.providers.compiled import CompiledPartition, OutputPlan, PartitionPlan
 
 if TYPE_CHECKING:
-    from ort_core.providers.compiled import RunState
+    from ort_core.providers.compiled import PlainFunction, RunState
     from ort_core.tensors.runtime_value import RuntimeValue
 
 
@@ -48,6 +48,11 @@ class EagerPartition(CompiledPartition):
     ) -> None:
         """Compute the results, and hand them out."""
         hand_out(self.compute(inputs, run_state), outputs)
+
+    def plain_function(self) -> PlainFunction | None:
+        """Return ``compute``, which needs no plan; without it where the plan of a subclass matters."""
+        is_plain = not self.plans_by_shape and not self.value_inputs and type(self).run is EagerPartition.run
+        return self.compute if is_plain else None
 
     @abstractmethod
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:

@@ -16,6 +16,7 @@ from ort_core.forks import new_lock
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
 from ort_core.runtime.limits import DEFAULT_RUN
+from ort_core.runtime.plan import detached
 from ort_core.runtime.state import PlanRunState
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ class KnownRuns:
     """Runs of a plan by its steps; a ``DirectCalls`` whose errors are those of the ordinary run."""
 
     def __init__(self, plan: ExecutionPlan, inputs: Sequence[tuple[str, int, np.dtype]]) -> None:
-        self._plan, self._inputs, self._count = plan, tuple(inputs), len(inputs)
+        self._inputs, self._count = tuple(inputs), len(inputs)
         self._signatures: frozenset[Signature] = frozenset()
+        self._run = plan.plain_run() or plan.run_steps
+        self._template = plan.new_values()
         self._state = PlanRunState(DEFAULT_RUN)  # nothing of it changes
         self._lock = new_lock()
 
@@ -75,8 +78,7 @@ class KnownRuns:
         """
         if outputs is not None or type(feeds) is not dict or len(feeds) != self._count:
             return None
-        plan = self._plan
-        values, shapes = plan.new_values(), []
+        values, shapes = self._template.copy(), []
         for name, slot, dtype in self._inputs:
             array = feeds.get(name)
             if type(array) is not np.ndarray or array.dtype != dtype or array.flags.num & _IN_ORDER != _IN_ORDER:
@@ -86,7 +88,7 @@ class KnownRuns:
         if tuple(shapes) not in self._signatures:
             return None
         try:
-            return plan.run_steps(values, self._state, feeds.values())
+            return detached(self._run(values, self._state), feeds.values())
         except EPFail:
             return None  # the ordinary run may fall back
 

@@ -38,9 +38,10 @@ DEFAULT_RUN = RunSettings()
 class LimitGuard:
     """The guard of one run: raises when the caller cancelled it, its time is over, or a value would be too large."""
 
-    __slots__ = ("_deadline_ns", "_limit", "_terminate", "in_place")
+    __slots__ = ("_deadline_ns", "_limit", "_terminate", "in_place", "is_shared")
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, *, is_shared: bool = False) -> None:
+        self.is_shared = is_shared
         self._terminate = settings.terminate
         self._deadline_ns = settings.deadline_ns
         self._limit = settings.max_allocation_nbytes
@@ -63,6 +64,9 @@ class LimitGuard:
                 f"{what} would take {nbytes} bytes, above the limit of {limit} bytes for one value; "
                 "check the model's shapes, or raise max_allocation_bytes"
             )
+
+
+DEFAULT_GUARD = LimitGuard(DEFAULT_RUN, is_shared=True)  # of all runs that ask for nothing: it never changes
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
 from ort_core.forks import new_lock
 from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
+from ort_core.memory.slots import picker
 from ort_core.runtime.device_values import (
     NO_TARGETS,
     DeviceTarget,
@@ -24,7 +25,7 @@ from ort_core.runtime.device_values import (
 )
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
-from ort_core.runtime.taken_memory import TakenMemoryState
+from ort_core.runtime.taken_memory import TakenMemoryState, may_share
 from ort_core.tensors.device_array import DeviceArray
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
 Signature = tuple[object, ...]
+PlainRun = Callable[[list["RuntimeValue"], PlanRunState], list["RuntimeValue"]]
 NO_SLOTS: Mapping[int, DeviceTarget] = {}
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
 
@@ -98,12 +100,32 @@ class PartitionStep:
         except (OrtError, RecursionError):
             raise
         except Exception as error:  # the border to providers
-            raise EPFail(
-                f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}"
-            ) from error
+            raise self._failed(error) from error
         if self._border is not None:
             self._border.check(arguments, outputs)
         return outputs
+
+    def plain_run(self, reads: Sequence[int], places: Sequence[int]) -> PlainRun | None:
+        """Return a run from a plan's slots to the partition's results at some places; ``None`` where none is plain."""
+        if self._turns is not None or self._border is not None or self.compiled.device is not None:
+            return None
+        function = self.compiled.plain_function()
+        if function is None:
+            return None
+        pick, give = picker(reads), picker(places)
+
+        def run(values: list[RuntimeValue], run_state: PlanRunState) -> list[RuntimeValue]:
+            try:
+                return list(give(function(pick(values), run_state)))
+            except (OrtError, RecursionError):
+                raise
+            except Exception as error:  # as in ``execute``
+                raise self._failed(error) from error
+
+        return run
+
+    def _failed(self, error: Exception) -> EPFail:
+        return EPFail(f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}")
 
     def close(self) -> None:
         """Close the compiled partition."""
@@ -194,18 +216,25 @@ class ExecutionPlan:
             is_on_device = isinstance(value, DeviceArray)
             values[slot] = kept_or_copied(value, self._devices.get(slot)) if is_on_device else value
         self._execute(values, PlanRunState(settings), {self.output_slots[n]: t for n, t in targets.items()})
-        return _detached([values[slot] for slot in slots], feeds.values())
+        return detached([values[slot] for slot in slots], feeds.values())
 
     def new_values(self) -> list[RuntimeValue]:
         """Return what a run starts with, by slot: constants."""
         return self._template.copy()
 
-    def run_steps(
-        self, values: list[RuntimeValue], run_state: PlanRunState, feeds: Iterable[RuntimeValue]
-    ) -> list[RuntimeValue]:
-        """Run once over the slots' values; ``feeds`` are those that results must not share memory with."""
+    def run_steps(self, values: list[RuntimeValue], run_state: PlanRunState) -> list[RuntimeValue]:
+        """Run once over the slots' values; results may share memory with feeds: see ``detached``."""
         self._execute(values, run_state, NO_SLOTS)
-        return _detached([values[slot] for slot in self._all_outputs], feeds)
+        return [values[slot] for slot in self._all_outputs]
+
+    def plain_run(self) -> PlainRun | None:
+        """Return a run over the slots' values as ``run_steps``, without its steps, where one partition is the plan."""
+        only = self.steps[0] if len(self.steps) == 1 else None
+        if only is None or not isinstance(only.step, PartitionStep) or self._between:
+            return None
+        if not set(self._all_outputs) <= set(only.writes):
+            return None
+        return only.step.plain_run(only.reads, places_of(only.writes, self._all_outputs))
 
     def run_nested(
         self, inputs: Sequence[RuntimeValue], scope: Scope, run_state: PlanRunState
@@ -300,13 +329,19 @@ class ExecutionPlan:
             ) from None
 
 
-def _detached(results: list[RuntimeValue], feeds: Iterable[RuntimeValue]) -> list[RuntimeValue]:
+def detached(results: list[RuntimeValue], feeds: Iterable[RuntimeValue]) -> list[RuntimeValue]:
     """Copy results that share memory with a feed, with a constant (those are read-only) or with one another."""
+    feeds = list(feeds)
     if len(results) == 1 and type(result := results[0]) is np.ndarray:  # of most small models: without a state
         flags = result.flags
-        if not flags.writeable or any(type(f) is not np.ndarray or np.may_share_memory(result, f) for f in feeds):
+        if not flags.writeable:
             results[0] = result.copy()
-        elif not flags.c_contiguous:
+            return results
+        for feed in feeds:
+            if type(feed) is not np.ndarray or may_share(result, feed):
+                results[0] = result.copy()
+                return results
+        if not flags.c_contiguous:
             results[0] = np.ascontiguousarray(result)
         return results
     return _apart(results, TakenMemoryState(value for value in feeds if isinstance(value, np.ndarray)))

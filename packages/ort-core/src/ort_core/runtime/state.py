@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.runtime.limits import LimitGuard, RunSettings
+from ort_core.runtime.limits import DEFAULT_GUARD, DEFAULT_RUN, LimitGuard, RunSettings
 
 if TYPE_CHECKING:
     from ort_core.kernels.kernel import RunGuard
@@ -20,7 +20,7 @@ class PlanRunState:
     __slots__ = ("_guard", "_observer")
 
     def __init__(self, settings: RunSettings) -> None:
-        self._guard = LimitGuard(settings)
+        self._guard = DEFAULT_GUARD if settings is DEFAULT_RUN else LimitGuard(settings)
         self._observer = settings.observer
 
     @property

@@ -57,6 +57,7 @@ from ort_core.plugin import (
     EagerPartition,
     NodeExecution,
     OrtError,
+    PlainFunction,
     Rejection,
     RunState,
     StepFacts,
@@ -83,6 +84,7 @@ class CpuPartition(EagerPartition):
         *, uses_bfloat16: bool = False, is_repeated: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(len(request.graph.outputs))
+        self._input_count = len(request.graph.inputs)
         context = request.context
         self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
@@ -179,6 +181,14 @@ class CpuPartition(EagerPartition):
             return Rejection("an output is an input of the partition")
         place = {slot: index for index, slot in enumerate(step.writes)}
         return WholeProgram(step.program, step.native_reads, tuple([place[slot] for slot in self._outputs]))
+
+    def plain_function(self) -> PlainFunction | None:
+        """Return the kernels' own function where they alone are the partition."""
+        only = self._steps[0] if len(self._steps) == 1 else None
+        if only is None or only.program is not None or only.call is not None:
+            return self.compute
+        is_fed = all(place < self._input_count for place in only.reads) and self._outputs == only.writes
+        return only.kernels.plain_function(only.reads) if is_fed else self.compute
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run all steps in order."""

@@ -11,11 +11,13 @@ import numpy as np
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
 from ort_core.cpu.partition.native_calls import NativeCall
 from ort_core.cpu.program.program import NativeProgram
-from ort_core.plugin import AllocationLimitExceeded, CompileRequest, Rejection, RunState, frozen
+from ort_core.plugin import AllocationLimitExceeded, CompileRequest, PlainFunction, Rejection, RunState, frozen
 from ort_core.plugin.ir import Graph, Node, Value, border_of, extract
-from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.kernels import BoundGraph, RuntimeValue, Scope
+from ort_core.plugin.memory import picker
 
 log = logging.getLogger(__name__)
+_NO_SCOPE: Scope = {}
 
 
 @frozen
@@ -67,6 +69,17 @@ class LazyKernels:
         if self._bound is None:
             self._bound = BoundGraph(self.graph, self._request.context)
         return self._bound.run(arguments, {}, run_state.guard, run_state.observer)
+
+    def plain_function(self, reads: Sequence[int]) -> PlainFunction:
+        """Return a function of a partition's inputs, of which the kernels read some."""
+        assert self._bound is not None, "bound at load, where no program runs in their place"
+        run = self._bound.run
+        pick = picker(reads)
+
+        def compute(inputs: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
+            return run(pick(inputs), _NO_SCOPE, run_state.guard, run_state.observer)
+
+        return compute
 
     def bind(self) -> None:
         """Bind now, so that a missing kernel is an error at load."""

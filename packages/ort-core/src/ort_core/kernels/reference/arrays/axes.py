@@ -12,7 +12,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument
+from ort_core.errors import AllocationLimitExceeded, InvalidArgument
 from ort_core.kernels.kernel import KernelContext
 
 MAX_ELEMENTS = 2**63 - 1
@@ -38,7 +38,8 @@ def integers(values: np.ndarray | Sequence[int], name: str, op_type: str) -> lis
     array = np.asarray(values)
     if array.ndim > 1:
         raise InvalidArgument(f"{op_type}: input '{name}' must be 1 dimensional, got shape {shape_text(array.shape)}")
-    return [_integer(value, name, op_type) for value in array.reshape(-1).tolist()]
+    found = array.reshape(-1).tolist()
+    return found if array.dtype.kind in "iu" else [_integer(value, name, op_type) for value in found]
 
 
 def single_integer(value: np.ndarray | int, name: str, op_type: str) -> int:
@@ -68,15 +69,22 @@ def check_size(shape: Sequence[int], dtype: np.dtype, op_type: str, ctx: KernelC
         InvalidArgument: a dimension is negative, or the number of elements exceeds what ONNX can count.
         AllocationLimitExceeded: the guard forbids that many bytes.
     """
-    if any(dim < 0 for dim in shape):
+    sizes = [int(dim) for dim in shape]
+    if sizes and min(sizes) < 0:
         raise InvalidArgument(f"{op_type}: the output shape {shape_text(shape)} has a negative dimension")
-    count = math.prod(int(dim) for dim in shape)
-    if math.prod(max(int(dim), 1) for dim in shape) * dtype.itemsize > MAX_ELEMENTS:  # numpy counts so, empty or not
+    count = math.prod(sizes)
+    whole = count or math.prod([max(dim, 1) for dim in sizes])  # numpy counts so, empty or not
+    if whole * dtype.itemsize > MAX_ELEMENTS:
         raise InvalidArgument(
             f"{op_type}: output tensor size would overflow: shape {shape_text(shape)} exceeds the supported maximum"
         )
-    if ctx is not None:
+    if ctx is None:
+        return
+    try:
+        ctx.guard.check_allocation(count * dtype.itemsize, op_type)
+    except AllocationLimitExceeded:  # to write the whole sentence for each call takes longer than a small kernel
         ctx.guard.check_allocation(count * dtype.itemsize, f"output of {op_type} with shape {shape_text(shape)}")
+        raise
 
 
 def zero_of(dtype: np.dtype) -> object:

@@ -35,13 +35,16 @@ def check_broadcast(op_type: str, *arrays: np.ndarray) -> tuple[int, ...]:
     Raises:
         InvalidArgument: the shapes do not broadcast.
     """
+    shapes = [a.shape for a in arrays]
+    if shapes.count(shapes[0]) == len(shapes):  # most often
+        return shapes[0]
     try:
-        return broadcast_shapes(*(a.shape for a in arrays))
+        return broadcast_shapes(*shapes)
     except ValueError as error:
-        shapes = " and ".join(str(a.shape) for a in arrays)
+        text = " and ".join(map(str, shapes))
         raise InvalidArgument(
             f"{op_type}: Attempting to broadcast an axis by a dimension other than 1. {_conflict(arrays)}: shapes "
-            f"{shapes} cannot be brought together; dimensions must be equal or 1, counted from the last"
+            f"{text} cannot be brought together; dimensions must be equal or 1, counted from the last"
         ) from error
 
 

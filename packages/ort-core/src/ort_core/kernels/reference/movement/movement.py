@@ -181,7 +181,7 @@ def _split(
         raise InvalidArgument(f"Invalid value in 'split' input. All values must be >= 0. Got {list(sizes)}")
     elif len(sizes) != outputs or sum(sizes) != length:
         raise InvalidArgument(_split_mismatch(data.shape, axis, sizes, outputs))
-    stops = np.cumsum([0, *sizes]).tolist()
+    stops = list(itertools.accumulate(sizes, initial=0))
     before = (slice(None),) * axis
     return tuple(data[(*before, slice(a, b))] for a, b in itertools.pairwise(stops))
 
