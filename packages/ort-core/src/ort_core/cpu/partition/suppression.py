@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from ort_core.cpu.threads.pool_code import STEP_WORDS
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
+_TABLE_WORDS = 13  # that the kernel is told
 PARALLEL_WORK = 10_000  # scores below which waking other threads costs more than it saves
 
 
@@ -66,26 +68,42 @@ class Suppression:
             8 * batches * classes * (most + 1) + threads * (8 * count + 20 * most), "NonMaxSuppression"
         )
         boxes, scores = np.ascontiguousarray(boxes), np.ascontiguousarray(scores)
-        limits = np.array([overlap, 0.0 if threshold is None else threshold], np.float32)
-        kept, counts = np.empty((batches * classes, most), np.int64), np.empty(batches * classes, np.int64)
-        heap, coordinates = np.empty((threads, count), np.int64), np.empty((threads, COORDINATES, most), np.float32)
-        guarded = None
+        rows = batches * classes
+        sizes = (1, rows * most, rows, threads * count, -(-threads * COORDINATES * most // 2))  # in words of 8 bytes
+        places = [*itertools.accumulate(sizes, initial=STEP_WORDS + _TABLE_WORDS)]
+        memory = np.empty(places[-1], np.int64)  # one for all: an array and its address take 2 us
+        limits, kept, counts, heap, coordinates = (memory[a:b] for a, b in itertools.pairwise(places))
+        limits.view(np.float32)[:] = overlap, 0.0 if threshold is None else threshold
+        start, guarded = memory.ctypes.data, None
+        addresses = [boxes.ctypes.data, scores.ctypes.data, *(start + 8 * place for place in places[:-1])]
         if self._mode is not GuardedMode.OFF:
             guarded = GuardedArrays([boxes, scores, limits], [kept, counts, heap, coordinates], self._mode)
-            boxes, scores, limits, kept, counts, heap, coordinates = guarded.arrays
-        words = [
-            boxes.ctypes.data, scores.ctypes.data, batches, classes, count, most, limits.ctypes.data,
-            limits.ctypes.data + 4, int(threshold is not None), kept.ctypes.data, counts.ctypes.data, heap.ctypes.data,
-            coordinates.ctypes.data,
+            addresses = [array.ctypes.data for array in guarded.arrays]
+            kept, counts = guarded.arrays[3:5]
+        of_boxes, of_scores, of_limits, *others = addresses
+        memory[: STEP_WORDS + _TABLE_WORDS] = 0
+        memory[:2] = self._address, start + 8 * STEP_WORDS
+        memory[STEP_WORDS : STEP_WORDS + _TABLE_WORDS] = [
+            of_boxes, of_scores, batches, classes, count, most, of_limits, of_limits + 4, int(threshold is not None),
+            *others,
         ]  # fmt: skip
-        table = np.array(words, np.int64)
-        steps = np.zeros(STEP_WORDS, np.int64)
-        steps[:2] = self._address, table.ctypes.data
-        self._pool.run(int(steps.ctypes.data), 1, 1 if scores.size < PARALLEL_WORK else 1 << 30)
+        self._pool.run(start, 1, 1 if scores.size < PARALLEL_WORK else 1 << 30)
         if guarded is not None:
             guarded.check("NonMaxSuppression")
-        which, place = np.nonzero(np.arange(most) < counts[:, None])
-        return np.stack([which // classes, which % classes, kept[which, place]], axis=1)
+        return _triples(kept.reshape(rows, most), counts, classes)
+
+
+def _triples(kept: np.ndarray, counts: np.ndarray, classes: int) -> np.ndarray:
+    """Return (batch, class, box) for the first ``counts[row]`` boxes of each row of a batch and a class."""
+    if len(counts) == 1:
+        found = np.zeros((int(counts[0]), 3), np.int64)
+        found[:, 2] = kept[0, : len(found)]
+        return found
+    row = np.repeat(np.arange(len(counts)), counts)
+    found = np.empty((len(row), 3), np.int64)
+    found[:, 0], found[:, 1] = np.divmod(row, classes)
+    found[:, 2] = kept[np.arange(kept.shape[1]) < counts[:, None]]
+    return found
 
 
 def _are_sound(boxes: np.ndarray, scores: np.ndarray) -> bool:
@@ -95,4 +113,4 @@ def _are_sound(boxes: np.ndarray, scores: np.ndarray) -> bool:
 
 
 def _scalar(value: RuntimeValue) -> float | None:
-    return float(value.reshape(-1)[0]) if isinstance(value, np.ndarray) else None
+    return float(value.item(0)) if isinstance(value, np.ndarray) else None
