@@ -116,6 +116,8 @@ def reduction_of(op_type: str, x: Scalar, functions: RowFunctions = POLYNOMIALS)
         return _long_sum(x)
     if op_type in _INTEGER_SUMS and not x.dtype.is_float and x.dtype.bits <= _INTEGER_BITS:
         return _saturated(row_sum(_summand(op_type, cast(x, DataType.INT64), x.dtype)), x.dtype)
+    if op_type == "ReduceMean" and not x.dtype.is_float:
+        return _integer_mean(x)
     if op_type == "ReduceLogSumExp":
         return _log_sum_exp(x, functions)
     if op_type == "ReduceLogSum":
@@ -156,6 +158,32 @@ def _long_sum(x: Scalar) -> Scalar:
     least, most = integer_range(DataType.INT64)
     bounded = select(binary("gt", high, most >> _INTEGER_BITS), most, whole, DataType.INT64)
     return select(binary("lt", high, least >> _INTEGER_BITS), least, bounded, DataType.INT64)
+
+
+def _integer_mean(x: Scalar) -> Scalar:
+    """Return the mean of integers, truncated towards zero; of int64 exact even where the sum has more bits.
+
+    A sum of int64 is ``high * 2**32 + low``. Where ``high = q * n + r``, the mean is ``q * 2**32`` and
+    ``(r * 2**32 + low) / n``.
+    """
+    count = maximum(row_length(DataType.INT64), 1)
+    if x.dtype.bits <= _INTEGER_BITS:
+        return cast(row_sum(cast(x, DataType.INT64)) / count, x.dtype)
+    low = row_sum(binary("and", x, _LOW))
+    high = row_sum(binary("ashr", x, _INTEGER_BITS)) + binary("lshr", low, _INTEGER_BITS)
+    quotient, rest = _floor_divided(high, count)
+    below = binary("shl", rest, _INTEGER_BITS) + binary("and", low, _LOW)
+    whole = binary("shl", quotient, _INTEGER_BITS) + below / count
+    is_cut = binary("ne", below - below / count * count, 0)
+    return whole + select(binary("lt", whole, 0), select(is_cut, 1, 0, DataType.INT64), 0, DataType.INT64)
+
+
+def _floor_divided(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
+    """Return quotient and remainder of int64 over a positive number, the remainder not negative."""
+    quotient = x / y
+    rest = x - quotient * y
+    is_below = binary("lt", rest, 0)
+    return quotient - select(is_below, 1, 0, DataType.INT64), rest + select(is_below, y, 0, DataType.INT64)
 
 
 def _saturated(total: Scalar, dtype: DataType) -> Scalar:

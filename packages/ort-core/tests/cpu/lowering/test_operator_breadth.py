@@ -130,6 +130,17 @@ def test_sums_of_integers_stop_at_the_limits_of_their_type(operator: str, dtype:
     agrees(model, {"x": large}, *on_shapes(NUMERIC[dtype]))
 
 
+@pytest.mark.parametrize("dtype", [INT64, INT32, TensorProto.UINT32])
+def test_means_of_integers_are_exact_and_truncated(dtype: int) -> None:
+    limits, random_numbers = np.iinfo(NUMERIC[dtype]), np.random.default_rng(3)
+    large = random_numbers.choice([limits.max, limits.min, limits.max - 1, 0, 7], (4, 5, 17)).astype(NUMERIC[dtype])
+    large[0], large[1] = limits.max, limits.min
+    whole = random_numbers.integers(limits.min, limits.max, (3, 7, 19), NUMERIC[dtype], endpoint=True)
+    for axes in ([0], [1], [2], [1, 2], [0, 1, 2]):
+        model = cube("ReduceMean", dtype, dtype, constants=[np.array(axes)], keepdims=axes[0] % 2)
+        agrees(model, {"x": large}, {"x": whole}, *on_shapes(NUMERIC[dtype]))
+
+
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
 def test_index_of_an_extreme_is_the_first_or_last_and_sees_nan(operator: str, last: int) -> None:

@@ -194,7 +194,9 @@ def _is_short(lowering: Lowering, node: Node, shape: Sequence[KnownDim], axes: S
 def _is_reducible(dtype: DataType, op_type: str) -> bool:
     if dtype is F64:
         return op_type not in ("ReduceLogSum", "ReduceLogSumExp")
-    if (op_type in _SUMS and dtype in _SUMMED_INTEGERS) or (op_type == "ReduceSum" and dtype is DataType.INT64):
+    if (op_type in _SUMS or op_type == "ReduceMean") and dtype in _SUMMED_INTEGERS:
+        return True
+    if op_type in ("ReduceSum", "ReduceMean") and dtype is DataType.INT64:
         return True
     return dtype is F32 or (op_type in ("ReduceMax", "ReduceMin") and dtype is not DataType.BOOL)
 
