@@ -31,6 +31,7 @@ from ort_core.plugin.ops import (
 
 F32 = DataType.FLOAT
 CENTERS = ("asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners")
+_STEPS = 64  # between weights 0 and 1 of which sums over two axes of bytes are exact in 24 bits
 FIRST_WITH_MODES = 11  # before, coordinates were always x / scale
 
 
@@ -66,6 +67,19 @@ def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resam
         if not axes[axis].is_unchanged and not (_antialiases(node) and axes[axis].size == axes[axis].made):
             x = _emit_axis(lowering, node, x, axis + 2, axes[axis])
     return x
+
+
+def mixes_bytes_exactly(lowering: Lowering, node: Node, axes: Sequence[Resampling]) -> bool:
+    """Return whether no sum of bytes over all axes of space is rounded in float32, in whatever order it is made.
+
+    Nearest mixes nothing. Weights are multiples of 1/64 for factors such as 2, 4 and 1/2: 8 bits and 6 of each axis.
+    """
+    form = _form(lowering, node)
+    if form.mode == "nearest":
+        return True
+    known = [axis.known() for axis in axes if not axis.is_unchanged]
+    tables = [None if axis is None else _tables(form, axis, antialias=False)[1] * _STEPS for axis in known]
+    return len(tables) <= 2 and all(table is not None and bool((table == np.floor(table)).all()) for table in tables)
 
 
 def planned_axes(
