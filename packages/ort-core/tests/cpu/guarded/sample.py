@@ -53,6 +53,13 @@ def float_models() -> dict[str, tuple[ModelProto, Arrays]]:
         body = "a = Conv<pads=[1,1,1,1],group=G>(x, w) b = MaxPool<kernel_shape=[3,3],strides=[2,2]>(a) y = Sigmoid(b)"
         deep = model(body.replace("G", str(n)), f"float[1,{n},9,11] x", "float[a,b,c,d] y", {"w": numbers(n, 1, 3, 3)})
         made[f"depthwise convolution of {n} channels"] = deep, {"x": numbers(1, n, 9, 11)}
+        body = "y = DeformConv<pads=[1,1,1,1]>(x, w, offset, c)"
+        moved = {"x": numbers(2, n, 5, 7), "offset": 2 * numbers(2, 18, 5, 7)}
+        given = f"float[N,{n},H,W] x, float[N,18,H,W] offset"
+        constants = {"w": numbers(3, n, 3, 3), "c": numbers(3, seed=1)}
+        made[f"deformed convolution of {n} channels"] = (
+            model(body, given, "float[a,b,c,d] y", constants, opset=19), moved,
+        )  # fmt: skip
     rows = {
         "softmax": "a = Softmax(x) y = Mul(a, x)",
         "layer normalization": "a = LayerNormalization(x, gamma, beta) y = Tanh(a)",
@@ -109,6 +116,20 @@ def integer_models() -> dict[str, tuple[ModelProto, Arrays]]:
         whole = np.rint(127 * numbers(4, 40).clip(-1, 1))
         whole[:, ::16] = 127.0  # the scale of each block is one: rounding to bytes changes nothing
         made[f"product of {n} columns of 4 bits and rows of bytes"] = rounded, {"x": whole}
+        for mode in ("nearest", "linear"):
+            resized = model(
+                f'r = Resize<mode="{mode}">(x, , scales) y = Cast<to=1>(r)', f"uint8[N,{n},H,W] x", "float[a,b,c,d] y",
+                {"scales": np.array([1, 1, 2, 2], np.float32)},
+            )  # fmt: skip
+            fixed = model(
+                f'y = Resize<mode="{mode}">(x, , scales)', f"uint8[1,{n},5,7] x", "uint8[a,b,c,d] y",
+                {"scales": np.array([1, 1, 2, 0.5], np.float32)},
+            )  # fmt: skip
+            if mode == "nearest":
+                made[f"repeated bytes of {n} channels"] = resized, {"x": integers(2, n, 5, 7, dtype=np.uint8)}
+            made[f"bytes of {n} channels, {mode}"] = fixed, {"x": integers(1, n, 5, 7, dtype=np.uint8)}
+    means = model("y = ReduceMean<keepdims=0>(x, axes)", "int64[N,33,17] x", "int64[a,b] y", {"axes": np.array([1])})
+    made["means of integers"] = means, {"x": integers(3, 33, 17, dtype=np.int64)}
     boxes = helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, "N", 4])
     body = "y = NonMaxSuppression(boxes, scores, most, overlap)"
     constants = {"most": np.array([5], np.int64), "overlap": np.array([0.5], np.float32)}

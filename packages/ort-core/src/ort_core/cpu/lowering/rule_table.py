@@ -59,6 +59,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "rows.rows.mean_variance_normalization": "MeanVarianceNormalization",
     "rows.rows.lp_normalization": "LpNormalization",
     "convolutions.convolutions.convolution": "Conv",
+    "convolutions.deformed_convolutions.deformed_convolution": "DeformConv",
     "convolutions.transposed_convolutions.transposed_convolution": "ConvTranspose",
     "rows.batch_normalization.batch_normalization": "BatchNormalization",
     "images.resizing.resize": "Resize Upsample",

@@ -23,6 +23,7 @@ HEAVY = frozenset(
         "InstanceNormalization",
         "Conv",
         "ConvTranspose",
+        "DeformConv",
         "MatMul",
         "Gemm",
         "Softmax",
