@@ -191,13 +191,19 @@ class GraphWriter:
         self.initializers.append(tensor)
         return Value(tensor.name, (exact(given),) * self.assignments, tensor)
 
+    def given(self, array: np.ndarray) -> Value:
+        """Add an input of the same elements under each assignment: what is data though a model might state it."""
+        if self.outer is not None:
+            raise Refused("a body takes its inputs from its node")
+        value = Value(self._name("x"), (exact(array),) * self.assignments)
+        self.inputs.append(value)
+        return value
+
     def weights(self, dtype: ElementType, *shape: int, low: float = -1, high: float = 1) -> Value:
         """Add an initializer of random numbers, now and then an input instead."""
         array = self.numbers_of(dtype, shape, low, high)
         if self.outer is None and self.chance(0.08):
-            value = Value(self._name("x"), (exact(array),) * self.assignments)
-            self.inputs.append(value)
-            return value
+            return self.given(array)
         return self.constant(array)
 
     def pick(

@@ -68,7 +68,8 @@ def top_k(g: GraphWriter) -> list[Value]:
     value = g.pick(et.F32, et.F64, et.I32, et.I64, least=1, filled=True)
     axis = g.axis(value)
     k = g.random.randint(0, min(shape[axis] for shape in value.shapes))
-    operands = [value, g.constant(fixed([k]))]
+    is_data = g.opset >= 10 and g.outer is None and g.chance(0.3)
+    operands = [value, g.given(fixed([k])) if is_data else g.constant(fixed([k]))]
     return g.node("TopK", operands, 2, axis=axis, largest=g.choice((0, 1)), sorted=1)
 
 

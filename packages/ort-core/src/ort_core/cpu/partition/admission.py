@@ -98,7 +98,7 @@ WITH_SMALL_TYPES = frozenset({*SUPPORTED, *SMALL_TYPES})
 OF_SMALL_TYPES = CASTS | {"QuantizeLinear", "DequantizeLinear"}
 DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
-CALLS = frozenset({"NonMaxSuppression", "TfIdfVectorizer"})  # native without a program (``native_calls``)
+CALLS = frozenset({"NonMaxSuppression", "TfIdfVectorizer", "TopK"})  # native without a program (``native_calls``)
 NO_HALVES = "the processor does not convert float16"  # the reason of a node that reads or gives them
 
 

@@ -9,6 +9,8 @@ from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, unary
 
+MAX_K = 128  # elements inserted one by one: above, sorting is faster
+
 
 @memoized
 def top_k_kernel(dtype: DataType, *, largest: bool) -> tuple[str, Emitter]:

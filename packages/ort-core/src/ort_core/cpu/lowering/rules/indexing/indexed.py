@@ -9,7 +9,7 @@ from ort_core.cpu.codegen.indexing.indexed_access import (
     scatter_nd_kernel,
 )
 from ort_core.cpu.codegen.indexing.reversal import reversal_kernel
-from ort_core.cpu.codegen.indexing.top_k import top_k_kernel
+from ort_core.cpu.codegen.indexing.top_k import MAX_K, top_k_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
@@ -18,7 +18,6 @@ from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, maximum, minimum
 from ort_core.plugin.loops import element
 
-MAX_K = 128  # elements inserted one by one: above, sorting is faster
 _REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
@@ -157,8 +156,9 @@ def top_k(lowering: Lowering, node: Node) -> None:
     if not source.shape or wanted is None or len(wanted) != 1:
         raise NotLowered("k is only known at run time")
     k = wanted[0]
-    if not isinstance(k, int) or not 0 < k <= MAX_K or source.dtype is DataType.BOOL:
+    if (isinstance(k, int) and not 0 < k <= MAX_K) or source.dtype is DataType.BOOL:
         raise NotLowered(f"k = {k} is not generated")
+    lowering.require_equal(minimum(maximum(k, 1), MAX_K), k)
     axis = axis_place(node.int_attribute("axis", -1), len(source.shape))
     order = [*(a for a in range(len(source.shape)) if a != axis), axis]
     length = source.shape[axis]
