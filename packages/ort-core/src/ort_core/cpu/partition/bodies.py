@@ -12,12 +12,12 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ort_core.plugin import CompiledPartition, frozen
+from ort_core.plugin import EagerPartition, frozen
 from ort_core.plugin.ir import Graph, extract
 from ort_core.plugin.kernels import Observer, RunGuard, RuntimeValue, Scope
-from ort_core.plugin.memory import ValueSlots
+from ort_core.plugin.memory import ValueSlots, picker
 
-Compiled = TypeVar("Compiled", bound=CompiledPartition)
+Compiled = TypeVar("Compiled", bound=EagerPartition)
 
 
 @frozen
@@ -55,11 +55,11 @@ class CompiledBody(Generic[Compiled]):
         self.graph = graph
         own, border = extract(graph.nodes, graph.name)
         self.partition = compile_body(own)
-        self._plan = self.partition.plan([], {})
         made = {value: index for index, value in enumerate(border.outputs)}
         passed = [value for value in graph.outputs if value not in made]
         slots = ValueSlots(graph)
-        self._reads, kept = slots.of(border.inputs), dict(zip(passed, slots.of(passed), strict=True))
+        reads, kept = slots.of(border.inputs), dict(zip(passed, slots.of(passed), strict=True))
+        self._pick = picker(reads)
         self._template, self._captured = slots.template(), tuple(slots.captures)
         self.reads = border.inputs
         self._results = tuple((True, made[v]) if v in made else (False, kept[v]) for v in graph.outputs)
@@ -80,8 +80,7 @@ class CompiledBody(Generic[Compiled]):
                 values[index] = value
         for value, number in self._captured:
             values[number] = outer[value]
-        outputs: list[RuntimeValue] = [None] * self._output_count
+        outputs: Sequence[RuntimeValue] = ()
         if self._output_count:
-            arguments = [values[number] for number in self._reads]
-            self.partition.run(self._plan, arguments, outputs, BodyRunState(guard, observe))
+            outputs = self.partition.compute(self._pick(values), BodyRunState(guard, observe))
         return tuple([outputs[index] if is_made else values[index] for is_made, index in self._results])

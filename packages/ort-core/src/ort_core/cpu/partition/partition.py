@@ -7,7 +7,7 @@ declared, or whose data is out of bounds, runs by the kernels, too: they give th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ import numpy as np
 from ort_core.cpu.codegen.machine_code.code_cache import recorded
 from ort_core.cpu.codegen.machine_code.object_loading import linked_by_llvm
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.direct.direct_calls import prepare_direct_calls
+from ort_core.cpu.direct.direct_calls import DirectStep, prepare_direct_calls
 from ort_core.cpu.direct.direct_offer import DirectOffer
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
@@ -67,7 +67,7 @@ from ort_core.plugin import (
 from ort_core.plugin.collecting import paused_collection
 from ort_core.plugin.ir import Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
-from ort_core.plugin.memory import StepUse, ValueSlots
+from ort_core.plugin.memory import StepUse, ValueSlots, picker
 from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
@@ -192,6 +192,11 @@ class CpuPartition(EagerPartition):
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run all steps in order."""
+        if self._direct is not None and run_state.observer is None and not run_state.guard.in_place:
+            direct, pick = self._direct
+            found = run_directly(direct, pick(inputs), run_state)
+            if found is not None:
+                return found
         values = self._template.copy()
         values[: len(inputs)] = inputs
         check, observed = run_state.guard.check, run_state.observer is not None
@@ -406,6 +411,16 @@ class CpuPartition(EagerPartition):
             )
             for own, (_, program), call, use in zip(kernels, units, calls, uses)
         ]  # fmt: skip
+
+        self._direct = self._only_direct()
+
+    def _only_direct(self) -> tuple[DirectStep, Callable[[Sequence[RuntimeValue]], Sequence[RuntimeValue]]] | None:
+        """Return the direct calls of the one program that is the whole partition, and what picks its inputs."""
+        only = self._steps[0] if len(self._steps) == 1 else None
+        if only is None or only.direct is None or only.writes != self._outputs:
+            return None
+        is_fed = all(0 <= place < self._input_count for place in only.native_reads)
+        return (only.direct, picker(only.native_reads)) if is_fed else None
 
     def _native_rounds(self, kernels: LazyKernels) -> NativeCall | None:
         """Return the native call of bound kernels that are one Loop or Scan; ``None`` where rounds run one by one."""

@@ -28,9 +28,10 @@ def if_(cond: np.ndarray, *, then_branch: SubgraphRunner, else_branch: SubgraphR
 
 
 def _truth(value: np.ndarray, op_type: str, name: str) -> bool:
-    if np.size(value) != 1:
-        raise InvalidArgument(f"{op_type}: '{name}' must hold one bool, got shape {shape_text(np.shape(value))}")
-    return bool(np.asarray(value).reshape(()))
+    given = np.asarray(value)
+    if given.size != 1:
+        raise InvalidArgument(f"{op_type}: '{name}' must hold one bool, got shape {shape_text(given.shape)}")
+    return bool(given.item())
 
 
 @kernel("Loop")
@@ -48,11 +49,12 @@ def loop(
     count = len(initial)
     stacks = _Stacks(len(body.output_types) - 1 - count, "Loop", ctx)
     step_shape, cond_shape = (_one_element_shape(kind) for kind in body.input_types[:2])
+    goes_on = np.ones(cond_shape, bool)  # what a round that runs is told
     for step in _steps(limit):
         if not go_on:
             break
         ctx.guard.check()
-        results = body(np.full(step_shape, step, np.int64), np.full(cond_shape, go_on), *carried)
+        results = body(np.array(step, np.int64).reshape(step_shape), goes_on, *carried)
         go_on = _truth(results[0], "Loop", "cond")
         carried = tuple(results[1 : 1 + count])
         stacks.push(results[1 + count :])
@@ -75,6 +77,8 @@ class _Stacks:
         self._guard = ctx.guard
 
     def push(self, results: Sequence[np.ndarray]) -> None:
+        if not results and not self.values:
+            return
         for stack, result in zip(self.values, results, strict=True):
             if not isinstance(result, np.ndarray):
                 kind = type(result).__name__
