@@ -6,6 +6,7 @@ has wrapped, and the estimate's sign says at which end it belongs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,22 +19,22 @@ _WRAPPED = 2.0**62
 
 def sum_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums over ``axes``, limited to the range of ``x``'s dtype."""
-    return _reduced(np.sum, lambda values: values, x, axes, keepdims)
+    return _reduced(np.add.reduce, lambda values: values, x, axes, keepdims)
 
 
 def multiply_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return products over ``axes``, limited to the range of ``x``'s dtype."""
-    return _reduced(np.prod, lambda values: values, x, axes, keepdims)
+    return _reduced(np.multiply.reduce, lambda values: values, x, axes, keepdims)
 
 
 def sum_absolute_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums of magnitudes over ``axes``, limited to the range of ``x``'s dtype."""
-    return _reduced(np.sum, np.abs, x, axes, keepdims)
+    return _reduced(np.add.reduce, np.abs, x, axes, keepdims)
 
 
 def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return sums of squares over ``axes``, limited to the range of ``x``'s dtype."""
-    return _reduced(np.sum, np.square, x, axes, keepdims)
+    return _reduced(np.add.reduce, np.square, x, axes, keepdims)
 
 
 @np.errstate(all="ignore")
@@ -45,7 +46,7 @@ def _reduced(
     keepdims: KeepDims,
 ) -> np.ndarray:
     exact, estimate = (
-        reduce(values, axis=axes, dtype=values.dtype, keepdims=keepdims)
+        np.asarray(reduce(values, axis=axes, dtype=values.dtype, keepdims=keepdims))
         for values in (change(x.astype(_widest(x.dtype))), change(x.astype(np.float64)))
     )
     return _limited(exact, estimate, x.dtype)
@@ -53,7 +54,7 @@ def _reduced(
 
 def mean_integers(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
     """Return means over ``axes`` truncated towards zero, exact even where the sum would not fit."""
-    count = max(int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64)), 1)
+    count = max(math.prod([x.shape[axis] for axis in axes]), 1)
     wide = x.astype(_widest(x.dtype))
     quotients, remainders = np.divmod(wide, wide.dtype.type(count))
     rest = np.sum(remainders, axis=axes, dtype=wide.dtype, keepdims=keepdims)
@@ -75,9 +76,11 @@ def _widest(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
 
 
-def _limited(exact: np.ndarray, estimate: np.ndarray | np.float64, dtype: np.dtype) -> np.ndarray:
-    wide = np.iinfo(exact.dtype)
+def _limited(exact: np.ndarray, estimate: np.ndarray, dtype: np.dtype) -> np.ndarray:
     wrapped = np.abs(estimate - exact) > _WRAPPED
+    if dtype == exact.dtype and not wrapped.any():
+        return exact
+    wide = np.iinfo(exact.dtype)
     ends = np.where(estimate > 0, exact.dtype.type(wide.max), exact.dtype.type(wide.min))
     limits = np.iinfo(dtype)
     return np.clip(np.where(wrapped, ends, exact), limits.min, limits.max).astype(dtype)

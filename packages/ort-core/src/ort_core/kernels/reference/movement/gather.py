@@ -33,7 +33,11 @@ def gather(data: np.ndarray, indices: np.ndarray, *, axis: int = 0, ctx: KernelC
     position = resolve_axis(axis, data.ndim, "Gather")
     shape = data.shape[:position] + indices.shape + data.shape[position + 1 :]
     check_size(shape, data.dtype, "Gather", ctx)
-    taken = np.take(data, checked_indices(indices, data.shape[position]), axis=position)
+    try:
+        taken = data.take(indices, axis=position)  # which counts negative indices from the end, too
+    except IndexError:
+        checked_indices(indices, data.shape[position])  # says which one is outside
+        raise
     return as_array(taken, data.dtype)
 
 

@@ -50,7 +50,9 @@ def expand(data: np.ndarray, shape: np.ndarray, *, ctx: KernelContext | None = N
             f"{shape_text(requested)}"
         ) from error
     check_size(target, data.dtype, "Expand", ctx)
-    return np.broadcast_to(data, target).copy()
+    out = np.empty(target, data.dtype)
+    out[...] = data  # twice as fast as a copy of broadcast_to, for a few elements
+    return out
 
 
 @kernel("Tile", since=1, until=5)

@@ -6,6 +6,7 @@ or none with ``noop_with_empty_axes``. Floats accumulate in float64 and round on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -77,7 +78,12 @@ def _reduction_by_attribute(op_type: str, function: Reduction, until: int = 17) 
 def _sum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_integers(x, axes, keepdims)
-    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)
+    return _added(x, axes, keepdims)
+
+
+def _added(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
+    """Return ``np.sum`` in float64, without what that asks before it adds."""
+    return np.add.reduce(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
 def _product(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
@@ -90,8 +96,8 @@ def _mean(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.floa
     """Return the means; ONNX leaves those of nothing open, and onnxruntime gives 0."""
     if x.dtype.kind in "iu":
         return mean_integers(x, axes, keepdims)
-    count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
-    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims) / np.float64(max(count, 1))
+    count = math.prod([x.shape[axis] for axis in axes])
+    return _added(x, axes, keepdims) / np.float64(max(count, 1))
 
 
 def _maximum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray:
@@ -119,14 +125,14 @@ def _highest(dtype: np.dtype) -> float | int | bool:
 def _l1(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_absolute_integers(x, axes, keepdims)
-    return np.sum(np.abs(x), axis=axes, dtype=np.float64, keepdims=keepdims)
+    return _added(np.abs(x), axes, keepdims)
 
 
 def _sum_square(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_square_integers(x, axes, keepdims)
     real = x.astype(np.float64, copy=False)
-    return np.sum(real * real, axis=axes, keepdims=keepdims)
+    return _added(real * real, axes, keepdims)
 
 
 def _l2(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
@@ -134,7 +140,7 @@ def _l2(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float6
 
 
 def _log_sum(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
-    return _as_type(np.log(np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)), x.dtype)
+    return _as_type(np.log(_added(x, axes, keepdims)), x.dtype)
 
 
 def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: KeepDims) -> np.ndarray | np.float64:
