@@ -53,6 +53,10 @@ def float_models() -> dict[str, tuple[ModelProto, Arrays]]:
         body = "a = Conv<pads=[1,1,1,1],group=G>(x, w) b = MaxPool<kernel_shape=[3,3],strides=[2,2]>(a) y = Sigmoid(b)"
         deep = model(body.replace("G", str(n)), f"float[1,{n},9,11] x", "float[a,b,c,d] y", {"w": numbers(n, 1, 3, 3)})
         made[f"depthwise convolution of {n} channels"] = deep, {"x": numbers(1, n, 9, 11)}
+        body = "y = ConvTranspose<strides=[2,2],pads=[1,1,1,1]>(x, w, c)"
+        constants = {"w": numbers(7 + n, 3, 4, 4), "c": numbers(3, seed=1)}
+        grown = model(body, f"float[N,{7 + n},H,W] x", "float[a,b,c,d] y", constants)
+        made[f"transposed convolution of {7 + n} channels to 3"] = grown, {"x": numbers(2, 7 + n, 5, 7)}
         body = "y = DeformConv<pads=[1,1,1,1]>(x, w, offset, c)"
         moved = {"x": numbers(2, n, 5, 7), "offset": 2 * numbers(2, 18, 5, 7)}
         given = f"float[N,{n},H,W] x, float[N,18,H,W] offset"

@@ -38,7 +38,8 @@ def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[N
             from ort_core.cpu.partition.suppression import Suppression  # few models have one
 
             found[(node,)] = Suppression(node, target, pool)
-        if node.op_type == "TopK" and node.input(1) is not None and node.inputs[1].constant is None:
+        k = node.input(1) if node.op_type == "TopK" else None
+        if k is not None and k.constant is None:
             from ort_core.cpu.partition.selection import selection_of  # as above
 
             selection = selection_of(node, target, pool)

@@ -51,12 +51,12 @@ def _sampled(lowering: Lowering, node: Node, weights: tuple[int, ...]) -> View:
     if groups < 1 or weights[1] % groups:
         raise NotLowered("the groups of offsets do not divide the channels")
     windows = node_windows(node, x.shape[2:], kernel)
-    before = (windows[0].before, windows[1].before)
+    before = [axis.before for axis in windows if isinstance(axis.before, int) and axis.before >= 0]
     counts: list[KnownDim] = [axis.count for axis in windows if axis.count is not None]
     stated = node.ints_attribute("kernel_shape")
     if stated and tuple(stated) != kernel:
         raise NotLowered("kernel_shape is not that of the weights")
-    if len(counts) < 2 or not isinstance(before[0], int) or not isinstance(before[1], int) or min(before) < 0:
+    if len(counts) < 2 or len(before) < 2:
         raise NotLowered("windows whose number is not known, or that begin within the image, are not generated")
     for size in (*x.shape[2:], *counts):
         lowering.require_equal(minimum(size, 1), 1)

@@ -21,6 +21,7 @@ from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.products.quantized import dequantized_constant
 from ort_core.cpu.lowering.rules.convolutions.convolution_steps import ConvolvedImages, TransposedBase, emit_convolution
 from ort_core.cpu.lowering.rules.convolutions.rounded_images import rounded_images, takes_pairs
+from ort_core.cpu.lowering.rules.convolutions.transposed_columns import transposed_by_columns
 from ort_core.cpu.lowering.rules.convolutions.transposed_phases import (
     Phase,
     edge_of,
@@ -129,6 +130,8 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
         raise NotLowered("infinite weights times the zeros beside images are not numbers, and nothing is beside them")
     groups, rank = node.int_attribute("group", 1), weights.ndim
     is_paired = takes_pairs(lowering, node)
+    if not is_paired and transposed_by_columns(lowering, node, weights):
+        return
     if is_paired and (source := node.input(0)) is not None:
         x = words_of(rounded_images(lowering, source, weights.shape[0]))
     else:
