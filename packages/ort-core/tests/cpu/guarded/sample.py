@@ -53,6 +53,10 @@ def float_models() -> dict[str, tuple[ModelProto, Arrays]]:
         body = "a = Conv<pads=[1,1,1,1],group=G>(x, w) b = MaxPool<kernel_shape=[3,3],strides=[2,2]>(a) y = Sigmoid(b)"
         deep = model(body.replace("G", str(n)), f"float[1,{n},9,11] x", "float[a,b,c,d] y", {"w": numbers(n, 1, 3, 3)})
         made[f"depthwise convolution of {n} channels"] = deep, {"x": numbers(1, n, 9, 11)}
+        large = model(
+            "y = MaxPool<kernel_shape=[5,9],pads=[2,4,2,4]>(x)", f"float[1,{n},7,11] x", "float[a,b,c,d] y", {}
+        )
+        made[f"large windows over {n} channels"] = large, {"x": numbers(1, n, 7, 11)}
         body = "y = ConvTranspose<strides=[2,2],pads=[1,1,1,1]>(x, w, c)"
         constants = {"w": numbers(7 + n, 3, 4, 4), "c": numbers(3, seed=1)}
         grown = model(body, f"float[N,{7 + n},H,W] x", "float[a,b,c,d] y", constants)

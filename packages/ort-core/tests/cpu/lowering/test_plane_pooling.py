@@ -39,6 +39,8 @@ WINDOWS = {
     "as large as the image": {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 1]},
     "far steps": {"kernel_shape": [3, 3], "strides": [3, 3]},
     "wide": {"kernel_shape": [2, 11], "pads": [0, 5, 0, 5]},
+    "9x9": {"kernel_shape": [9, 9], "pads": [4, 4, 4, 4]},
+    "5x4 in steps": {"kernel_shape": [5, 4], "strides": [1, 2], "pads": [3, 0, 2, 3]},
     "rounded up": {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
 }
 KINDS = {
@@ -100,3 +102,21 @@ def test_images_that_a_convolution_makes_are_pooled_as_it_lays_them_out() -> Non
     wanted = onnxruntime.InferenceSession(text, providers=["CPUExecutionProvider"]).run(None, feeds)
     for found, other in zip(ort.InferenceSession(text).run(None, feeds), wanted, strict=True):
         np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
+        {"kernel_shape": [13, 9], "strides": [2, 3], "pads": [6, 4, 5, 3]},
+        {"kernel_shape": [4, 6], "dilations": [2, 1], "pads": [0, 5, 3, 0]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_large_windows_of_many_channels_are_pooled_down_and_then_along(attributes: dict[str, object]) -> None:
+    node = helper.make_node("MaxPool", ["x"], ["y"], **attributes)
+    for shape in ((1, 17, 13, 20), (2, 33, 9, 11)):
+        given = helper.make_tensor_value_info("x", FLOAT, shape)
+        graph = helper.make_graph([node], "g", [given], [helper.make_empty_tensor_value_info("y")])
+        text = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+        check(text, [shape])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ort_core.cpu.codegen.images.plane_pooling import (
     ARGUMENTS,
     MOST_STRIDE,
@@ -21,6 +24,8 @@ from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 F32 = DataType.FLOAT
 OPERATORS = ("MaxPool", "AveragePool")
+LEAST_APART = 4  # taps along both axes: of 3 x 3 windows nine loads take as long as two passes
+MOST_APART = 16  # taps along a row, as one pass of its own
 
 
 def plane_pooling(lowering: Lowering, node: Node) -> bool:
@@ -33,7 +38,11 @@ def plane_pooling(lowering: Lowering, node: Node) -> bool:
     kernel, strides = (pair(node.ints_attribute(name), rank) for name in ("kernel_shape", "strides"))
     if pair(node.ints_attribute("dilations"), rank) != (1, 1):
         return False
-    if kernel[1] > MOST_TAPS or strides[1] > MOST_STRIDE or not has_masks(lowering.target, [F32]):
+    is_apart = is_pooled_apart(kernel, is_maximum=node.op_type == "MaxPool")
+    if rank == 4 and not _fills_rows(lowering, shape):
+        return False
+    most = MOST_APART if is_apart else MOST_TAPS
+    if kernel[1] > most or strides[1] > MOST_STRIDE or not has_masks(lowering.target, [F32]):
         return False
     x = _planes(lowering, value)
     if x is None or len(x.shape) != rank:
@@ -41,9 +50,31 @@ def plane_pooling(lowering: Lowering, node: Node) -> bool:
     window, lines = (kernel[1:], (1,)) if rank == 3 else (kernel, ())
     pads = pads_of(node, rank, window, (*lines, *x.shape[2:]))
     counts_border = node.int_attribute("count_include_pad", 0) != 0
-    spec = PlanePooling(kernel, strides, pads, node.op_type == "MaxPool", counts_border)
-    _emit(lowering, node, spec, x)
+    spec, target = (
+        PlanePooling(kernel, strides, pads, node.op_type == "MaxPool", counts_border),
+        _target(lowering, node, x),
+    )
+    if is_apart:  # down the columns, then along the rows
+        between = lowering.new_view(F32, (*target.shape[:3], x.shape[3]))
+        down = replace(spec, kernel=(kernel[0], 1), strides=(strides[0], 1), pads=(pads[0], 0, pads[2], 0))
+        _emit(lowering, node, down, x, between)
+        x, spec = between, replace(spec, kernel=(1, kernel[1]), strides=(1, strides[1]), pads=(0, pads[1], 0, pads[3]))
+    _emit(lowering, node, spec, x, target)
+    lowering.set(node.output, target)
     return True
+
+
+def _fills_rows(lowering: Lowering, shape: Sequence[KnownDim]) -> bool:
+    """Return whether rows fill vectors sooner than channels do: parts of vectors read under a mask at every tap."""
+    width, channels, lanes = shape[-1], shape[1], lowering.target.lanes
+    if isinstance(channels, int) and channels < lanes:
+        return True
+    return not isinstance(width, int) or width >= 2 * lanes
+
+
+def is_pooled_apart(kernel: tuple[int, int], *, is_maximum: bool) -> bool:
+    """Return whether a window is pooled along one axis, then along the other: nine rows and nine columns, not 81."""
+    return is_maximum and min(kernel) >= LEAST_APART
 
 
 def _planes(lowering: Lowering, value: Value) -> View | None:
@@ -56,12 +87,16 @@ def _planes(lowering: Lowering, value: Value) -> View | None:
     return view if view.is_contiguous and view.dtype is F32 else None
 
 
-def _emit(lowering: Lowering, node: Node, spec: PlanePooling, x: View) -> None:
-    target, machine = lowering.result_view(node.output), lowering.target
-    rank = len(target.shape)
+def _target(lowering: Lowering, node: Node, x: View) -> View:
+    target = lowering.result_view(node.output)
     lowering.require_equal(x.shape[0], target.shape[0])
     lowering.require_equal(x.shape[1], target.shape[1])
-    sizes: list[KnownDim] = [1] * (4 - rank)
+    return target
+
+
+def _emit(lowering: Lowering, node: Node, spec: PlanePooling, x: View, target: View) -> None:
+    machine = lowering.target
+    sizes: list[KnownDim] = [1] * (4 - len(target.shape))
     arguments: list[Argument] = [
         pointer(x), pointer(target), count_of(x.shape[:2]), *sizes, *target.shape[2:], *sizes, *x.shape[2:],
     ]  # fmt: skip
@@ -73,4 +108,3 @@ def _emit(lowering: Lowering, node: Node, spec: PlanePooling, x: View) -> None:
     lowering.emit(
         kernel, arguments, [x.buffer], [target.buffer], work, (node,), work, moved_nbytes([x, target])
     )  # fmt: skip
-    lowering.set(node.output, target)
