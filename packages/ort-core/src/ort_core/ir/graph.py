@@ -45,6 +45,7 @@ class Graph(Body):
         self._last: Node | None = None
         self._count = 0
         self._frozen = False
+        self._listed: tuple[Node, ...] | None = None  # the nodes in order, until one is placed, removed or moved
         self.edits = 0  # how often a node was placed, removed or moved: as long as it stays, so do nodes and order
         self._names: set[str] | None = None
         self._fresh = 0
@@ -75,9 +76,15 @@ class Graph(Body):
     @property
     def nodes(self) -> tuple[Node, ...]:
         """A snapshot of the nodes, in order."""
-        return tuple(self)
+        listed = self._listed
+        if listed is None:
+            listed = self._listed = tuple(self._walk())
+        return listed
 
     def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes) if self._frozen else self._walk()
+
+    def _walk(self) -> Iterator[Node]:
         node = self._first
         while node is not None:
             following = node._next
@@ -222,6 +229,7 @@ class Graph(Body):
         if len(order) != self._count or any(node.graph is not self for node in order):
             raise ValueError("the new order must hold each node of the graph once")
         self.edits += 1
+        self._listed = None
         self._first = self._last = None
         for node in order:
             node._previous, node._next = self._last, None
@@ -321,6 +329,7 @@ class Graph(Body):
             following._previous = node
         self._count += 1
         self.edits += 1
+        self._listed = None
         for value in node.outputs:
             if value is None:
                 continue
@@ -345,6 +354,7 @@ class Graph(Body):
             following._previous = previous
         self._count -= 1
         self.edits += 1
+        self._listed = None
 
     def _note(self, value: Value) -> None:
         if self.owner is None and self._names is not None:

@@ -21,8 +21,8 @@ class Node:
     """
 
     __slots__ = (
-        "_inputs", "_next", "_outputs", "_previous", "attributes", "body", "doc", "domain", "graph", "has_graphs",
-        "metadata", "name", "op_type", "opset", "overload",
+        "_input_tuple", "_inputs", "_next", "_outputs", "_previous", "attributes", "body", "doc", "domain", "graph",
+        "has_graphs", "metadata", "name", "op_type", "opset", "overload",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class Node:
             [Value("") for _ in range(outputs)] if isinstance(outputs, int) else outputs
         )
         self._inputs: list[Value | None] = list(inputs)
+        self._input_tuple: tuple[Value | None, ...] | None = None  # the same, once asked for: every pass asks
         for index, value in enumerate(self._inputs):
             if value is not None:
                 value._uses[(self, index)] = None
@@ -73,7 +74,10 @@ class Node:
     @property
     def inputs(self) -> tuple[Value | None, ...]:
         """The input values in schema order."""
-        return tuple(self._inputs)
+        found = self._input_tuple
+        if found is None:
+            found = self._input_tuple = tuple(self._inputs)
+        return found
 
     @property
     def outputs(self) -> tuple[Value | None, ...]:
@@ -106,6 +110,7 @@ class Node:
         if old is not None:
             old._uses.pop((self, index), None)
         self._inputs[index] = value
+        self._input_tuple = None
         if value is not None:
             value._uses[(self, index)] = None
 
@@ -113,6 +118,7 @@ class Node:
         """Add an input at the end."""
         self._check_editable()
         self._inputs.append(value)
+        self._input_tuple = None
         if value is not None:
             value._uses[(self, len(self._inputs) - 1)] = None
 
@@ -123,6 +129,7 @@ class Node:
             if old is not None:
                 old._uses.pop((self, index), None)
         self._inputs = []
+        self._input_tuple = None
         for value in inputs:
             self.append_input(value)
 

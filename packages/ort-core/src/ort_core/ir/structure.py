@@ -67,7 +67,6 @@ class ModelStructure:
             node.op_type, node.domain, node.name, node.overload, node.opset,
             [None if value is None else value.name for value in node.inputs],
             [None if value is None else (value.name, self._type_text(value)) for value in node.outputs],
-            len(node.attributes),
         )  # fmt: skip
         if node.attributes:
             self._attributes(node.attributes)
@@ -75,13 +74,20 @@ class ModelStructure:
             self._graph(node.body)
 
     def _attributes(self, attributes: dict[str, Attribute]) -> None:
+        plain = [
+            (each.name, int(each.kind), each.reference, each.value)
+            for each in attributes.values()
+            if each.kind in _PLAIN_KINDS
+        ]
+        self._add(plain, len(attributes))  # at once: forests have half a million numbers, and a dozen lists of them
+        if len(plain) == len(attributes):
+            return
         for attribute in attributes.values():
+            if attribute.kind in _PLAIN_KINDS:
+                continue
             value = attribute.value
             items = value if isinstance(value, tuple) else (value,)
             self._add(attribute.name, int(attribute.kind), attribute.reference, len(items))
-            if attribute.kind in _PLAIN_KINDS:
-                self._add(items)  # at once: forests have half a million numbers
-                continue
             for item in items:
                 self._item(item)
 

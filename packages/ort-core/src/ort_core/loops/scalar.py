@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -18,7 +18,7 @@ ROW_REDUCTIONS = frozenset({"row_sum", "row_prod", "row_max", "row_min"})
 KEPT_TEXTS = 256  # of expressions: layers share theirs, and ask for the text again and again; some 10 KB each
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen
 class Scalar:
     """One operation. Compared by identity: the graph's sharing is meant.
 
@@ -31,6 +31,9 @@ class Scalar:
     arguments: tuple[Scalar, ...] = ()
     index: int = 0
     value: float | int | bool = 0
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __add__(self, other: Scalar | float) -> Scalar:
         return binary("add", self, other)

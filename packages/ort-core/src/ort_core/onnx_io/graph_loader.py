@@ -168,15 +168,18 @@ class GraphLoader:
         self, proto: onnx.NodeProto, names: dict[str, Value], types: Mapping[str, onnx.ValueInfoProto]
     ) -> list[Value | None]:
         outputs: list[Value | None] = []
+        names_out = tuple(proto.output)
         texts = (proto.name, proto.op_type, proto.domain, proto.overload, proto.doc_string)
-        check_text(*texts, *proto.input, *proto.output)
-        for name in proto.output:
+        check_text(*texts, *proto.input, *names_out)
+        for name in names_out:
             if not name:
                 outputs.append(None)
                 continue
             info = types.get(name)
             value = Value(name, load_type(info.type, name) if info is not None else None)
-            self._define(names, value, f"node {proto.name!r} ({proto.op_type})", {})
+            if name in names:
+                self._define(names, value, f"node {proto.name!r} ({proto.op_type})", {})  # refuses the second one
+            names[name] = value
             outputs.append(value)
         return outputs
 
@@ -192,36 +195,39 @@ class GraphLoader:
                     f"node. The node is {proto.name!r} ({proto.op_type})."
                 )
             inputs.append(value)
-        if not proto.op_type:
+        op_type, domain = proto.op_type, proto.domain
+        if not op_type:
             raise InvalidGraph(f"node {proto.name!r} names no operator")
-        self.domains.add(proto.domain)
+        self.domains.add(domain)
         attributes: dict[str, Attribute] = {}
         for attribute_proto in proto.attribute:
             attribute = self._attribute(attribute_proto, visible, depth)
             if attribute.name in attributes:
-                raise InvalidGraph(f"node {proto.name!r} ({proto.op_type}) has attribute {attribute.name!r} twice")
+                raise InvalidGraph(f"node {proto.name!r} ({op_type}) has attribute {attribute.name!r} twice")
             attributes[attribute.name] = attribute
-        normalize_flags(proto.domain, proto.op_type, attributes)
-        normalize_spellings(proto.domain, proto.op_type, attributes)
+        if attributes:
+            normalize_flags(domain, op_type, attributes)
+            normalize_spellings(domain, op_type, attributes)
         node = Node(
-            proto.op_type, inputs, outputs, attributes.values(), name=proto.name, overload=proto.overload,
-            domain="" if proto.domain == "ai.onnx" else proto.domain,
+            op_type, inputs, outputs, attributes.values(), name=proto.name, overload=proto.overload,
+            domain="" if domain == "ai.onnx" else domain,
         )  # fmt: skip
         node.doc = proto.doc_string
-        node.metadata = read_metadata(proto.metadata_props)
+        if proto.metadata_props:
+            node.metadata = read_metadata(proto.metadata_props)
         return node
 
     def _attribute(self, proto: onnx.AttributeProto, visible: Mapping[str, Value], depth: int) -> Attribute:
-        check_text(proto.name, proto.ref_attr_name)
-        try:
-            kind = AttributeKind(proto.type)
-        except ValueError as error:
-            raise InvalidGraph(f"attribute {proto.name!r} has the unknown kind {proto.type}") from error
+        name, reference = proto.name, proto.ref_attr_name
+        check_text(name, reference)
+        kind = _KINDS.get(proto.type)
+        if kind is None:
+            raise InvalidGraph(f"attribute {name!r} has the unknown kind {proto.type}")
         if kind is AttributeKind.UNDEFINED:
             kind = _guess_kind(proto)
-        if proto.ref_attr_name:
-            return Attribute(proto.name, kind, None, proto.ref_attr_name)
-        return Attribute(proto.name, kind, self._attribute_value(proto, kind, visible, depth))
+        if reference:
+            return Attribute(name, kind, None, reference)
+        return Attribute(name, kind, self._attribute_value(proto, kind, visible, depth))
 
     def _attribute_value(
         self, proto: onnx.AttributeProto, kind: AttributeKind, visible: Mapping[str, Value], depth: int
@@ -269,6 +275,7 @@ class _ChainedScope(dict):
         return found if found is not None else self._outer.get(name, default)
 
 
+_KINDS: dict[int, AttributeKind] = {int(kind): kind for kind in AttributeKind}
 _PLAIN: dict[AttributeKind, Callable[[onnx.AttributeProto], Any]] = {  # Any: what the kind says
     AttributeKind.FLOAT: lambda p: float(p.f),
     AttributeKind.INT: lambda p: int(p.i),

@@ -195,32 +195,39 @@ def _save_node(proto: onnx.NodeProto, node: Node, writer: ConstantWriter | None,
     for key, text in node.metadata.items():
         proto.metadata_props.add(key=key, value=text)
     for attribute in node.attributes.values():
-        proto.attribute.append(attribute_to_proto(attribute, writer, with_types))
+        _save_attribute(proto.attribute.add(), attribute, writer, with_types)
 
 
 def attribute_to_proto(
     attribute: Attribute, writer: ConstantWriter | None = None, with_types: bool = True
 ) -> onnx.AttributeProto:
     """Return the AttributeProto of an attribute."""
-    proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.AttributeType.Name(attribute.kind))
+    proto = onnx.AttributeProto()
+    _save_attribute(proto, attribute, writer, with_types)
+    return proto
+
+
+def _save_attribute(
+    proto: onnx.AttributeProto, attribute: Attribute, writer: ConstantWriter | None, with_types: bool
+) -> None:
+    kind, value = attribute.kind, attribute.value
+    proto.name, proto.type = attribute.name, int(kind)  # type: ignore[assignment]  # protobuf takes the number
     if attribute.reference is not None:
         proto.ref_attr_name = attribute.reference
-        return proto
-    field, convert = _FIELDS[attribute.kind]
-    value = attribute.value
-    items = value if isinstance(value, tuple) else (value,)
-    if attribute.kind in GRAPH_KINDS:
+        return
+    field, convert = _FIELDS[kind]
+    if kind in _SINGLE:
+        setattr(proto, field, convert(value))
+        return
+    if kind in GRAPH_KINDS:
         converted: list[object] = [graph_to_proto(graph, writer, with_types=with_types) for graph in attribute.graphs()]
     else:
-        converted = [convert(item) for item in items]
+        converted = [convert(item) for item in (value if isinstance(value, tuple) else (value,))]
     target = getattr(proto, field)
-    if attribute.kind in _REPEATED:
+    if kind in _REPEATED:
         target.extend(converted)
-    elif hasattr(target, "CopyFrom"):
-        target.CopyFrom(converted[0])
     else:
-        setattr(proto, field, converted[0])
-    return proto
+        target.CopyFrom(converted[0])
 
 
 def _encode(text: str) -> bytes:
@@ -243,6 +250,7 @@ _FIELDS: dict[AttributeKind, tuple[str, Callable[[Any], object]]] = {  # Any: wh
     AttributeKind.TYPE_PROTO: ("tp", save_type),
     AttributeKind.TYPE_PROTOS: ("type_protos", save_type),
 }
+_SINGLE = frozenset({AttributeKind.FLOAT, AttributeKind.INT, AttributeKind.STRING})  # held by the attribute itself
 _REPEATED = frozenset(
     {AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS, AttributeKind.TENSORS, AttributeKind.GRAPHS,
      AttributeKind.SPARSE_TENSORS, AttributeKind.TYPE_PROTOS}

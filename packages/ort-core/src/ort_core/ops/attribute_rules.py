@@ -33,8 +33,11 @@ def attribute_problem(node: Node, since_version: int) -> str | None:
     In the body of a function some are what the call says: nothing is stated of such a node.
     """
     rule = _RULES.get(node.domain, _NONE).get(node.op_type)
-    if rule is None or any(attribute.reference is not None for attribute in node.attributes.values()):
+    if rule is None:
         return None
+    for attribute in node.attributes.values():
+        if attribute.reference is not None:
+            return None
     return rule(node, since_version)
 
 

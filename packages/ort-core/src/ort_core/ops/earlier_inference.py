@@ -71,12 +71,19 @@ class EarlierInference:
         seen = self._seen.get(node)
         if seen is None or seen.opset != opset or node.inputs != seen.inputs or node.outputs != seen.outputs:
             return False
-        if any(value is not None and value not in unchanged for value in seen.inputs):
-            return False
+        for value in seen.inputs:
+            if value is not None and value not in unchanged:
+                return False
         attributes = node.attributes.values()
-        if len(attributes) != len(seen.attributes) or any(a is not b for a, b in zip(attributes, seen.attributes)):
+        if len(attributes) != len(seen.attributes):
             return False
-        return all(value is None or self._is_unchanged(value, found) for value, found in zip(seen.outputs, seen.found))
+        for attribute, before in zip(attributes, seen.attributes):
+            if attribute is not before:
+                return False
+        for value, found in zip(seen.outputs, seen.found):
+            if value is not None and not self._is_unchanged(value, found):
+                return False
+        return True
 
     def copy(
         self,

@@ -28,8 +28,11 @@ class ExpressionBudgetState:
         """Forget sizes whose expressions are large, once there were too many of them."""
         if not isinstance(found, TensorType) or found.shape is None:
             return found
-        shape = tuple(self._kept(dim) for dim in found.shape)
-        return found if shape == found.shape else TensorType(found.dtype, shape)
+        kept = [dim if type(dim) is int else self._kept(dim) for dim in found.shape]
+        for dim, before in zip(kept, found.shape):
+            if dim is not before:
+                return TensorType(found.dtype, tuple(kept))
+        return found
 
     def affordable_elements(self, elements: SymbolicValue | None, found: ValueType | None) -> SymbolicValue | None:
         """Keep of elements what their type can hold, and what arithmetic on them costs in bounds."""

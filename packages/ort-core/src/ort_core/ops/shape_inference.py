@@ -208,7 +208,7 @@ class Inference:
         """Take over the ranks that only readers tell; return whether there are any (see ``reader_ranks``)."""
         if self._notes:
             return False  # a model in error is told so once
-        if all(self._rank_of(value) is not None for value in _made_or_fed(self._model.graph)):
+        if self._ranks_are_known():
             return False  # the common case, told in a fraction of the time
         for graph in graphs_of(self._model.graph):
             for value, rank in learned_ranks(graph, self._rank_of, self.constant_of).items():
@@ -216,6 +216,16 @@ class Inference:
                 if isinstance(known, TensorType):
                     self._learned[value] = TensorType(known.dtype, name_unknown((None,) * rank, value.name))
         return bool(self._learned)
+
+    def _ranks_are_known(self) -> bool:
+        """Return whether all values that are fed or made, in bodies too, have a rank."""
+        for graph in graphs_of(self._model.graph):
+            made = [value for node in graph for value in node.outputs if value is not None]
+            for value in (*graph.inputs, *made):
+                known = self._types.get(value) or value.type
+                if type(known) is not TensorType or known.shape is None:
+                    return False
+        return True
 
     def _rank_of(self, value: Value) -> int | None:
         known = self.type_of(value)
@@ -380,7 +390,10 @@ class Inference:
         """Refuse sizes that no tensor can have; they come from impossible attributes and constants."""
         if not isinstance(found, TensorType) or found.shape is None:
             return found
-        if all(not isinstance(d, int) or 0 <= d <= MAX_SIZE for d in found.shape):
+        for dim in found.shape:
+            if isinstance(dim, int) and not 0 <= dim <= MAX_SIZE:
+                break
+        else:
             return found
         self._refuse(node, str(InferenceRefusal(f"the output shape {found.shape} is impossible")))
         return TensorType(found.dtype)
@@ -510,13 +523,6 @@ def _graphs_around(graph: Graph) -> Iterator[Graph]:
         if node.has_graphs and node.domain == "":
             for nested in node.subgraphs():
                 yield from _graphs_around(nested)
-
-
-def _made_or_fed(graph: Graph) -> Iterator[Value]:
-    for inner in graphs_of(graph):
-        yield from inner.inputs
-        for node in inner:
-            yield from node.present_outputs()
 
 
 def _symbols(value_type: ValueType | None) -> Iterator[str]:

@@ -31,7 +31,10 @@ class VersionTable(Generic[_T]):
 
     def find(self, domain: str, op_type: str, opset: int) -> _T | None:
         """Return what holds at ``opset``, or ``None``."""
-        return next((item for since, item in self._items.get((domain, op_type), ()) if since <= opset), None)
+        for since, item in self._items.get((domain, op_type), ()):
+            if since <= opset:
+                return item
+        return None
 
     def __bool__(self) -> bool:
         return bool(self._items)

@@ -179,6 +179,8 @@ def order_claims(claims: Sequence[AcceptedClaim], others: Sequence[Node]) -> lis
 
     ``others`` are nodes in no claim; dependences through them count.
     """
+    if len(claims) == 1 and len(claims[0].nodes) == len(others) == len({*claims[0].nodes, *others}):
+        return list(claims)
     groups: list[tuple[Node, ...]] = [claim.nodes for claim in claims]
     member: dict[Node, int] = {node: index for index, nodes in enumerate(groups) for node in nodes}
     for node in others:

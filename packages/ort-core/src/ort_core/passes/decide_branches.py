@@ -45,8 +45,8 @@ class BranchesByRank(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at every If that has one output whose rank is demanded."""
-        for graph in context.graphs():
-            undecided = [node for node in graph if _is_undecided(node)]
+        for graph in context.graphs_with(("If",)):
+            undecided = [node for node in context.nodes_of(graph, ("If",)) if _is_undecided(node)]
             demanded = learned_ranks(graph, _certain_rank, constant_of) if undecided else {}
             for node in undecided:
                 decision = _decide(context, node, demanded)

@@ -49,9 +49,9 @@ def _merge(context: PassContext, node: Node, first: Node, record: PassRecordStat
 
 
 def _key(node: Node) -> object:
-    inputs = tuple(_value_key(value) for value in node.inputs)
-    present = tuple(value is not None for value in node.outputs)
-    attributes = frozenset(_attribute_key(attribute) for attribute in node.attributes.values())
+    inputs = tuple([_value_key(value) for value in node.inputs])
+    present = tuple([value is not None for value in node.outputs])
+    attributes = frozenset([_attribute_key(attribute) for attribute in node.attributes.values()])
     return (node.op_type, node.domain, node.overload, node.opset, inputs, present, attributes)
 
 

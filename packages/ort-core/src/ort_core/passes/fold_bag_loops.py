@@ -43,8 +43,8 @@ class BagLoops(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at every Loop that carries nothing and collects one result."""
-        for graph in context.graphs():
-            for node in [each for each in graph if each.domain == "" and each.op_type == "Loop"]:
+        for graph in context.graphs_with(("Loop",)):
+            for node in [each for each in context.nodes_of(graph, ("Loop",)) if each.domain == ""]:
                 found = _bags_of(context, node)
                 if isinstance(found, Rejection):
                     record.refused(_NAME, found, node)

@@ -44,8 +44,8 @@ class ConstantFolding(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Decide Ifs, then fold nodes, in every graph."""
-        for graph in context.graphs():
-            for node in graph.nodes:
+        for graph in context.graphs_with(("If",)):
+            for node in context.nodes_of(graph, ("If",)):
                 branch = _chosen_branch(node)
                 if branch is not None:
                     _inline_branch(context, graph, node, branch)
@@ -65,7 +65,10 @@ class ConstantFolding(Pass):
 
 def _reads_only_constants(node: Node) -> bool:
     inputs = node.inputs
-    return bool(inputs) and all(value is None or value.constant is not None for value in inputs)
+    for value in inputs:
+        if value is not None and value.constant is None:
+            return False
+    return bool(inputs)
 
 
 def _fold(context: PassContext, node: Node) -> Rejection | None:

@@ -10,6 +10,8 @@ is covered, not only the listed ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ort_core.ir.constants import Constant
@@ -19,7 +21,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
-from ort_core.passes.base import Pass, PassContext, PassRecordState
+from ort_core.passes.base import Pass, PassContext, PassRecordState, SymbolicValue
 from ort_core.rewrite.matcher import constant_of
 from ort_core.rewrite.patch import GraphPatch
 
@@ -33,9 +35,10 @@ class ShapeFolding(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at every value with known contents."""
+        known = context.values or {}
         for graph in context.graphs():
             for node in graph.nodes:
-                array = _known_output(node, context)
+                array = _known_output(node, known)
                 if array is None:
                     continue
                 patch = GraphPatch(context.model, node)
@@ -48,15 +51,16 @@ class ShapeFolding(Pass):
                     record.refused("known shapes", objection, node)
 
 
-def _known_output(node: Node, context: PassContext) -> np.ndarray | None:
-    if len(node.outputs) != 1 or node.outputs[0] is None or node.subgraphs():
+def _known_output(node: Node, contents: Mapping[Value, SymbolicValue]) -> np.ndarray | None:
+    outputs = node.outputs
+    if len(outputs) != 1 or outputs[0] is None or node.subgraphs():
         return None
-    output = node.output
+    output = outputs[0]
     if node.op_type in ("Shape", "Size") and node.domain == "":
         direct = _shape_of(node)
         if direct is not None:
             return direct
-    known = (context.values or {}).get(output)
+    known = contents.get(output)
     if known is None or not isinstance(output.type, TensorType) or output.type.dtype not in _SHAPE_DTYPES:
         return None
     if not all(isinstance(element, int) for element in known.reshape(-1)):
@@ -84,9 +88,9 @@ class ReshapeFusion(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at every Reshape with a computed shape."""
-        for graph in context.graphs():
-            for node in graph.nodes:
-                if node.op_type == "Reshape" and node.domain == "" and constant_of(node.input(1)) is None:
+        for graph in context.graphs_with(("Reshape",)):
+            for node in context.nodes_of(graph, ("Reshape",)):
+                if node.domain == "" and constant_of(node.input(1)) is None:
                     shape = _constant_shape(node, context)
                     if isinstance(shape, Rejection):
                         record.refused("computed shape", shape, node)

@@ -47,7 +47,7 @@ class TransposeOptimizer(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Simplify chains, then try a region from each Transpose that is left."""
-        for graph in context.graphs():
+        for graph in context.graphs_with(("Transpose",)):
             nodes = graph.nodes
             record.changed("merged", _simplify_all(context, nodes, record))
             order = {node: place for place, node in enumerate(nodes)}  # what is inserted later is in no region

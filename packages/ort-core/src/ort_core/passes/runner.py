@@ -162,7 +162,12 @@ def _infer_if_needed(context: PassContext) -> bool:
 
 
 def _lacks_types(model: Model) -> bool:
-    return any(v.type is None for g in graphs_of(model.graph) for node in g for v in node.present_outputs())
+    for graph in graphs_of(model.graph):
+        for node in graph:
+            for value in node.outputs:
+                if value is not None and value.type is None:
+                    return True
+    return False
 
 
 def fingerprint(model: Model) -> int:

@@ -26,6 +26,8 @@ def convex_groups(nodes: Sequence[Node], is_supported: Callable[[Node], bool]) -
         Groups in the order in which they can run; each convex, together without a cycle. Nodes that read constants
         alone are in the group of their first reader, so that weights are not computed in one group for another.
     """
+    if all(map(is_supported, nodes)):
+        return [tuple(nodes)] if nodes else []
     level: dict[Node, int] = {}  # even for supported nodes, odd for others
     floating: dict[Node, list[Node]] = {}  # nodes that read constants alone, with their readers
     for node in nodes:
@@ -55,6 +57,8 @@ def _reads_constants(node: Node, floating: Collection[Node]) -> bool:
 
 def is_convex(nodes: Sequence[Node], members: set[Node]) -> bool:
     """Return whether no path leaves ``members`` and comes back, given all nodes of the graph in topological order."""
+    if len(members) == len(nodes) and members.issuperset(nodes):
+        return True
     tainted: set[Node] = set()  # nodes outside that depend on a member
     for node in nodes:
         before = predecessors(node)

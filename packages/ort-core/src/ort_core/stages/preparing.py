@@ -64,7 +64,9 @@ def prepare(
     ready = optimized.model.freeze()
     prepared = plan_model(
         ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache,
-        restored={node: restored[facts_of(node).partition] for node in ready.graph if restored and is_context(node)},
+        restored={
+            node: restored[facts_of(node).partition] for node in (ready.graph if restored else ()) if is_context(node)
+        },
         fallbacks=refusals,
     )  # fmt: skip
     return replace(prepared, shown=shown)

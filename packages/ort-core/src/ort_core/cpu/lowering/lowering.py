@@ -309,7 +309,7 @@ class Lowering:
 
     def is_single_use(self, value: Value) -> bool:
         """Return whether exactly one node of this group reads a value, and nothing else does."""
-        return value.use_count == 1 and value not in self._output_index and value.consumers()[0] in self._members
+        return value.use_count == 1 and value not in self._output_index and next(value.readers()) in self._members
 
     def opset_of(self, node: Node) -> int:
         """Return the version of the operator set that a node was written for."""
@@ -501,7 +501,7 @@ class Lowering:
                 return value
             if not self.is_single_use(value):
                 return None
-            node = value.consumers()[0]
+            node = next(value.readers())
             if node.op_type not in VIEW_OPERATORS or node.domain or node.input(0) is not value:
                 return None
             value = node.output

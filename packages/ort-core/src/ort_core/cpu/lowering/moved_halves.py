@@ -44,9 +44,10 @@ _MOVES = frozenset(  # operators whose results are elements of their operands, o
 
 def moves_halves(node: Node) -> bool:
     """Return whether a node, whatever it does with other elements, does no more with halves than move them."""
+    if not any(map(is_half, node.present_inputs())) and not any(map(is_half, node.present_outputs())):
+        return True
     reduction = node.string_attribute("reduction", "none") if node.op_type.startswith("Scatter") else "none"
-    is_move = node.op_type in _MOVES and node.domain in ("", "com.microsoft") and reduction == "none"
-    return is_move or not any(map(is_half, (*node.present_inputs(), *node.present_outputs())))
+    return node.op_type in _MOVES and node.domain in ("", "com.microsoft") and reduction == "none"
 
 
 def only_moves_halves(nodes: Iterable[Node]) -> bool:

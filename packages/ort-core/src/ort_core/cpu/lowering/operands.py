@@ -120,7 +120,7 @@ class Operands:
         scalars = []
         # The product of two scales is read, not compiled in: layers that differ in it alone share their code.
         is_number = node.op_type == "Mul" and count_of(shape) == 1 and tensor_type(node.output)[0] is DataType.FLOAT
-        first = None if absorbed else self._largest_pending(inputs)
+        first = None if absorbed or len(inputs) == 1 else self._largest_pending(inputs)
         begun = None if first is None else self.operand(first, state, shape)
         for value in inputs:
             if value is first and begun is not None:

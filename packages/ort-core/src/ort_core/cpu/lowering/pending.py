@@ -145,7 +145,7 @@ class FusionState:
         """Return the expression that reads a view."""
         shift = 1 if self.anchor is not None else 0
         for index, known in enumerate(self.inputs):
-            if known == view:
+            if known is view or (known.buffer is view.buffer and known == view):
                 return element(index + shift, view.dtype)
         if len(self.inputs) >= MAX_INPUTS:
             raise NotLowered(f"more than {MAX_INPUTS} operands in one expression are not generated")
@@ -162,8 +162,9 @@ class FusionState:
             return self.inlined(pending, spread)
         core = pending.core or core_of(pending.expression, None)
         reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
-        if any(reads[i].index != i or reads[i].dtype is not leaf.dtype for i, leaf in core.leaves.items()):
-            return substitute(pending.expression, reads)
+        for i, leaf in core.leaves.items():
+            if reads[i].index != i or reads[i].dtype is not leaf.dtype:
+                return substitute(pending.expression, reads)
         self.core = core
         return core.root
 

@@ -50,6 +50,7 @@ def _shape(value: object) -> tuple[KnownDim, ...] | None:
     found = getattr(value, "type", None)
     if not isinstance(found, TensorType) or found.shape is None:
         return None
-    if any(size is None for size in found.shape):
-        raise NotLowered("a size is unknown")
-    return tuple(size for size in found.shape if size is not None)
+    for size in found.shape:
+        if size is None:
+            raise NotLowered("a size is unknown")
+    return found.shape  # type: ignore[return-value]  # no size is unknown, as was just seen

@@ -29,14 +29,13 @@ def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
     Raises:
         NotLowered: something of it is unknown.
     """
-    if not isinstance(value.type, TensorType) or value.type.shape is None:
+    known = value.type
+    if not isinstance(known, TensorType) or known.shape is None:
         raise NotLowered(f"the shape of {value.name!r} is unknown")
-    shape: list[KnownDim] = []
-    for size in value.type.shape:
+    for size in known.shape:
         if size is None:
             raise NotLowered(f"a size of {value.name!r} is unknown")
-        shape.append(size)
-    return value.type.dtype, tuple(shape)
+    return known.dtype, known.shape  # type: ignore[return-value]  # no size is unknown, as was just seen
 
 
 def axis_place(axis: int, rank: int) -> int:

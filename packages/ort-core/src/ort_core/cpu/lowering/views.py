@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ import numpy as np
 
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, maximum, minimum
+
+_SHAPES = 4096  # remembered with their strides and counts: layers share a few, and products of symbols take long
+_ITEMSIZES = {dtype: max(1, dtype.bits // 8) for dtype in DataType}
 
 
 class Place(enum.Enum):
@@ -39,7 +43,7 @@ class Buffer:
     @property
     def itemsize(self) -> int:
         """Bytes of an element in memory."""
-        return max(1, self.dtype.bits // 8)
+        return _ITEMSIZES[self.dtype]
 
 
 @frozen
@@ -106,6 +110,11 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 def dense_strides(shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
     """Return the row-major strides of a shape."""
+    return _dense_strides(tuple(shape))
+
+
+@functools.lru_cache(_SHAPES)
+def _dense_strides(shape: tuple[KnownDim, ...]) -> tuple[KnownDim, ...]:
     strides: list[KnownDim] = []
     step: KnownDim = 1
     for size in reversed(shape):
@@ -116,6 +125,11 @@ def dense_strides(shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
 
 def count_of(shape: Sequence[KnownDim]) -> KnownDim:
     """Return the number of elements of a shape."""
+    return _count_of(tuple(shape))
+
+
+@functools.lru_cache(_SHAPES)
+def _count_of(shape: tuple[KnownDim, ...]) -> KnownDim:
     total: KnownDim = 1
     for size in shape:
         total = total * size
@@ -127,6 +141,8 @@ def broadcast_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, 
     missing = len(shape) - len(view.shape)
     if missing < 0:
         return None
+    if view.shape == tuple(shape) and 1 not in view.shape:
+        return view.strides
     strides: list[KnownDim] = [0] * missing
     for size, stride, wanted in zip(view.shape, view.strides, shape[missing:]):
         if size == wanted:

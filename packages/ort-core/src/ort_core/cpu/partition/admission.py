@@ -10,7 +10,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering.moved_halves import moves_halves
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import computed_type, tensor_type
+from ort_core.cpu.lowering.value_types import computed_type, stored_type
 from ort_core.plugin.ir import DataType, Graph, Node, Shape, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
@@ -123,16 +123,17 @@ def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -
             return f"{value.name!r} is not a tensor of known type"
         dtype = value.type.dtype
         if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in generated:
-            return f"{node.op_type} of {value.type.dtype.text} is not generated"
-        if value.type.dtype is DataType.FLOAT16 and not (converts_halves(target) or moves_halves(node)):
+            return f"{node.op_type} of {dtype.text} is not generated"
+        if dtype is DataType.FLOAT16 and not (converts_halves(target) or moves_halves(node)):
             return NO_HALVES
         shape = value.type.shape or ()
-        is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
-        if 0 in shape and not takes_empty and not is_list:
-            return f"{value.name!r} has no elements"
+        if 0 in shape and not takes_empty:
+            is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
+            if not is_list:
+                return f"{value.name!r} has no elements"
     try:
         for value in values:
-            tensor_type(value)
+            stored_type(value)
     except NotLowered as refusal:
         return str(refusal)
     return None

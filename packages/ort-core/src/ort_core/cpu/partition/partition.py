@@ -315,7 +315,7 @@ class CpuPartition(EagerPartition):
         found = set()
         for node in self._request.graph:
             outputs = tuple(node.present_outputs())
-            if outputs and all(contents_of(value, self._contents) is not None for value in outputs):
+            if outputs and not any(contents_of(value, self._contents) is None for value in outputs):
                 found.add(node)
         return found
 
@@ -367,8 +367,9 @@ class CpuPartition(EagerPartition):
 
     def _deciding_program(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> NativeProgram | None:
         """Return the program of a condition that decides the whole graph: too small to pay, but for direct calls."""
-        deciding = self._request.graph.nodes[:-1]
-        if not deciding or not is_conditional(self._request.graph.nodes):
+        nodes = self._request.graph.nodes
+        deciding = nodes[:-1]
+        if not deciding or not is_conditional(nodes):
             return None
         if groups:
             return groups[0][1] if len(groups) == 1 and set(groups[0][0]) == set(deciding) else None

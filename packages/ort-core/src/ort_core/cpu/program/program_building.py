@@ -84,15 +84,19 @@ class _Layout:
         self.sizes: list[KnownDim] = []
         self.starts: list[int] = []
         self.buffers: dict[Buffer, list[int]] = {}
+        sizes, buffers = self.sizes, self.buffers
         for step in steps:
-            self.starts.append(len(self.sizes))
+            self.starts.append(len(sizes))
             for argument in step.arguments:
                 if isinstance(argument, Pointer):
-                    self.buffers.setdefault(argument.buffer, []).append(len(self.sizes))
-                    self.sizes.append(argument.offset * argument.buffer.itemsize)
+                    places = buffers.get(argument.buffer)
+                    if places is None:
+                        places = buffers[argument.buffer] = []
+                    places.append(len(sizes))
+                    sizes.append(argument.offset * argument.buffer.itemsize if argument.offset else 0)
                 else:
-                    self.sizes.append(argument)
-        self.argument_count = len(self.sizes)
+                    sizes.append(argument)
+        self.argument_count = len(sizes)
         self.sizes.extend(slots.nbytes)
         self.outputs_at = len(self.sizes)
         for _, shape in outputs:

@@ -117,10 +117,13 @@ _EARLIER: dict[str, tuple[int, Precondition]] = {  # of versions below a number
     **dict.fromkeys(_TWO_OPERANDS, (7, tensors.fitted_operand)),
     **dict.fromkeys(("Max", "Mean", "Min", "Sum"), (8, tensors.of_one_shape)),
 }
+_EARLIEST_FITTING = max(version for version, _ in _EARLIER.values())
 
 
 def find_precondition(domain: str, op_type: str, opset: int) -> Precondition | None:
     """Return what an operator requires of its inputs' shapes, ``None`` where nothing is stated."""
-    if not domain and opset < _EARLIER.get(op_type, _NEVER)[0]:
-        return _EARLIER[op_type][1]
+    if not domain:
+        if opset < _EARLIEST_FITTING and opset < _EARLIER.get(op_type, _NEVER)[0]:
+            return _EARLIER[op_type][1]
+        return _STANDARD.get(op_type)
     return _DOMAINS.get(domain, {}).get(op_type)

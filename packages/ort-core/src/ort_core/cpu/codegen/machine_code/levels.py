@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from ort_core.cpu.codegen.machine_code.target import Target, target_of
@@ -19,6 +20,7 @@ _X86 = ("x86-64-v4", "x86-64-v3", "x86-64-v2")  # the highest first
 _ANY_COMPILER = ""  # what is compiled for a level is known by its text alone
 
 
+@functools.lru_cache(16)  # asked for every kernel, of the machine's own target or a few others
 def level_of(target: Target) -> Target | None:
     """Return the highest level that a target has all of, if its vectors are as wide; ``None`` where there is none.
 
