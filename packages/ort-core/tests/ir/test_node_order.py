@@ -9,6 +9,7 @@ import pytest
 
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
+from ort_core.ir.values import Value
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -40,3 +41,24 @@ def test_precedes_all_looks_no_further_than_the_node_that_tells_it(place, other)
     others = _Counting({nodes[other]})
     assert graph.precedes_all(nodes[place], others) is (other > place)
     assert others.asked <= 4
+
+
+def test_lists_of_nodes_and_inputs_follow_every_edit() -> None:
+    x, y = Value("x"), Value("y")
+    first, last = Node("Relu", [x]), Node("Neg", [x])
+    graph = Graph("g", inputs=[x, y], nodes=[first, last])
+    assert (graph.nodes, last.inputs) == ((first, last), (x,))
+    last.set_input(0, y)
+    assert last.inputs == (y,)
+    last.append_input(x)
+    assert last.inputs == (y, x)
+    last.set_inputs([x])
+    assert last.inputs == (x,)
+    middle = graph.insert_before(last, Node("Abs", [x]))
+    assert graph.nodes == (first, middle, last)
+    graph.reorder([last, middle, first])
+    assert graph.nodes == (last, middle, first)
+    graph.remove(middle)
+    assert graph.nodes == tuple(graph) == (last, first)
+    graph.freeze()
+    assert graph.nodes == tuple(graph) == (last, first)

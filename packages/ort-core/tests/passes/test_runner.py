@@ -243,3 +243,14 @@ def _chain_of_blocks(count: int) -> Model:
         value = graph.new_node("Relu", [biased], types=[value_type]).output
     graph.add_output(value)
     return Model(graph, {"": 17}, ir_version=8)
+
+
+def test_initializer_that_nobody_reads_any_more_sends_no_pass_over_the_graph_again() -> None:
+    model = model_of("g (float[2] x) => (float[2] y) <float c = {0.0}> { a = Add(x, c)  y = Relu(a) }")
+    report = run_pipeline(pipeline_for(Level.BASIC), context_of(model), verify=True)
+    assert report.counts() == {"NoopElimination": 1, "DeadCodeElimination": 1}
+    assert report.is_fixed_point
+    runs = [each.name for each in report.reports]
+    assert runs.count("ConstantFolding") == 2, "a pass in front of the change looks at what it left"
+    assert runs.count("MatMulAddFusion") == 1, "a pass behind the change has seen all"
+    assert not model.graph.initializers

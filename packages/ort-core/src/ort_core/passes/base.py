@@ -198,7 +198,10 @@ class RecordedRejection:
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What a pass did. ``counts`` has the number of rewrites of each rule (or kind of change)."""
+    """What a pass did. ``counts`` has the number of rewrites of each rule (or kind of change).
+
+    ``num_tidied`` of them give no pass anything more to do.
+    """
 
     name: str
     counts: dict[str, int]
@@ -207,6 +210,7 @@ class PassReport:
     nodes_before: int
     nodes_after: int
     duration_ns: int
+    num_tidied: int = 0
 
     @property
     def num_rewrites(self) -> int:
@@ -217,6 +221,11 @@ class PassReport:
     def has_changed(self) -> bool:
         """Whether the model differs from what it was."""
         return self.num_rewrites > 0
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether a change may give this or another pass more to do."""
+        return self.num_rewrites > self.num_tidied
 
     def __str__(self) -> str:
         counts = ", ".join(f"{rule} {count}" for rule, count in self.counts.items()) or "nothing"
@@ -232,11 +241,17 @@ class PassRecordState:
         self.counts: dict[str, int] = {}
         self.rejections: dict[RecordedRejection, None] = {}
         self.num_rejections = 0
+        self.num_tidied = 0
 
     def changed(self, rule: str, count: int = 1) -> None:
         """Note that a rule (or kind of change) was applied."""
         if count:
             self.counts[rule] = self.counts.get(rule, 0) + count
+
+    def tidied(self, rule: str, count: int = 1) -> None:
+        """Note changes as ``changed`` does that no pass can make use of: initializers that nobody reads are gone."""
+        self.changed(rule, count)
+        self.num_tidied += count
 
     def refused(self, rule: str, rejection: Rejection, node: Node | None = None) -> None:
         """Note that a change was refused, and why."""
@@ -279,7 +294,7 @@ class Pass(ABC):
             context.types_are_current = False
         return PassReport(
             self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
-            count_nodes(context.model) if record.counts else nodes_before, duration,
+            count_nodes(context.model) if record.counts else nodes_before, duration, record.num_tidied,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ class DeadCodeElimination(Pass):
         """Sweep each graph backwards, inner graphs after the outer nodes around them."""
         record.changed("unread nodes", _remove_nodes(context.model.graph))
         for graph in context.graphs():
-            record.changed("unread initializers", _remove_initializers(graph))
+            record.tidied("unread initializers", _remove_initializers(graph))
 
 
 def _remove_nodes(graph: Graph) -> int:

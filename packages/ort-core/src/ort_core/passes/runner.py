@@ -63,7 +63,8 @@ def run_pipeline(
 ) -> PipelineReport:
     """Run passes over ``context.model`` until a whole round changes nothing.
 
-    A pass that found nothing to change runs again only when something has changed since.
+    A pass that found nothing to change runs again only when something has changed since; what was merely tidied up
+    (``PassRecordState.tidied``) does not count.
 
     Args:
         passes: in the order in which they run; those that ``runs_once`` only in the first round.
@@ -93,7 +94,7 @@ def run_pipeline(
                 continue
             report = checker.run(each)
             reports.append(report)
-            if not report.has_changed:
+            if not report.has_opened:
                 in_vain[place] = changes
             else:
                 changes += 1
