@@ -219,7 +219,8 @@ class GraphLoader:
 
     def _attribute(self, proto: onnx.AttributeProto, visible: Mapping[str, Value], depth: int) -> Attribute:
         name, reference = proto.name, proto.ref_attr_name
-        check_text(name, reference)
+        if type(name) is not str or type(reference) is not str:
+            check_text(name, reference)  # forests have a dozen attributes for each tree
         kind = _KINDS.get(proto.type)
         if kind is None:
             raise InvalidGraph(f"attribute {name!r} has the unknown kind {proto.type}")
@@ -227,14 +228,13 @@ class GraphLoader:
             kind = _guess_kind(proto)
         if reference:
             return Attribute(name, kind, None, reference)
-        return Attribute(name, kind, self._attribute_value(proto, kind, visible, depth))
+        plain = _PLAIN.get(kind)
+        value = self._graph_or_data(proto, kind, visible, depth) if plain is None else plain(proto)
+        return Attribute(name, kind, value)
 
-    def _attribute_value(
+    def _graph_or_data(
         self, proto: onnx.AttributeProto, kind: AttributeKind, visible: Mapping[str, Value], depth: int
     ) -> object:
-        plain = _PLAIN.get(kind)
-        if plain is not None:
-            return plain(proto)
         files = self._files
         if kind is AttributeKind.GRAPH:
             return self.graph(proto.g, visible, depth + 1)

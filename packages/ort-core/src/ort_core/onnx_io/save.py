@@ -222,7 +222,7 @@ def _save_attribute(
     if kind in GRAPH_KINDS:
         converted: list[object] = [graph_to_proto(graph, writer, with_types=with_types) for graph in attribute.graphs()]
     else:
-        converted = [convert(item) for item in (value if isinstance(value, tuple) else (value,))]
+        converted = list(map(convert, value if isinstance(value, tuple) else (value,)))
     target = getattr(proto, field)
     if kind in _REPEATED:
         target.extend(converted)

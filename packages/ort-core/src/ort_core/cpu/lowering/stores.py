@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.nests.elementwise_nests import (
@@ -42,6 +42,7 @@ from ort_core.cpu.lowering.views import (
     dense_strides,
     moved_nbytes,
 )
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Value
 from ort_core.plugin.loops import Scalar, cast, element
 
@@ -50,6 +51,25 @@ if TYPE_CHECKING:
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
 SPREAD = 16  # floats, a cache line, between rows that would
+
+
+@frozen
+class _Walk:
+    """How loops step through a result and its operands: the sizes of axes, and each one's strides over them."""
+
+    sizes: list[KnownDim]
+    strides_of: list[list[KnownDim]]
+
+
+@frozen
+class _NestCall:
+    """What follows from an expression and how its operands and its result lie, whichever buffers those are."""
+
+    kernel: KernelText
+    sizes: tuple[KnownDim, ...]
+    work: KnownDim
+    flops: KnownDim
+    nbytes: KnownDim
 
 
 class Stores:
@@ -126,22 +146,35 @@ class Stores:
 
     def store_elementwise(self, pending: PendingElementwise, target: View) -> View:
         """Write the step that computes an expression into a view of its shape; returns the view."""
-        operands = [target.strides]
-        for view in pending.inputs:
-            operands.append(known_strides(view, pending.shape))
-        order = target.order or tuple(range(len(pending.shape)))
-        sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
-        bits = _copied_bits(pending, target)
-        if bits is not None and strides_of[0] == list(dense_strides(sizes)):
-            (source,), lowering = pending.inputs, self._lowering
-            if emit_turned(lowering, source, target, sizes, strides_of[1], pending.operators):
+        lowering, bits = self._lowering, _copied_bits(pending, target)
+        walk = None if bits is None else _walk_of(pending, target)
+        if bits is not None and walk is not None:
+            if walk.strides_of[0] == list(dense_strides(walk.sizes)) and emit_turned(
+                lowering, pending.inputs[0], target, walk.sizes, walk.strides_of[1], pending.operators
+            ):
                 return target
-        if strides_of[0][-1] not in (0, 1):  # a column of a larger result: rows of one element
-            sizes.append(1)
-            for each in strides_of:
-                each.append(0)
-        if bits is not None and self._interleaved(pending, target, sizes, strides_of, bits):
-            return target
+            walk = _by_rows(walk)
+            if self._interleaved(pending, target, walk.sizes, walk.strides_of, bits):
+                return target
+
+        def plan() -> _NestCall:
+            return self._nest_call(pending, target, bits, walk or _by_rows(_walk_of(pending, target)))
+
+        if lowering.expressions.has(pending.expression):
+            call = lowering.remembered(_layout_of(pending, target), plan)
+        else:
+            call = plan()
+        lowering.emit(
+            call.kernel, (pointer(target), *map(pointer, pending.inputs), *call.sizes),
+            [v.buffer for v in pending.inputs], [target.buffer], call.work, pending.operators, call.flops, call.nbytes,
+        )  # fmt: skip
+        return target
+
+    def _nest_call(
+        self, pending: PendingElementwise, target: View, bits: DataType | None, walk: _Walk
+    ) -> _NestCall:  # fmt: skip
+        """Return the kernel that computes an expression, and what it is given beside pointers."""
+        sizes, strides_of = list(walk.sizes), walk.strides_of
         period, out_period = _short_rows(pending, sizes, strides_of), 0
         if period:
             out_period = 0 if strides_of[0][-2] == period else period
@@ -153,24 +186,14 @@ class Stores:
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),), out_period)
         if bits is not None and bits is not target.dtype:
             nest = _copy_of_bits(nest, bits)
-        kernel = self._nest_kernel(nest)
-        arguments: list[Argument] = [
-            pointer(target),
-            *(pointer(v) for v in pending.inputs),
-            *sizes,
-            *(strides_of[0] if out_period else strides_of[0][:-1]),
-        ]
+        arguments: list[KnownDim] = [*sizes, *(strides_of[0] if out_period else strides_of[0][:-1])]
         for steps in strides_of[1:]:
             arguments.extend(steps)
-        count = count_of(pending.shape)
-        num_operations = pending.num_operations
-        cost = 1 + num_operations // 16
-        self._lowering.emit(
-            kernel, arguments, [v.buffer for v in pending.inputs], [target.buffer],
-            count * cost, pending.operators, count * max(0, num_operations - len(pending.inputs)),
-            moved_nbytes([target, *pending.inputs]),
+        count, num_operations = count_of(pending.shape), pending.num_operations
+        return _NestCall(
+            self._nest_kernel(nest), tuple(arguments), count * (1 + num_operations // 16),
+            count * max(0, num_operations - len(pending.inputs)), moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
-        return target
 
     def _interleaved(
         self, pending: PendingElementwise, target: View, sizes: Sequence[KnownDim],
@@ -226,6 +249,27 @@ class Stores:
             elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
                 return False
         return True
+
+
+def _layout_of(pending: PendingElementwise, target: View) -> Hashable:
+    """Return all that decides the ``_NestCall`` of an expression."""
+    reads = tuple([(view.dtype, view.shape, view.strides) for view in pending.inputs])
+    result = (target.dtype, target.shape, target.strides, target.order)
+    return "nest", pending.expression, pending.num_operations, pending.shape, reads, result
+
+
+def _walk_of(pending: PendingElementwise, target: View) -> _Walk:
+    operands = [target.strides, *(known_strides(view, pending.shape) for view in pending.inputs)]
+    order = target.order or tuple(range(len(pending.shape)))
+    sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
+    return _Walk(sizes, strides_of)
+
+
+def _by_rows(walk: _Walk) -> _Walk:
+    """Return a walk whose rows lie densely in the result: a column of a larger one has rows of one element."""
+    if walk.strides_of[0][-1] in (0, 1):
+        return walk
+    return _Walk([*walk.sizes, 1], [[*each, 0] for each in walk.strides_of])
 
 
 def _short_rows(

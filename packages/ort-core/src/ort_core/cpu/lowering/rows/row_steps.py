@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, NestInput
 from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel, row_vectors
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
+from ort_core.cpu.lowering.steps import KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import RowSchedule
@@ -77,10 +77,24 @@ def emit_row_nest(
     work: KnownDim,
 ) -> None:
     """As ``store_rows``, with the strides of outputs and inputs over ``shape`` given."""
+    stored, read = tuple([view.dtype for view in outputs]), tuple([view.dtype for view in inputs])
+    what = ("rows", id(schedule), tuple(shape), tuple(map(tuple, strides)), stored, read)
+    _, kernel, sizes = lowering.remembered(what, lambda: _row_call(lowering, schedule, read, shape, strides, stored))
+    pointers = [pointer(view) for view in (*outputs, *scalars, *inputs)]
+    lowering.emit(
+        kernel, [*pointers, *sizes], [v.buffer for v in inputs], [v.buffer for v in (*outputs, *scalars)],
+        work, operators, work, moved_nbytes([*outputs, *scalars, *inputs]),
+    )  # fmt: skip
+
+
+def _row_call(
+    lowering: Lowering, schedule: RowSchedule, read: Sequence[DataType], shape: Sequence[KnownDim],
+    strides: Sequence[Strides], stored: tuple[DataType, ...],
+) -> tuple[RowSchedule, KernelText, tuple[KnownDim, ...]]:  # fmt: skip
+    """Return the kernel of a row nest and its sizes; and the schedule, whose ``id`` is its own as long as it lives."""
     sizes, outer = collapse(shape[:-1], [each[:-1] for each in strides])
-    steps = [each[-1] for each in strides[len(outputs) :]]
-    reads = tuple(NestInput(v.dtype, BROADCAST if s == 0 else DENSE) for v, s in zip(inputs, steps))
-    stored = tuple(v.dtype for v in outputs)
+    steps = [each[-1] for each in strides[len(stored) :]]
+    reads = tuple(NestInput(dtype, BROADCAST if step == 0 else DENSE) for dtype, step in zip(read, steps))
     vectors = row_vectors(shape[-1], [*stored, *(r.dtype for r in reads if r.inner == DENSE)], lowering.target)
     nest = RowNest(len(sizes) + 1, reads, stored, schedule.passes, schedule.scalars, vectors)
 
@@ -88,9 +102,4 @@ def emit_row_nest(
         kernel = row_kernel(nest, lowering.target)
         return KernelText(kernel.name, kernel)
 
-    pointers = [pointer(view) for view in (*outputs, *scalars, *inputs)]
-    arguments: list[Argument] = [*pointers, *sizes, shape[-1], *(stride for each in outer for stride in each)]
-    lowering.emit(
-        lowering.kernel(nest, write), arguments, [v.buffer for v in inputs], [v.buffer for v in (*outputs, *scalars)],
-        work, operators, work, moved_nbytes([*outputs, *scalars, *inputs]),
-    )  # fmt: skip
+    return schedule, lowering.kernel(nest, write), (*sizes, shape[-1], *(stride for each in outer for stride in each))

@@ -17,10 +17,11 @@ from ort_core.plugin.loops import SMALL_TYPES, Scalar, cast, converted, minimum
 
 def elementwise(lowering: Lowering, node: Node) -> None:
     """Describe the node's result as an expression over its operands."""
-    inputs = list(node.present_inputs())
-    is_clip_above = node.op_type == "Clip" and len(inputs) == 2 and node.input(1) is None
-    if inputs != list(node.inputs[: len(inputs)]) and not is_clip_above:  # absent ones at the end are none
-        raise NotLowered("an optional operand in the middle is absent")
+    inputs, is_clip_above = list(node.present_inputs()), False
+    if len(inputs) < len(node.inputs):
+        is_clip_above = node.op_type == "Clip" and len(inputs) == 2 and node.input(1) is None
+        if inputs != list(node.inputs[: len(inputs)]) and not is_clip_above:  # absent ones at the end are none
+            raise NotLowered("an optional operand in the middle is absent")
     if lowering.opset_of(node) < 7 and not node.domain and (node.op_type == "PRelu" or node.attribute("broadcast")):
         raise NotLowered("before opset 7 operands were aligned otherwise")
     if has_many_operands(lowering, node):
@@ -76,7 +77,7 @@ def _what(
     own = lowering.own_meaning(node)
     if own is not None or not all(isinstance(value, (int, float, str)) for value in attributes.values()):
         return None
-    told = tuple([(name, repr(value)) for name, value in sorted(attributes.items())])
+    told = tuple([(name, repr(value)) for name, value in sorted(attributes.items())]) if attributes else ()
     return node.domain, node.op_type, told, dtype, rounded, is_clip_above
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
@@ -112,7 +112,9 @@ class Product:
         if pending.expression.operation != "input":
             dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
-        deferred = product_kernel(machine, self.packed, epilogue)
+        is_bfloat16 = self.packed is not None and self.packed.is_bfloat16
+        what = ("product", self.packed is None, is_bfloat16, "" if epilogue is None else epilogue.structure)
+        kernel = lowering.kernel(what, lambda: _kernel_text(product_kernel(machine, self.packed, epilogue)))
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
         table = panels_table_buffer(machine, self.packed)
         words: list[Argument] = [0] * ARGUMENTS.count
@@ -138,9 +140,13 @@ class Product:
         reads = [self.a.buffer, b.buffer, *(v.buffer for v in pending.inputs)]
         flops = count_of(pending.shape) * depth * 2
         lowering.emit(
-            KernelText(deferred.name, deferred), words, reads, [target.buffer, scratch], flops // 32 + 1,
+            kernel, words, reads, [target.buffer, scratch], flops // 32 + 1,
             pending.operators, flops, moved_nbytes([self.a, b, target, *pending.inputs]),
         )  # fmt: skip
+
+
+def _kernel_text(deferred: DeferredKernel) -> KernelText:
+    return KernelText(deferred.name, deferred)
 
 
 def _is_quantized(lowering: Lowering, node: Node) -> bool:
