@@ -72,6 +72,8 @@ class Campaign:
             if line is None:
                 self.write({"seed": trying, "hang": HANG_S})
                 return trying + 1
+            if not line.startswith("{"):
+                continue  # onnx itself prints there that a model has experimental operators
             facts = json.loads(line)
             if "trying" in facts:
                 trying = facts["trying"]
