@@ -176,6 +176,11 @@ def attention_cases() -> Iterator[Case]:
         total = scalar(int(ends[0].max()) + 1, np.int32)
         more = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3}
         yield Case("GroupQueryAttention", [*step, *ends, total], more, 3, note)
+    for queries in (1, 2):
+        none, caches, tables = [floats(1, 0, 32)] * 2, [floats(1, 2, 9, 16)] * 2, [floats(20, 8)] * 2
+        shared = [floats(1, queries, 64), *none, *caches, np.array([4], np.int32), scalar(5, np.int32), *tables]
+        more = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+        yield Case("GroupQueryAttention", shared, more, 3, f"{queries} queries of shared keys")
 
 
 def expert_cases() -> Iterator[Case]:

@@ -60,7 +60,8 @@ def group_query_attention(w: BodyWriter) -> Results:
         )
     if record.rotary is not None:
         query, key = _turned(w, rows, record, record.rotary, query, key)
-    key, value = (_present(w, rows, index, new) for index, new in ((3, key), (4, value)))
+    has_new = _has_new_keys(record)
+    key, value = (_present(w, rows, index, new, has_new=has_new) for index, new in ((3, key), (4, value)))
     seen_key, seen_value, bias, columns = _seen(w, rows, key, value)
     masks = Masks(bias, _visible(w, rows, columns, record), record.softcap, _sink(w, record))
     output, _ = attend(w, (query, seen_key, seen_value), record, masks)
@@ -94,19 +95,30 @@ def _turned(
         places = w.input(rotary.positions)
     cos, sin = (w.unsqueeze(each, 1) for each in angles(w, rotary.cos, rotary.sin, places))
     whole, interleaved = record.query.size == 2 * pairs, rotary.is_interleaved
-    first, second = (rotate(w, x, cos, sin, pairs, interleaved=interleaved, whole=whole) for x in (query, key))
-    return first, second
+    turned = rotate(w, query, cos, sin, pairs, interleaved=interleaved, whole=whole)
+    if not _has_new_keys(record):
+        cos, sin = (w.slice(each, 2, 0, w.size(key, 2)) for each in (cos, sin))
+    return turned, rotate(w, key, cos, sin, pairs, interleaved=interleaved, whole=whole)
 
 
-def _present(w: BodyWriter, rows: _Rows, index: int, new: Value) -> Value:
-    """Return (B, M, length, H): each entry's valid rows of the past, then its new rows; what follows is unspecified."""
+def _has_new_keys(record: AttentionRecord) -> bool:
+    """Return whether there are known to be as many new keys as queries; none are given of caches that are shared."""
+    return record.query.length is not None and record.key.length == record.query.length
+
+
+def _present(w: BodyWriter, rows: _Rows, index: int, new: Value, *, has_new: bool) -> Value:
+    """Return (B, M, length, H): each entry's valid rows of the past, then its new rows; what follows is unspecified.
+
+    Without ``has_new`` there may be none: another layer has written them into a past that both share.
+    """
     if rows.capacity is None:
         return new
     joined = w.joined(w.wide(index), new, axis=2)
     row = w.reshape(w.range(rows.length), 1, 1, -1, 1)
-    from_new = w.op("Add", w.op("Sub", row, rows.past), rows.capacity)
-    end = w.op("Sub", w.size(joined, 2), w.ints(1))  # of keys that another layer shares there are no new ones
-    source = w.op("Min", w.op("Where", w.op("Less", row, rows.past), row, from_new), end)
+    past = rows.past if has_new else w.op("Add", rows.past, w.op("Sub", rows.fresh, w.size(new, 2)))
+    from_new = w.op("Add", w.op("Sub", row, past), rows.capacity)
+    end = w.op("Sub", w.size(joined, 2), w.ints(1))
+    source = w.op("Min", w.op("Where", w.op("Less", row, past), row, from_new), end)
     shape = w.joined(w.size(new, 0), w.size(new, 1), rows.length, w.size(new, 3), axis=0)
     return w.op("GatherElements", joined, w.op("Expand", source, shape), axis=2)
 

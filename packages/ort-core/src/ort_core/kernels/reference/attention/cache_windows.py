@@ -33,15 +33,17 @@ class CacheLayout:
         return self.total - self.fresh - self.resident
 
 
-def lay_out(total: np.ndarray, fresh: int, capacity: int, window: int) -> CacheLayout:
-    """Return the layout for caches that hold everything (``window`` 0) or only a window of positions."""
+def lay_out(total: np.ndarray, fresh: int, capacity: int, window: int = 0, *, holds_new: bool = False) -> CacheLayout:
+    """Return the layout for caches that hold everything (``window`` 0) or only a window of positions.
+
+    ``holds_new``: another layer has written the new rows into the past already.
+    """
     # A prompt that is padded on the right has fewer valid rows than new rows; its past is empty.
     past = np.maximum(total - fresh, 0)
     if not window:
         return CacheLayout(past + fresh, fresh, past, past + fresh)
-    return CacheLayout(
-        past + fresh, fresh, _resident(past, capacity, window), _resident(past + fresh, capacity, window)
-    )
+    kept = _resident(past + fresh, capacity, window)
+    return CacheLayout(past + fresh, fresh, kept - fresh if holds_new else _resident(past, capacity, window), kept)
 
 
 def _resident(total: np.ndarray, capacity: int, window: int) -> np.ndarray:
@@ -52,9 +54,14 @@ def _resident(total: np.ndarray, capacity: int, window: int) -> np.ndarray:
 
 
 def stage(past: np.ndarray | None, new: np.ndarray, layout: CacheLayout) -> np.ndarray:
-    """Return (B, N, staged, H): each entry's resident rows, then its new rows; what follows is unspecified."""
+    """Return (B, N, staged, H): each entry's resident rows, then its new rows; what follows is unspecified.
+
+    A past that holds the new rows already, of which none are given then, is what is staged.
+    """
     if past is None or past.shape[2] == 0:
         return new
+    if new.shape[2] == 0:
+        return past[:, :, : layout.staged]
     rows = np.arange(layout.staged)[None, :]
     from_past = rows < layout.resident[:, None]
     source = np.where(from_past, rows, past.shape[2] + rows - layout.resident[:, None])

@@ -168,9 +168,11 @@ def group_query_attention(
         keys = rms_norm(keys, record.norms.epsilons[1])[0] * widen(k_norm_weight)
     if record.rotary is not None:
         positions = rotary_positions(lengths, fresh, position_ids)
-        queries, keys = (rotate_new(each, positions, record.rotary, inputs) for each in (queries, keys))
+        queries = rotate_new(queries, positions, record.rotary, inputs)
+        keys = rotate_new(keys, positions, record.rotary, inputs) if keys.shape[2] else keys
 
-    layout = lay_out(lengths, fresh, capacity, local_window_size if record.slides else 0)
+    window = local_window_size if record.slides else 0
+    layout = lay_out(lengths, fresh, capacity, window, holds_new=keys.shape[2] == 0)
     present_length = capacity if record.slides else max(capacity, longest)
     staged, presents = [], []
     for past, new, cache_scale, kind in (

@@ -103,7 +103,7 @@ def sparse_attention(
     if record.rotary is not None:
         positions = rotary_positions(lengths, fresh, None)
         queries, keys = (rotate_new(each, positions, record.rotary, inputs) for each in (queries, keys))
-    layout = lay_out(lengths, fresh, past_key.shape[2], 0)
+    layout = lay_out(lengths, fresh, past_key.shape[2])
     stored = [stage(past, narrow(new, past.dtype), layout) for past, new in ((past_key, keys), (past_value, values))]
     own = layout.resident[:, None] + np.arange(fresh)
     column = np.arange(stored[0].shape[2])
