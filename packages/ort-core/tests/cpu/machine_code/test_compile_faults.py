@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.partition import partition
 from ort_core.errors import EPFail
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.stages.selection import PlacementWarning
 
@@ -114,3 +115,18 @@ def test_a_fault_of_direct_calls_costs_no_run(
         for _ in range(3):
             np.testing.assert_allclose(session.run(None, {"x": X})[0], _expected(), rtol=1e-5)
     assert [text for text in caplog.messages if "every run goes the ordinary way (Fault: on purpose)" in text]
+
+
+def test_a_rule_whose_result_has_elements_of_another_type_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run reserves memory for the type that is declared: larger elements would be written past its end."""
+
+    def rule(lowering: Lowering, node: Node) -> None:
+        lowering.set(node.output, lowering.new_view(DataType.DOUBLE, lowering.view(node.input(0)).shape))
+
+    monkeypatch.setattr(
+        partition, "find_rule", lambda node, context: rule if node.op_type == "Softmax" else _FIND(node, context)
+    )
+    monkeypatch.setenv("ORT_STRICT_COMPILATION", "0")
+    with pytest.warns(Warning, match="is lowered as double, and is of type float"):
+        session = ort.InferenceSession(_model(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], _expected(), rtol=1e-5)

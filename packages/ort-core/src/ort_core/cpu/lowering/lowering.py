@@ -285,9 +285,17 @@ class Lowering:
         return found[0], found[1]
 
     def set(self, value: Value | None, result: View | Pending) -> None:
-        """Say what a node's output is."""
-        if value is not None:
-            self._values[value] = result
+        """Say what a node's output is.
+
+        Raises:
+            TypeError: its elements are not those of the output's type, whose buffers a run reserves.
+        """
+        if value is None:
+            return
+        expected = self.type_of(value)[0]
+        if result.dtype is not expected:
+            raise TypeError(f"{value.name!r} is lowered as {result.dtype.text}, and is of type {expected.text}")
+        self._values[value] = result
 
     def forget(self, node: Node) -> None:
         """Say that a node is not lowered: who reads its outputs takes them for inputs."""

@@ -179,7 +179,9 @@ def dynamic_quantize_matmul(w: BodyWriter) -> Results:
 
 
 def quantized_gemm(w: BodyWriter) -> Results:
-    """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantized when y_scale is given."""
+    """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantized with y_scale and zero point."""
+    if w.has(7) != w.has(8):
+        raise NoBody("a scale of the result without its zero point, or that without the scale, has no body")
     column_parameters(w, 1, 2, 4, 5)
     a, b = (
         w.transpose(w.input(i), 1, 0) if w.int_of(name) else w.input(i) for i, name in ((0, "transA"), (3, "transB"))

@@ -79,14 +79,13 @@ def quantized_gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> np.ndarray:
-    """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantized when y_scale is given."""
+    """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C) / y_scale; levels with y_zero_point."""
     total = integer_product(a.T if transA else a, b.T if transB else b, a_zero_point, b_zero_point)
     if c is not None:
         total = total + c
     value = (total * (np.float64(np.float32(alpha)) * a_scale * b_scale)).astype(np.float32)
-    if y_scale is None:
-        return value
-    return quantize(value, y_scale, y_zero_point, a.dtype if y_zero_point is None else y_zero_point.dtype)
+    scale = np.float32(1.0) if y_scale is None else y_scale
+    return value / scale if y_zero_point is None else quantize(value, scale, y_zero_point, y_zero_point.dtype)
 
 
 @kernel("MulInteger", domain="com.microsoft")

@@ -137,6 +137,8 @@ def quantized_gemm(lowering: Lowering, node: Node) -> None:
     """QGemm: the sums with an int32 bias, scaled, on the output's grid where it has one."""
     if node.int_attribute("transA", 0):
         raise NotLowered("the left side is transposed")
+    if (node.input(7) is None) != (node.input(8) is None):
+        raise NotLowered("the result has a scale without a zero point, or a zero point without a scale")
     bias = None
     if node.input(6) is not None:
         bias = lowering.constant_of(node.input(6))
