@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType
 from ort_core.ops.attribute_checks import (
@@ -21,6 +23,7 @@ from ort_core.ops.windows import SAME
 
 _MOST = 2**31 - 1
 _MOST_CAPTURED = 8
+_BLOCKS_OF_SMALL_CODES = (16, 32, 64, 128, 256)
 _KERNEL_DELTA, _CAPTURED_TOKENS, _CAPTURED_HASHES = 6, 5, 9  # places of inputs
 _FUSED_WITH_IMAGES = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
 _FUSED_WITH_PRODUCTS = (
@@ -112,7 +115,10 @@ def product_activation(node: Node, since_version: int) -> str | None:
 
 
 def delta_network(node: Node, since_version: int) -> str | None:
-    """Require a size of chunks, and a function for beta also where beta is not used."""
+    """Require a size of chunks, a bound of gates, and a function for beta also where beta is not used."""
+    bound = node.float_attribute("gate_lower_bound", -5.0)
+    if not -math.inf < bound < 0:
+        return f"attribute gate_lower_bound must be finite and negative, found {bound}"
     problem = in_range("chunk_size", 1, _MOST)(node, since_version)
     return problem or words(beta_activation=("none", "sigmoid"))(node, since_version)
 
@@ -198,7 +204,10 @@ def attention_lstm(node: Node, since_version: int) -> str | None:
 
 def small_codes(node: Node, since_version: int) -> str | None:
     """MatMulBnb4: a code book, and sizes that there are."""
-    sizes = (in_range(name, 1)(node, since_version) for name in ("N", "K", "block_size"))
+    block = node.int_attribute("block_size", 64)
+    if block not in _BLOCKS_OF_SMALL_CODES:
+        return f"attribute block_size must be one of {', '.join(map(str, _BLOCKS_OF_SMALL_CODES))}, found {block}"
+    sizes = (in_range(name, 1)(node, since_version) for name in ("N", "K"))
     return in_range("quant_type", 0, 1)(node, since_version) or next((text for text in sizes if text), None)
 
 

@@ -5,6 +5,7 @@ Y = com.microsoft.ConvTransposeWithDynamicPads(X, W, pads, B)   ->   Y = ConvTra
 
 from __future__ import annotations
 
+from ort_core.cpu.fusions.known_breaches import find_breach
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Attribute, AttributeKind
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
@@ -23,6 +24,9 @@ class ConstantPads(RewriteRule[tuple[int, ...]]):
 
     def check(self, match: Match) -> tuple[int, ...] | Rejection:
         """The pads must be constant."""
+        breach = find_breach(match.root, 1)  # com.microsoft has one version
+        if breach is not None:
+            return breach
         value = match.root.input(2)
         if value is None:
             return ()

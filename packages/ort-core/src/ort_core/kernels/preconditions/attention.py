@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.ir.dims import KnownDim, floor_div
+from ort_core.ir.dims import KnownDim, ceil_div, floor_div
 from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 from ort_core.ops.attention_forms import node_attention
 
@@ -56,7 +56,11 @@ def attention_of_com_microsoft(c: Conditions) -> None:
     bias = c.rank(2, "bias", 1)
     if bias is not None and weights is not None:
         c.equal(bias[0], weights[1], "bias must be as long as a row of weights")
-    c.at_least(3, "mask_index", 1)
+    mask = c.at_least(3, "mask_index", 1)
+    if mask is not None and len(mask) == 3 and x is not None:
+        text = f"mask_index of three dimensions must have shape batch_size x sequence_length x keys, got {mask}"
+        c.equal(mask[0], x[0], text)
+        c.equal(mask[1], x[1], text)
     added = c.rank(5, "attention_bias", 4)
     if added is not None and x is not None:
         c.equal(added[2], x[1], f"Input 'attention_bias' dimension 2 should be same as sequence_length, got {added[2]}")
@@ -105,16 +109,15 @@ def group_query(c: Conditions) -> None:
     if past_key is not None and past_value is not None and len(past_key) == len(past_value) == 4:
         c.equal(past_key[2], past_value[2], "past_key and past_value should have same dimension 2 (sequence length)")
     record = node_attention(c.node, c.shape_of_rank)
-    if past_key is not None and len(past_key) == 4 and (record.quantized is None or record.quantized.bits != 4):
-        own, width = record.key.heads, record.key.size
-        if own is not None:
-            c.equal(past_key[1], own, f"past_key must have kv_num_heads ({own}) heads, got {past_key[1]}")
-        if isinstance(width, int):
-            c.equal(
-                past_key[3], width, f"past_key must have heads of {width} elements, as the query has, got {past_key[3]}"
-            )
-        if past_value is not None and len(past_value) == 4:
-            c.equal(past_value[1], past_key[1], f"past_value must have {past_key[1]} heads, got {past_value[1]}")
+    in_bytes = record.quantized is not None and record.quantized.bits == 4
+    for past, source, name in ((past_key, record.key, "past_key"), (past_value, record.value, "past_value")):
+        if past is None or len(past) != 4:
+            continue
+        if source.heads is not None:
+            c.equal(past[1], source.heads, f"{name} must have kv_num_heads ({source.heads}) heads, got {past[1]}")
+        if isinstance(source.size, int):
+            width = ceil_div(source.size, 2) if in_bytes else source.size
+            c.equal(past[3], width, f"{name} must have heads of {width} elements, as the query has, got {past[3]}")
     _caches_of_a_batch(c, q, 3)
     c.at_least(5, "seqlens_k", 1)
     c.scalar(6, "total_sequence_length")

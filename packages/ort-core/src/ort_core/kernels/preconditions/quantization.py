@@ -140,16 +140,22 @@ def _bias_of_columns(c: Conditions, place: int) -> None:
 
 def gated_n_bits(c: Conditions) -> None:
     """MatMulNBitsMlp: weights and biases of N rows."""
-    c.sized(2, "norm_scale", c.node.int_attribute("K", 0))
+    _normalized(c)
     for place, name in ((3, "gate"), (6, "up")):
         _weights_of_blocks(c, place, name, c.node.int_attribute("N", 0))
 
 
 def attended_n_bits(c: Conditions) -> None:
     """MatMulNBitsQkv: weights and biases of Nq rows for queries, of Nkv for keys and values."""
-    c.sized(2, "norm_scale", c.node.int_attribute("K", 0))
+    _normalized(c)
     for place, name, rows in ((3, "q", "Nq"), (6, "k", "Nkv"), (9, "v", "Nkv")):
         _weights_of_blocks(c, place, name, c.node.int_attribute(rows, 0))
+
+
+def _normalized(c: Conditions) -> None:
+    """A skip is added to what is normalized, and norm_scale [K] says that it is."""
+    c.require(c.has(2) or not c.has(1), "norm_scale must be there where skip is")
+    c.sized(2, "norm_scale", c.node.int_attribute("K", 0))
 
 
 def _weights_of_blocks(c: Conditions, place: int, name: str, rows: int) -> None:
@@ -237,6 +243,8 @@ def quantized_choice(c: Conditions) -> None:
 def quantized_gemm(c: Conditions) -> None:
     """QGemm: matrices A and B, a scale of B and its zero point of one shape, C that broadcasts to the result."""
     a, b = c.rank(0, "A", 2), c.rank(3, "B", 2)
+    c.scalar(1, "a_scale")
+    c.scalar(2, "a_zero_point")
     c.rank(4, "b_scale", 0, 1)
     c.same_shape(4, 5, "b_scale and b_zero_point")
     if a is None or b is None:

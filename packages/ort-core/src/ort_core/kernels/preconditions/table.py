@@ -64,6 +64,7 @@ _CONTRIB: dict[str, Precondition] = {
     "DynamicTimeWarping": layers.warping, "EngramGate": streams.engram_gate,
     "EmbedLayerNormalization": layers.embedding,
     "FastGelu": layers.bias_activation, "FusedConv": windows.convolution,
+    "FusedMatMul": tensors.rotated_batches, "FusedMatMulActivation": tensors.rotated_batches,
     "GatedDeltaNet": states.gated_delta_network, "GatedRMSNorm": layers.gated_norm,
     "GatedRelativePositionBias": packed.gated_positions,
     "GatherBlockQuantized": quantization.gathered_blocks, "GemmFloat8": packed.small_float_product,

@@ -34,6 +34,18 @@ def singles(**names: int) -> Precondition:
     return check
 
 
+def rotated_batches(c: Conditions) -> None:
+    """FusedMatMul and its like: an axis of batches moves behind the others where both operands have one."""
+    a, b = c.shape(0), c.shape(1)
+    moves = any(c.node.int_attribute(name, 0) for name in ("transBatchA", "transBatchB"))
+    if moves and a is not None and b is not None:
+        c.require(
+            len(a) == len(b) >= 3,
+            f"Two inputs should have same rank and rank >= 3 if transBatchA or transBatchB is true; found ranks "
+            f"{len(a)} and {len(b)}",
+        )
+
+
 def reduced_axes(c: Conditions) -> None:
     """The axes, where they are an input, have one dimension."""
     axes = c.shape(1)

@@ -38,11 +38,6 @@ def _scaled_product(
     Raises:
         InvalidArgument: the operands cannot be multiplied so.
     """
-    if any(batches) and (a.ndim != b.ndim or a.ndim < 3):
-        raise errors.InvalidArgument(
-            f"Two inputs should have same rank and rank >= 3 if transBatchA or transBatchB is true; "
-            f"found ranks {a.ndim} and {b.ndim}"
-        )
     a, b = _oriented(a, transposes[0], batches[0]), _oriented(b, transposes[1], batches[1])
     check_matmul_shapes(op_type, a, b)
     product = np.matmul(widen(a), widen(b))
