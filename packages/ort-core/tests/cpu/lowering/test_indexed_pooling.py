@@ -56,6 +56,14 @@ def test_values_and_places_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
             assert np.array_equal(left, right)
 
 
+def test_an_open_axis_that_is_smaller_than_its_window_has_a_place() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(1, 1, 8, 3)
+    for provider in ("CPUExecutionProvider", "ReferenceExecutionProvider"):
+        found = pooled(x, provider, kernel_shape=[5, 4], pads=[1, 0, 1, 0], strides=[1, 2])
+        for left, right in zip(found, pooled(x, "onnxruntime", kernel_shape=[5, 4], pads=[1, 0, 1, 0], strides=[1, 2])):
+            assert np.array_equal(left, right), provider
+
+
 def test_a_nan_is_the_largest_and_the_first_of_several_is_taken() -> None:
     x = np.array([[[1, np.nan, 2, np.nan, np.inf, 3, np.nan, -np.inf, -np.inf, 0]]], np.float32)
     for pads in ([0, 0], [1, 1]):

@@ -27,6 +27,7 @@ def pooling(lowering: Lowering, node: Node) -> None:
     """MaxPool, AveragePool, GlobalAveragePool and GlobalMaxPool of images (1-D and 2-D) and volumes."""
     if any(value is not None for value in node.outputs[1:]):
         require_inner_pads(node)
+        hangs_over(lowering, node, _space(node))
         max_pooling_with_indices(lowering, node)
         return
     if node.int_attribute("storage_order", 0):
