@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
 
@@ -44,6 +44,28 @@ def test_quotients_are_rounded_to_the_type_of_the_scale_or_to_precision(types: s
         assert found[0][0] == (66 if opset >= 23 and precision != 1 else 67)
     for ours in found[1:]:
         np.testing.assert_array_equal(ours, found[0])
+
+
+@pytest.mark.parametrize("zero_point", [False, True])
+@pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"])
+def test_a_quotient_of_zero_keeps_its_sign_in_8_bits(kind: str, zero_point: bool) -> None:
+    x = np.resize(np.array([-0.0, 0.0, -1e-9, 1e-9, -3.0, 500.0], np.float32), 1100)
+    zero = helper.make_tensor("z", getattr(TensorProto, kind), [], [0.0])
+    named = {} if zero_point else {"output_dtype": zero.data_type}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", *(["z"] if zero_point else [])], ["q"], **named),
+        helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT),
+    ]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy"]
+    constants = [numpy_helper.from_array(np.array(0.5, np.float32), "s"), zero]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], constants)
+    opsets = [helper.make_opsetid("", 21)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    [expected] = onnxruntime.InferenceSession(content, providers=PROVIDERS[:1]).run(None, {"x": x})
+    for provider in PROVIDERS:
+        [found] = ort.InferenceSession(content, providers=[provider]).run(None, {"x": x})
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 @pytest.mark.parametrize("integers", [np.int32, np.int64])

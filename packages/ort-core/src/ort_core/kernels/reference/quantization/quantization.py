@@ -75,7 +75,8 @@ def quantize_linear(
     if zero_point is not None:
         offset = spread(widen(native_integers(zero_point)), x.shape, axis, block_size, "QuantizeLinear")
     if target.is_float:
-        return convert(quotient + offset, target, saturate=bool(saturate))
+        kept = np.where(offset == 0, np.float32(-0.0), offset)  # to add it leaves the sign of a zero
+        return convert(quotient + kept, target, saturate=bool(saturate))
     return _saturated(np.rint(quotient).astype(np.float64) + offset, target.numpy)
 
 

@@ -32,7 +32,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import Place, View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
-from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
+from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, select, substitute, unary, unpacked
 
 SMALL_CONSTANT = 1 << 14  # elements up to which a constant is made real at load: larger ones stay in few bits
 OWN_OPERANDS = 3  # that a quantization adds: a scale, a zero point, and a scale divided by another
@@ -127,7 +127,10 @@ def _quantized(real: Scalar, scale: Scalar, zero: Scalar | None, dtype: DataType
     quotient = real / scale
     levels = unary("rint", quotient) if dtype.is_integer else quotient
     if dtype in SMALL_TYPES:
-        return packed(levels + (0.0 if zero is None else unpacked(zero)), dtype, saturate=saturate)
+        offset = None if zero is None else unpacked(zero)
+        if offset is not None and not dtype.is_integer:
+            offset = select(binary("eq", offset, 0.0), -0.0, offset)  # to add it leaves the sign of a zero
+        return packed(levels if offset is None else levels + offset, dtype, saturate=saturate)
     return cast(levels if zero is None else levels + cast(zero, F32), dtype)
 
 
