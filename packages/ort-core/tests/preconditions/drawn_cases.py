@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 from node_cases import NEWEST_OPSET, NodeCase
-from onnx import NodeProto
+from onnx import NodeProto, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from random_graphs.cases import Case, case_of_seed
 from random_graphs.custom_operators import FORMULAS, KERNELS
+from random_graphs.family import Family
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact_feed
+from random_graphs.writer import GraphWriter, Refused
 
 FIRST_SEED = 1_300_000_000
+SEEDS_OF_A_FAMILY = 4
 NOT_INFERRED = frozenset({"ReduceSumInteger"})  # operators whose results onnxruntime cannot type by itself
 IS_RANDOM = ("Bernoulli", "BitmaskDropout", "Dropout", "Multinomial", "Random", "Sampling")
 
@@ -60,3 +64,27 @@ def _is_plain(node: NodeProto) -> bool:
 
 def _is_array(value: Triple) -> bool:
     return isinstance(value.native(), np.ndarray)
+
+
+def cases_of_family(family: Family, domain: str) -> Iterator[NodeCase]:
+    """Yield the nodes of a domain that a family adds to graphs of its own, of one assignment of sizes each."""
+    for seed in range(SEEDS_OF_A_FAMILY):
+        writer = replace(GraphWriter.of_seed(seed), opset=NEWEST_OPSET, assignments=1, zero_share=0.0, half=None)
+        try:
+            family.step(writer)
+        except (Refused, IndexError, ValueError):  # the family found nothing that fits it
+            continue
+        yield from _nodes_of(writer, f"{family.name} {seed}", domain)
+
+
+def _nodes_of(writer: GraphWriter, name: str, domain: str) -> Iterator[NodeCase]:
+    arrays = {value.name: value.samples[0].native() for value in (*writer.inputs, *writer.values)}
+    arrays |= {tensor.name: numpy_helper.to_array(tensor) for tensor in writer.initializers}
+    for node in writer.nodes:
+        inputs = tuple(arrays.get(each) if each else None for each in node.input)
+        is_known = all(
+            isinstance(array, np.ndarray) or not each for each, array in zip(node.input, inputs, strict=True)
+        )
+        if node.domain == domain and _is_plain(node) and is_known:
+            outputs = tuple((each, onnx.TypeProto()) for each in node.output)
+            yield NodeCase(name, node.op_type, domain, 1, tuple(node.attribute), inputs, outputs)
