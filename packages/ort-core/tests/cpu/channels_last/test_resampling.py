@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import ort_core as ort
 from ort_core.tolerances import compare
@@ -130,3 +131,21 @@ def test_the_forms_of_old_agree_with_onnxruntime(name: str, opset: int, mode: st
     x = np.random.default_rng(4).standard_normal((1, 3, 6, 4)).astype(np.float32)
     (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     assert_near(compiled_result(model, x), expected, name)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("made", [(8, 10), (8, 5)], ids=str)
+def test_regions_are_cut_out_of_results_of_any_size(made: tuple[int, int], mode: str) -> None:
+    """A result of the input's sizes was taken for the input."""
+    attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -7.0}
+    regions = numpy_helper.from_array(np.array([0, 0, 0.1, 0.2, 1, 1, 0.8, 1.3], np.float32), "regions")
+    sizes = numpy_helper.from_array(np.array([1, 3, *made]), "sizes")
+    node = helper.make_node("Resize", ["x", "regions", "", "sizes"], ["y"], **attributes)
+    infos = [helper.make_tensor_value_info(name, 1, ["N", "C", "H", "W"]) for name in "xy"]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:], [regions, sizes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    x = np.random.default_rng(5).standard_normal((1, 3, 8, 10)).astype(np.float32)
+    [expected] = ReferenceEvaluator(model).run(None, {"x": x})
+    for provider in ("CPUExecutionProvider", "ReferenceExecutionProvider"):
+        [found] = ort.InferenceSession(model.SerializeToString(), providers=[provider]).run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=provider)

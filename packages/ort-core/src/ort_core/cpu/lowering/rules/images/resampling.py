@@ -59,8 +59,9 @@ def emit_resampled(lowering: Lowering, node: Node, x: View, axes: Sequence[Resam
     """Write the steps that resize what lies channels-last, one for each axis of space: the last axis first.
 
     A result of the input's sizes is the input, whatever the scales were before they were cut, and with antialiasing so
-    is each axis.
+    is each axis; but for regions that are cut out.
     """
+    _form(lowering, node)  # some are not generated, whatever the sizes
     if all(axis.size == axis.made for axis in axes):
         return x
     for axis in range(len(axes) - 1, -1, -1):
@@ -145,6 +146,8 @@ def _form(lowering: Lowering, node: Node) -> ResizeForm:
     mode, opset = node.string_attribute("mode", "nearest"), lowering.opset_of(node)
     is_old = node.op_type == "Upsample" or opset < FIRST_WITH_MODES
     centers = "asymmetric" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
+    if centers not in CENTERS:
+        raise NotLowered(f"Resize with {centers} coordinates is not generated")
     rounding = "simple" if is_old else node.string_attribute("nearest_mode", "round_prefer_floor")
     excludes = bool(node.int_attribute("exclude_outside", 0)) and mode != "nearest"
     mode = "linear" if mode == "bilinear" else mode
@@ -159,8 +162,6 @@ def _antialiases(node: Node) -> bool:
 
 
 def _tables(form: ResizeForm, axis: ResizedAxis, *, antialias: bool) -> tuple[np.ndarray, np.ndarray]:
-    if form.centers not in CENTERS:
-        raise NotLowered(f"Resize with {form.centers} coordinates is not generated")
     x = source_coordinates(axis, form.centers, by_scale=goes_by_scale(form.mode, axis.scale, form.opset))
     if form.mode == "nearest":
         places = nearest_inputs(x, axis, form.rounding)[:, None]
