@@ -93,6 +93,19 @@ def _steps_over(case: Case) -> bool:
     return any(stride > size for stride, size in zip(strides, kernel, strict=False))
 
 
+def _is_larger_than_its_image(case: Case) -> bool:
+    """Whether the window of the only pooling does not fit the padded image that some feed is."""
+    kernel = _attribute(case, "kernel_shape", None) or ()
+    pads, rank = _attribute(case, "pads", None) or (0,) * 2 * len(kernel), len(kernel) + 2
+    images = [array.shape[2:] for feeds in case.feeds for array in feeds.values() if np.ndim(array) == rank]
+    edges = list(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
+    return any(
+        size + before + after < reach
+        for sizes in images
+        for size, (before, after), reach in zip(sizes, edges, kernel, strict=True)
+    )
+
+
 def _holds(graph: GraphProto, *numbers: int) -> bool:
     """Whether a constant of integers, in bodies too, holds one of some numbers."""
     arrays = [array_of(tensor) for tensor in graph.initializer if tensor.data_type == TensorProto.INT64]
@@ -153,6 +166,20 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: (
             _attribute(case, "auto_pad", "").startswith("SAME") and max(_attribute(case, "dilations", [1])) > 1
         ),
+    ),
+    Explained(
+        "onnxruntime", "AveragePool", "^values ",
+        "of a window that is larger than its padded image it counts what lies beyond the padding",
+        lambda case: bool(_attribute(case, "count_include_pad", 0)) and _is_larger_than_its_image(case),
+    ),
+    Explained(
+        "onnxruntime", "GroupQueryAttention", r"expected np\.float64\(-?nan\)",
+        "of scores that are no number it makes zeros", has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "Resize", "^values ",
+        "regions: it takes a result of the input's sizes for the input, and so each axis that keeps its size",
+        lambda case: _attribute(case, "coordinate_transformation_mode", "") == "tf_crop_and_resize",
     ),
     Explained(
         "onnxruntime", "MaxPool AveragePool", "padding values must be non-negative",
@@ -423,7 +450,7 @@ KNOWN: tuple[Explained, ...] = (
         "it casts one branch to float32, and not the type that the other has",
     ),
     Explained(
-        OURS, "ConvTranspose", r"\((nan|-?inf)\), expected np\.float64\(-?[0-9.]+(e-?[0-9]+)?\)",
+        OURS, "ConvTranspose", r"\((nan|-?inf)\), expected np\.float64\(-?([0-9.]+(e-?[0-9]+)?|inf)\)",
         "phases of its columns are computed side by side: what is infinite meets weights of zero one column further",
         has_special_values,
     ),

@@ -48,6 +48,7 @@ _MODULES = (
     "rows_of_bytes",
     "states",
     "fed_sequences_and_maps",
+    "further_forms",
 )
 
 

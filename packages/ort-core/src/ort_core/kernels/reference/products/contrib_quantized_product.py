@@ -84,7 +84,7 @@ def quantized_gemm(
     if c is not None:
         total = total + c
     value = (total * (np.float64(np.float32(alpha)) * a_scale * b_scale)).astype(np.float32)
-    scale = np.float32(1.0) if y_scale is None else y_scale
+    scale = np.ones((), np.float32) if y_scale is None else y_scale
     return value / scale if y_zero_point is None else quantize(value, scale, y_zero_point, y_zero_point.dtype)
 
 
