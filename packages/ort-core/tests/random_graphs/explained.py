@@ -173,6 +173,11 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: bool(_attribute(case, "count_include_pad", 0)) and _is_larger_than_its_image(case),
     ),
     Explained(
+        "onnxruntime", "BatchNormalization", "^values ",
+        "training: it writes the new moments over those that it was given, so that each run begins with other ones",
+        lambda case: bool(_attribute(case, "training_mode", 0)),
+    ),
+    Explained(
         "onnxruntime", "GroupQueryAttention", r"expected np\.float64\(-?nan\)",
         "of scores that are no number it makes zeros", has_special_values,
     ),
