@@ -168,7 +168,7 @@ def trained_normalization(g: GraphWriter) -> list[Value]:
     if g.opset < 14 or value.dtype is not et.F32:
         raise Refused("a newer attribute, and moments in the type of the means")
     count = value.size(1)
-    parts = [g.weights(et.F32, count) for _ in range(3)]
+    parts = [g.constant(g.numbers_of(et.F32, (count,))) for _ in range(3)]  # onnxruntime writes over those that are fed
     variance = g.constant(g.numbers_of(et.F32, (count,), 0.3, 2))
     return g.node("BatchNormalization", [value, *parts, variance], 3, training_mode=1, momentum=0.7)
 
