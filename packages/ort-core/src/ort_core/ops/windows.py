@@ -172,6 +172,8 @@ def _same_axis(size: Dim, kernel: Dim, stride: int, dilation: int, *, is_upper: 
     count, reach = ceil_div(size, stride), reach_of(kernel, dilation)
     if reach is None:
         return WindowAxis(size, kernel, stride, dilation, None, None, count)
+    if reach == 1:  # windows of one place need none, which sizes that are open do not tell
+        return WindowAxis(size, kernel, stride, dilation, 0, 0, count)
     before, after = shared(maximum((count - 1) * stride + reach - size, 0), is_upper=is_upper)
     return WindowAxis(size, kernel, stride, dilation, before, after, count)
 

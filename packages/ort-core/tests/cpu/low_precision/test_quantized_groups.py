@@ -133,6 +133,14 @@ def test_integer_convolution_equals_onnxruntime(x_zero: int, w_zero: int) -> Non
     check(model, {"x": images(2, 3, 9, 8, dtype=np.uint8)})
 
 
+@pytest.mark.parametrize("size", [(9, 8), (10, 7), (1, 2)])
+def test_the_border_of_open_sizes_is_the_zero_point(size: tuple[int, int]) -> None:
+    constants = {"w": integers(5, 3, 3, 2, dtype=np.uint8), "xz": np.array(7, np.uint8), "wz": np.array(90, np.uint8)}
+    node = N("ConvInteger", ["x", "w", "xz", "wz"], ["y"], auto_pad="SAME_UPPER", strides=[2, 3])
+    model = model_of([node], {"x": (U8, ["N", 3, "H", "W"])}, {"y": TensorProto.INT32}, constants)
+    check(model, {"x": images(2, 3, *size, dtype=np.uint8)})
+
+
 @pytest.mark.parametrize("w_dtype", [np.int8, np.uint8], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("x_dtype", [np.int8, np.uint8], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("zeros", [False, True], ids=["no zero points", "zero points"])

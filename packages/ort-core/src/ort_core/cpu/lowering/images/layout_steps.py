@@ -108,7 +108,7 @@ def emit_channels_first(lowering: Lowering, source: View, target: View) -> None:
     _emit_transpose(lowering, source, target, source.shape, channels, to_last=False)
 
 
-def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: float = 0.0) -> View:
+def emit_padded(lowering: Lowering, source: View, pads: Sequence[KnownDim], value: float = 0.0) -> View:
     """Copy channels-last images (rank 4) into larger ones with a border; ``pads``: top, left, bottom, right.
 
     Where they were copied from row-major images, so are these: a copy that nobody else reads is dropped in the end.

@@ -28,6 +28,7 @@ from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, ke
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads
 from ort_core.cpu.lowering.steps import Argument, KernelText, StageOfImages, pointer
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin import frozen
@@ -99,13 +100,11 @@ class ConvolvedImages:
     scale: View | None = None
 
 
-def bordered(
-    lowering: Lowering, x: View, spec: Convolution, pads: tuple[int, int, int, int]
-) -> tuple[View, Convolution]:
-    """Return images with a border, and the convolution that reads them: narrow kernels make the border up."""
+def bordered(lowering: Lowering, x: View, spec: Convolution, pads: Pads) -> tuple[View, Convolution]:
+    """Return images with a border, and the convolution that reads them: narrow kernels make up one that is known."""
     if not any(pads):
         return x, spec
-    if is_narrow(spec, lowering.target):
+    if has_known_pads(pads) and is_narrow(spec, lowering.target):
         return x, replace(spec, border=pads)
     return emit_padded(lowering, x, pads), replace(spec, x_pixel=None)
 

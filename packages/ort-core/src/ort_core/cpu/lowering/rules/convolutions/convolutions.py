@@ -24,7 +24,7 @@ from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
 from ort_core.cpu.lowering.rules.convolutions.rounded_images import rounded_images, takes_pairs
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
-from ort_core.cpu.lowering.rules.images.images import biased, images, pads_of, pair
+from ort_core.cpu.lowering.rules.images.images import Pads, biased, has_known_pads, images, open_pads_of, pair
 from ort_core.cpu.lowering.rules.quantized.integer_convolutions import quantized_convolution
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -45,7 +45,7 @@ class ConvolutionAnchor(ConvolutionBase):
     weights: np.ndarray
     strides: tuple[int, int]
     dilations: tuple[int, int]
-    pads: tuple[int, int, int, int]
+    pads: Pads
     groups: int
     rank: int
     scale: View | None = None  # one number for each image and input channel, multiplied to the input
@@ -71,6 +71,7 @@ class ConvolutionAnchor(ConvolutionBase):
         if (
             self.rank == 4
             and is_float
+            and has_known_pads(self.pads)
             and takes_winograd(self.weights, self.strides, self.dilations, self.groups, pending.shape, machine)
         ):
             operands, operators = pending.inputs, pending.operators
@@ -135,7 +136,7 @@ def convolution(lowering: Lowering, node: Node) -> None:
     window = weights.shape[2:]
     dilations = pair(node.ints_attribute("dilations"), rank)
     strides = pair(node.ints_attribute("strides"), rank)
-    pads = pads_of(node, rank, window, x.shape[2:])
+    pads = open_pads_of(node, rank, window, x.shape[2:])
     is_turned = rank == 4 and window[0] > 1 and window[1] == 1 == x.shape[3] and not any(pads)
     if rank == 3 or is_turned:
         weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from ort_core.cpu.lowering.images.layout_steps import (
     as_images,
@@ -19,6 +20,8 @@ from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 from ort_core.plugin.ops import node_windows
+
+Pads = tuple[KnownDim, KnownDim, KnownDim, KnownDim]  # top, left, bottom, right
 
 
 def images(lowering: Lowering, value: Value | None, channels: int | None = None, *, as_parts: bool = False) -> View:
@@ -80,19 +83,42 @@ def pads_of(node: Node, rank: int, window: Sequence[int], sizes: Sequence[KnownD
     return (0, before[0], 0, after[0]) if rank == 3 else (before[0], before[1], after[0], after[1])
 
 
+def open_pads_of(node: Node, rank: int, window: Sequence[int], sizes: Sequence[KnownDim]) -> Pads:
+    """Return top, left, bottom, right, of which automatic ones may depend on sizes that only a run knows."""
+    before, after = _pads_by_axis(node, window, sizes[1 if rank == 3 else 0 :])
+    return (0, before[0], 0, after[0]) if rank == 3 else (before[0], before[1], after[0], after[1])
+
+
+def has_known_pads(pads: Sequence[KnownDim]) -> TypeGuard[tuple[int, int, int, int]]:
+    """Return whether no pad depends on a size that only a run knows."""
+    return all(isinstance(each, int) for each in pads)
+
+
 def pads_by_axis(node: Node, window: Sequence[int], sizes: Sequence[KnownDim]) -> tuple[list[int], list[int]]:
     """Return the pads in front of and behind each axis of space.
 
     Raises:
         NotLowered: some are negative, or depend on a size that only a run knows.
     """
-    pads = [(axis.before, axis.after) for axis in node_windows(node, sizes, window)]
-    known = [(before, after) for before, after in pads if isinstance(before, int) and isinstance(after, int)]
-    if len(known) < len(pads):  # known for steps of one, whatever the size
+    sides = _pads_by_axis(node, window, sizes)
+    before, after = ([pad for pad in side if isinstance(pad, int)] for side in sides)
+    if (len(before), len(after)) != (len(sides[0]), len(sides[1])):  # known for steps of one, whatever the size
         raise NotLowered("automatic pads of an axis of unknown size are not generated")
-    if any(min(each) < 0 for each in known):
-        raise NotLowered("negative pads are not generated")
-    return [before for before, _ in known], [after for _, after in known]
+    return before, after
+
+
+def _pads_by_axis(
+    node: Node, window: Sequence[int], sizes: Sequence[KnownDim]
+) -> tuple[list[KnownDim], list[KnownDim]]:
+    before, after = [], []
+    for axis in node_windows(node, sizes, window):
+        if axis.before is None or axis.after is None:
+            raise NotLowered("automatic pads of an axis of unknown size are not generated")
+        if any(isinstance(pad, int) and pad < 0 for pad in (axis.before, axis.after)):
+            raise NotLowered("negative pads are not generated")
+        before.append(axis.before)
+        after.append(axis.after)
+    return before, after
 
 
 def strides_and_dilations(node: Node, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -16,7 +16,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import has_masks
 from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.products.quantized import quantized_value
-from ort_core.cpu.lowering.rules.images.images import pads_of, pair
+from ort_core.cpu.lowering.rules.images.images import has_known_pads, open_pads_of, pair
 from ort_core.cpu.lowering.steps import Argument, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
@@ -48,7 +48,9 @@ def plane_pooling(lowering: Lowering, node: Node) -> bool:
     if x is None or len(x.shape) != rank:
         return False
     window, lines = (kernel[1:], (1,)) if rank == 3 else (kernel, ())
-    pads = pads_of(node, rank, window, (*lines, *x.shape[2:]))
+    pads = open_pads_of(node, rank, window, (*lines, *x.shape[2:]))
+    if not has_known_pads(pads):
+        return False
     counts_border = node.int_attribute("count_include_pad", 0) != 0
     spec, target = (
         PlanePooling(kernel, strides, pads, node.op_type == "MaxPool", counts_border),

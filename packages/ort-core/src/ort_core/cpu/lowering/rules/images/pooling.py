@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ort_core.cpu.codegen.images.pooling import Pooling
-from ort_core.cpu.lowering.images.layout_steps import as_images
+from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded
 from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.convolutions.volumes import planes_as_rows, pooled_volumes, volumes
-from ort_core.cpu.lowering.rules.images.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads, images, open_pads_of, pair
 from ort_core.cpu.lowering.rules.images.indexed_pooling import max_pooling_with_indices
 from ort_core.cpu.lowering.rules.images.plane_pooling import is_pooled_apart, plane_pooling
 from ort_core.cpu.lowering.rules.quantized.integer_pooling import byte_max_pooling
@@ -18,6 +19,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
+from ort_core.plugin.loops import element, lift
 from ort_core.plugin.ops import node_windows
 
 F32 = DataType.FLOAT
@@ -116,9 +118,13 @@ def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim],
     kernel = pair(node.ints_attribute("kernel_shape"), rank)
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
     window = kernel[1:] if rank == 3 else kernel
-    pads = pads_of(node, rank, window, x.shape[2:])
+    pads = open_pads_of(node, rank, window, x.shape[2:])
     target = lowering.placed_view(node.output, F32, shape, channels_last(rank))
-    spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
+    spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations)
+    if not has_known_pads(pads):
+        _bordered_windows(lowering, node, spec, x, pads, as_images(target))
+        return target
+    spec = replace(spec, pads=pads)
     if is_pooled_apart(kernel, is_maximum=kind.is_maximum):
         between = lowering.new_view(F32, (*x.shape[:2], as_images(target).shape[2], x.shape[3]), channels_last(4))
         emit_pooling(lowering, node, _along(spec, 0), x, between)
@@ -139,6 +145,26 @@ def _along(spec: Pooling, axis: int) -> Pooling:
     return replace(
         spec, kernel=only(spec.kernel), strides=only(spec.strides), dilations=only(spec.dilations), pads=pads
     )  # fmt: skip
+
+
+def _bordered_windows(lowering: Lowering, node: Node, spec: Pooling, x: View, pads: Pads, target: View) -> None:
+    """Pool images with a border that only a run can size: it is copied around them.
+
+    Means that leave the border out are those that count it, over the part of their window that is no border.
+    """
+    bordered = emit_padded(lowering, x, pads, -math.inf if spec.is_maximum else 0.0)
+    if spec.is_maximum or spec.counts_border:
+        emit_pooling(lowering, node, spec, bordered, target)
+        return
+    ones, sums = ((1, 1, *view.shape[2:]) for view in (x, target))
+    inside = lowering.new_view(F32, ones, channels_last(4))
+    lowering.stores.store(lift(1.0, F32), (), inside, (node,))
+    shares = lowering.new_view(F32, sums, channels_last(4))
+    counted = replace(spec, counts_border=True)
+    emit_pooling(lowering, node, replace(counted, channels=1), emit_padded(lowering, inside, pads), shares)
+    means = lowering.new_view(F32, target.shape, channels_last(4))
+    emit_pooling(lowering, node, counted, bordered, means)
+    lowering.stores.store(element(0, F32) / element(1, F32), (means, shares), target, (node,))
 
 
 def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> None:

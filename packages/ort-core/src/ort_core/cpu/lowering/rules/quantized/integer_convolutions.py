@@ -18,7 +18,7 @@ from ort_core.cpu.lowering.products.quantized import (
     quantized_constant,
     quantized_value,
 )
-from ort_core.cpu.lowering.rules.images.images import pads_of, pair
+from ort_core.cpu.lowering.rules.images.images import open_pads_of, pair
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import (
     IntegerAnchor,
     IntegerWeights,
@@ -142,7 +142,7 @@ def _anchor(
     x = _own_bordered(lowering, node, source, zero_point) if rank == 4 else None
     if x is None:
         x = byte_images(lowering, source)
-        pads = pads_of(node, rank, window, x.shape[2:])
+        pads = open_pads_of(node, rank, window, x.shape[2:])
         if any(pads):
             x = emit_byte_border(lowering, x, pads, zero_point)
     if rank == 3:

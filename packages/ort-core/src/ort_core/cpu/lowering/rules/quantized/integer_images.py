@@ -74,14 +74,14 @@ def bordered_images(lowering: Lowering, value: Value, pads: Sequence[int], fill:
     return target
 
 
-def emit_byte_border(lowering: Lowering, source: View, pads: Sequence[int], value: int | View) -> View:
+def emit_byte_border(lowering: Lowering, source: View, pads: Sequence[KnownDim], value: int | View) -> View:
     """Copy images of bytes (rank 4) into larger ones; the border's value is a number, or a view of one."""
     target = _bordered(lowering, source.dtype, source.shape, pads)
     _emit_border(lowering, source, target, source.shape, pads, value)
     return target
 
 
-def _bordered(lowering: Lowering, dtype: DataType, shape: Sequence[KnownDim], pads: Sequence[int]) -> View:
+def _bordered(lowering: Lowering, dtype: DataType, shape: Sequence[KnownDim], pads: Sequence[KnownDim]) -> View:
     batch, channels, height, width = shape
     top, left, bottom, right = pads
     larger = (batch, channels, height + (top + bottom), width + (left + right))
@@ -89,7 +89,7 @@ def _bordered(lowering: Lowering, dtype: DataType, shape: Sequence[KnownDim], pa
 
 
 def _emit_border(
-    lowering: Lowering, source: View | None, target: View, shape: Sequence[KnownDim], pads: Sequence[int],
+    lowering: Lowering, source: View | None, target: View, shape: Sequence[KnownDim], pads: Sequence[KnownDim],
     value: int | View,
 ) -> None:  # fmt: skip
     """Write the step that fills the border and, with a source, copies it into the middle."""
