@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
 
 COMMON_NUMBERS = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, -0.5})  # expressions are simpler for some
+MIN_REPEATS = 4  # reads of each element of a column, from which on a copy of it pays
 MAX_NUMBERS = 16  # others; real models have up to about twenty, generated ones thousands
 
 
@@ -67,6 +68,15 @@ class Operands:
         if scalar is not None:
             return scalar
         return state.add(self.spread(self._lowering.view(value), shape))
+
+    def dense_where_repeated(self, view: View, shape: Sequence[KnownDim]) -> View:
+        """Return a transposed view as a row-major copy where ``shape`` reads each element of it many times.
+
+        Each read of a column costs a load for each element; the copy reads them once.
+        """
+        if not view.shape or not _is_column(view) or not _repeats(view.shape, shape):
+            return view
+        return self._lowering.remembered(("dense", view), lambda: self._lowering.copied(view))
 
     def _alone(self, value: Value, known: PendingElementwise, is_core: bool) -> PendingElementwise:
         """Return a value's expression as its own where it is to stand in another one, where it may meet its equal."""
@@ -157,3 +167,21 @@ class Operands:
             return (self._lowering.view(value),)
         is_small = all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs)
         return known.inputs if is_small else (self._lowering.view(value),)
+
+
+def _is_column(view: View) -> bool:
+    """Return whether neighbors along the last axis lie apart in memory."""
+    return view.shape[-1] != 1 and view.strides[-1] not in (0, 1)
+
+
+def _repeats(small: Sequence[KnownDim], large: Sequence[KnownDim]) -> bool:
+    """Return whether each element is read ``MIN_REPEATS`` times or more when a shape broadcasts to a larger one.
+
+    A size that only a run knows counts as large.
+    """
+    repeats = 1
+    padded = (*[1] * (len(large) - len(small)), *small)
+    for size, wanted in zip(padded, large):
+        if size == 1 and wanted != 1:
+            repeats *= wanted if isinstance(wanted, int) else MIN_REPEATS
+    return repeats >= MIN_REPEATS

@@ -178,10 +178,13 @@ class FusionState:
 
 
 def order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
-    """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
+    """Return the memory order that a result had best have: its anchor's, or that of an operand of its shape.
+
+    An operand that broadcasts is small beside the result, which need not follow it.
+    """
     if isinstance(pending, PendingAnchor):
         return () if pending.order else getattr(pending.anchor, "layout", ())
-    orders = [view.order for view in pending.inputs if len(view.shape) == len(pending.shape)]
+    orders = [view.order for view in pending.inputs if view.shape == pending.shape]
     return next((order for order in orders if order), ())
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, order_of
 from ort_core.cpu.lowering.rules.many_operands import has_many_operands, many_operands
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.value_types import HALVES, stored_type
@@ -47,8 +48,11 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         operators = (*anchor.operators, node)
         lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
     else:
-        operators = _operators(lowering, node)
-        lowering.set(node.output, PendingElementwise(expression, tuple(state.inputs), shape, operators, core))
+        pending = PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node), core)
+        if not order_of(pending):
+            views = tuple([lowering.operands.dense_where_repeated(view, shape) for view in state.inputs])
+            pending = pending if views == pending.inputs else replace(pending, inputs=views)
+        lowering.set(node.output, pending)
 
 
 def _expression(
