@@ -38,9 +38,11 @@ from ort_core.passes.fuse_gemm import (
 from ort_core.passes.fuse_label_encoders import LabelEncoderFusion
 from ort_core.passes.fuse_relu_clip import FuseReluClip
 from ort_core.passes.fuse_space_to_depth import SliceConcatToSpaceToDepth
+from ort_core.passes.gather_strided_slices import SliceOfOne
 from ort_core.passes.inline_functions import InlineFunctions
 from ort_core.passes.optimize_transposes import TransposeOptimizer
 from ort_core.passes.override_free_dimensions import FreeDimensionOverride
+from ort_core.passes.release_loop_states import LoopStates
 from ort_core.passes.remove_dead_code import DeadCodeElimination
 from ort_core.passes.share_constants import ConstantSharing
 
@@ -51,6 +53,7 @@ def build_basic_passes() -> list[Pass]:
         InlineFunctions(),
         FreeDimensionOverride(),
         RulePass("EliminateIdentity", [EliminateIdentity()]),
+        LoopStates(),
         RulePass("EliminateDropout", [EliminateDropout()]),
         RulePass("CastElimination", [SameTypeCast(), WideningCastChain()]),
         RulePass("CastChainElimination", [CastThereAndBack()], is_opt_in=True),
@@ -59,6 +62,7 @@ def build_basic_passes() -> list[Pass]:
         BranchesByRank(),
         ConstantFolding(),
         BagLoops(),
+        SliceOfOne(),
         ConstantSharing(),
         CommonSubexpressionElimination(),
         RulePass("EliminateSlice", [EliminateSlice()]),

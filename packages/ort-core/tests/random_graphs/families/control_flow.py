@@ -63,12 +63,14 @@ def _condition(g: GraphWriter) -> Value:
 
 @family(2)
 def loop(g: GraphWriter) -> list[Value]:
-    """A carried value keeps its shape and type; what a turn makes besides may be stacked."""
+    """A carried value keeps its shape and type; another one stays as it is; what a turn makes may be stacked."""
     start = g.pick(et.F32, et.F32, et.I64, et.F64)
+    others = [g.pick(et.F32, et.I64)] if g.chance(0.3) else []
     body = nested(g)
     body.formal([exact(np.asarray(0, np.int64))] * g.assignments)
     going = body.formal([exact(np.asarray(True))] * g.assignments)
     carried = body.formal(start.samples)
+    unchanged = [body.formal(each.samples) for each in others]
     grow(body, g.choice((1, 2, 4)))
     kept = _kept(body, carried)
     stacked = (
@@ -78,11 +80,12 @@ def loop(g: GraphWriter) -> list[Value]:
     )
     again = body.node("Identity", [going])
     turns = _turns(g, least=1 if stacked else 0)
-    graph = body.as_body("turn", [again, kept, *stacked])
+    same = [body.node("Identity", [each]) for each in unchanged]
+    graph = body.as_body("turn", [again, kept, *same, *stacked])
     return g.node(
         "Loop",
-        [turns, g.constant(np.asarray(True)) if g.chance(0.7) else None, start],
-        [True] * (1 + len(stacked)),
+        [turns, g.constant(np.asarray(True)) if g.chance(0.7) else None, start, *others],
+        [True] * (1 + len(same) + len(stacked)),
         body=graph,
     )
 

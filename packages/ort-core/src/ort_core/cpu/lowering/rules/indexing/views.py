@@ -179,6 +179,8 @@ def _clamped(lowering: Lowering, index: KnownDim, size: KnownDim) -> KnownDim:
         return minimum(index, size)
     if index >= _END_OF_AXIS:
         return size
+    if index <= -_END_OF_AXIS:
+        return 0
     return minimum(index, size) if index >= 0 else maximum(size + index, 0)
 
 
@@ -189,6 +191,8 @@ def _clamped_below(lowering: Lowering, index: KnownDim, size: KnownDim) -> Known
         return minimum(index, size - 1)
     if index >= _END_OF_AXIS:
         return size - 1
+    if index <= -_END_OF_AXIS:
+        return -1
     return minimum(index, size - 1) if index >= 0 else maximum(size + index, -1)
 
 
