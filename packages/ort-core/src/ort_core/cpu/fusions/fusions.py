@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.fusions.channel_products import ChannelProducts
+from ort_core.cpu.fusions.channels_last_parts import ChannelsLastConvolutions
 from ort_core.cpu.fusions.constant_pads import ConstantPads
 from ort_core.cpu.fusions.dynamic_lstm import DynamicLstmAsLstm
 from ort_core.cpu.fusions.microsoft_parts import MicrosoftInParts
@@ -29,6 +30,7 @@ BIASES = RulePass(ConvAddFusion.name, [ConvAddFusion()], Level.EXTENDED)
 GROUPS = RulePass(GroupNormFusion.name, [GroupNormFusion()], Level.EXTENDED)
 RECURRENT = RulePass(DynamicLstmAsLstm.name, [DynamicLstmAsLstm()], Level.EXTENDED)
 QUANTIZED = RulePass("QuantizedInParts", [SoftmaxInParts(), MeanInParts(), WhereInParts()], Level.EXTENDED)
+CHANNELS_LAST = RulePass(ChannelsLastConvolutions.name, [ChannelsLastConvolutions()], Level.EXTENDED)
 PADS = RulePass(ConstantPads.name, [ConstantPads()], Level.EXTENDED)
 LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
@@ -43,6 +45,7 @@ def chosen_fusions() -> Sequence[Pass]:
             passes.append(each)
     return (
         MicrosoftInParts(),
+        CHANNELS_LAST,
         *passes,
         GROUPS,
         RECURRENT,
