@@ -7,13 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from conftest import numbers
 from onnx import helper
 
 from ort_core.cpu.partition.partition import CpuPartition
 
 Agrees = Callable[..., None]
 SIZES = ((1, 16, 31, 17), (2, 16, 8, 33), (1, 16, 1, 2), (1, 16, 5, 64))
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def same(op_type: str, inputs: list[str], kernel: list[int], strides: list[int], **others: object) -> onnx.NodeProto:
@@ -37,6 +40,15 @@ def test_convolutions(agrees: Agrees, partitions: list[CpuPartition], kernel, st
     weights = numbers(1, 16, 16 // others.get("group", 1), *kernel)
     node = same("Conv", ["x", "w", "b"], kernel, strides, **others)
     agrees([node], {"w": weights, "b": numbers(2, 16)}, ["n", 16, "h", "w"], *SIZES)
+
+
+def test_weights_that_a_node_computes(agrees: Agrees) -> None:
+    made = helper.make_node("ReduceMean", ["x"], ["m"], axes=[0, 2, 3], keepdims=0)
+    scaled = helper.make_node("Mul", ["w", "m2"], ["v"])
+    shaped = helper.make_node("Reshape", ["m", "shape"], ["m2"])
+    node = same("Conv", ["x", "v"], [3, 3], [2, 3])
+    constants = {"w": numbers(1, 5, 6, 3, 3), "shape": np.array([1, 6, 1, 1])}
+    agrees([made, shaped, scaled, node], constants, ["n", 6, "h", "w_"], (1, 6, 9, 8), (2, 6, 12, 4), opset=17)
 
 
 def test_a_convolution_of_few_channels_and_its_neighbors(agrees: Agrees) -> None:

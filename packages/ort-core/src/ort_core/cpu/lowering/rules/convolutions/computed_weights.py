@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
-from ort_core.cpu.lowering.rules.images.images import pads_by_axis, strides_and_dilations
+from ort_core.cpu.lowering.rules.images.images import open_pads_by_axis, strides_and_dilations
 from ort_core.cpu.lowering.rules.products import Product
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -54,7 +54,7 @@ def _windows(
     lowering: Lowering, node: Node, images: View, taps: tuple[KnownDim, ...], space: tuple[KnownDim, ...]
 ) -> View:
     """Return what each pixel of the result sees, shape (batch, channels, *taps, *space), without gaps."""
-    before, after = pads_by_axis(node, taps, images.shape[2:])  # type: ignore[arg-type]  # the taps are numbers
+    before, after = open_pads_by_axis(node, taps, images.shape[2:])  # type: ignore[arg-type]  # the taps are numbers
     steps, dilations = strides_and_dilations(node, len(taps))
     padded = _padded(lowering, node, images, before, after) if any((*before, *after)) else images
     shape = (*padded.shape[:2], *taps, *space)
@@ -70,7 +70,7 @@ def _windows(
     return seen if seen.is_contiguous else lowering.copied(seen)
 
 
-def _padded(lowering: Lowering, node: Node, images: View, before: list[int], after: list[int]) -> View:
+def _padded(lowering: Lowering, node: Node, images: View, before: list[KnownDim], after: list[KnownDim]) -> View:
     space = (size + low + high for size, low, high in zip(images.shape[2:], before, after))
     shape = (*images.shape[:2], *space)
     padded = lowering.new_view(F32, shape)

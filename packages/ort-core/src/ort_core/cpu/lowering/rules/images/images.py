@@ -85,7 +85,7 @@ def pads_of(node: Node, rank: int, window: Sequence[int], sizes: Sequence[KnownD
 
 def open_pads_of(node: Node, rank: int, window: Sequence[int], sizes: Sequence[KnownDim]) -> Pads:
     """Return top, left, bottom, right, of which automatic ones may depend on sizes that only a run knows."""
-    before, after = _pads_by_axis(node, window, sizes[1 if rank == 3 else 0 :])
+    before, after = open_pads_by_axis(node, window, sizes[1 if rank == 3 else 0 :])
     return (0, before[0], 0, after[0]) if rank == 3 else (before[0], before[1], after[0], after[1])
 
 
@@ -100,16 +100,17 @@ def pads_by_axis(node: Node, window: Sequence[int], sizes: Sequence[KnownDim]) -
     Raises:
         NotLowered: some are negative, or depend on a size that only a run knows.
     """
-    sides = _pads_by_axis(node, window, sizes)
+    sides = open_pads_by_axis(node, window, sizes)
     before, after = ([pad for pad in side if isinstance(pad, int)] for side in sides)
     if (len(before), len(after)) != (len(sides[0]), len(sides[1])):  # known for steps of one, whatever the size
         raise NotLowered("automatic pads of an axis of unknown size are not generated")
     return before, after
 
 
-def _pads_by_axis(
+def open_pads_by_axis(
     node: Node, window: Sequence[int], sizes: Sequence[KnownDim]
 ) -> tuple[list[KnownDim], list[KnownDim]]:
+    """Return the pads in front of and behind each axis, of which automatic ones may depend on a run's sizes."""
     before, after = [], []
     for axis in node_windows(node, sizes, window):
         if axis.before is None or axis.after is None:
