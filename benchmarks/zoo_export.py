@@ -25,6 +25,7 @@ from zoo.drawn import Architecture, Drawn
 from zoo.fresh_libraries import FRESH
 from zoo.libraries import TORCHVISION, TRANSFORMERS, timm_files
 from zoo.newer import NEWER
+from zoo.recurrences import RECURRENCES
 from zoo.restoring import RESTORING
 from zoo.sequences import SEQUENCES
 from zoo.signals import SIGNALS
@@ -36,7 +37,7 @@ REASON_LENGTH = 200
 
 def architectures(seed: int, num_timm: int) -> dict[str, Architecture]:
     """Return the zoo of a seed by name."""
-    written = {**VISION, **SEQUENCES, **NEWER, **RESTORING, **SIGNALS, **ASSORTED}
+    written = {**VISION, **SEQUENCES, **NEWER, **RESTORING, **SIGNALS, **ASSORTED, **RECURRENCES}
     return {**written, **FRESH, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
 
 
