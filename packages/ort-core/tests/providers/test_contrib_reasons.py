@@ -17,6 +17,7 @@ from ort_core.partitioning.report import NodePlacement
 MS = "com.microsoft"
 PREFERRED = {"tensor(float)": 0, "tensor(int64)": 1, "tensor(int32)": 2}
 VALUES = {AttributeKind.INT: 1, AttributeKind.FLOAT: 1.0, AttributeKind.STRING: "x", AttributeKind.INTS: [1]}
+SPECIAL = {("MatMulBnb4", "block_size"): 64}
 ANOTHER_FORM = {
     "QLinearConcat": "inputs by threes",
     "EPContext": "a compiled model",
@@ -43,7 +44,11 @@ def _node(schema: OpSchema) -> tuple[onnx.NodeProto, list[onnx.ValueInfoProto]]:
         dtype = getattr(onnx.TensorProto, text.upper())
         inputs.append(helper.make_value_info(f"{schema.op_type}_{number}", helper.make_tensor_type_proto(dtype, None)))
     outputs = [f"{schema.op_type}_out_{number}" for number in range(len(_needed(schema.outputs)) or 1)]
-    given = {name: VALUES[each.kind] for name, each in schema.attributes.items() if each.is_required}
+    given = {
+        name: SPECIAL.get((schema.op_type, name), VALUES[each.kind])
+        for name, each in schema.attributes.items()
+        if each.is_required
+    }
     names = [each.name for each in inputs]
     return helper.make_node(schema.op_type, names, outputs, schema.op_type, domain=MS, **given), inputs
 

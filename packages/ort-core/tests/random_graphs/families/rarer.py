@@ -27,10 +27,12 @@ def deformed_convolution(g: GraphWriter) -> Value:
         raise Refused("windows find no place, or too many")
     taps = kernel[0] * kernel[1]
     weights = g.weights(et.F32, count, channels, *kernel, low=-0.3, high=0.3)
-    offsets = g.constant(g.numbers_of(et.F32, (batch, 2 * taps, *place)))
+    offset_group = 2 if channels % 2 == 0 and g.chance(0.3) else 1
+    offsets = g.constant(g.numbers_of(et.F32, (batch, offset_group * 2 * taps, *place)))
     bias = g.weights(et.F32, count) if g.chance(0.5) else None
-    mask = g.constant(g.numbers_of(et.F32, (batch, taps, *place))) if g.chance(0.5) else None
-    return g.node("DeformConv", [value, weights, offsets, bias, mask], kernel_shape=kernel, pads=pads)
+    mask = g.constant(g.numbers_of(et.F32, (batch, offset_group * taps, *place))) if g.chance(0.5) else None
+    inputs = [value, weights, offsets, bias, mask]
+    return g.node("DeformConv", inputs, kernel_shape=kernel, pads=pads, offset_group=offset_group)
 
 
 @family()

@@ -285,16 +285,16 @@ class Lowering:
         return found[0], found[1]
 
     def set(self, value: Value | None, result: View | Pending) -> None:
-        """Say what a node's output is.
+        """Say what a node's output is: of the type that it has within the group, or of that which is stored outside.
 
         Raises:
-            TypeError: its elements are not those of the output's type, whose buffers a run reserves.
+            TypeError: its elements are of neither, and a run reserves memory for those.
         """
         if value is None:
             return
-        expected = self.type_of(value)[0]
-        if result.dtype is not expected:
-            raise TypeError(f"{value.name!r} is lowered as {result.dtype.text}, and is of type {expected.text}")
+        outer = self.outer_type_of(value)[0]
+        if result.dtype not in (outer, computed_type(outer)):
+            raise TypeError(f"{value.name!r} is lowered as {result.dtype.text}, and is of type {outer.text}")
         self._values[value] = result
 
     def forget(self, node: Node) -> None:

@@ -16,6 +16,7 @@ from ort_core.plugin.ir import KnownDim
 
 SMALL_NBYTES = 1 << 14  # of a buffer that has memory of its own rather than that of another branch
 MOST_STEPS = 4096  # of a program whose branches are told apart
+MOST_TRIED = 4  # slots that are free, and perhaps left by another branch
 
 
 class Slots:
@@ -85,10 +86,11 @@ class Slots:
         at = bisect.bisect_left(free, (nbytes, -1))
         # No barrier keeps threads in one step: of scratch each must have the same share in all steps.
         most = nbytes if per_thread else 4 * nbytes + 4096
-        while at < len(free) and free[at][0] <= most:
-            if self._is_left(free[at][1], before):
-                return free.pop(at)[1]
-            at += 1
+        for place in range(at, min(at + MOST_TRIED, len(free))):
+            if free[place][0] > most:
+                break
+            if self._is_left(free[place][1], before):
+                return free.pop(place)[1]
         return None
 
     def _is_left(self, slot: int, before: int | None) -> bool:
