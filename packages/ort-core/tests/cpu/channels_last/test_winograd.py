@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import ort_core as ort
 from ort_core.cpu.codegen.convolutions.winograd import PLACES, input_kernel, output_kernel, transformed_weights
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.partition.partition import CpuPartition
 
 RunKernel = Callable[..., np.ndarray]
 INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
@@ -74,3 +77,27 @@ def test_transforms_compile_for_arm() -> None:
         output_kernel("kernel", CHANNELS, None, False, arm),
     ):
         assert "kernel:" in assembly(module_text(functions), arm, is_vectorized=True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "channels", "is_in_blocks"),
+    [
+        (("N", 32, 32), 64, False),  # transformed images of 2 MiB
+        (("N", 64, 64), 64, True),
+        (("N", 64, 64), 256, False),  # transformed weights of 4 MiB, which each of twenty blocks would read
+        ((1, "H", "W"), 256, True),  # nobody knows how many blocks
+    ],
+)
+def test_images_are_taken_in_blocks_where_that_saves_traffic(
+    partitions: list[CpuPartition], sizes: tuple[int | str, ...], channels: int, is_in_blocks: bool
+) -> None:
+    shape = (sizes[0], channels, *sizes[1:])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    weights = numpy_helper.from_array(np.full((channels, channels, 3, 3), 0.1, np.float32), "w")
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], "g", [x], [y], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    steps = [step for made in partitions for program in made.native_programs for step in program.steps]
+    names = {each for step in steps for each in step.operators if isinstance(each, str)}
+    assert ("Winograd" in names) == is_in_blocks
+    assert ("WinogradProduct" in names) != is_in_blocks

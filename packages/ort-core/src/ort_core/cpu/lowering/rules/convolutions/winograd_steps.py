@@ -133,11 +133,25 @@ def emit_winograd(
         lambda out: pack_panels(transformed_weights(weights), panel, out),
     )  # fmt: skip
     convolved = _Convolved(x, y, packed, pads, epilogue, operands)
-    tiles = convolved.tiles[0]
-    if isinstance(tiles, int) and 4 * PLACES * tiles * (inputs + outputs) <= NEAR_NBYTES:
+    if _takes_steps(convolved, lowering.target):
         _emit_whole(lowering, convolved, operators)
     else:
         _emit_blocks(lowering, convolved, operators)
+
+
+def _takes_steps(convolved: _Convolved, target: Target) -> bool:
+    """Return whether to write and read transformed images as a whole takes less time than blocks do.
+
+    They lie near where they are small; else blocks save that traffic, but each of them reads all transformed weights.
+    Of an open batch this looks at one image.
+    """
+    (tiles, down, across), (inputs, outputs) = convolved.tiles, convolved.channels
+    if not isinstance(tiles, int):
+        tiles = down * across
+    if not isinstance(tiles, int):
+        return False
+    nbytes = 4 * PLACES * (inputs + outputs)  # of a tile's transformed input and product
+    return tiles * nbytes <= NEAR_NBYTES or 2 * nbytes < convolved.packed.nbytes / block_tiles(inputs, outputs, target)
 
 
 def _emit_blocks(lowering: Lowering, convolved: _Convolved, operators: Operators) -> None:
