@@ -18,7 +18,7 @@ from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import STEP_WORDS
 from ort_core.plugin import Rejection
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 from ort_core.plugin.loops import SUPPORTED
 
@@ -50,7 +50,8 @@ class Selection:
         self._is_largest, self._target, self._type = bool(node.int_attribute("largest", 1)), target, dtype
         self._dtype = dtype.numpy
         self._axis, self._pool, self._mode = node.int_attribute("axis", -1), pool, guarded_mode()
-        self._wanted = [output is not None for output in node.outputs]
+        read = border_of([node]).outputs
+        self._wanted = [any(output is each for each in read) for output in node.outputs]
         self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
 
     @cached_property
@@ -61,7 +62,7 @@ class Selection:
         return module, module.address(name)
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
-        """Return values and indices, ``None`` where the reference sorts sooner, or must say what is wrong.
+        """Return values and indices, of them what is read; ``None`` where the reference sorts sooner or must refuse.
 
         Raises:
             AllocationLimitExceeded: it would take more memory than the guard allows.
