@@ -65,3 +65,17 @@ def test_columns_are_added_as_by_the_kernel(filters: int, kernel: Sequence[int],
             for other in others:
                 for one, wanted in zip(found, other.run(None, {"x": x}), strict=True):
                     assert compare(one, wanted, "approximate").passes, (sizes, has_bias)
+
+
+def test_halves_are_multiplied_as_floats() -> None:
+    w = numpy_helper.from_array(numbers(1, 8, 3, 2, 2).astype(np.float16), "w")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT16, ["N", None, "H", "W"]) for name in "xy")
+    x.type.tensor_type.shape.dim[1].dim_value = 8
+    graph = helper.make_graph([helper.make_node("ConvTranspose", ["x", "w"], ["y"])], "halves", [x], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    feeds = {"x": numbers(2, 2, 8, 5, 3).astype(np.float16)}
+    found, expected = (
+        ort.InferenceSession(model, providers=[f"{name}ExecutionProvider"]).run(None, feeds)[0]
+        for name in ("CPU", "Reference")
+    )
+    assert compare(found, expected, "approximate").passes

@@ -50,7 +50,7 @@ def transposed_by_columns(lowering: Lowering, node: Node, weights: np.ndarray) -
         lowering.require_equal(shape[2 + axis], x.shape[2 + axis] * strides[axis] + surplus)
     lowering.require_equal(x.shape[1], depth)
     batch, pixels, rows = x.shape[0], count_of(x.shape[2:]), filters * taps[0] * taps[1]
-    left = lowering.constant_view(np.ascontiguousarray(weights.reshape(depth, rows).T), F32)
+    left = lowering.constant_view(np.ascontiguousarray(weights.reshape(depth, rows).T, np.float32), F32)
     columns = lowering.new_view(F32, (batch, rows, pixels))
     product = Product(left, x.reshaped((batch, depth, pixels)), None, "ConvTranspose")
     product.store(lowering, PendingAnchor(product, element(0, F32), (), columns.shape, (node,)), columns)
