@@ -202,6 +202,8 @@ def grown_images(g: GraphWriter) -> Value:
     kernel, step, count = g.choice((2, 3)), g.choice((1, 2)), g.choice((1, 4, 17))
     weights = g.weights(et.F32, value.size(1), count, kernel, kernel, low=-0.3, high=0.3)
     shape = [(size - 1) * step + kernel - g.choice((0, 1)) for size in (height, width)]
+    if min(shape) < 1:
+        raise Refused("no pixel is left")
     where = g.choice((None, "SAME_UPPER", "SAME_LOWER"))
     return g.node("ConvTranspose", [value, weights], strides=[step] * 2, output_shape=shape, auto_pad=where)
 
