@@ -117,6 +117,19 @@ def test_a_fault_of_direct_calls_costs_no_run(
     assert [text for text in caplog.messages if "every run goes the ordinary way (Fault: on purpose)" in text]
 
 
+def test_a_constant_read_as_elements_of_another_width_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(lowering: Lowering, node: Node) -> None:
+        lowering.set(node.output, lowering.constant_view(np.zeros((3, 8), np.float16), DataType.FLOAT))
+
+    monkeypatch.setattr(
+        partition, "find_rule", lambda node, context: rule if node.op_type == "Softmax" else _FIND(node, context)
+    )
+    monkeypatch.setenv("ORT_STRICT_COMPILATION", "0")
+    with pytest.warns(Warning, match="a constant of float16 is read as float"):
+        session = ort.InferenceSession(_model(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], _expected(), rtol=1e-5)
+
+
 def test_a_rule_whose_result_has_elements_of_another_type_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run reserves memory for the type that is declared: larger elements would be written past its end."""
 

@@ -195,9 +195,15 @@ class Lowering:
         return tuple(known.reshape(-1))
 
     def constant_view(self, array: np.ndarray, dtype: DataType) -> View:
-        """Return a view of an array that lives as long as the program."""
+        """Return a view of an array that lives as long as the program.
+
+        Raises:
+            TypeError: its elements are not as wide as those of ``dtype``.
+        """
         buffer = self._constants.get(id(array))
         if buffer is None:
+            if array.itemsize != dtype.numpy.itemsize:
+                raise TypeError(f"a constant of {array.dtype} is read as {dtype.text}")
             dense = array if array.flags.c_contiguous else np.ascontiguousarray(array)
             buffer = self._constants[id(array)] = Buffer(dtype, array.size, Place.CONSTANT, 0, dense)
             self._arrays.append(array)  # an id is only unique while the object lives
