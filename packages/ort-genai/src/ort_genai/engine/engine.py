@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_genai.decoder_states import DecoderState, RowCaches
+from ort_genai.engine.admission import check_images, check_prompt, check_room, longest_text, tokens_of
 from ort_genai.engine.block_room import BlockRoom
 from ort_genai.engine.drafts import Drafter
 from ort_genai.engine.lanes import Lane, Place, ReadingState, RunningState, drop_rows, next_part, next_token
@@ -97,10 +98,9 @@ class AsyncEngine:
             EngineBusy: too many requests wait.
         """
         options = options or GenerationOptions()
-        tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
-        adapter = self._adapter(options.adapter)
+        tokens, adapter = tokens_of(self.model, prompt), self._adapter(options.adapter)
         self._check(tokens, options)
-        self._check_images(tokens, features)
+        check_images(self.model, tokens, features)
         guide = None if options.grammar is None else self.model.guidance.matcher(options.grammar)
         request = AsyncRequest(tokens, options, self._wake, guide, features, adapter)
         with self._changed:
@@ -113,34 +113,9 @@ class AsyncEngine:
         return request
 
     def _check(self, tokens: list[int], options: GenerationOptions) -> None:
-        decoder = self.model.decoder
-        if not tokens:
-            raise InvalidGeneration("the prompt is empty")
-        wrong = [token for token in (*tokens, *options.logit_bias) if not 0 <= token < decoder.vocab_size]
-        if wrong:
-            what = "token" if wrong[0] in tokens else "logit_bias names token"
-            raise InvalidGeneration(
-                f"{what} {wrong[0]} is none of the model's, which are 0 to {decoder.vocab_size - 1}"
-            )
-        if len(tokens) >= decoder.context_length:
-            raise InvalidGeneration(
-                f"the prompt has {len(tokens)} tokens; the model's context has {decoder.context_length}, and the text "
-                "needs one of them at least"
-            )
-        longest = self._longest(tokens, options)
-        needed = self._new_state(None).nbytes_for(1, longest)
-        if needed > self.options.cache_bytes:
-            raise InvalidGeneration(
-                f"{len(tokens)} tokens and up to {longest - len(tokens)} more need {needed / 1e6:.3f} MB of "
-                f"caches, the engine has {self.options.cache_bytes / 1e6:.3f}: ask for fewer (max_tokens)"
-            )
-
-    def _check_images(self, tokens: list[int], features: np.ndarray | None) -> None:
-        table = self.model.decoder.table
-        asked = 0 if table is None else tokens.count(table.image_token)
-        given = 0 if features is None else len(features)
-        if asked != given:
-            raise InvalidGeneration(f"the prompt has {asked} tokens that stand for images, and {given} vectors of them")
+        check_prompt(self.model, tokens, options)
+        longest = longest_text(self.model, tokens, options)
+        check_room(tokens, longest, self._new_state(None).nbytes_for(1, longest), self.options.cache_bytes)
 
     def _adapter(self, name: str) -> LoadedAdapter | None:
         """Return the LoRA weights of a name as they are now: a request keeps them, whatever is unloaded meanwhile."""
@@ -163,8 +138,7 @@ class AsyncEngine:
         Raises:
             InvalidGeneration: the prompt cannot be taken.
         """
-        tokens = self.model.text.encode(prompt) if isinstance(prompt, str) else [int(each) for each in prompt]
-        weights = self._adapter(adapter)
+        tokens, weights = tokens_of(self.model, prompt), self._adapter(adapter)
         self._check(tokens, GenerationOptions(max_tokens=1))
         return scored_prompt(self._new_state(weights, is_own=True), self.model.text, tokens, count)
 
@@ -202,11 +176,6 @@ class AsyncEngine:
         with self._changed:
             self._has_cancelled = True
             self._changed.notify()
-
-    def _longest(self, tokens: list[int], options: GenerationOptions) -> int:
-        """Return how many tokens a request's prompt and text may have."""
-        end = self.model.decoder.context_length
-        return end if options.max_tokens is None else min(len(tokens) + options.max_tokens, end)
 
     @property
     def is_closed(self) -> bool:
@@ -288,7 +257,7 @@ class AsyncEngine:
             if not self._waiting:
                 return
             request = self._waiting[0]
-            longest = self._longest(request.prompt, request.options)
+            longest = longest_text(self.model, request.prompt, request.options)
             known = self._prefixes.find(request.prompt, request.weights_and_images)
             if running and not self._has_room(request, longest, known, running):
                 return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
