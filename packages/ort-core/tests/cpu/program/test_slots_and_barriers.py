@@ -187,6 +187,18 @@ def test_what_few_threads_can_share_comes_as_late_as_it_can() -> None:
     assert side_by_side(steps) == steps
 
 
+@settings(max_examples=300, deadline=None)
+@given(step_lists())
+def test_steps_that_wait_stay_behind_what_they_need_and_before_what_needs_them(steps: list[Step]) -> None:
+    moved = side_by_side(steps)
+    place = {id(step): number for number, step in enumerate(moved)}
+    assert len(place) == len(moved) == len(steps)
+    for later, step in enumerate(steps):
+        for earlier in steps[:later]:
+            if must_follow(step, earlier, lambda buffer: buffer):
+                assert place[id(earlier)] < place[id(step)]
+
+
 def test_a_small_buffer_takes_no_memory_of_another_branch() -> None:
     steps = branches(2, 4)
     slots = Slots(steps)

@@ -9,7 +9,7 @@ one after the other and threads can do them side by side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer
@@ -37,23 +37,33 @@ def side_by_side(steps: Sequence[Step]) -> list[Step]:
     if sum(step.most_pieces is not None for step in steps) < 2:
         return list(steps)
     found: list[Step] = []
-    waiting: list[Step] = []
-    for step in steps:
-        needed = _needed_for(step, waiting)
-        found.extend(each for each in waiting if id(each) in needed)
-        waiting = [each for each in waiting if id(each) not in needed]
-        (found if step.most_pieces is None else waiting).append(step)
-    return found + waiting
+    waiting: dict[int, Step] = {}
+    touching: dict[Buffer, list[int]] = {}  # the numbers of those that wait, or waited
+    for number, step in enumerate(steps):
+        for each in sorted(_needed_for(step, number, waiting, touching)):
+            found.append(waiting.pop(each))
+        if step.most_pieces is None:
+            found.append(step)
+            continue
+        waiting[number] = step
+        for buffer in {*step.reads, *step.writes}:
+            touching.setdefault(buffer, []).append(number)
+    return [*found, *waiting.values()]
 
 
-def _needed_for(step: Step, waiting: Sequence[Step]) -> set[int]:
-    """Return the ``id`` of each step that waits and has to come before a step, or before another of those."""
+def _needed_for(
+    step: Step, number: int, waiting: Mapping[int, Step], touching: Mapping[Buffer, Sequence[int]]
+) -> set[int]:
+    """Return the numbers of steps that wait and have to come before a step, or before another of those."""
     needed: set[int] = set()
-    later = [step]
-    for each in reversed(waiting):
-        if any(_is_ordered(each, other) for other in later):
-            needed.add(id(each))
-            later.append(each)
+    later = [(step, number)]
+    while later:
+        each, behind = later.pop()
+        for buffer in (*each.reads, *each.writes):
+            for place in touching.get(buffer, ()):
+                if place < behind and place in waiting and place not in needed and _is_ordered(waiting[place], each):
+                    needed.add(place)
+                    later.append((waiting[place], place))
     return needed
 
 
