@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from run_levels import run_at_level
 
 import ort_core as ort
 from ort_core.cpu.partition import partition as cpu_partition
@@ -163,12 +160,7 @@ def test_threads_share_what_there_is_without_another_result() -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_code_of_each_level_gives_the_references_results(level: str) -> None:
-    environment = {**os.environ, "ORT_CPU_TARGET": level, "ORT_GUARDED_MEMORY": "end"}
-    command = [sys.executable, str(Path(__file__))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    if "which this machine or LLVM does not know" in done.stderr:
-        pytest.skip(f"this machine runs no code of {level}")
-    assert done.returncode == 0, done.stderr
+    run_at_level(__file__, level)
 
 
 if __name__ == "__main__":
