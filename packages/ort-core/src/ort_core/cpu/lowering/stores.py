@@ -170,9 +170,7 @@ class Stores:
         )  # fmt: skip
         return target
 
-    def _nest_call(
-        self, pending: PendingElementwise, target: View, bits: DataType | None, walk: _Walk
-    ) -> _NestCall:  # fmt: skip
+    def _nest_call(self, pending: PendingElementwise, target: View, bits: DataType | None, walk: _Walk) -> _NestCall:
         """Return the kernel that computes an expression, and what it is given beside pointers."""
         sizes, strides_of = list(walk.sizes), walk.strides_of
         period, out_period = _short_rows(pending, sizes, strides_of), 0

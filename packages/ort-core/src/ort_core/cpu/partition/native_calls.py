@@ -25,7 +25,7 @@ class NativeCall(Protocol):
         """The values that it is given."""
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
-        """Return the results, ``None`` where the reference kernels must run."""
+        """Return the results that are read outside, in order; ``None`` where the reference kernels must run."""
 
 
 def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[Node, ...], NativeCall]:

@@ -84,16 +84,11 @@ def deformed_sampling_kernel(name: str, spec: DeformedSampling, target: Target) 
                     factor = emitter.load("float", position(emitter, mask, [(first, windows), (window, 1)]), 4)
                 base = position(emitter, x, [(image, x_image), (group * own, 1)])
                 corners = [
-                    (
-                        position(emitter, base, [(y.place, x_row), (z.place, x_pixel)]),
-                        _weight(emitter, y, z),
-                    )
+                    (position(emitter, base, [(y.place, x_row), (z.place, x_pixel)]), _weight(emitter, y, z))
                     for y in vertical
                     for z in horizontal
-                ]  # fmt: skip
-                to = position(
-                    emitter, out, [(unit, taps * spec.channels), (tap, spec.channels), (group * own, 1)]
-                )  # fmt: skip
+                ]
+                to = position(emitter, out, [(unit, taps * spec.channels), (tap, spec.channels), (group * own, 1)])
 
                 def sample(
                     channel: IRValue, lanes: Lanes, corners: list[tuple[IRValue, IRValue]] = corners,
@@ -108,9 +103,7 @@ def deformed_sampling_kernel(name: str, spec: DeformedSampling, target: Target) 
     return [emitter]
 
 
-def _mixed(
-    emitter: Emitter, corners: list[tuple[IRValue, IRValue]], channel: IRValue, lanes: Lanes
-) -> IRValue:  # fmt: skip
+def _mixed(emitter: Emitter, corners: list[tuple[IRValue, IRValue]], channel: IRValue, lanes: Lanes) -> IRValue:
     total: IRValue | None = None
     for address, weight in corners:
         value, factor = lanes.read(emitter, emitter.element(address, channel)), emitter.splat(weight, lanes.width)

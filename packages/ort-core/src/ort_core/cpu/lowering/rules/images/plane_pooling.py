@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 from ort_core.cpu.codegen.images.plane_pooling import (
     ARGUMENTS,
@@ -23,9 +24,18 @@ from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 F32 = DataType.FLOAT
+Pair = tuple[int, int]
 OPERATORS = ("MaxPool", "AveragePool")
 LEAST_APART = 4  # taps along both axes: of 3 x 3 windows nine loads take as long as two passes
 MOST_APART = 16  # taps along a row, as one pass of its own
+
+
+class AxisWindow(TypedDict):
+    """What of a window is another one where only one axis is pooled."""
+
+    kernel: Pair
+    strides: Pair
+    pads: tuple[int, int, int, int]
 
 
 def plane_pooling(lowering: Lowering, node: Node) -> bool:
@@ -52,15 +62,13 @@ def plane_pooling(lowering: Lowering, node: Node) -> bool:
     if not has_known_pads(pads):
         return False
     counts_border = node.int_attribute("count_include_pad", 0) != 0
-    spec, target = (
-        PlanePooling(kernel, strides, pads, node.op_type == "MaxPool", counts_border),
-        _target(lowering, node, x),
-    )
+    spec = PlanePooling(kernel, strides, pads, node.op_type == "MaxPool", counts_border)
+    target = _target(lowering, node, x)
     if is_apart:  # down the columns, then along the rows
         between = lowering.new_view(F32, (*target.shape[:3], x.shape[3]))
-        down = replace(spec, kernel=(kernel[0], 1), strides=(strides[0], 1), pads=(pads[0], 0, pads[2], 0))
+        down, along = (replace(spec, **each) for each in apart(kernel, strides, pads))
         _emit(lowering, node, down, x, between)
-        x, spec = between, replace(spec, kernel=(1, kernel[1]), strides=(1, strides[1]), pads=(0, pads[1], 0, pads[3]))
+        x, spec = between, along
     _emit(lowering, node, spec, x, target)
     lowering.set(node.output, target)
     return True
@@ -74,9 +82,18 @@ def _fills_rows(lowering: Lowering, shape: Sequence[KnownDim]) -> bool:
     return not isinstance(width, int) or width >= 2 * lanes
 
 
-def is_pooled_apart(kernel: tuple[int, int], *, is_maximum: bool) -> bool:
+def is_pooled_apart(kernel: Pair, *, is_maximum: bool) -> bool:
     """Return whether a window is pooled along one axis, then along the other: nine rows and nine columns, not 81."""
     return is_maximum and min(kernel) >= LEAST_APART
+
+
+def apart(kernel: Pair, strides: Pair, pads: tuple[int, int, int, int]) -> tuple[AxisWindow, AxisWindow]:
+    """Return a window down the columns and one along the rows, which one after the other are the whole window."""
+    top, left, bottom, right = pads
+    return (
+        {"kernel": (kernel[0], 1), "strides": (strides[0], 1), "pads": (top, 0, bottom, 0)},
+        {"kernel": (1, kernel[1]), "strides": (1, strides[1]), "pads": (0, left, 0, right)},
+    )
 
 
 def _planes(lowering: Lowering, value: Value) -> View | None:

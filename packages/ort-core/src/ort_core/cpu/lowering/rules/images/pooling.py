@@ -13,7 +13,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.convolutions.volumes import planes_as_rows, pooled_volumes, volumes
 from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads, images, open_pads_of, pair
 from ort_core.cpu.lowering.rules.images.indexed_pooling import max_pooling_with_indices
-from ort_core.cpu.lowering.rules.images.plane_pooling import is_pooled_apart, plane_pooling
+from ort_core.cpu.lowering.rules.images.plane_pooling import apart, is_pooled_apart, plane_pooling
 from ort_core.cpu.lowering.rules.quantized.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -127,24 +127,11 @@ def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim],
     spec = replace(spec, pads=pads)
     if is_pooled_apart(kernel, is_maximum=kind.is_maximum):
         between = lowering.new_view(F32, (*x.shape[:2], as_images(target).shape[2], x.shape[3]), channels_last(4))
-        emit_pooling(lowering, node, _along(spec, 0), x, between)
-        x, spec = between, _along(spec, 1)
+        down, along = (replace(spec, **each) for each in apart(kernel, strides, pads))
+        emit_pooling(lowering, node, replace(down, dilations=(dilations[0], 1)), x, between)
+        x, spec = between, replace(along, dilations=(1, dilations[1]))
     emit_pooling(lowering, node, spec, x, as_images(target))
     return target
-
-
-def _along(spec: Pooling, axis: int) -> Pooling:
-    """Return the part of a pooling that goes along one axis."""
-
-    def only(values: tuple[int, int]) -> tuple[int, int]:
-        return (values[0], 1) if axis == 0 else (1, values[1])
-
-    assert spec.kernel is not None
-    top, left, bottom, right = spec.pads
-    pads = (top, 0, bottom, 0) if axis == 0 else (0, left, 0, right)
-    return replace(
-        spec, kernel=only(spec.kernel), strides=only(spec.strides), dilations=only(spec.dilations), pads=pads
-    )  # fmt: skip
 
 
 def _bordered_windows(lowering: Lowering, node: Node, spec: Pooling, x: View, pads: Pads, target: View) -> None:

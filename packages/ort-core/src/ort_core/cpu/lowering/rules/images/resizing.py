@@ -24,9 +24,7 @@ from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import cast, element
 
-_Walk = tuple[
-    KnownDim, KnownDim, KnownDim
-]  # a size, and how far its elements lie apart where they are read and written
+_Walk = tuple[KnownDim, KnownDim, KnownDim]  # a size, and how far elements lie apart where they are read and written
 _BYTES = frozenset({DataType.UINT8, DataType.INT8})
 # With these modes output pixel i reads input pixel i // factor: half-pixel centers never fall on a tie.
 _FLOORED = frozenset({("asymmetric", "floor")})
