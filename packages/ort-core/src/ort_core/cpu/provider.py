@@ -124,9 +124,9 @@ class CpuExecutionProvider(KernelProvider):
 @functools.cache
 def _tell_what_is_rounded(target: Target) -> None:
     """Warn, once for a target, where ``precision=bfloat16`` rounds less than it does elsewhere."""
-    from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+    from ort_core.cpu.codegen.products.bfloat16_product import rounds_both
 
-    if not has_pair_products(target):
+    if not rounds_both(target):
         log.warning(
             "precision=bfloat16: %s has no dot products of bfloat16 that are faster than float32; weights of products "
             "are rounded, and everything is computed in float32",

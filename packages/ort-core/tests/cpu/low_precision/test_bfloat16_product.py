@@ -11,6 +11,7 @@ import pytest
 from kernel_calls import compiled
 from plain_products import Bias, bfloat16_text
 
+from ort_core.cpu.codegen.llvm_ir.matrix_tiles import ROWS
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
@@ -21,9 +22,13 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     pair_table,
     pair_tiles_text,
     pairs_shape,
+    rounds_both,
     split_table,
     split_tiles_text,
+    tiled_table,
+    tiled_text,
 )
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
 from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty
@@ -43,6 +48,9 @@ def modules(name: str) -> tuple[CompiledModule, CompiledModule, np.ndarray]:
     """Return the product with a bias, its tiles, and the table of them."""
     target = TARGETS[name]()
     product = compiled(bfloat16_text("product", target, epilogue=Bias(ARGUMENTS.count)), target, is_vectorized=True)
+    if has_tile_products(target):
+        tiles = compiled(tiled_text(target), target, is_vectorized=True)
+        return product, tiles, tiled_table(tiles, target)
     if has_pair_products(target):
         tiles = compiled(pair_tiles_text(target), target, is_vectorized=True)
         return product, tiles, pair_table(tiles, target)
@@ -66,7 +74,7 @@ def run(name: str, pool: ThreadPool, a: np.ndarray, b: np.ndarray, bias: np.ndar
     target: Target = TARGETS[name]()
     product, _, table = modules(name)
     width = tile_shape(target).columns
-    packed = aligned_empty(pairs_shape(b.shape, width))
+    packed = aligned_empty(pairs_shape(b.shape, width, ROWS if has_tile_products(target) else 1))
     pack_pairs(b, width, packed)
     each = scratch_nbytes(target)
     scratch = aligned_empty((pool.num_threads, each // 4))
@@ -90,7 +98,7 @@ def check(name: str, pool: ThreadPool, m: int, n: int, k: int) -> None:
     memory = np.full((m + 2, n + 40), GUARD, np.float32)
     c = memory[1 : m + 1, 19 : 19 + n]
     run(name, pool, a, b, bias, c)
-    left = rounded(a) if has_pair_products(TARGETS[name]()) else a.astype(np.float64)
+    left = rounded(a) if rounds_both(TARGETS[name]()) else a.astype(np.float64)
     right = rounded(b)
     bound = (np.abs(left) @ np.abs(right) + np.abs(bias)) * (k + 4) * 2.0**-24
     distance = np.abs(c - (left @ right + bias))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import sys
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -11,6 +13,10 @@ from ort_core.cpu.codegen.machine_code.compiled_module import compiling
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.machine_code.target import target_of as known_target
 from ort_core.cpu.codegen.machine_code.target_setting import target_setting
+from ort_core.plugin import Rejection
+
+log = logging.getLogger(__name__)
+TILES = "amx-"  # how LLVM's names of features begin that need registers of tiles
 
 
 def target_of(triple: str, cpu: str, features: str) -> Target:
@@ -29,10 +35,25 @@ def host_target() -> Target:
     with compiling:
         _initialize_native()
         features, cpu, triple = dict(llvm.get_host_cpu_features()), llvm.get_host_cpu_name(), llvm.get_process_triple()
+        if any(on and name.startswith(TILES) for name, on in features.items()):
+            features = _with_permitted_tiles(features)
         setting = target_setting()
         if setting is not None:
             features, cpu = setting.features(features), _generic(triple, cpu)
         return target_of(triple, cpu, ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items())))
+
+
+def _with_permitted_tiles(features: dict[str, bool]) -> dict[str, bool]:
+    """Return the features of a processor with registers of tiles, without them where the system withholds them."""
+    refusal: Rejection | None = Rejection("only Linux is asked for them")
+    if sys.platform == "linux":
+        from ort_core.cpu.codegen.machine_code.processor_linux import permitted_tiles  # of this system
+
+        refusal = permitted_tiles()
+    if refusal is None:
+        return features
+    log.info("products use no registers of tiles (AMX): %s", refusal.reason)
+    return {name: on and not name.startswith(TILES) for name, on in features.items()}
 
 
 def _generic(triple: str, cpu: str) -> str:

@@ -8,7 +8,8 @@ panel of B that stays near); unfinished sums lie in C, those of a partial last p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
@@ -216,7 +217,7 @@ class ProductDriver:
         self.base, self.extra = e.udiv(given["m"], divisor), e.urem(given["m"], divisor)
         self._choose_share()
         self._choose_blocks()
-        with e.when(e.compare("slt", self.low, self.high)):
+        with e.when(e.compare("slt", self.low, self.high)), self._working():
             each = e.mul(self.panels, self.tiles)
             first, stop = e.udiv(self.low, each), e.add(e.udiv(e.sub(self.high, 1), each), 1)
             with e.loop(first, stop, unroll=False, hint="entry") as entry:
@@ -252,11 +253,21 @@ class ProductDriver:
         self.copies_a = self._must_copy()
         depths = e.maximum(e.udiv(e.add(given["k"], self.blocking.depth - 1), self.blocking.depth), 1)
         even = e.udiv(e.sub(e.add(given["k"], depths), 1), depths)
-        self.depth = e.maximum(e.mul(e.udiv(e.add(even, 7), 8), 8), 8)
+        self.depth = e.maximum(self._evened(even), 8)
         if self.packed:
             single = e.compare("sle", self.heights, 1)
             whole = e.binary("and", single, e.binary("xor", self.copies_a, IRValue("i1", "true")))
             self.depth = e.select(whole, e.maximum(given["k"], 1), self.depth)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Emit the body, which computes this piece's tiles, between what must come before and behind it."""
+        yield
+
+    def _evened(self, depth: IRValue) -> IRValue:
+        """Return how deep blocks are that are to be so deep."""
+        e = self.emitter
+        return e.mul(e.udiv(e.add(depth, 7), 8), 8)
 
     def _must_copy(self) -> IRValue:
         """Return whether blocks of A are copied: its rows are strided, or fall on the same few sets of the cache."""

@@ -35,7 +35,7 @@ _LINE = 16  # floats in a cache line
 _ADDRESSED = 3  # rows that x86 reaches from one address: 0, 1 and 2 strides on
 _TURN = 4  # numbers of K in a turn over dense panels, where a core that is shared runs 29 instructions for 12 products
 # a fifth slower than 22: 128 x 768 x 768 takes 2.25 ms and 1.88 on a virtual machine with AVX2, 1.51 and 1.50 at best
-_TILE = [
+TILE_PARAMETERS = [
     ("i64", "depth"),
     ("ptr noalias readonly", "a"),
     ("i64", "a_row"),
@@ -112,7 +112,7 @@ _FLOAT_PRODUCTS = products_of(_float_multiply)
 
 def tile(shape: TileShape, rows: int, add: AddProducts = _FLOAT_PRODUCTS, prefix: str = "product") -> Emitter:
     """Return the tile of so many rows; its words are floats, or what else of 32 bits ``add`` takes them for."""
-    emitter = Emitter(tile_name(rows, prefix), _TILE)
+    emitter = Emitter(tile_name(rows, prefix), TILE_PARAMETERS)
     sums = _Sums(emitter, shape, rows, max(1, -(-_CHAINS // (rows * shape.vectors))))
     a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
     strips = [emitter.element(a, emitter.mul(a_row, row)) for row in range(rows)]

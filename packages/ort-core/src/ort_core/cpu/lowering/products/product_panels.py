@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from ort_core.cpu.codegen.llvm_ir import matrix_tiles
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.machine_code.code_cache import compiled_for_target, noted
 from ort_core.cpu.codegen.machine_code.code_table import code_table
@@ -22,7 +23,10 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     pairs_shape,
     split_table,
     split_tiles_text,
+    tiled_table,
+    tiled_text,
 )
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import product_functions
 from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
@@ -57,8 +61,9 @@ def weight_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
     if constant.dtype != BFLOAT16 and not lowering.uses_bfloat16:
         return float_panels(lowering, constant)
     width = tile_shape(lowering.target).columns
+    step = matrix_tiles.ROWS if has_tile_products(lowering.target) else 1
     words = lowering.weights.packed(
-        constant, f"bfloat16 panels {width}", lambda: aligned_empty(pairs_shape(constant.shape, width)),
+        constant, f"bfloat16 panels {width} {step}", lambda: aligned_empty(pairs_shape(constant.shape, width, step)),
         lambda out: pack_pairs(constant, width, out),
     )  # fmt: skip
     return Panels(words, is_bfloat16=True)
@@ -90,6 +95,8 @@ def panels_table_buffer(target: Target, panels: Panels | None) -> Buffer:
     """Return the constant that holds the addresses of the microkernels that ``product_kernel`` calls."""
     if panels is None or not panels.is_bfloat16:
         return tile_table_buffer(target)
+    if has_tile_products(target):
+        return _table_buffer(_tiled(target))
     return _table_buffer((_pair_tiles if has_pair_products(target) else _split_tiles)(target))
 
 
@@ -131,6 +138,12 @@ def _winograd_product(target: Target) -> tuple[CompiledModule, np.ndarray]:
 def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     module = compiled_for_target("pair_tiles", pair_tiles_text, target)
     return module, pair_table(module, target)
+
+
+@functools.cache
+def _tiled(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compiled_for_target("bfloat16_tiles", tiled_text, target)
+    return module, tiled_table(module, target)
 
 
 @functools.cache

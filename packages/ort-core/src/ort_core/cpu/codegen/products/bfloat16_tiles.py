@@ -1,0 +1,76 @@
+"""Matrix products of bfloat16 by registers of tiles (AMX): 32 rows of A with a panel of 32 columns in four tiles.
+
+Words, panels and rounded rows of A are those of ``bfloat16_product``; K is a multiple of 16 words, the rest zeros on
+both sides. Tiles of C have ``min(m, 16)`` rows each. Where C's rows are fewer than 32, the second tile of rows ends
+with the last row and computes some rows again.
+"""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
+from ort_core.cpu.codegen.llvm_ir.vectors import prefetch
+from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.matrix_product import Blocking
+from ort_core.cpu.codegen.products.microkernel import TILE_PARAMETERS, TileShape, tile_name
+
+PREFIX = "bfloat16_tiles"
+SHAPE = TileShape(2 * ROWS, 2, ROWS)
+BLOCKING = Blocking(depth=256, tiles=8)  # a panel's part of K, 32 kB, stays in the first-level cache
+_A, _B = 4, 6  # the first of two tiles each; sums are 0 to 3
+
+
+def has_tile_products(target: Target) -> bool:
+    """Return whether the target multiplies tiles of bfloat16."""
+    names = ("amx-tile", "amx-bf16", "avx512bf16")  # the last one rounds
+    return target.lanes == ROWS and all(target.has(name) for name in names)
+
+
+def tile(rows: int) -> Emitter:
+    """Return the tile of so many rows, a function of ``microkernel``'s form; the thread's tiles are configured."""
+    e = Emitter(tile_name(rows, PREFIX), TILE_PARAMETERS)
+    depth, a, b, c = (e.parameter(name) for name in ("depth", "a", "b", "c"))
+    a_step, b_step, c_step = (e.mul(e.parameter(name), 4) for name in ("a_row", "b_row", "c_row"))
+    firsts = [0] if rows <= ROWS else [0, rows - ROWS]
+    places = [
+        (2 * i + j, e.element(e.element(c, e.mul(e.parameter("c_row"), first)), j * ROWS))
+        for i, first in enumerate(firsts)
+        for j in range(2)
+    ]
+    with e.either(e.compare("ne", e.parameter("first"), 0)) as branch:
+        for number, _ in places:
+            matrix_tiles.clear(e, number)
+        with branch.otherwise():
+            for number, place in places:
+                matrix_tiles.load(e, number, place, c_step)
+    strips = [e.element(a, e.mul(e.parameter("a_row"), first)) for first in firsts]
+    step = e.parameter("ahead_step")
+    with e.loop(0, depth, ROWS, unroll=False, hint="k") as k:
+        panel = e.element(b, e.mul(k, e.parameter("b_row")))
+        for j in range(2):
+            matrix_tiles.load(e, _B + j, e.element(panel, j * ROWS), b_step)
+        ahead = e.element(e.parameter("ahead"), e.mul(k, step), "i8")
+        for i, strip in enumerate(strips):
+            matrix_tiles.load(e, _A + i, e.element(strip, k), a_step)
+            for j in range(2):
+                matrix_tiles.multiply(e, FLOAT_PAIRS, 2 * i + j, _A + i, _B + j)
+        for line in range(ROWS):
+            place = e.element(ahead, e.mul(step, line), "i8")
+            prefetch(e, place, write=False, level=2)
+            prefetch(e, e.element(place, LINE_NBYTES, "i8"), write=False, level=2)
+    for number, place in places:
+        matrix_tiles.store(e, number, place, c_step)
+    return e
+
+
+def tile_rows(m: IRValue, emitter: Emitter) -> IRValue:
+    """Return the rows of each tile of sums in a product of ``m`` rows, at least one."""
+    return emitter.minimum(m, integer(ROWS))
+
+
+def tiles_table(module: CompiledModule, head: str) -> CodeTable:
+    """Return the addresses of a function and of the tiles by rows."""
+    return code_table(module, [head, *(tile_name(rows, PREFIX) for rows in range(1, SHAPE.rows + 1))])
