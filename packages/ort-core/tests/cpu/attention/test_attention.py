@@ -19,6 +19,13 @@ from ort_core.cpu.codegen.attention.attention_pairs import (
     pair_scratch_count,
 )
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
+from ort_core.cpu.codegen.attention.attention_tiles import (
+    attention_tile_table,
+    attention_tiles_text,
+    tile_attention_text,
+    tile_scratch_count,
+)
+from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES
 from ort_core.cpu.codegen.attention.stored_rows import Scales
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -26,6 +33,7 @@ from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import pair_tiles_text
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.codegen.products.microkernel import tile_table, tiles_text
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
@@ -99,9 +107,21 @@ def pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 
 
 @functools.cache
-def kernel(facts: AttentionFacts, target: Target, *, in_pairs: bool) -> CompiledModule:
-    make = pair_attention_text if in_pairs else attention_text
-    return compile_module(make("attention", target, facts), target, is_vectorized=True)
+def matrix_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compile_module(attention_tiles_text(target), target, is_vectorized=True)
+    return module, attention_tile_table(module)
+
+
+FORMS = {
+    "floats": (attention_text, scratch_count, tiles),
+    "pairs": (pair_attention_text, pair_scratch_count, pair_tiles),
+    "tiles": (tile_attention_text, tile_scratch_count, matrix_tiles),
+}
+
+
+@functools.cache
+def kernel(facts: AttentionFacts, target: Target, form: str) -> CompiledModule:
+    return compile_module(FORMS[form][0]("attention", target, facts), target, is_vectorized=True)
 
 
 @dataclass
@@ -178,15 +198,14 @@ def strides(array: np.ndarray) -> list[int]:
 
 
 def attend(
-    case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool, *, in_pairs: bool = False
+    case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool, form: str = "floats"
 ) -> tuple[np.ndarray, int]:
     """Return the kernel's result and its error word; checks that nothing is written beside the result."""
     s = case.sizes
     heads = s.key_heads * s.group
     memory = np.full((s.batch, s.queries, heads, s.width + 2), GUARD, np.float32)
     out = memory[..., 1 : s.width + 1].transpose(0, 2, 1, 3)
-    measure = pair_scratch_count if in_pairs else scratch_count
-    count = measure(target, s.group * s.queries, s.depth, s.width, facts.stored)
+    count = FORMS[form][1](target, s.group * s.queries, s.depth, s.width, facts.stored)
     scales = [each.ctypes.data for each in case.scales or (case.query, case.query)]
     heads_apart = (s.depth, s.width) if facts.scales is Scales.CHANNEL else (0, 0)
     assert isinstance(count, int)
@@ -198,7 +217,7 @@ def attend(
     table = np.array(
         [
             *(a.ctypes.data for a in (case.query, case.key, case.value, out, mask, lengths, error)),
-            scratch.ctypes.data + skip, count * 4, (pair_tiles if in_pairs else tiles)(target)[1].ctypes.data,
+            scratch.ctypes.data + skip, count * 4, FORMS[form][2](target)[1].ctypes.data,
             s.batch, s.key_heads, s.group, s.queries, s.keys, s.depth, s.width, s.offset,
             *(step // a.itemsize for a in (case.query, case.key, case.value, out) for step in a.strides[:3]),
             *strides(mask), *scales, *heads_apart, facts.scale_word,
@@ -206,7 +225,7 @@ def attend(
         np.int64,
     )  # fmt: skip
     assert len(table) == ARGUMENTS.count
-    steps = np.array([kernel(facts, target, in_pairs=in_pairs).address("attention"), table.ctypes.data, 1, 0], np.int64)
+    steps = np.array([kernel(facts, target, form).address("attention"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
     assert (memory[..., [0, -1]] == GUARD).all(), "wrote beside the result"
     assert np.isnan(scratch[skip // 4 + pool.num_threads * count :]).all(), "wrote behind its scratch"
@@ -269,17 +288,31 @@ def test_keys_and_values_of_other_types_are_read_as_their_numbers(
             assert comparison.passes, f"{sizes} on {pool.num_threads} threads: {comparison}"
 
 
-@pytest.mark.parametrize("kind", list(STORED))
-def test_pairs_of_other_types_are_those_of_their_numbers(kind: str, pools: list[ThreadPool]) -> None:
-    target = restricted_target("amx")
+def rounding_target(form: str) -> Target:
+    """Return the target of a form whose products round their operands, or skip the test."""
+    if form == "tiles":
+        target = restricted_target()
+        if not has_tile_products(target):
+            pytest.skip("needs a processor with AMX, and a system that permits it")
+        return target
+    target = restricted_target("amx")  # without its name, which alone tells that dot products are slow
     if target.lanes != 16 or not target.has("avx512bf16"):
         pytest.skip("this processor has no dot products of bfloat16")
+    return target
+
+
+@pytest.mark.parametrize("form", ["pairs", "tiles"])
+@pytest.mark.parametrize("kind", list(STORED))
+def test_rounded_products_of_other_types_are_those_of_their_numbers(
+    kind: str, form: str, pools: list[ThreadPool]
+) -> None:
+    target = rounding_target(form)
     facts = AttentionFacts(0.3, stored=STORED[kind][0], scales=STORED[kind][1])
     plain = AttentionFacts(0.3)
     for seed, sizes in enumerate(SIZES):
         case, wide = stored(Case.random(seed, sizes, facts), facts)
-        found, _ = attend(case, facts, target, pools[1], in_pairs=True)
-        want, _ = attend(wide, plain, target, pools[1], in_pairs=True)
+        found, _ = attend(case, facts, target, pools[1], form)
+        want, _ = attend(wide, plain, target, pools[1], form)
         np.testing.assert_array_equal(found, want, err_msg=str(sizes))
 
 
@@ -287,14 +320,13 @@ def rounded(array: np.ndarray) -> np.ndarray:
     return array.astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
+@pytest.mark.parametrize("form", ["pairs", "tiles"])
 @pytest.mark.parametrize("variant", list(VARIANTS))
-def test_attention_in_pairs_is_that_of_float64_but_for_the_rounding_of_weights(
-    variant: str, pools: list[ThreadPool]
+def test_rounded_products_are_those_of_float64_but_for_the_rounding_of_weights(
+    variant: str, form: str, pools: list[ThreadPool]
 ) -> None:
-    target = restricted_target("amx")  # without its name, which alone tells that dot products are slow
-    if target.lanes != 16 or not target.has("avx512bf16"):
-        pytest.skip("this processor has no dot products of bfloat16")
-    facts = VARIANTS[variant]
+    target = rounding_target(form)
+    facts = replace(VARIANTS[variant], may_be_few=False)
     in_log2 = facts.is_in_log2 and not facts.softcap
     factor = np.float32(facts.scale * (math.log2(math.e) if in_log2 else 1))
     for seed, sizes in enumerate(SIZES):
@@ -303,9 +335,21 @@ def test_attention_in_pairs_is_that_of_float64_but_for_the_rounding_of_weights(
         exact = replace(case, query=query, key=rounded(case.key), value=rounded(case.value))
         want, size = expected(exact, facts), expected(replace(exact, value=np.abs(exact.value)), facts)
         for pool in pools[:2]:
-            found, error = attend(case, facts, target, pool, in_pairs=True)
+            found, error = attend(case, facts, target, pool, form)
             assert error == 0
             assert (np.abs(found - want) <= (2.0**-8 + 1e-4) * size).all(), f"{sizes} on {pool.num_threads} threads"
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_few_queries_read_a_cache_in_float32_where_others_use_tiles(variant: str, pools: list[ThreadPool]) -> None:
+    target, facts = rounding_target("tiles"), VARIANTS[variant]
+    for seed, sizes in enumerate(each for each in SIZES if each.group * each.queries <= FEW_QUERIES):
+        case = Case.random(seed, sizes, facts)
+        for pool in pools[:2]:
+            found, error = attend(case, facts, target, pool, "tiles")
+            assert error == 0
+            comparison = compare(found, expected(case, facts).astype(np.float32), "approximate")
+            assert comparison.passes, f"{sizes} on {pool.num_threads} threads: {comparison}"
 
 
 @pytest.mark.parametrize("bits", [32, 64])

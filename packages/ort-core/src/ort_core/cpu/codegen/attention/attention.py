@@ -14,7 +14,8 @@ that share a key head are tiles of one entry: keys are packed once for all of th
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.attention.attention_rows import LOG2_E, RowFacts, RowsEmitter, ScoreMask
@@ -140,7 +141,13 @@ def scratch_count(
     target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim, stored: DataType = DataType.FLOAT
 ) -> KnownDim:
     """Return how many floats of scratch each thread needs; rows are ``group * queries``."""
-    shape = tile_shape(target)
+    return shaped_scratch_count(tile_shape(target), rows, depth, width, stored)
+
+
+def shaped_scratch_count(
+    shape: TileShape, rows: KnownDim, depth: KnownDim, width: KnownDim, stored: DataType
+) -> KnownDim:
+    """Return the same for tiles of a shape."""
     columns = width + shape.columns  # at least the width rounded up to whole panels
     keys = keys_per_block(shape)
     fixed = keys * depth + keys * columns + shape.rows * keys + shape.rows * depth
@@ -185,19 +192,28 @@ class AttentionDriver:
         each = e.mul(self.group, self.heights)
         entries = e.mul(given["batch"], given["key_heads"])
         low, high = share(e, e.mul(entries, each))
-        with e.when(e.compare("slt", low, high)):
+        with e.when(e.compare("slt", low, high)), self._working():
             first, stop = e.udiv(low, each), e.add(e.udiv(e.sub(high, 1), each), 1)
             with e.loop(first, stop, unroll=False, hint="entry") as entry:
                 before = e.mul(entry, each)
                 self._entry(entry, e.maximum(e.sub(low, before), 0), e.minimum(e.sub(high, before), each))
         return e
 
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Emit the body, which computes this piece's tiles, between what must come before and behind it."""
+        yield
+
     def _has_few_queries(self) -> IRValue:
         """Return whether keys are read where they are."""
         e, given = self.emitter, self.given
-        if not self.facts.may_be_few:
+        if not self._may_be_few():
             return IRValue("i1", "false")
         return e.compare("sle", e.mul(given["group"], given["queries"]), FEW_QUERIES)
+
+    def _may_be_few(self) -> bool:
+        """Return whether there is code for few queries."""
+        return self.facts.may_be_few
 
     def _fold_heads_into_rows(self) -> None:
         """Make the query heads of a key head the rows of one tile where there is a single query: while decoding."""
@@ -344,17 +360,21 @@ class AttentionDriver:
 
     def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
         """Emit the products of a tile of queries, scaled, with the keys of the block."""
-        e, given, columns = self.emitter, self.given, self.shape.columns
+        e, given = self.emitter, self.given
         self._copy_queries(head, row, height)
         depth = given["depth"]
-        if self.facts.may_be_few:
+        if self._may_be_few():
             with e.when(self.is_few):
                 keys = (self.block_keys, self.key_row, seen, depth)
                 size = e.select(self.is_last, e.mul(given["width"], _BYTES), integer(0))
                 values = (self.block_values, e.mul(self.value_row, _BYTES), size)
                 e.call_void(KEY_SCORES, height, self.strip, depth, *keys, self.scores, integer(self.block), *values)
-        packed = e.select(self.is_few, integer(0), seen)
-        with e.loop(0, packed, columns, unroll=False, hint="panel") as first:
+        self._packed_scores(height, e.select(self.is_few, integer(0), seen))
+
+    def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
+        """Emit the products of the strip of queries with packed keys; of none where there are few queries."""
+        e, depth, columns = self.emitter, self.given["depth"], self.shape.columns
+        with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
             panel = e.element(self.keys, e.mul(first, depth))
             to = e.element(self.scores, first)
             none = [integer(1), panel, integer(0)]
@@ -391,7 +411,11 @@ class AttentionDriver:
                 begins = e.binary("and", self.is_few, self.is_last)
                 ahead = e.select(begins, e.element(self.next_key, first), panel)
                 step = e.select(begins, e.mul(self.key_row, _BYTES), integer(0))
-            self._call(height, [seen, *a, panel, row, to, self.columns, fresh, ahead, step])
+            self._call(self._float_tile(height), [seen, *a, panel, row, to, self.columns, fresh, ahead, step])
+
+    def _float_tile(self, height: IRValue) -> IRValue:
+        """Return which function of the table multiplies so many rows of float32."""
+        return height
 
     def _row_facts(
         self, head: IRValue, row: IRValue, height: IRValue, block: IRValue, count: IRValue, seen: IRValue,

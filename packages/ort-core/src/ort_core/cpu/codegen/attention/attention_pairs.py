@@ -44,18 +44,22 @@ def attention_pair_table(module: CompiledModule, target: Target) -> CodeTable:
 class PairDriver(AttentionDriver):
     """Emits the kernel: as in float32, but for what the products read."""
 
-    def _has_few_queries(self) -> IRValue:
-        return IRValue("i1", "false")  # what is read is rounded to pairs first
+    def _may_be_few(self) -> bool:
+        return False  # what is read is rounded to pairs first
 
     def _lay_out_scratch(self) -> None:
         super()._lay_out_scratch()
         e = self.emitter
         self.reads_in_place = IRValue("i1", "false")  # values are rounded for each block
-        self.words = e.udiv(e.add(self.given["depth"], PAIR - 1), PAIR)
+        self.words = self._whole(e.udiv(e.add(self.given["depth"], PAIR - 1), PAIR))
         self.word_row = self._lines(self.words)
         self.rounded_keys = e.element(self.totals, self._rows_held())
         self.query_words = e.element(self.rounded_keys, e.mul(self.word_row, self.block))
         self.weight_words = e.element(self.query_words, e.mul(self.word_row, self.shape.rows))
+
+    def _whole(self, words: IRValue) -> IRValue:
+        """Return how many words of K are multiplied where there are so many, the rest zeros."""
+        return words
 
     def _round(
         self, to: IRValue, to_row: IRValue, source: IRValue, row: IRValue, rows: IRValue, columns: IRValue,
@@ -76,7 +80,7 @@ class PairDriver(AttentionDriver):
 
     def _pack_values(self, source: IRValue, count: IRValue) -> None:
         e, given, columns, lanes = self.emitter, self.given, self.shape.columns, self.shape.lanes
-        pairs = e.udiv(e.add(count, PAIR - 1), PAIR)
+        pairs = self._whole(e.udiv(e.add(count, PAIR - 1), PAIR))
         with (
             e.loop(0, self.panels, unroll=False, hint="panel") as number,
             e.loop(0, pairs, unroll=False, hint="pair") as pair,
@@ -84,18 +88,18 @@ class PairDriver(AttentionDriver):
             first, key = e.mul(number, columns), e.mul(pair, PAIR)
             to = e.element(self.values, e.add(e.mul(first, self.block // PAIR), e.mul(pair, columns)))
             even = e.element(e.element(source, first), e.mul(key, self.value_row))
-            has_odd = e.compare("slt", e.add(key, 1), count)
+            has_even, has_odd = (e.compare("slt", each, count) for each in (key, e.add(key, 1)))
             for start in range(0, columns, lanes):
                 left = e.sub(given["width"], e.add(first, start))
                 halves = []
-                for row, present in ((0, left), (1, e.select(has_odd, left, integer(0)))):
+                for row, is_there in enumerate((has_even, has_odd)):
                     place = e.element(e.element(even, e.mul(self.value_row, row)), start)
+                    present = e.select(is_there, left, integer(0))
                     halves.append(load_vector(e, place, lanes, lane_mask(e, present, lanes)))
                 e.store(_interleaved(e, halves[0], halves[1], lanes), e.element(to, start), 4)
 
-    def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
+    def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
         e, columns, depth = self.emitter, self.shape.columns, self.given["depth"]
-        self._copy_queries(head, row, height)
         strips = (self.query_words, self.word_row)
         self._round(*strips, self.strip, depth, height, depth, self.word_row)
         with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
@@ -108,7 +112,7 @@ class PairDriver(AttentionDriver):
         self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue
     ) -> None:
         e, columns = self.emitter, self.shape.columns
-        pairs = e.udiv(e.add(seen, PAIR - 1), PAIR)
+        pairs = self._whole(e.udiv(e.add(seen, PAIR - 1), PAIR))
         strips = (self.weight_words, integer(self.block // PAIR))
         self._round(*strips, self.scores, integer(self.block), height, seen, self._lines(pairs))
         fresh = e.assign("i64", f"zext {is_first.typed} to i64")

@@ -212,8 +212,7 @@ class TileDriver(PairDriver):
     @contextmanager
     def _working(self) -> Iterator[None]:
         rows = bfloat16_tiles.tile_rows(self.given["m"], self.emitter)
-        shapes = [(rows, matrix_tiles.LINE_NBYTES)] * 6 + [(matrix_tiles.ROWS, matrix_tiles.LINE_NBYTES)] * 2
-        with matrix_tiles.configured(self.emitter, shapes):
+        with matrix_tiles.configured(self.emitter, bfloat16_tiles.shapes(rows)):
             yield
 
     def _evened(self, depth: IRValue) -> IRValue:

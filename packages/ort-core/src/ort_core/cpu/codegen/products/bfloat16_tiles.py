@@ -71,6 +71,11 @@ def tile_rows(m: IRValue, emitter: Emitter) -> IRValue:
     return emitter.minimum(m, integer(ROWS))
 
 
+def shapes(rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
+    """Return the rows and bytes a row of each register: of sums and of A ``rows``, of B all."""
+    return [(rows, LINE_NBYTES)] * _B + [(ROWS, LINE_NBYTES)] * 2
+
+
 def tiles_table(module: CompiledModule, head: str) -> CodeTable:
     """Return the addresses of a function and of the tiles by rows."""
     return code_table(module, [head, *(tile_name(rows, PREFIX) for rows in range(1, SHAPE.rows + 1))])

@@ -108,6 +108,11 @@ def attention_table_buffer(target: Target, *, in_pairs: bool) -> Buffer:
     return _table_buffer((module, _attention_table(target)))
 
 
+def attention_tiles_buffer(target: Target) -> Buffer:
+    """Return the constant that holds the addresses that ``tiles`` of an attention in registers of tiles points to."""
+    return _table_buffer(_attention_tiles(target))
+
+
 def winograd_product_buffer(target: Target) -> Buffer:
     """Return the constant that holds the address of the product that convolutions by Winograd's algorithm call."""
     return _table_buffer(_winograd_product(target))
@@ -151,6 +156,14 @@ def _attention_table(target: Target) -> np.ndarray:
     from ort_core.cpu.codegen.attention.attention_pairs import attention_pair_table  # few models need it
 
     return attention_pair_table(_pair_tiles(target)[0], target)
+
+
+@functools.cache
+def _attention_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    from ort_core.cpu.codegen.attention.attention_tiles import attention_tile_table, attention_tiles_text
+
+    module = compiled_for_target("attention_tiles", attention_tiles_text, target)
+    return module, attention_tile_table(module)
 
 
 @functools.cache

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
 from ort_core.cpu.codegen.attention.attention_pairs import pair_attention_text, pair_scratch_count
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
+from ort_core.cpu.codegen.attention.attention_tiles import tile_attention_text, tile_scratch_count
 from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES
 from ort_core.cpu.codegen.attention.stored_rows import ROW_TYPES, Scales
-from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products, rounds_both
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.products.product_panels import attention_table_buffer
+from ort_core.cpu.lowering.products.product_panels import (
+    attention_table_buffer,
+    attention_tiles_buffer,
+    tile_table_buffer,
+)
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
-from ort_core.cpu.lowering.views import View
+from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import element
 
@@ -92,8 +99,8 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         types = ", ".join(view.dtype.text for view in (heads.query, heads.key, heads.value))
         raise NotLowered(f"attention of {types} is not generated")
     group = query_heads // key_heads
-    in_pairs = lowering.uses_bfloat16 and has_pair_products(lowering.target)
-    may_be_few = not in_pairs and not (isinstance(queries, int) and group * queries > FEW_QUERIES)
+    form = _form(lowering)
+    may_be_few = form.reads_few and not (isinstance(queries, int) and group * queries > FEW_QUERIES)
     facts = replace(facts, stored=stored, scales=_scales_of(heads.scales), may_be_few=may_be_few)
     agreed = (
         (heads.key.shape, (batch, key_heads, keys, depth)),
@@ -104,16 +111,15 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         for left, right in zip(found, expected, strict=True):
             lowering.require_equal(left, right)
     mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
-    prefix, make = ("attention_bfloat16", pair_attention_text) if in_pairs else ("attention", attention_text)
     kernel = lowering.kernel(
-        (prefix, mask.facts),
-        lambda: text_kernel(prefix, lambda name: make(name, lowering.target, mask.facts), is_vectorized=True),
+        (form.prefix, mask.facts),
+        lambda: text_kernel(form.prefix, lambda name: form.text(name, lowering.target, mask.facts), is_vectorized=True),
     )
-    count = (pair_scratch_count if in_pairs else scratch_count)(lowering.target, group * queries, depth, width, stored)
+    count = form.scratch_count(lowering.target, group * queries, depth, width, stored)
     scratch = lowering.scratch(DataType.FLOAT, count)
     error = lowering.error_buffer()
     lengths = Pointer(error) if heads.lengths is None else pointer(heads.lengths)
-    table = attention_table_buffer(lowering.target, in_pairs=in_pairs)
+    table = form.table(lowering.target)
     views = tuple(dense_rows(lowering, view) for view in (heads.query, heads.key, heads.value))
     words: list[Argument] = [
         *(pointer(view) for view in views), pointer(heads.out), mask.pointer or Pointer(error), lengths,
@@ -131,6 +137,29 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     reads = [view.buffer for view in (*views, *scales, mask.view, heads.lengths) if view is not None]
     flops = batch * query_heads * queries * keys * (depth + width) * 2
     lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], flops // 32 + 1, operators, flops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How the products of an attention are computed."""
+
+    prefix: str
+    text: Callable[[str, Target, AttentionFacts], str]
+    scratch_count: Callable[[Target, KnownDim, KnownDim, KnownDim, DataType], KnownDim]
+    table: Callable[[Target], Buffer]
+    reads_few: bool  # keys where they are, for few queries
+
+
+_FLOATS = _Form("attention", attention_text, scratch_count, tile_table_buffer, reads_few=True)
+
+
+def _form(lowering: Lowering) -> _Form:
+    if not lowering.uses_bfloat16 or not rounds_both(lowering.target):
+        return _FLOATS
+    if has_pair_products(lowering.target):
+        table = functools.partial(attention_table_buffer, in_pairs=True)
+        return _Form("attention_bfloat16", pair_attention_text, pair_scratch_count, table, reads_few=False)
+    return _Form("attention_tiles", tile_attention_text, tile_scratch_count, attention_tiles_buffer, reads_few=True)
 
 
 def _scales_of(scales: tuple[View, View] | None) -> Scales:
