@@ -25,10 +25,11 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     rounds_both,
     split_table,
     split_tiles_text,
+    tiled_scratch,
     tiled_table,
     tiled_text,
 )
-from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
+from ort_core.cpu.codegen.products.bfloat16_tiles import BLOCKING, SHAPE, has_tile_products
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
 from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty
@@ -119,7 +120,18 @@ def test_product_agrees_with_float64_of_the_rounded_operands_for_all_kinds_of_ta
 
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize(
-    "sizes", [(1, 512, 2001), (300, 100, 1700), (1500, 33, 65), (30, 770, 3), (5, 64, 1537), (450, 70, 1)], ids=str
+    "sizes",
+    [
+        (1, 512, 2001),
+        (300, 100, 1700),
+        (1500, 33, 65),
+        (30, 770, 3),
+        (5, 64, 1537),
+        (450, 70, 1),
+        (700, 40, 800),
+        (330, 70, 4000),
+    ],
+    ids=str,
 )
 def test_product_agrees_with_float64_over_several_blocks(
     name: str, sizes: tuple[int, int, int], pools: list[ThreadPool]
@@ -157,3 +169,9 @@ def test_cores_whose_dot_products_are_slower_than_two_multiply_adds_take_words_a
     assert has_pair_products(fast)
     assert not has_pair_products(slow)
     assert "vdpbf16ps" not in assembly(split_tiles_text(slow), slow, is_vectorized=True)
+
+
+def test_scratch_of_products_holds_what_tiles_need() -> None:
+    target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", "+avx512f,+avx512bf16,+amx-tile,+amx-bf16")
+    assert has_tile_products(target)
+    assert tiled_scratch(SHAPE, BLOCKING).count * 4 <= scratch_nbytes(target)

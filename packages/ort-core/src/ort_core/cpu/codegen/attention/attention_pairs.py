@@ -12,7 +12,8 @@ from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.products.bfloat16_product import PAIR, PREFIX, ROUND_BLOCK
+from ort_core.cpu.codegen.products.bfloat16_product import PREFIX, ROUND_BLOCK
+from ort_core.cpu.codegen.products.bfloat16_tiles import PAIR
 from ort_core.cpu.codegen.products.microkernel import tile_name, tile_shape
 from ort_core.cpu.codegen.products.packing import COPY_BLOCK
 from ort_core.plugin.ir import DataType, KnownDim
@@ -68,6 +69,13 @@ class PairDriver(AttentionDriver):
         """Round rows of floats to rows of words, zeros up to ``padded`` of them."""
         self._call(self.shape.rows + 1, [to, to_row, source, row, rows, columns, padded])
 
+    def _round_strip(
+        self, to: IRValue, to_row: IRValue, source: IRValue, row: IRValue, rows: IRValue, columns: IRValue,
+        padded: IRValue,
+    ) -> None:  # fmt: skip
+        """Round rows of floats to the rows of a tile of A, as ``_round`` does."""
+        self._round(to, to_row, source, row, rows, columns, padded)
+
     def _pack(self, to: IRValue, source: IRValue, count: IRValue) -> None:
         e, given, columns = self.emitter, self.given, self.shape.columns
         rounded = (self.rounded_keys, self.word_row)
@@ -101,7 +109,7 @@ class PairDriver(AttentionDriver):
     def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
         e, columns, depth = self.emitter, self.shape.columns, self.given["depth"]
         strips = (self.query_words, self.word_row)
-        self._round(*strips, self.strip, depth, height, depth, self.word_row)
+        self._round_strip(*strips, self.strip, depth, height, depth, self.word_row)
         with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
             panel = e.element(self.keys, e.mul(first, self.words))
             to = e.element(self.scores, first)
@@ -114,7 +122,7 @@ class PairDriver(AttentionDriver):
         e, columns = self.emitter, self.shape.columns
         pairs = self._whole(e.udiv(e.add(seen, PAIR - 1), PAIR))
         strips = (self.weight_words, integer(self.block // PAIR))
-        self._round(*strips, self.scores, integer(self.block), height, seen, self._lines(pairs))
+        self._round_strip(*strips, self.scores, integer(self.block), height, seen, self._lines(pairs))
         fresh = e.assign("i64", f"zext {is_first.typed} to i64")
         sums = e.element(self.sums, e.mul(local, self.columns))
         with e.loop(0, self.panels, unroll=False, hint="panel") as number:

@@ -24,12 +24,14 @@ from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products import bfloat16_tiles
 from ort_core.cpu.codegen.products.bfloat16_product import ROUND_BLOCK, round_block
+from ort_core.cpu.codegen.products.bfloat16_tiles import ROUND_STRIP, round_strip
 from ort_core.cpu.codegen.products.microkernel import tile, tile_name, tile_shape
 from ort_core.cpu.codegen.products.packing import COPY_BLOCK, copy_block
 from ort_core.plugin.ir import DataType, KnownDim
 
 _LINE = 16  # words in a cache line
-_FIRST_FLOAT = 2 + bfloat16_tiles.SHAPE.rows  # in the table, behind the copy, the tiles and the rounding
+_ROUND_STRIP = 2 + bfloat16_tiles.SHAPE.rows  # in the table, behind the copy, the tiles and the rounding of rows
+_FIRST_FLOAT = _ROUND_STRIP + 1
 
 
 def tile_attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
@@ -53,13 +55,15 @@ def attention_tiles_text(target: Target) -> str:
     """Return the module with what ``attention_tile_table`` names."""
     tiles = map(bfloat16_tiles.tile, range(1, bfloat16_tiles.SHAPE.rows + 1))
     few = (tile(tile_shape(target), rows) for rows in range(1, FEW_QUERIES + 1))
-    return module_text([copy_block(target), round_block(target.lanes), *tiles, *few])
+    return module_text([copy_block(target), round_block(target.lanes), round_strip(target.lanes), *tiles, *few])
 
 
 def attention_tile_table(module: CompiledModule) -> CodeTable:
-    """Return addresses: the block copy, the tiles by rows, the rounding, tiles of few rows of float32."""
+    """Return addresses: the block copy, the tiles by rows, both roundings, tiles of few rows of float32."""
     tiles = (tile_name(rows, bfloat16_tiles.PREFIX) for rows in range(1, bfloat16_tiles.SHAPE.rows + 1))
-    return code_table(module, [COPY_BLOCK, *tiles, ROUND_BLOCK, *map(tile_name, range(1, FEW_QUERIES + 1))])
+    return code_table(
+        module, [COPY_BLOCK, *tiles, ROUND_BLOCK, ROUND_STRIP, *map(tile_name, range(1, FEW_QUERIES + 1))]
+    )
 
 
 class TileDriver(PairDriver):
@@ -76,6 +80,19 @@ class TileDriver(PairDriver):
 
     def _whole(self, words: IRValue) -> IRValue:
         return self._lines(words)
+
+    def _round_strip(
+        self,
+        to: IRValue,
+        to_row: IRValue,
+        source: IRValue,
+        row: IRValue,
+        rows: IRValue,
+        columns: IRValue,
+        padded: IRValue,
+    ) -> None:
+        del to_row
+        self._call(_ROUND_STRIP, [to, source, row, rows, columns, padded])
 
     def _lay_out_scratch(self) -> None:
         e = self.emitter

@@ -28,13 +28,12 @@ from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products import bfloat16_tiles
-from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
+from ort_core.cpu.codegen.products.bfloat16_tiles import PAIR, has_tile_products, rounded_words
 from ort_core.cpu.codegen.products.epilogue import Epilogue
-from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver, finish_function
+from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver, Scratch, finish_function
 from ort_core.cpu.codegen.products.microkernel import TileShape, products_of, tile, tile_name, tile_shape
 from ort_core.cpu.codegen.products.packing import COPY_BLOCK, copy_block
 
-PAIR = 2  # weights of a word
 PREFIX = "bfloat16"
 SPLIT_PREFIX = "bfloat16_split"
 SPLIT_DEPTH = 384  # words of a block of K: as many floats of A as blocks of float32 products have
@@ -145,7 +144,7 @@ def round_block(lanes: int) -> Emitter:
             place = emitter.element(source, emitter.mul(j, PAIR))
             prefetch(emitter, emitter.element(place, 256), write=False, level=3)
             halves = [load_vector(emitter, emitter.element(place, i * lanes), lanes) for i in range(PAIR)]
-            emitter.store(_rounded(emitter, halves), emitter.element(to, j), 4)
+            emitter.store(rounded_words(emitter, halves), emitter.element(to, j), 4)
         with emitter.loop(emitter.mul(whole, lanes), padded, lanes, unroll=False, hint="j") as j:
             place = emitter.element(source, emitter.mul(j, PAIR))
             left = emitter.sub(columns, emitter.mul(j, PAIR))
@@ -153,13 +152,8 @@ def round_block(lanes: int) -> Emitter:
             for i in range(PAIR):
                 mask = lane_mask(emitter, emitter.sub(left, i * lanes), lanes)
                 halves.append(load_vector(emitter, emitter.element(place, i * lanes), lanes, mask))
-            emitter.store(_rounded(emitter, halves), emitter.element(to, j), 4)
+            emitter.store(rounded_words(emitter, halves), emitter.element(to, j), 4)
     return emitter
-
-
-def _rounded(emitter: Emitter, halves: Sequence[IRValue]) -> IRValue:
-    low, high = halves
-    return emitter.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low)
 
 
 class PairDriver(ProductDriver):
@@ -189,15 +183,22 @@ class PairDriver(ProductDriver):
 
 
 def tiled_text(target: Target) -> str:
-    """Return the module with the rounding of a block, and a tile for each row count."""
+    """Return the module with the rounding of a strip, and a tile for each row count."""
     rows = range(1, bfloat16_tiles.SHAPE.rows + 1)
-    return module_text([round_block(target.lanes), *map(bfloat16_tiles.tile, rows)])
+    return module_text([bfloat16_tiles.round_strip(target.lanes), *map(bfloat16_tiles.tile, rows)])
 
 
 def tiled_table(module: CompiledModule, target: Target) -> CodeTable:
     """Return the addresses that a product's ``tiles`` argument points to: the rounding, then the tiles by rows."""
     del target
-    return bfloat16_tiles.tiles_table(module, ROUND_BLOCK)
+    return bfloat16_tiles.tiles_table(module, bfloat16_tiles.ROUND_STRIP)
+
+
+def tiled_scratch(shape: TileShape, blocking: Blocking) -> Scratch:
+    """Return the layout of a thread's scratch: sums of a partial panel where K is cut, at half the depth or more."""
+    rows = shape.rows * blocking.tiles
+    sums = 2 * rows * shape.columns
+    return Scratch(0, sums, sums, 0, sums + rows * blocking.depth)
 
 
 class TileDriver(PairDriver):
@@ -208,6 +209,7 @@ class TileDriver(PairDriver):
         self.floats = self.given["k"]
         step = PAIR * matrix_tiles.ROWS
         self.given["k"] = e.mul(e.udiv(e.add(self.floats, step - 1), step), matrix_tiles.ROWS)
+        self.scratch = tiled_scratch(self.shape, self.blocking)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -218,6 +220,41 @@ class TileDriver(PairDriver):
     def _evened(self, depth: IRValue) -> IRValue:
         e = self.emitter
         return e.mul(e.udiv(e.add(depth, matrix_tiles.ROWS - 1), matrix_tiles.ROWS), matrix_tiles.ROWS)
+
+    def _choose_blocks(self) -> None:
+        """Set the blocks: as deep as K where they may be, and of as many tiles as then fit the scratch."""
+        super()._choose_blocks()
+        e, blocking = self.emitter, self.blocking
+        most = e.udiv(integer(blocking.tiles * blocking.depth), self.depth)
+        blocks = e.maximum(e.udiv(e.sub(e.add(self.tiles, most), 1), most), 1)
+        self.block = e.maximum(e.udiv(e.sub(e.add(self.tiles, blocks), 1), blocks), 1)
+        self.is_whole = e.compare("sge", self.depth, self.given["k"])
+
+    def _block(self, block: IRValue, block_high: IRValue, depth: IRValue) -> None:
+        self.block_tiles = block, block_high
+        super()._block(block, block_high, depth)
+
+    def _strips(self, start: IRValue, stop: IRValue, depth: IRValue, count: IRValue) -> tuple[IRValue, IRValue]:
+        """Round the rows of the block tile by tile, each a strip."""
+        e, row_step = self.emitter, self.given["a_row"]
+        first = e.mul(depth, PAIR)
+        columns = e.minimum(e.mul(count, PAIR), e.sub(self.floats, first))
+        strips = e.element(self.mine, self.scratch.strips)
+        with e.loop(*self.block_tiles, unroll=False, hint="strip") as number:
+            row = self._row_of(number)
+            place = e.element(e.element(self.a, e.mul(row, row_step)), first)
+            to = e.element(strips, e.mul(e.sub(row, start), count))
+            self._call(0, [to, place, row_step, self._height_of(number), columns, count])
+        return strips, count
+
+    def _sums_apart(self, partial: IRValue) -> IRValue:
+        return self.emitter.binary("or", partial, self.is_whole)  # rows of C far apart are written slowly
+
+    def _row_apart(self, row: IRValue) -> IRValue:
+        return self.emitter.select(self.is_whole, integer(0), row)
+
+    def _fetches_strips(self, contiguous: IRValue) -> IRValue:
+        return IRValue("i1", "false")  # they were written right now
 
 
 # without ------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,19 @@
 """Matrix products of bfloat16 by registers of tiles (AMX): 32 rows of A with a panel of 32 columns in four tiles.
 
-Words, panels and rounded rows of A are those of ``bfloat16_product``; K is a multiple of 16 words, the rest zeros on
-both sides. Tiles of C have ``min(m, 16)`` rows each. Where C's rows are fewer than 32, the second tile of rows ends
-with the last row and computes some rows again.
+Words and panels are those of ``bfloat16_product``; K is a multiple of 16 words, the rest zeros on both sides. A strip
+of A lies as its tiles do, ``[k / 16, row, 16 words]``. Tiles of C have ``min(m, 16)`` rows each. Where C's rows are
+fewer than 32, the second tile of rows ends with the last row and computes some rows again. Sums stay in registers for
+the whole of K where a block of A has it all, as it nearly always does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
-from ort_core.cpu.codegen.llvm_ir.vectors import prefetch
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, prefetch
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -18,8 +21,10 @@ from ort_core.cpu.codegen.products.matrix_product import Blocking
 from ort_core.cpu.codegen.products.microkernel import TILE_PARAMETERS, TileShape, tile_name
 
 PREFIX = "bfloat16_tiles"
+PAIR = 2  # weights of a word
 SHAPE = TileShape(2 * ROWS, 2, ROWS)
-BLOCKING = Blocking(depth=256, tiles=8)  # a panel's part of K, 32 kB, stays in the first-level cache
+BLOCKING = Blocking(depth=1504, tiles=5)  # words of a block of A: it stays in the second-level cache
+ROUND_STRIP = "bfloat16_round_strip"
 _A, _B = 4, 6  # the first of two tiles each; sums are 0 to 3
 
 
@@ -30,10 +35,13 @@ def has_tile_products(target: Target) -> bool:
 
 
 def tile(rows: int) -> Emitter:
-    """Return the tile of so many rows, a function of ``microkernel``'s form; the thread's tiles are configured."""
+    """Return the tile of so many rows, a function of ``microkernel``'s form; the thread's tiles are configured.
+
+    ``a_row`` is not read, as strips have no rows.
+    """
     e = Emitter(tile_name(rows, PREFIX), TILE_PARAMETERS)
     depth, a, b, c = (e.parameter(name) for name in ("depth", "a", "b", "c"))
-    a_step, b_step, c_step = (e.mul(e.parameter(name), 4) for name in ("a_row", "b_row", "c_row"))
+    b_step, c_step = (e.mul(e.parameter(name), 4) for name in ("b_row", "c_row"))
     firsts = [0] if rows <= ROWS else [0, rows - ROWS]
     places = [
         (2 * i + j, e.element(e.element(c, e.mul(e.parameter("c_row"), first)), j * ROWS))
@@ -46,15 +54,15 @@ def tile(rows: int) -> Emitter:
         with branch.otherwise():
             for number, place in places:
                 matrix_tiles.load(e, number, place, c_step)
-    strips = [e.element(a, e.mul(e.parameter("a_row"), first)) for first in firsts]
     step = e.parameter("ahead_step")
     with e.loop(0, depth, ROWS, unroll=False, hint="k") as k:
         panel = e.element(b, e.mul(k, e.parameter("b_row")))
         for j in range(2):
             matrix_tiles.load(e, _B + j, e.element(panel, j * ROWS), b_step)
         ahead = e.element(e.parameter("ahead"), e.mul(k, step), "i8")
-        for i, strip in enumerate(strips):
-            matrix_tiles.load(e, _A + i, e.element(strip, k), a_step)
+        strip = e.element(a, e.mul(k, rows))
+        for i, first in enumerate(firsts):
+            matrix_tiles.load(e, _A + i, e.element(strip, first * ROWS), LINE_NBYTES)
             for j in range(2):
                 matrix_tiles.multiply(e, FLOAT_PAIRS, 2 * i + j, _A + i, _B + j)
         for line in range(ROWS):
@@ -69,6 +77,34 @@ def tile(rows: int) -> Emitter:
 def tile_rows(m: IRValue, emitter: Emitter) -> IRValue:
     """Return the rows of each tile of sums in a product of ``m`` rows, at least one."""
     return emitter.minimum(m, integer(ROWS))
+
+
+def round_strip(lanes: int) -> Emitter:
+    """Return the function that rounds ``rows`` x ``columns`` floats to a strip of ``words``, a multiple of 16."""
+    parameters = [("ptr noalias", "to"), ("ptr noalias readonly", "from")]
+    e = Emitter(ROUND_STRIP, [*parameters, *(("i64", name) for name in ("row", "rows", "columns", "words"))])
+    rows, columns, words = (e.parameter(name) for name in ("rows", "columns", "words"))
+    whole = e.mul(e.udiv(columns, lanes * PAIR), lanes)
+    with e.loop(0, rows, unroll=False, hint="row") as row:
+        source = e.element(e.parameter("from"), e.mul(row, e.parameter("row")))
+        to = e.element(e.parameter("to"), e.mul(row, ROWS))
+        with e.loop(0, whole, ROWS, unroll=False, hint="word") as word:
+            place = e.element(source, e.mul(word, PAIR))
+            prefetch(e, e.element(place, 256), write=False, level=3)
+            halves = [load_vector(e, e.element(place, i * lanes), lanes) for i in range(PAIR)]
+            e.store(rounded_words(e, halves), e.element(to, e.mul(word, rows)), 4)
+        with e.loop(whole, words, ROWS, unroll=False, hint="word") as word:
+            place, left = e.element(source, e.mul(word, PAIR)), e.sub(columns, e.mul(word, PAIR))
+            masks = [lane_mask(e, e.sub(left, i * lanes), lanes) for i in range(PAIR)]
+            halves = [load_vector(e, e.element(place, i * lanes), lanes, mask) for i, mask in enumerate(masks)]
+            e.store(rounded_words(e, halves), e.element(to, e.mul(word, rows)), 4)
+    return e
+
+
+def rounded_words(emitter: Emitter, halves: Sequence[IRValue]) -> IRValue:
+    """Return words of the 32 floats of two vectors, rounded to the nearest bfloat16."""
+    low, high = halves
+    return emitter.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low)
 
 
 def shapes(rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:

@@ -81,7 +81,7 @@ class Blocking:
 
 def scratch_nbytes(target: Target, blocking: Blocking = Blocking()) -> int:
     """Return how much scratch a product needs for each thread, whatever the sizes."""
-    layout = _Scratch.of(tile_shape(target), blocking)
+    layout = Scratch.of(tile_shape(target), blocking)
     return -(-layout.count * 4 // ALIGNMENT) * ALIGNMENT
 
 
@@ -103,7 +103,7 @@ def product_functions(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scratch:
+class Scratch:
     """Where things lie in a thread's scratch, in floats: the partial panel's sums, a panel of B, a block of A."""
 
     sums: int
@@ -113,7 +113,8 @@ class _Scratch:
     count: int
 
     @classmethod
-    def of(cls, shape: TileShape, blocking: Blocking) -> _Scratch:
+    def of(cls, shape: TileShape, blocking: Blocking) -> Scratch:
+        """Return the layout for tiles and blocks of these sizes."""
         rows = shape.rows * blocking.tiles
         panel = rows * shape.columns
         strips = panel + blocking.depth * shape.columns
@@ -193,7 +194,7 @@ class ProductDriver:
         self.shape, self.blocking, self.packed, self.has_epilogue = shape, blocking, packed, has_epilogue
         self.emitter = Emitter(name, KERNEL_PARAMETERS)
         self.name = name
-        self.scratch = _Scratch.of(shape, blocking)
+        self.scratch = Scratch.of(shape, blocking)
         args = self.emitter.parameter("args")
         pointers = ("a", "b", "c", "scratch", "tiles")
         self.given = {
@@ -316,16 +317,16 @@ class ProductDriver:
         """Emit the tiles of one block that lie in one panel."""
         e, given = self.emitter, self.given
         column = e.mul(part.panel, self.shape.columns)
-        partial = e.compare("slt", part.left, self.shape.columns)
-        sums_row = e.select(partial, integer(self.shape.columns), given["c_row"])
-        finishing = part.is_last if self.has_epilogue else e.binary("and", part.is_last, partial)
+        apart = self._sums_apart(e.compare("slt", part.left, self.shape.columns))
+        sums_row = e.select(apart, integer(self.shape.columns), given["c_row"])
+        finishing = part.is_last if self.has_epilogue else e.binary("and", part.is_last, apart)
         first = e.assign("i64", f"zext {part.is_first.typed} to i64")
         with e.loop(part.low, part.high, unroll=False, hint="tile") as tile:
             row, height = self._row_of(tile), self._height_of(tile)
             below = e.sub(row, part.start)
             a = e.element(part.strips, e.mul(below, part.strip_row))
             out = e.element(self.c, e.add(e.mul(row, given["c_row"]), column))
-            sums = e.select(partial, e.element(self.mine, e.mul(below, self.shape.columns)), out)
+            sums = e.select(apart, e.element(self.mine, e.mul(self._row_apart(below), self.shape.columns)), out)
             fetched = e.element(ahead.start, e.mul(e.sub(tile, part.low), ahead.each), "i8")
             operands = (a, part.strip_row, part.b, part.b_row, sums, sums_row)
             self._call(height, [part.count, *operands, first, fetched, ahead.step])
@@ -333,6 +334,14 @@ class ProductDriver:
                 position = (row, height, column, part.left)
                 arguments = (e.parameter("args"), sums, sums_row, out, given["c_row"], *position, *self.index)
                 e.call_void(f"{self.name}_finish", *arguments)
+
+    def _sums_apart(self, partial: IRValue) -> IRValue:
+        """Return whether sums lie in scratch until they are finished: those of a partial panel."""
+        return partial
+
+    def _row_apart(self, row: IRValue) -> IRValue:
+        """Return where in that scratch the sums of a row of the block lie."""
+        return row
 
     def _strips(self, start: IRValue, stop: IRValue, depth: IRValue, count: IRValue) -> tuple[IRValue, IRValue]:
         """Return the block of A and its row stride: in place, or copied where it has strides that are slow to read."""
@@ -384,13 +393,17 @@ class ProductDriver:
             behind = e.element(part.b, e.mul(self.given["k"], columns))
             start = e.select(single, e.element(part.b, PREFETCH_DISTANCE, "i8"), behind)
             step = e.udiv(integer(4 * columns), tiles)
-        contiguous = e.compare("eq", part.strip_row, part.count)
+        contiguous = self._fetches_strips(e.compare("eq", part.strip_row, part.count))
         cold = e.binary("and", e.binary("and", at_first, contiguous), e.compare("sgt", tiles, 1))
         height = e.add(self.base, 1)
         below = e.add(e.sub(self._row_of(part.low), part.start), height)
         step = e.select(cold, e.mul(height, 4), step)
         start = e.select(cold, e.element(part.strips, e.mul(below, part.strip_row)), start)
         return _Ahead(start, step, e.mul(part.count, step))
+
+    def _fetches_strips(self, contiguous: IRValue) -> IRValue:
+        """Return whether strips of A are fetched ahead, given whether they lie one behind the other."""
+        return contiguous
 
     def _call(self, index: IRValue | int, arguments: Sequence[IRValue]) -> None:
         """Call a function of the tile table."""

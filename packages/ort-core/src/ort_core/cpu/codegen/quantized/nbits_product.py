@@ -14,7 +14,8 @@ from ort_core.cpu.codegen.convolutions.convolution import prefetch
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
-from ort_core.cpu.codegen.products.bfloat16_product import PAIR, PairDriver, has_pair_products
+from ort_core.cpu.codegen.products.bfloat16_product import PairDriver, has_pair_products
+from ort_core.cpu.codegen.products.bfloat16_tiles import PAIR
 from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver, finish_function
 from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
