@@ -125,19 +125,21 @@ def _prelu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 
 def _elu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
     (x,) = inputs
-    return select(binary("lt", x, 0.0), _attribute(attributes, "alpha", 1.0) * (polynomials.exp(x) - 1.0), x)
+    return select(binary("lt", x, 0.0), _attribute(attributes, "alpha", 1.0) * polynomials.expm1_of_negative(x), x)
 
 
 def _selu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
     (x,) = inputs
     alpha = _attribute(attributes, "alpha", 1.67326319217681884765625)
     gamma = _attribute(attributes, "gamma", 1.05070102214813232421875)
-    return select(binary("gt", x, 0.0), x * gamma, fma(polynomials.exp(x), gamma * alpha, -gamma * alpha))
+    return select(binary("gt", x, 0.0), x * gamma, polynomials.expm1_of_negative(x) * (gamma * alpha))
 
 
 def _celu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
     (x,) = inputs
     alpha = _attribute(attributes, "alpha", 1.0)
+    if alpha > 0.0:
+        return select(binary("gt", x, 0.0), x, alpha * polynomials.expm1_of_negative(x / alpha))
     return maximum(x, 0.0) + minimum(alpha * (polynomials.exp(x / alpha) - 1.0), 0.0)
 
 

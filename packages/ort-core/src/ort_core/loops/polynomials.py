@@ -20,7 +20,9 @@ from ort_core.loops.scalar import (
 )
 
 F32, I32 = DataType.FLOAT, DataType.INT32
-MAX_ULP = {"exp": 2.0, "exp2_of_negative": 2.5, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0}
+MAX_ULP = {
+    "exp": 2.0, "exp2_of_negative": 2.5, "expm1_of_negative": 2.5, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0,
+}  # fmt: skip
 """The stated maximum errors, in ulp of the result; results below the least normal number may be flushed."""
 
 _LOG2_E = 1.4426950408889634
@@ -46,16 +48,33 @@ def exp(x: Scalar) -> Scalar:
     Arguments out of range give nonsense up to the end, where it is replaced.
     """
     _require_float32("exp", x)
+    shifted, rest = _reduced(x)
+    y = rest + 1.0
+    scaled = bitcast(binary("add", bitcast(y, I32), binary("shl", bitcast(shifted, I32), 23)), F32)
+    scaled = select(binary("le", x, _EXP_OVERFLOW), scaled, x + float("inf"))  # NaN stays NaN
+    return select(binary("lt", x, _EXP_UNDERFLOW), 0.0, scaled)
+
+
+def expm1_of_negative(x: Scalar) -> Scalar:
+    """``e**x - 1`` for ``x <= 0`` without cancellation, what ELU needs; NaN for NaN, nonsense above 0.
+
+    With ``x = n log 2 + r`` it is ``2**n (e**r - 1) + (2**n - 1)``, and the last difference is exact.
+    """
+    _require_float32("expm1_of_negative", x)
+    shifted, rest = _reduced(select(binary("lt", x, -80.0), -80.0, x))
+    factor = bitcast(binary("add", binary("shl", bitcast(shifted, I32), 23), 0x3F800000), F32)
+    return fma(factor, rest, factor - 1.0)
+
+
+def _reduced(x: Scalar) -> tuple[Scalar, Scalar]:
+    """Return ``n + _ROUNDER`` and ``e**(x - n log 2) - 1``, where ``n`` is ``x / log 2`` rounded."""
     shifted = fma(x, _LOG2_E, _ROUNDER)
     n = shifted - _ROUNDER
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
     p: Scalar = fma(r, _EXP[0], _EXP[1])
     for coefficient in _EXP[2:]:
         p = fma(p, r, coefficient)
-    y = fma(p, r * r, r) + 1.0
-    scaled = bitcast(binary("add", bitcast(y, I32), binary("shl", bitcast(shifted, I32), 23)), F32)
-    scaled = select(binary("le", x, _EXP_OVERFLOW), scaled, x + float("inf"))  # NaN stays NaN
-    return select(binary("lt", x, _EXP_UNDERFLOW), 0.0, scaled)
+    return shifted, fma(p, r * r, r)
 
 
 _EXP2 = (1.3264728e-3, 9.671513e-3, 5.5507336e-2, 2.4022242e-1, 6.931470e-1)  # minimax on [-1/2, 1/2] with 2**0 = 1

@@ -13,7 +13,7 @@ from ort_core.cpu.codegen.recurrent.recurrent import CELL, EXTRA, HIDDEN, NEXT, 
 from ort_core.cpu.lowering.sequences.gate_functions import gate_sigmoid, gate_tanh
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import Scalar, binary, element, exp, log, maximum, minimum, select, unary
+from ort_core.plugin.loops import Scalar, binary, element, exp, expm1_of_negative, log, maximum, minimum, select, unary
 
 F32 = DataType.FLOAT
 Activation = Callable[[Scalar], Scalar]
@@ -26,7 +26,7 @@ _GATES = {"RNN": "h", "GRU": "zrh", "LSTM": "iofc"}
 # The defaults are onnxruntime's: 0 for the three functions that are nothing without their parameters.
 _FORMULAS: dict[str, tuple[_Formula, float | None, float | None]] = {
     "affine": (lambda x, a, b: x * a + b, 0.0, 0.0),
-    "elu": (lambda x, a, b: select(binary("ge", x, 0.0), x, (exp(minimum(x, 0.0)) - 1.0) * a), 1.0, None),
+    "elu": (lambda x, a, b: select(binary("ge", x, 0.0), x, expm1_of_negative(minimum(x, 0.0)) * a), 1.0, None),
     "hardsigmoid": (lambda x, a, b: minimum(maximum(x * a + b, 0.0), 1.0), 0.2, 0.5),
     "leakyrelu": (lambda x, a, b: select(binary("ge", x, 0.0), x, x * a), 0.01, None),
     "relu": (lambda x, a, b: maximum(x, 0.0), None, None),
