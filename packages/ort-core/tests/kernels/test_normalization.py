@@ -52,6 +52,13 @@ def test_batch_normalization_trains_with_the_statistics_of_the_batch():
     np.testing.assert_allclose(running_var, var * 0.75 + x.var(axis=(0, 2)) * 0.25, rtol=1e-7)
 
 
+def test_batch_normalization_of_one_element_is_its_bias_whatever_its_size():
+    x = np.full((1, 2, 1), 1000.3, np.float16)
+    scale, bias = np.array([3, -7], np.float16), np.array([0.005, 0.25], np.float16)
+    y, *_ = n.batch_normalization(x, scale, bias, x[0, :, 0], np.ones(2, np.float16), training_mode=1)
+    np.testing.assert_array_equal(y[0, :, 0], bias)
+
+
 def test_batch_normalization_before_9_can_normalize_each_element_by_itself():
     x, scale, bias, mean, var = draw(2, np.float64, (2, 3, 4), (3, 4), (3, 4), (3, 4), (3, 4))
     y, *_ = n.batch_normalization_7(x, scale, bias, mean, np.abs(var), spatial=0)

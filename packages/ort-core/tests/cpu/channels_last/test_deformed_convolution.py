@@ -90,6 +90,12 @@ def test_offsets_that_are_far_away_or_no_numbers_read_nothing() -> None:
     case.check(theirs=False)
 
 
+def test_what_is_infinite_reaches_no_window_beside_it() -> None:
+    case = Case(5, 4, (6, 5), (3, 3), pads=[1] * 4, seed=3)
+    case.feeds["x"][:, 4, 3, 0] = -np.inf  # at a border: pixels outside are read in the place of the first column
+    case.check()
+
+
 def test_sizes_that_do_not_fit_are_refused_as_by_the_kernel() -> None:
     case = Case(2, 2, (5, 5), (3, 3), open_sizes=True)
     session = ort.InferenceSession(case.model, providers=["CPUExecutionProvider"])

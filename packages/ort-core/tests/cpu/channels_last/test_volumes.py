@@ -195,6 +195,12 @@ def test_whole_volumes_are_pooled_behind_a_convolution(run: Run, operator: str) 
     agree(run(nodes, {"w": weights}, x, ["N", 4, "D", "H", "W"]), reduced)
 
 
+def test_the_largest_of_a_channel_that_is_minus_infinity_is_that(run: Run) -> None:
+    x = numbers(1, 2, 19, 3, 5)
+    x[1, 3:] = -np.inf
+    agree(run([N("GlobalMaxPool", ["x"], ["y"])], {}, x, ["N", 19, "H", "W"]), x.max((2, 3), keepdims=True))
+
+
 TRANSPOSED = [
     # channels, outputs, window, strides, dilations, pads, output_padding, groups, size
     (6, 20, (2, 2, 2), (2, 2, 2), ONES, (0,) * 6, (0, 0, 0), 1, (2, 3, 4, 5)),

@@ -47,6 +47,15 @@ class DeformedSampling:
 
 
 @frozen
+class _Corner:
+    """A pixel that a tap reads, its weight, and whether it is inside of the image."""
+
+    address: IRValue
+    weight: IRValue
+    inside: IRValue
+
+
+@frozen
 class _Tap:
     """A place on one axis (int64), its weight, and whether it is inside of the image."""
 
@@ -84,14 +93,14 @@ def deformed_sampling_kernel(name: str, spec: DeformedSampling, target: Target) 
                     factor = emitter.load("float", position(emitter, mask, [(first, windows), (window, 1)]), 4)
                 base = position(emitter, x, [(image, x_image), (group * own, 1)])
                 corners = [
-                    (position(emitter, base, [(y.place, x_row), (z.place, x_pixel)]), _weight(emitter, y, z))
+                    _corner(emitter, position(emitter, base, [(y.place, x_row), (z.place, x_pixel)]), y, z)
                     for y in vertical
                     for z in horizontal
                 ]
                 to = position(emitter, out, [(unit, taps * spec.channels), (tap, spec.channels), (group * own, 1)])
 
                 def sample(
-                    channel: IRValue, lanes: Lanes, corners: list[tuple[IRValue, IRValue]] = corners,
+                    channel: IRValue, lanes: Lanes, corners: list[_Corner] = corners,
                     factor: IRValue | None = factor, to: IRValue = to,
                 ) -> None:  # fmt: skip
                     total = _mixed(emitter, corners, channel, lanes)
@@ -103,19 +112,23 @@ def deformed_sampling_kernel(name: str, spec: DeformedSampling, target: Target) 
     return [emitter]
 
 
-def _mixed(emitter: Emitter, corners: list[tuple[IRValue, IRValue]], channel: IRValue, lanes: Lanes) -> IRValue:
+def _mixed(emitter: Emitter, corners: list[_Corner], channel: IRValue, lanes: Lanes) -> IRValue:
+    """Return the weighted sum of pixels; one outside is 0, whatever is read in its place."""
     total: IRValue | None = None
-    for address, weight in corners:
-        value, factor = lanes.read(emitter, emitter.element(address, channel)), emitter.splat(weight, lanes.width)
+    for corner in corners:
+        read = lanes.read(emitter, emitter.element(corner.address, channel))
+        value = emitter.select(corner.inside, read, IRValue(lanes.type, "zeroinitializer"))
+        factor = emitter.splat(corner.weight, lanes.width)
         total = emitter.binary("fmul", value, factor) if total is None else emitter.fma(value, factor, total)
     assert total is not None
     return total
 
 
-def _weight(emitter: Emitter, one: _Tap, other: _Tap) -> IRValue:
-    """Return the weight of a pixel: 0 outside, also where an offset is no number."""
+def _corner(emitter: Emitter, address: IRValue, one: _Tap, other: _Tap) -> _Corner:
+    """Return a pixel with its weight: 0 outside, also where an offset is no number."""
     inside = emitter.binary("and", one.inside, other.inside)
-    return emitter.select(inside, emitter.binary("fmul", one.weight, other.weight), float32(0.0))
+    weight = emitter.select(inside, emitter.binary("fmul", one.weight, other.weight), float32(0.0))
+    return _Corner(address, weight, inside)
 
 
 def _taps(

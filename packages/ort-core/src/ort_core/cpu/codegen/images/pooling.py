@@ -311,8 +311,9 @@ class _Totals:
 
     def __init__(self, emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes]) -> None:
         self.emitter, self.is_maximum, self.vectors = emitter, spec.is_maximum, vectors
-        # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding.
-        start = float32(LOWEST if spec.is_maximum else 0.0)
+        # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding; a whole image has none.
+        lowest = -math.inf if spec.kernel is None else LOWEST
+        start = float32(lowest if spec.is_maximum else 0.0)
         self.initial = [emitter.splat(start, lanes.width) for lanes in vectors]
         self.totals = [emitter.variable(lanes.type, value) for lanes, value in zip(vectors, self.initial, strict=True)]
         self.others = [emitter.variable(lanes.type, value) for lanes, value in zip(vectors, self.initial, strict=True)]

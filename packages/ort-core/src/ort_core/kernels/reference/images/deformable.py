@@ -116,5 +116,6 @@ def _interpolate(image: np.ndarray, positions: np.ndarray, windows: Windows) -> 
             weight *= fraction[:, :, axis] if upper else 1 - fraction[:, :, axis]
             index = index * windows.spatial[axis] + at
         index = np.where(inside, index, 0)[:, :, None]
-        out += np.take_along_axis(image, index, axis=3) * np.where(inside, weight, 0)[:, :, None]
+        read = np.where(inside[:, :, None], np.take_along_axis(image, index, axis=3), 0)
+        out += read * np.where(inside, weight, 0)[:, :, None]
     return out

@@ -71,8 +71,14 @@ def _train(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the normalized batch with its own mean and variance (in full width)."""
     axes = (0, *range(2, x.ndim)) if spatial else (0,)
-    mean, variance = (np.squeeze(m, axis=axes) for m in _moments(widen(x), axes))
-    return _batch_normalize(x, scale, bias, mean, variance, epsilon), mean, variance
+    wide = widen(x)
+    mean, variance = _moments(wide, axes)
+    factor, shift = (widen(each) for each in (scale, bias))
+    if factor.ndim == 1:
+        factor, shift = (_over_channels(each, max(x.ndim, 2)) for each in (factor, shift))
+    # The mean is taken off first: it may be all that an element is, which a folded shift would lose.
+    y = narrow((wide - mean) * (factor / np.sqrt(variance + wide.dtype.type(epsilon))) + shift, x.dtype)
+    return y, np.squeeze(mean, axis=axes), np.squeeze(variance, axis=axes)
 
 
 def _blend(running: np.ndarray, current: np.ndarray, momentum: float) -> np.ndarray:
