@@ -48,7 +48,11 @@ def check_operands(domain: str, op_type: str, opset: int, operands: Sequence[Val
     if domain == "" and op_type not in _UNKNOWN:
         _check_presence(_schema(op_type, opset, domain), operands)
     bound: dict[str, ElementType] = {}
-    for value, (variable, known) in zip(operands, _types_of(domain, op_type, opset), strict=False):
+    types = _types_of(domain, op_type, opset)
+    for number, value in enumerate(operands if types else ()):
+        variable, known = types[min(number, len(types) - 1)]  # the last parameter may stand for any number of operands
+        if op_type in _BODIES:
+            variable = f"{variable} {number}"  # what a body carries has any types
         if value is None or not value.is_tensor or not known:
             continue
         if value.dtype.onnx not in known:
