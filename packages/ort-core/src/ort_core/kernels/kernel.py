@@ -103,6 +103,11 @@ class SubgraphRunner(Protocol):
         """Run the body once and return its outputs, in order."""
 
 
+def may_stop(guard: RunGuard) -> bool:
+    """Return whether ``check`` may raise, so that long work is done in turns with a check before each."""
+    return bool(getattr(guard, "may_stop", False))
+
+
 class RunGuard(Protocol):
     """What a long-running kernel asks while it runs."""
 

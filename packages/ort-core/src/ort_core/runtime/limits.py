@@ -38,13 +38,14 @@ DEFAULT_RUN = RunSettings()
 class LimitGuard:
     """The guard of one run: raises when the caller cancelled it, its time is over, or a value would be too large."""
 
-    __slots__ = ("_deadline_ns", "_limit", "_terminate", "in_place", "is_shared")
+    __slots__ = ("_deadline_ns", "_limit", "_terminate", "in_place", "is_shared", "may_stop")
 
     def __init__(self, settings: RunSettings, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
         self._terminate = settings.terminate
         self._deadline_ns = settings.deadline_ns
         self._limit = settings.max_allocation_nbytes
+        self.may_stop = settings.terminate is not None or settings.deadline_ns is not None
         self.in_place = settings.in_place
 
     def check(self) -> None:

@@ -7,6 +7,8 @@ outputs into it.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import time
 from collections import OrderedDict, deque
@@ -20,7 +22,7 @@ from ort_core.cpu.program.sizes import ALIGNMENT, Types, arena_offsets, evaluate
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
 from ort_core.plugin import environment_value, frozen
 from ort_core.plugin.forks import new_lock
-from ort_core.plugin.kernels import RunGuard, Unguarded
+from ort_core.plugin.kernels import RunGuard, Unguarded, may_stop
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -35,6 +37,7 @@ MAX_PLANS = 64
 MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
 PARALLEL_WORK = 30_000  # estimated work (10 us) below which sharing it costs more than it saves
+TURN_WORK = 3_000_000  # estimated work (1 ms) between two questions whether to stop
 WAKING_WORK = 500_000  # estimated work (150 us) below which one thread is done before others have been woken
 
 
@@ -113,7 +116,7 @@ class NativeProgram:
 
         Args:
             inputs: one array per input, C-contiguous.
-            guard: asked before memory is taken.
+            guard: asked before memory is taken, and, where it may stop the run, before each turn of its steps.
             observe: called behind every step with its number, its start in ns and the named sizes; the steps then
                 run one by one.
 
@@ -121,15 +124,17 @@ class NativeProgram:
             SizesDiffer: a size is not as declared.
             DataError: an index lies out of bounds.
             AllocationLimitExceeded: the program would take more memory than the guard allows.
+            RunTerminated: the guard stopped the run; likewise RunTimeout.
         """
         signature = tuple([array.shape for array in inputs])
         plan = self._plans.get(signature)
         if plan is None:
             plan = self._plan(signature)
         guard.check_allocation(plan.nbytes, "a native program")
+        check = guard.check if may_stop(guard) else None
         if guard.in_place and self.record.in_place:
-            return plan.run(*self._grown_caches(inputs, guard.in_place), observe)
-        return plan.run(inputs, {}, observe)
+            return plan.run(*self._grown_caches(inputs, guard.in_place), observe, check)
+        return plan.run(inputs, {}, observe, check)
 
     def _grown_caches(
         self, inputs: Sequence[np.ndarray], in_place: frozenset[int]
@@ -236,6 +241,7 @@ class ProgramPlan:
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
         self.nbytes = arena_offsets(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
         work = values[record.work_at : record.work_at + len(program.kernels)]
+        self._work = work
         most_pieces = values[record.work_at + len(program.kernels) :]
         self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads, most_pieces)
@@ -244,10 +250,22 @@ class ProgramPlan:
         self._arena = (relocations.arena, np.array(self._offsets, np.int64)[relocations.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
 
+    @functools.cached_property
+    def turns(self) -> list[tuple[int, int]]:
+        """The first step and the number of steps of each turn of a run that may be stopped."""
+        starts, done = [0], 0
+        for number, work in enumerate(self._work):
+            if done >= TURN_WORK:
+                starts.append(number)
+                done = 0
+            done += work
+        return [(start, stop - start) for start, stop in itertools.pairwise([*starts, len(self._work)])]
+
     def run(
-        self, inputs: Sequence[np.ndarray], given: Mapping[int, np.ndarray], observe: StepObserver | None
-    ) -> list[np.ndarray]:
-        """Run once; ``given`` is memory for outputs by number, taken where it fits."""
+        self, inputs: Sequence[np.ndarray], given: Mapping[int, np.ndarray], observe: StepObserver | None,
+        check: Callable[[], None] | None,
+    ) -> list[np.ndarray]:  # fmt: skip
+        """Run once; ``given`` is memory for outputs by number, taken where it fits; ``check`` may stop the run."""
         empty = self._program.memory.empty
         outputs = [empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
         for number, array in given.items():
@@ -257,7 +275,7 @@ class ProgramPlan:
             state = self._states.popleft()
         except IndexError:
             state = _ProgramRunState(self)
-        state.run(inputs, outputs, observe)
+        state.run(inputs, outputs, observe, check)
         if len(self._states) < MAX_STATES:
             self._states.append(state)
         return outputs
@@ -329,7 +347,10 @@ class _ProgramRunState:
         for place, offset in places:
             self._table[(place - start) // 8] = address + offset
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], observe: StepObserver | None) -> None:
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], observe: StepObserver | None,
+        check: Callable[[], None] | None,
+    ) -> None:  # fmt: skip
         plan, table, template = self._plan, self._table, self._plan._template
         for array, positions in zip(inputs, plan._inputs):
             table[positions] = template[positions] + array.__array_interface__["data"][0]
@@ -338,13 +359,19 @@ class _ProgramRunState:
             for positions in groups:
                 table[positions] = template[positions] + address
         pool = plan._program._pool
-        if observe is None:
-            pool.run(self._steps_address, self._count, plan._wanted)
-        else:
+        if observe is not None:
             for number in range(self._count):
+                if check is not None:
+                    check()
                 start = time.perf_counter_ns()
                 pool.run(self._steps_address + number * 8 * STEP_WORDS, 1, plan._wanted)
                 observe(number, start, plan.sizes)
+        elif check is not None:
+            for number, count in plan.turns:
+                check()
+                pool.run(self._steps_address + number * 8 * STEP_WORDS, count, plan._wanted)
+        else:
+            pool.run(self._steps_address, self._count, plan._wanted)
         if self.take_error():
             raise DataError("an index lies out of bounds")
 
