@@ -7,7 +7,7 @@ products by groups unless the execution mode is ACCURACY.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import openvino as ov
@@ -19,8 +19,13 @@ CONFIG = {"PERFORMANCE_HINT": "LATENCY", "EXECUTION_MODE_HINT": "ACCURACY", "INF
 
 def open_engine(request: OpenRequest) -> tuple[Callable[[], object], OpenAnswer]:
     """Compile a model for the shapes of its feeds and return a function that runs it once."""
+    return open_with(request, CONFIG)
+
+
+def open_with(request: OpenRequest, properties: Mapping[str, str]) -> tuple[Callable[[], object], OpenAnswer]:
+    """Do the same with properties of OpenVINO's CPU device."""
     core = ov.Core()
-    config = dict(CONFIG)
+    config = dict(properties)
     if request.threads:
         config["INFERENCE_NUM_THREADS"] = str(request.threads)
     start = time.perf_counter_ns()
