@@ -51,7 +51,7 @@ def modules(name: str) -> tuple[CompiledModule, CompiledModule, np.ndarray]:
     product = compiled(bfloat16_text("product", target, epilogue=Bias(ARGUMENTS.count)), target, is_vectorized=True)
     if has_tile_products(target):
         tiles = compiled(tiled_text(target), target, is_vectorized=True)
-        return product, tiles, tiled_table(tiles, target)
+        return product, tiles, tiled_table(tiles)
     if has_pair_products(target):
         tiles = compiled(pair_tiles_text(target), target, is_vectorized=True)
         return product, tiles, pair_table(tiles, target)

@@ -69,6 +69,10 @@ class PairDriver(AttentionDriver):
         """Round rows of floats to rows of words, zeros up to ``padded`` of them."""
         self._call(self.shape.rows + 1, [to, to_row, source, row, rows, columns, padded])
 
+    def _strip_row(self, height: IRValue, apart: IRValue) -> IRValue:
+        """Return what a tile is told of its rows of A: how far they are apart."""
+        return apart
+
     def _round_strip(
         self, to: IRValue, to_row: IRValue, source: IRValue, row: IRValue, rows: IRValue, columns: IRValue,
         padded: IRValue,
@@ -108,7 +112,7 @@ class PairDriver(AttentionDriver):
 
     def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
         e, columns, depth = self.emitter, self.shape.columns, self.given["depth"]
-        strips = (self.query_words, self.word_row)
+        strips = (self.query_words, self._strip_row(height, self.word_row))
         self._round_strip(*strips, self.strip, depth, height, depth, self.word_row)
         with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
             panel = e.element(self.keys, e.mul(first, self.words))
@@ -121,7 +125,7 @@ class PairDriver(AttentionDriver):
     ) -> None:
         e, columns = self.emitter, self.shape.columns
         pairs = self._whole(e.udiv(e.add(seen, PAIR - 1), PAIR))
-        strips = (self.weight_words, integer(self.block // PAIR))
+        strips = (self.weight_words, self._strip_row(height, integer(self.block // PAIR)))
         self._round_strip(*strips, self.scores, integer(self.block), height, seen, self._lines(pairs))
         fresh = e.assign("i64", f"zext {is_first.typed} to i64")
         sums = e.element(self.sums, e.mul(local, self.columns))

@@ -53,14 +53,15 @@ def tile_scratch_count(
 
 def attention_tiles_text(target: Target) -> str:
     """Return the module with what ``attention_tile_table`` names."""
-    tiles = map(bfloat16_tiles.tile, range(1, bfloat16_tiles.SHAPE.rows + 1))
     few = (tile(tile_shape(target), rows) for rows in range(1, FEW_QUERIES + 1))
-    return module_text([copy_block(target), round_block(target.lanes), round_strip(target.lanes), *tiles, *few])
+    return module_text(
+        [copy_block(target), round_block(target.lanes), round_strip(target.lanes), *bfloat16_tiles.tiles(), *few]
+    )
 
 
 def attention_tile_table(module: CompiledModule) -> CodeTable:
     """Return addresses: the block copy, the tiles by rows, both roundings, tiles of few rows of float32."""
-    tiles = (tile_name(rows, bfloat16_tiles.PREFIX) for rows in range(1, bfloat16_tiles.SHAPE.rows + 1))
+    tiles = bfloat16_tiles.tile_names()
     return code_table(
         module, [COPY_BLOCK, *tiles, ROUND_BLOCK, ROUND_STRIP, *map(tile_name, range(1, FEW_QUERIES + 1))]
     )
@@ -80,6 +81,9 @@ class TileDriver(PairDriver):
 
     def _whole(self, words: IRValue) -> IRValue:
         return self._lines(words)
+
+    def _strip_row(self, height: IRValue, apart: IRValue) -> IRValue:
+        return height
 
     def _round_strip(
         self,

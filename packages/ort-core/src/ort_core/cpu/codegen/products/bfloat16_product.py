@@ -183,15 +183,13 @@ class PairDriver(ProductDriver):
 
 
 def tiled_text(target: Target) -> str:
-    """Return the module with the rounding of a strip, and a tile for each row count."""
-    rows = range(1, bfloat16_tiles.SHAPE.rows + 1)
-    return module_text([bfloat16_tiles.round_strip(target.lanes), *map(bfloat16_tiles.tile, rows)])
+    """Return the module with the rounding of a strip, and the tiles."""
+    return module_text([bfloat16_tiles.round_strip(target.lanes), *bfloat16_tiles.tiles()])
 
 
-def tiled_table(module: CompiledModule, target: Target) -> CodeTable:
+def tiled_table(module: CompiledModule) -> CodeTable:
     """Return the addresses that a product's ``tiles`` argument points to: the rounding, then the tiles by rows."""
-    del target
-    return bfloat16_tiles.tiles_table(module, bfloat16_tiles.ROUND_STRIP)
+    return code_table(module, [bfloat16_tiles.ROUND_STRIP, *bfloat16_tiles.tile_names()])
 
 
 def tiled_scratch(shape: TileShape, blocking: Blocking) -> Scratch:
@@ -246,6 +244,9 @@ class TileDriver(PairDriver):
             to = e.element(strips, e.mul(e.sub(row, start), count))
             self._call(0, [to, place, row_step, self._height_of(number), columns, count])
         return strips, count
+
+    def _strip_row(self, part: object, height: IRValue) -> IRValue:
+        return height
 
     def _sums_apart(self, partial: IRValue) -> IRValue:
         return self.emitter.binary("or", partial, self.is_whole)  # rows of C far apart are written slowly

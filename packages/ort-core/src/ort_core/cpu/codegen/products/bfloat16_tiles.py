@@ -14,13 +14,12 @@ from ort_core.cpu.codegen.llvm_ir import matrix_tiles
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, prefetch
-from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
-from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.matrix_product import Blocking
-from ort_core.cpu.codegen.products.microkernel import TILE_PARAMETERS, TileShape, tile_name
+from ort_core.cpu.codegen.products.microkernel import TILE_PARAMETERS, TileShape
 
-PREFIX = "bfloat16_tiles"
+ONE_TILE, TWO_TILES = "bfloat16_one_tile", "bfloat16_two_tiles"
+LANE_NBYTES = 4
 PAIR = 2  # weights of a word
 SHAPE = TileShape(2 * ROWS, 2, ROWS)
 BLOCKING = Blocking(depth=1504, tiles=5)  # words of a block of A: it stays in the second-level cache
@@ -34,15 +33,19 @@ def has_tile_products(target: Target) -> bool:
     return target.lanes == ROWS and all(target.has(name) for name in names)
 
 
-def tile(rows: int) -> Emitter:
-    """Return the tile of so many rows, a function of ``microkernel``'s form; the thread's tiles are configured.
+def tiles() -> list[Emitter]:
+    """Return two functions of ``microkernel``'s form: of one tile of rows, and of two; tiles are configured.
 
-    ``a_row`` is not read, as strips have no rows.
+    ``a_row`` is the number of rows. All tiles of a thread have the rows of the product where these are at most 16.
     """
-    e = Emitter(tile_name(rows, PREFIX), TILE_PARAMETERS)
-    depth, a, b, c = (e.parameter(name) for name in ("depth", "a", "b", "c"))
-    b_step, c_step = (e.mul(e.parameter(name), 4) for name in ("b_row", "c_row"))
-    firsts = [0] if rows <= ROWS else [0, rows - ROWS]
+    return [_tile(ONE_TILE, 1), _tile(TWO_TILES, 2)]
+
+
+def _tile(name: str, count: int) -> Emitter:
+    e = Emitter(name, TILE_PARAMETERS)
+    depth, rows, a, b, c = (e.parameter(name) for name in ("depth", "a_row", "a", "b", "c"))
+    b_step, c_step = (e.mul(e.parameter(name), LANE_NBYTES) for name in ("b_row", "c_row"))
+    firsts = [integer(0), e.sub(rows, ROWS)][:count]
     places = [
         (2 * i + j, e.element(e.element(c, e.mul(e.parameter("c_row"), first)), j * ROWS))
         for i, first in enumerate(firsts)
@@ -54,24 +57,27 @@ def tile(rows: int) -> Emitter:
         with branch.otherwise():
             for number, place in places:
                 matrix_tiles.load(e, number, place, c_step)
-    step = e.parameter("ahead_step")
+    fetched = e.mul(e.parameter("ahead_step"), ROWS)
     with e.loop(0, depth, ROWS, unroll=False, hint="k") as k:
         panel = e.element(b, e.mul(k, e.parameter("b_row")))
         for j in range(2):
             matrix_tiles.load(e, _B + j, e.element(panel, j * ROWS), b_step)
-        ahead = e.element(e.parameter("ahead"), e.mul(k, step), "i8")
         strip = e.element(a, e.mul(k, rows))
         for i, first in enumerate(firsts):
-            matrix_tiles.load(e, _A + i, e.element(strip, first * ROWS), LINE_NBYTES)
+            matrix_tiles.load(e, _A + i, e.element(strip, e.mul(first, ROWS)), LINE_NBYTES)
             for j in range(2):
                 matrix_tiles.multiply(e, FLOAT_PAIRS, 2 * i + j, _A + i, _B + j)
-        for line in range(ROWS):
-            place = e.element(ahead, e.mul(step, line), "i8")
-            prefetch(e, place, write=False, level=2)
-            prefetch(e, e.element(place, LINE_NBYTES, "i8"), write=False, level=2)
+        ahead = e.element(e.parameter("ahead"), e.mul(k, e.parameter("ahead_step")), "i8")
+        with e.loop(0, fetched, LINE_NBYTES, unroll=False, hint="line") as line:
+            prefetch(e, e.element(ahead, line, "i8"), write=False, level=2)
     for number, place in places:
         matrix_tiles.store(e, number, place, c_step)
     return e
+
+
+def tile_names() -> list[str]:
+    """Return the names of the functions for 1 to 32 rows."""
+    return [ONE_TILE] * ROWS + [TWO_TILES] * ROWS
 
 
 def tile_rows(m: IRValue, emitter: Emitter) -> IRValue:
@@ -110,8 +116,3 @@ def rounded_words(emitter: Emitter, halves: Sequence[IRValue]) -> IRValue:
 def shapes(rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
     """Return the rows and bytes a row of each register: of sums and of A ``rows``, of B all."""
     return [(rows, LINE_NBYTES)] * _B + [(ROWS, LINE_NBYTES)] * 2
-
-
-def tiles_table(module: CompiledModule, head: str) -> CodeTable:
-    """Return the addresses of a function and of the tiles by rows."""
-    return code_table(module, [head, *(tile_name(rows, PREFIX) for rows in range(1, SHAPE.rows + 1))])

@@ -328,12 +328,16 @@ class ProductDriver:
             out = e.element(self.c, e.add(e.mul(row, given["c_row"]), column))
             sums = e.select(apart, e.element(self.mine, e.mul(self._row_apart(below), self.shape.columns)), out)
             fetched = e.element(ahead.start, e.mul(e.sub(tile, part.low), ahead.each), "i8")
-            operands = (a, part.strip_row, part.b, part.b_row, sums, sums_row)
+            operands = (a, self._strip_row(part, height), part.b, part.b_row, sums, sums_row)
             self._call(height, [part.count, *operands, first, fetched, ahead.step])
             with e.when(finishing):
                 position = (row, height, column, part.left)
                 arguments = (e.parameter("args"), sums, sums_row, out, given["c_row"], *position, *self.index)
                 e.call_void(f"{self.name}_finish", *arguments)
+
+    def _strip_row(self, part: _Part, height: IRValue) -> IRValue:
+        """Return what a tile is told of the rows of A: how far they are apart."""
+        return part.strip_row
 
     def _sums_apart(self, partial: IRValue) -> IRValue:
         """Return whether sums lie in scratch until they are finished: those of a partial panel."""

@@ -148,7 +148,7 @@ def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
 @functools.cache
 def _tiled(target: Target) -> tuple[CompiledModule, np.ndarray]:
     module = compiled_for_target("bfloat16_tiles", tiled_text, target)
-    return module, tiled_table(module, target)
+    return module, tiled_table(module)
 
 
 @functools.cache
