@@ -11,13 +11,15 @@ import pytest
 from convolution_sums import Pads, expected
 
 from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, PairConvolution, pack_weights
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, PairConvolution, is_tiled, pack_weights
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.convolutions.tile_convolution import tile_convolution_kernel
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element, maximum
 
@@ -33,6 +35,11 @@ DENSE: list[tuple[Convolution, tuple[int, int, int], Pads]] = [
     (Convolution(8, 17, (3, 2), (1, 3), (2, 3)), (2, 12, 33), (2, 0, 1, 3)),
     (Convolution(1800, 40, (1, 1), expected_width=20), (1, 3, 20), (0, 0, 0, 0)),
     (Convolution(12, 20, (3, 3), groups=2), (1, 8, 9), (1, 1, 1, 1)),
+    (Convolution(80, 40, (3, 3), groups=2), (2, 4, 17), (1, 1, 1, 1)),
+    (Convolution(34, 50, (2, 3), (1, 2), expected_width=33), (3, 3, 67), (0, 0, 0, 0)),
+    (Convolution(512, 544, (3, 3), expected_width=7), (1, 5, 7), (1, 1, 1, 1)),
+    (Convolution(4, 70, (7, 7), (2, 2)), (1, 21, 50), (3, 3, 3, 3)),
+    (Convolution(96, 1, (1, 1), expected_width=1), (1, 1, 1), (0, 0, 0, 0)),
 ]
 
 
@@ -48,6 +55,17 @@ def pair_target() -> Target:
     return target
 
 
+def tile_target() -> Target:
+    """Return the host, if it multiplies tiles."""
+    target = host_target()
+    if not has_tile_products(target):
+        pytest.skip("needs a processor with AMX, and a system that permits it")
+    return target
+
+
+TARGETS = {"dots": pair_target, "tiles": tile_target}
+
+
 def operands_of(spec: Convolution, size: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(3)
     x = rounded(random.standard_normal((*size, spec.in_channels), np.float32))
@@ -56,10 +74,11 @@ def operands_of(spec: Convolution, size: tuple[int, int, int]) -> tuple[np.ndarr
 
 
 def run_pairs(
-    run: RunKernel, spec: Convolution, x: np.ndarray, weights: np.ndarray, bias: np.ndarray, pads: Pads, *, rounds: bool
+    run: RunKernel, target: Target, spec: Convolution, x: np.ndarray, weights: np.ndarray, bias: np.ndarray, pads: Pads,
+    *, rounds: bool,
 ) -> np.ndarray:  # fmt: skip
     """Return ReLU of the convolution and a bias, computed of pairs, stored as floats or rounded."""
-    target, (top, left, bottom, right) = pair_target(), pads
+    top, left, bottom, right = pads
     sum_ = maximum(element(0, F32) + element(1, F32), 0.0)
     epilogue = Epilogue(cast(sum_, BF16) if rounds else sum_, (OperandKind.CHANNEL,))
     words = {"in_channels": spec.in_channels // 2, "epilogue": epilogue}
@@ -75,18 +94,21 @@ def run_pairs(
         padded.astype(ml_dtypes.bfloat16).view(np.float32), pack_weights(pairs, weights, target), out, batch, height,
         width, row, image, width * channels, height * width * channels, x.shape[1], x.shape[2], 0, 0, 0, 0, 0, bias,
     ]  # fmt: skip
-    found = run(convolution_kernel("kernel", pairs, target), entries, 2, target)
+    make = tile_convolution_kernel if is_tiled(pairs, target) else convolution_kernel
+    found = run(make("kernel", pairs, target), entries, 2, target)
     numbers = found.view(ml_dtypes.bfloat16).astype(np.float32)[:count] if rounds else found
     return numbers.reshape(batch, height, width, channels)
 
 
+@pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("rounds", [False, True], ids=["floats", "rounded"])
 @pytest.mark.parametrize(("spec", "size", "pads"), DENSE)
 def test_pairs_give_the_sum_in_float64_of_the_rounded_operands(
-    spec: Convolution, size: tuple[int, int, int], pads: Pads, rounds: bool, run_kernel: RunKernel
+    spec: Convolution, size: tuple[int, int, int], pads: Pads, rounds: bool, name: str, run_kernel: RunKernel
 ) -> None:
+    target = TARGETS[name]()
     x, weights, bias = operands_of(spec, size)
-    found = run_pairs(run_kernel, spec, x, weights, bias, pads, rounds=rounds)
+    found = run_pairs(run_kernel, target, spec, x, weights, bias, pads, rounds=rounds)
     wanted = np.maximum(expected(spec, x, weights, pads) + bias, 0)
     largest = expected(spec, np.abs(x), np.abs(weights), pads) + np.abs(bias)
     bound = largest * (spec.depth + 4) * 2.0**-24 + (UNIT * np.abs(wanted) if rounds else 0)

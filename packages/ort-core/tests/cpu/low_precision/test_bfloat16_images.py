@@ -11,6 +11,9 @@ from test_groups import FLOAT, N, model_of
 
 import ort_core as ort
 from ort_core.cpu.codegen.machine_code import known_host, llvm_targets
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.lowering.rules.convolutions import rounded_images
 from ort_core.cpu.lowering.views import View
 from ort_core.cpu.provider import _tell_what_is_rounded
@@ -19,12 +22,18 @@ UNIT = 2.0**-8  # what rounding to bfloat16 changes at most, relative to the num
 RANDOM = np.random.default_rng(19)
 
 
-@pytest.fixture
-def rounded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How each image was rounded by sessions on this host without its name: ``made`` so, or ``copied``."""
-    target = llvm_targets.restricted_target("amx")  # without its name, which alone tells that dot products are slow
-    if target.lanes != 16 or not target.has("avx512bf16"):
-        pytest.skip("this processor has no dot products of bfloat16")
+def _target(products: str) -> Target:
+    """Return this host; for dot products without its name, which alone tells that they are slow."""
+    target = host_target() if products == "tiles" else llvm_targets.restricted_target("amx")
+    if not (has_tile_products(target) if products == "tiles" else target.lanes == 16 and target.has("avx512bf16")):
+        pytest.skip(f"this processor has no {products} of bfloat16, or the system withholds them")
+    return target
+
+
+@pytest.fixture(params=["dot products", "tiles"])
+def rounded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each image was rounded by sessions on this host: ``made`` so, or ``copied``."""
+    target = _target(request.param)
     monkeypatch.setattr(known_host, "known_host", lambda: target)
     ways: list[str] = []
     for way, name in (("made", "_stored_rounded"), ("copied", "_copied_rounded")):

@@ -7,6 +7,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.images.channels_last import Epilogue, Lanes, channel_vectors
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.codegen.products.partial_sums import CHAIN, even_part
 from ort_core.plugin import frozen
 
@@ -164,6 +165,11 @@ class PairConvolution(Convolution):
     """
 
 
+def is_tiled(spec: Convolution, target: Target) -> bool:
+    """Return whether ``tile_convolution`` computes it, by registers of tiles."""
+    return isinstance(spec, PairConvolution) and has_tile_products(target)
+
+
 @frozen
 class Tiling:
     """How a convolution is cut for a target.
@@ -245,8 +251,8 @@ class Panels:
 
 
 def panels(spec: Convolution, target: Target) -> Panels:
-    """Cut the output channels of a group into panels."""
-    vectors = register_tile(target, spec)[0]
+    """Cut the output channels of a group into panels: of one vector where tiles are multiplied."""
+    vectors = 1 if is_tiled(spec, target) else register_tile(target, spec)[0]
     width = target.lanes
     full, rest = divmod(spec.group_outputs, vectors * width)
     return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))

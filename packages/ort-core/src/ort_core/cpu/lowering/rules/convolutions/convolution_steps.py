@@ -17,10 +17,12 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import (
     PAIR,
     Convolution,
     PairConvolution,
+    is_tiled,
     pack_weights,
     weights_count,
 )
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.convolutions.tile_convolution import tile_convolution_kernel
 from ort_core.cpu.codegen.images.channels_last import OperandKind
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.packing import aligned_empty
@@ -154,8 +156,12 @@ def emit_convolution(
 
 def _kernel(spec: Convolution, facts: str, machine: Target) -> tuple[str, KernelText]:
     """Return the facts that a kernel's text depends on, with the kernel."""
-    make = narrow_kernel if is_narrow(spec, machine) else convolution_kernel
-    prefix = "conv_bfloat16" if isinstance(spec, PairConvolution) else "conv"
+    if is_tiled(spec, machine):
+        make, prefix = tile_convolution_kernel, "conv_tiles"
+    elif is_narrow(spec, machine):
+        make, prefix = narrow_kernel, "conv"
+    else:
+        make, prefix = convolution_kernel, "conv_bfloat16" if isinstance(spec, PairConvolution) else "conv"
     return facts, kernel_text(prefix, facts, lambda name: make(name, spec, machine), is_vectorized=True)
 
 

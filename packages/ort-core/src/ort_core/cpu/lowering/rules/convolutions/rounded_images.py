@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import PAIR, Convolution
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
-from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+from ort_core.cpu.codegen.products.bfloat16_product import rounds_both
 from ort_core.cpu.lowering.images.layout_steps import as_images
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import Pending, PendingAnchor, PendingElementwise, order_of
@@ -30,7 +30,7 @@ LEAST_PRODUCTS = 16  # with each number of the input: fewer save less than its r
 
 def takes_pairs(lowering: Lowering, node: Node) -> bool:
     """Return whether a convolution is one of pairs of bfloat16: the user asked for it, and it is faster so here."""
-    if not lowering.uses_bfloat16 or not has_pair_products(lowering.target):
+    if not lowering.uses_bfloat16 or not rounds_both(lowering.target):
         return False
     return lowering.remembered(("takes pairs", node), lambda: _takes_pairs(lowering, node))
 

@@ -1,0 +1,326 @@
+"""Dense convolution of bfloat16 pairs by registers of tiles (AMX), channels-last; no im2col.
+
+A tile of A is up to 16 neighboring pixels of an output row and 16 words of their channels, read where the image lies:
+neighboring pixels lie a constant number of bytes apart. A tile of B is 16 words of a panel of 16 output channels. A
+call takes a strip, the tiles of A of some rows of pixels, and a few panels: four tiles of sums. With dilation 1 the
+taps of a window row and their channels are one run of words. Its last words are multiplied by tiles that are just so
+small: nothing behind them is read.
+
+Tiles of a row are equally long. Where they do not cover it exactly, the last one begins earlier and computes some
+pixels again, and only the others are stored: an epilogue may run in place. The input holds the border, as for
+``convolution``, and the argument table is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, PairConvolution, panels
+from ort_core.cpu.codegen.images.channels_last import (
+    Lanes,
+    OperandKind,
+    Terms,
+    ceil_divide,
+    divide,
+    kernel_emitter,
+    position,
+    share_of,
+)
+from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
+from ort_core.cpu.codegen.llvm_ir.vectors import prefetch
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.plugin import frozen
+
+SUMS = 4  # tiles of them
+_A, _B = 4, 6  # the first of two tiles each
+CACHED_INPUT_NBYTES = 1 << 20  # this much input is run through all panels before the next, if weights are many
+NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cache and need no prefetch
+PREFETCHED_NBYTES = 1 << 13  # how far ahead in a panel
+BALANCED_UNITS = 8  # pieces for each thread, below which a unit has fewer panels
+_X, _Y, _FIRST, _OPERANDS = 0, 1, 2, 3  # entries of a strip's table for each tile of A
+
+
+@frozen
+class TileForm:
+    """What a call computes: ``strip`` tiles of pixels with ``panels`` tiles of output channels."""
+
+    strip: int
+    panels: int
+
+
+def tile_form(spec: Convolution, target: Target) -> TileForm:
+    """Return the form of calls: squares, which read least, but one panel at a time of weights that lie far away."""
+    weights_nbytes = spec.depth * spec.out_channels * 4
+    is_far = weights_nbytes > target.second_level_nbytes // 2
+    return TileForm(SUMS, 1) if is_far or spec.group_outputs <= ROWS else TileForm(2, 2)
+
+
+def tile_convolution_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]:
+    """Return the functions of a convolution; the last one is the kernel."""
+    if not isinstance(spec, PairConvolution) or spec.border is not None or spec.planes is not None or spec.is_scaled:
+        raise ValueError(f"tiles compute no convolution such as {spec}")
+    return _Generator(name, spec, target).functions()
+
+
+class _Generator:
+    def __init__(self, name: str, spec: Convolution, target: Target) -> None:
+        self.name, self.spec = name, spec
+        self.form = tile_form(spec, target)
+        vectors = panels(spec, target)
+        self.vectors = vectors.vectors * vectors.full + vectors.last
+        self.count = -(-len(self.vectors) // self.form.panels)  # calls for the channels of a group
+        self.stored_channels = vectors.stored_channels
+        self.cached_weights_nbytes = target.second_level_nbytes // 2
+        self.weights_nbytes = spec.depth * spec.out_channels * 4
+        self.operands = spec.epilogue.operands if spec.epilogue else ()
+        self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
+        self.tensors = [i for i, kind in enumerate(self.operands) if kind is OperandKind.TENSOR]
+        self.line = _OPERANDS + len(self.tensors)  # entries for each tile in the table
+        self.tiles: dict[str, Emitter] = {}
+
+    def functions(self) -> list[Emitter]:
+        driver = self._driver()
+        return [*self.tiles.values(), driver]
+
+    # the driver: units of work, and the calls of a unit --------------------------------------------------------------
+
+    def _driver(self) -> Emitter:
+        e = kernel_emitter(self.name)
+        args, form = e.parameter("args"), self.form
+        batch, height, width = (e.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
+        across = e.maximum(ceil_divide(e, width, ROWS), 1)
+        rows = e.maximum(e.udiv(e.sub(e.add(width, across), 1), across), 1)
+        tiles = e.select(e.compare("sgt", width, 0), e.mul(e.mul(batch, height), across), integer(0))
+        strips, columns = ceil_divide(e, tiles, form.strip), self.count * self.spec.groups
+        block, chunk = self._unit_sizes(e, strips, columns)
+        chunks = e.udiv(e.sub(e.add(chunk, columns), 1), chunk)
+        blocks = e.udiv(e.sub(e.add(strips, block), 1), block)
+        table = e.variable(f"[{form.strip * self.line} x i64]", hint="table")
+        with matrix_tiles.configured(e, self._shapes(rows)), share_of(e, e.mul(blocks, chunks)) as unit:
+            block_index, chunk_index = divide(e, unit, chunks)
+            first, column = e.mul(block_index, block), e.mul(chunk_index, chunk)
+            end = e.minimum(e.add(first, block), strips)
+            last_column = e.minimum(e.add(column, chunk), columns)
+            with e.loop(first, end, unroll=False, hint="strip") as strip:
+                tile = e.mul(strip, form.strip)
+                self._fill_table(e, table, tile, tiles, across, rows)
+                with e.loop(column, last_column, unroll=False, hint="column") as each:
+                    self._call(e, table, each, e.sub(tiles, tile), rows)
+        return e
+
+    def _shapes(self, rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
+        """Return the rows and bytes a row of each tile: sums, A and B; the second of these two may be that of tails."""
+        whole, tail = self._parts()
+        depths = [ROWS if whole else tail, tail if tail else ROWS]
+        a: list[tuple[IRValue | int, IRValue | int]] = [(rows, 4 * depth) for depth in depths]
+        return [*[(rows, LINE_NBYTES)] * SUMS, *a, *((depth, LINE_NBYTES) for depth in depths)]
+
+    def _parts(self) -> tuple[int, int]:
+        """Return the words of a run that whole tiles take, and those that are left."""
+        run = self.spec.run[1]
+        return run - run % ROWS, run % ROWS
+
+    def _unit_sizes(self, e: Emitter, strips: IRValue, columns: int) -> tuple[IRValue, IRValue]:
+        """Return how many strips a unit of work has, and how many panels.
+
+        Weights that stay in the cache are run through for each strip; of others a panel is run through some strips.
+        """
+        if self.weights_nbytes > self.cached_weights_nbytes:
+            spec = self.spec
+            strip_nbytes = self.form.strip * ROWS * spec.strides[0] * spec.strides[1] * spec.in_channels * 4
+            return integer(max(1, CACHED_INPUT_NBYTES // strip_nbytes)), integer(1)
+        wanted = e.mul(e.parameter("pieces"), BALANCED_UNITS)
+        chunk = e.udiv(e.mul(strips, columns), wanted)
+        return integer(1), e.minimum(e.maximum(chunk, 1), columns)
+
+    def _fill_table(
+        self, e: Emitter, table: IRValue, tile: IRValue, tiles: IRValue, across: IRValue, rows: IRValue
+    ) -> None:
+        """Append what writes where each tile of a strip begins, and which of its pixels is the first to be stored."""
+        spec, args = self.spec, e.parameter("args")
+        height, width = (e.argument(args, i) for i in (ARGUMENTS.height, ARGUMENTS.width))
+        x_row, x_image = (e.argument(args, i) for i in (ARGUMENTS.x_row, ARGUMENTS.x_image))
+        with e.loop(0, integer(self.form.strip), unroll=False, hint="tile") as index:
+            wanted = e.add(tile, index)
+            number = e.minimum(wanted, e.sub(tiles, 1))
+            line, part = divide(e, number, across)
+            image, row = divide(e, line, height)
+            first = e.mul(part, rows)
+            pixel = e.minimum(first, e.sub(width, rows))
+            stored = e.select(e.compare("slt", wanted, tiles), e.sub(first, pixel), rows)
+            entry = e.element(table, e.mul(index, self.line), "i64")
+            place: Terms = [
+                (image, x_image), (e.mul(row, spec.strides[0]), x_row), (pixel, spec.strides[1] * spec.input_pitch)
+            ]  # fmt: skip
+            _put(e, entry, _X, position(e, e.argument(args, ARGUMENTS.x, "ptr"), place))
+            _put(e, entry, _Y, self._place(e, ARGUMENTS.y, image, row, (pixel, spec.output_pitch), spec.stored))
+            _put(e, entry, _FIRST, stored)
+            for number_of, operand in enumerate(self.tensors):
+                pixels = (pixel, self._operand_pitch(operand))
+                _put(e, entry, _OPERANDS + number_of, self._place(e, self.entries[operand], image, row, pixels))
+
+    def _place(
+        self, e: Emitter, entry: int, image: IRValue, row: IRValue, pixel: tuple[IRValue, int], type_: str = "float"
+    ) -> IRValue:
+        """Return where a pixel of the result, or of an epilogue's operand, lies."""
+        args = e.parameter("args")
+        row_entry = ARGUMENTS.y_row if entry == ARGUMENTS.y else entry + 1
+        strides = (e.argument(args, row_entry), e.argument(args, row_entry + 1))
+        return position(e, e.argument(args, entry, "ptr"), [(row, strides[0]), (image, strides[1]), pixel], type_)
+
+    def _operand_pitch(self, operand: int) -> int:
+        assert self.spec.epilogue is not None
+        return self.spec.epilogue.pitch(operand, self.spec.out_channels)
+
+    def _call(self, e: Emitter, table: IRValue, column: IRValue, left: IRValue, rows: IRValue) -> None:
+        """Append the call for a strip and some panels; ``left`` are the tiles of this strip and behind it."""
+        spec, width = self.spec, self.form.panels * ROWS
+        group, panel = divide(e, column, self.count) if spec.groups > 1 else (integer(0), column)
+        channel = e.add(e.mul(group, spec.group_outputs), e.mul(panel, width))
+        first = e.add(e.mul(group, self.stored_channels), e.mul(panel, width))
+        weights = e.element(e.argument(e.parameter("args"), ARGUMENTS.weights, "ptr"), e.mul(first, spec.depth))
+        given = [table, e.parameter("args"), rows, e.mul(group, spec.group_inputs), channel, weights]
+        last = self.vectors[(self.count - 1) * self.form.panels :]
+        half = self.form.strip // 2
+
+        def call(vectors: Sequence[Lanes]) -> None:
+            with e.either(e.compare("sgt", left, half)) as branch:
+                e.call_void(self._tile(self.form.strip, vectors).name, *given)
+                with branch.otherwise():
+                    e.call_void(self._tile(half, vectors).name, *given)
+
+        if self.count == 1 or last == self.vectors[: self.form.panels]:
+            call(last)
+            return
+        with e.either(e.compare("eq", panel, self.count - 1)) as branch:
+            call(last)
+            with branch.otherwise():
+                call(self.vectors[: self.form.panels])
+
+    # a call ---------------------------------------------------------------------------------------------------------
+
+    def _tile(self, strip: int, vectors: Sequence[Lanes]) -> Emitter:
+        name = f"{self.name}.{strip}x{'x'.join(str(lanes.count) for lanes in vectors)}"
+        if name not in self.tiles:
+            self.tiles[name] = self._tile_function(name, strip, vectors)
+        return self.tiles[name]
+
+    def _tile_function(self, name: str, strip: int, vectors: Sequence[Lanes]) -> Emitter:
+        parameters = [("ptr noalias readonly", "table"), ("ptr", "args"), ("i64", "rows"), ("i64", "inputs")]
+        parameters += [("i64", "channel"), ("ptr noalias readonly", "w")]
+        e = Emitter(name, parameters, linkage="internal")
+        numbers = [(i, j) for i in range(strip) for j in range(len(vectors))]
+        for i, j in numbers:
+            matrix_tiles.clear(e, i * len(vectors) + j)
+        self._accumulate(e, strip, len(vectors))
+        sums = e.variable(f"[{strip * ROWS * len(vectors) * ROWS} x float]", hint="sums", align=LINE_NBYTES)
+        for i, j in numbers:
+            place = e.element(sums, (i * ROWS * len(vectors) + j) * ROWS)
+            matrix_tiles.store(e, i * len(vectors) + j, place, len(vectors) * LINE_NBYTES)
+        self._finish(e, strip, vectors, sums)
+        return e
+
+    def _accumulate(self, e: Emitter, strip: int, columns: int) -> None:
+        spec, table = self.spec, e.parameter("table")
+        taps, run = spec.run
+        whole, tail = self._parts()
+        bases = [
+            e.element(self._entry(e, table, i, _X, "ptr"), e.parameter("inputs")) for i in range(strip)
+        ]  # fmt: skip
+        x_row = e.argument(e.parameter("args"), ARGUMENTS.x_row)
+        multiply = _Products(e, strip, columns, spec, has_both=bool(whole and tail))
+        with (
+            e.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky,
+            e.loop(0, integer(taps), unroll=False, hint="kx") as kx,
+        ):
+            terms: Terms = [
+                (e.mul(ky, spec.dilations[0]), x_row), (kx, spec.dilations[1] * spec.input_pitch)
+            ]  # fmt: skip
+            lines = [position(e, base, terms) for base in bases]
+            run_number = e.add(e.mul(ky, taps), kx)
+            weights = e.element(e.parameter("w"), e.mul(run_number, run * ROWS))
+            if whole:
+                with e.loop(0, integer(whole), ROWS, unroll=False, hint="k") as k:
+                    self._prefetch(e, e.element(weights, e.mul(k, ROWS)), ROWS, columns)
+                    multiply.step(lines, weights, k, is_tail=False)
+            if tail:
+                self._prefetch(e, e.element(weights, whole * ROWS), tail, columns)
+                multiply.step(lines, weights, integer(whole), is_tail=bool(whole))
+
+    def _prefetch(self, e: Emitter, weights: IRValue, words: int, columns: int) -> None:
+        if self.weights_nbytes <= NEAR_WEIGHTS_NBYTES:
+            return
+        for j in range(columns):
+            ahead = e.element(weights, j * self.spec.depth * ROWS + PREFETCHED_NBYTES // 4)
+            for word in range(words):
+                prefetch(e, e.element(ahead, word * ROWS), write=False, level=2)
+
+    def _entry(self, e: Emitter, table: IRValue, tile: IRValue | int, entry: int, type_: str = "i64") -> IRValue:
+        """Return an entry of the table for a tile."""
+        line = integer(tile) if isinstance(tile, int) else tile
+        return e.argument(e.element(table, e.add(e.mul(line, self.line), entry), "i64"), 0, type_)
+
+    def _finish(self, e: Emitter, strip: int, vectors: Sequence[Lanes], sums: IRValue) -> None:
+        """Append the loops over the pixels of each tile that are new: the epilogue, and the store."""
+        spec, args, table, channel = self.spec, e.parameter("args"), e.parameter("table"), e.parameter("channel")
+        per_channel = {}
+        for operand, kind in enumerate(self.operands):
+            if kind is OperandKind.CHANNEL:
+                base = e.element(e.argument(args, self.entries[operand], "ptr"), channel)
+                for j, lanes in enumerate(vectors):
+                    per_channel[operand, j] = lanes.read(e, e.element(base, j * ROWS))
+        with e.loop(0, integer(strip), unroll=False, hint="tile") as tile:
+            y = e.element(self._entry(e, table, tile, _Y, "ptr"), channel, spec.stored)
+            tensors = {
+                operand: e.element(self._entry(e, table, tile, _OPERANDS + i, "ptr"), channel)
+                for i, operand in enumerate(self.tensors)
+            }
+            first = self._entry(e, table, tile, _FIRST)
+            with e.loop(first, e.parameter("rows"), unroll=False, hint="row") as row:
+                line = e.element(sums, e.mul(e.add(e.mul(tile, ROWS), row), len(vectors) * ROWS))
+                pixel = e.element(y, e.mul(row, spec.output_pitch), spec.stored)
+                for j, lanes in enumerate(vectors):
+
+                    def read(operand: int, lanes: Lanes = lanes, j: int = j, row: IRValue = row) -> IRValue:
+                        if (operand, j) in per_channel:
+                            return per_channel[operand, j]
+                        pitch = self._operand_pitch(operand)
+                        return lanes.read(e, position(e, tensors[operand], [(row, pitch), (j, ROWS)]))
+
+                    value = e.load(lanes.type, e.element(line, j * ROWS), LINE_NBYTES)
+                    if spec.epilogue:
+                        value = spec.epilogue.apply(e, value, lanes.width, read)
+                    lanes.write(e, value, e.element(pixel, j * ROWS, spec.stored))
+
+
+class _Products:
+    """Appends the loads of tiles of A and B, and their products."""
+
+    def __init__(self, e: Emitter, strip: int, columns: int, spec: Convolution, *, has_both: bool) -> None:
+        self.e, self.strip, self.columns, self.spec, self.has_both = e, strip, columns, spec, has_both
+
+    def step(self, lines: Sequence[IRValue], weights: IRValue, k: IRValue, *, is_tail: bool) -> None:
+        """Append the products of a tile of words of each line; a tile of A that is still loaded is not loaded again.
+
+        Where there are tails, two tiles each are theirs, and only one of A and of B is left.
+        """
+        e, spec = self.e, self.spec
+        a, b = ([_A + is_tail], [_B + is_tail]) if self.has_both else ([_A, _A + 1], [_B, _B + 1])
+        held: dict[int, int] = {}
+        for j in range(self.columns):
+            place = e.element(weights, e.add(e.mul(k, ROWS), j * spec.depth * ROWS))
+            matrix_tiles.load(e, b[j % len(b)], place, LINE_NBYTES)
+            for i in range(self.strip) if j % 2 == 0 else reversed(range(self.strip)):
+                tile = a[i % len(a)]
+                if held.get(tile) != i:
+                    matrix_tiles.load(e, tile, e.element(lines[i], k), spec.strides[1] * spec.input_pitch * 4)
+                    held[tile] = i
+                matrix_tiles.multiply(e, FLOAT_PAIRS, i * self.columns + j, tile, b[j % len(b)])
+
+
+def _put(e: Emitter, entry: IRValue, number: int, value: IRValue) -> None:
+    """Write a number or an address to a table."""
+    word = e.assign("i64", f"ptrtoint {value.typed} to i64") if value.type == "ptr" else value
+    e.store(word, e.element(entry, number, "i64"))
