@@ -165,6 +165,14 @@ class PairConvolution(Convolution):
     """
 
 
+@frozen
+class TwiceStoredConvolution(PairConvolution):
+    """One whose results, floats, are stored once more as bfloat16, without gaps. Of ``tile_convolution`` only.
+
+    Behind the epilogue's operands the argument table has where these lie, and their row and image strides in elements.
+    """
+
+
 def is_tiled(spec: Convolution, target: Target) -> bool:
     """Return whether ``tile_convolution`` computes it, by registers of tiles."""
     return isinstance(spec, PairConvolution) and has_tile_products(target)

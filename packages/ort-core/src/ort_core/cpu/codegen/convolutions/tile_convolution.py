@@ -14,8 +14,15 @@ pixels again, and only the others are stored: an epilogue may run in place. The 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, PairConvolution, panels
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    ARGUMENTS,
+    Convolution,
+    PairConvolution,
+    TwiceStoredConvolution,
+    panels,
+)
 from ort_core.cpu.codegen.images.channels_last import (
     Lanes,
     OperandKind,
@@ -31,7 +38,10 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.llvm_ir.vectors import prefetch
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.elementwise_nests import share
 from ort_core.plugin import frozen
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import Scalar
 
 SUMS = 4  # tiles of them
 _A, _B = 4, 6  # the first of two tiles each
@@ -72,12 +82,15 @@ class _Generator:
         self.vectors = vectors.vectors * vectors.full + vectors.last
         self.count = -(-len(self.vectors) // self.form.panels)  # calls for the channels of a group
         self.stored_channels = vectors.stored_channels
-        self.cached_weights_nbytes = target.second_level_nbytes // 2
         self.weights_nbytes = spec.depth * spec.out_channels * 4
+        self.is_far = self.weights_nbytes > target.second_level_nbytes // 2
         self.operands = spec.epilogue.operands if spec.epilogue else ()
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
+        self.is_copied = isinstance(spec, TwiceStoredConvolution)
+        self.copy_entry = ARGUMENTS.epilogue + sum(kind.words for kind in self.operands)
+        self.rounds = spec.epilogue is not None and _ends_in_rounding(spec.epilogue.expression)
         self.tensors = [i for i, kind in enumerate(self.operands) if kind is OperandKind.TENSOR]
-        self.line = _OPERANDS + len(self.tensors)  # entries for each tile in the table
+        self.line = _OPERANDS + len(self.tensors) + self.is_copied  # entries for each tile in the table
         self.tiles: dict[str, Emitter] = {}
 
     def functions(self) -> list[Emitter]:
@@ -97,17 +110,21 @@ class _Generator:
         block, chunk = self._unit_sizes(e, strips, columns)
         chunks = e.udiv(e.sub(e.add(chunk, columns), 1), chunk)
         blocks = e.udiv(e.sub(e.add(strips, block), 1), block)
+        units = e.mul(blocks, chunks)
+        first_strip = e.udiv(share(e, units)[0], chunks)  # of this piece, where blocks are single strips
         table = e.variable(f"[{form.strip * self.line} x i64]", hint="table")
-        with matrix_tiles.configured(e, self._shapes(rows)), share_of(e, e.mul(blocks, chunks)) as unit:
+        with matrix_tiles.configured(e, self._shapes(rows)), share_of(e, units) as unit:
             block_index, chunk_index = divide(e, unit, chunks)
             first, column = e.mul(block_index, block), e.mul(chunk_index, chunk)
             end = e.minimum(e.add(first, block), strips)
+            fresh = first if self.is_far else first_strip
             last_column = e.minimum(e.add(column, chunk), columns)
             with e.loop(first, end, unroll=False, hint="strip") as strip:
                 tile = e.mul(strip, form.strip)
                 self._fill_table(e, table, tile, tiles, across, rows)
+                is_first = e.assign("i64", f"zext {e.compare('eq', strip, fresh).typed} to i64")
                 with e.loop(column, last_column, unroll=False, hint="column") as each:
-                    self._call(e, table, each, e.sub(tiles, tile), rows)
+                    self._call(e, table, each, e.sub(tiles, tile), rows, is_first)
         return e
 
     def _shapes(self, rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
@@ -127,7 +144,7 @@ class _Generator:
 
         Weights that stay in the cache are run through for each strip; of others a panel is run through some strips.
         """
-        if self.weights_nbytes > self.cached_weights_nbytes:
+        if self.is_far:
             spec = self.spec
             strip_nbytes = self.form.strip * ROWS * spec.strides[0] * spec.strides[1] * spec.in_channels * 4
             return integer(max(1, CACHED_INPUT_NBYTES // strip_nbytes)), integer(1)
@@ -160,6 +177,9 @@ class _Generator:
             for number_of, operand in enumerate(self.tensors):
                 pixels = (pixel, self._operand_pitch(operand))
                 _put(e, entry, _OPERANDS + number_of, self._place(e, self.entries[operand], image, row, pixels))
+            if self.is_copied:
+                copied = self._place(e, self.copy_entry, image, row, (pixel, spec.out_channels), "i16")
+                _put(e, entry, self.line - 1, copied)
 
     def _place(
         self, e: Emitter, entry: int, image: IRValue, row: IRValue, pixel: tuple[IRValue, int], type_: str = "float"
@@ -174,14 +194,19 @@ class _Generator:
         assert self.spec.epilogue is not None
         return self.spec.epilogue.pitch(operand, self.spec.out_channels)
 
-    def _call(self, e: Emitter, table: IRValue, column: IRValue, left: IRValue, rows: IRValue) -> None:
-        """Append the call for a strip and some panels; ``left`` are the tiles of this strip and behind it."""
+    def _call(
+        self, e: Emitter, table: IRValue, column: IRValue, left: IRValue, rows: IRValue, is_first: IRValue
+    ) -> None:
+        """Append the call for a strip and some panels.
+
+        ``left`` are the tiles of this strip and behind it. ``is_first`` tells that nobody has read these panels lately.
+        """
         spec, width = self.spec, self.form.panels * ROWS
         group, panel = divide(e, column, self.count) if spec.groups > 1 else (integer(0), column)
         channel = e.add(e.mul(group, spec.group_outputs), e.mul(panel, width))
         first = e.add(e.mul(group, self.stored_channels), e.mul(panel, width))
         weights = e.element(e.argument(e.parameter("args"), ARGUMENTS.weights, "ptr"), e.mul(first, spec.depth))
-        given = [table, e.parameter("args"), rows, e.mul(group, spec.group_inputs), channel, weights]
+        given = [table, e.parameter("args"), rows, e.mul(group, spec.group_inputs), channel, weights, is_first]
         last = self.vectors[(self.count - 1) * self.form.panels :]
         half = self.form.strip // 2
 
@@ -209,7 +234,7 @@ class _Generator:
 
     def _tile_function(self, name: str, strip: int, vectors: Sequence[Lanes]) -> Emitter:
         parameters = [("ptr noalias readonly", "table"), ("ptr", "args"), ("i64", "rows"), ("i64", "inputs")]
-        parameters += [("i64", "channel"), ("ptr noalias readonly", "w")]
+        parameters += [("i64", "channel"), ("ptr noalias readonly", "w"), ("i64", "is_first")]
         e = Emitter(name, parameters, linkage="internal")
         numbers = [(i, j) for i in range(strip) for j in range(len(vectors))]
         for i, j in numbers:
@@ -252,10 +277,11 @@ class _Generator:
     def _prefetch(self, e: Emitter, weights: IRValue, words: int, columns: int) -> None:
         if self.weights_nbytes <= NEAR_WEIGHTS_NBYTES:
             return
-        for j in range(columns):
-            ahead = e.element(weights, j * self.spec.depth * ROWS + PREFETCHED_NBYTES // 4)
-            for word in range(words):
-                prefetch(e, e.element(ahead, word * ROWS), write=False, level=2)
+        with e.when(e.compare("ne", e.parameter("is_first"), 0)):
+            for j in range(columns):
+                ahead = e.element(weights, j * self.spec.depth * ROWS + PREFETCHED_NBYTES // 4)
+                for word in range(words):
+                    prefetch(e, e.element(ahead, word * ROWS), write=False, level=2)
 
     def _entry(self, e: Emitter, table: IRValue, tile: IRValue | int, entry: int, type_: str = "i64") -> IRValue:
         """Return an entry of the table for a tile."""
@@ -265,7 +291,9 @@ class _Generator:
     def _finish(self, e: Emitter, strip: int, vectors: Sequence[Lanes], sums: IRValue) -> None:
         """Append the loops over the pixels of each tile that are new: the epilogue, and the store."""
         spec, args, table, channel = self.spec, e.parameter("args"), e.parameter("table"), e.parameter("channel")
-        per_channel = {}
+        per_channel, epilogue = {}, spec.epilogue
+        if epilogue and self.rounds:
+            epilogue = replace(epilogue, expression=epilogue.expression.arguments[0])
         for operand, kind in enumerate(self.operands):
             if kind is OperandKind.CHANNEL:
                 base = e.element(e.argument(args, self.entries[operand], "ptr"), channel)
@@ -277,10 +305,12 @@ class _Generator:
                 operand: e.element(self._entry(e, table, tile, _OPERANDS + i, "ptr"), channel)
                 for i, operand in enumerate(self.tensors)
             }
+            copy = self._entry(e, table, tile, self.line - 1, "ptr") if self.is_copied else None
             first = self._entry(e, table, tile, _FIRST)
             with e.loop(first, e.parameter("rows"), unroll=False, hint="row") as row:
                 line = e.element(sums, e.mul(e.add(e.mul(tile, ROWS), row), len(vectors) * ROWS))
                 pixel = e.element(y, e.mul(row, spec.output_pitch), spec.stored)
+                values = []
                 for j, lanes in enumerate(vectors):
 
                     def read(operand: int, lanes: Lanes = lanes, j: int = j, row: IRValue = row) -> IRValue:
@@ -290,9 +320,15 @@ class _Generator:
                         return lanes.read(e, position(e, tensors[operand], [(row, pitch), (j, ROWS)]))
 
                     value = e.load(lanes.type, e.element(line, j * ROWS), LINE_NBYTES)
-                    if spec.epilogue:
-                        value = spec.epilogue.apply(e, value, lanes.width, read)
-                    lanes.write(e, value, e.element(pixel, j * ROWS, spec.stored))
+                    values.append(epilogue.apply(e, value, lanes.width, read) if epilogue else value)
+                if not self.rounds:
+                    for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
+                        lanes.write(e, value, e.element(pixel, j * ROWS, spec.stored))
+                if self.rounds:
+                    _write_rounded(e, vectors, values, pixel)
+                elif copy is not None:
+                    place = e.element(e.element(copy, channel, "i16"), e.mul(row, spec.out_channels), "i16")
+                    _write_rounded(e, vectors, values, place)
 
 
 class _Products:
@@ -318,6 +354,22 @@ class _Products:
                     matrix_tiles.load(e, tile, e.element(lines[i], k), spec.strides[1] * spec.input_pitch * 4)
                     held[tile] = i
                 matrix_tiles.multiply(e, FLOAT_PAIRS, i * self.columns + j, tile, b[j % len(b)])
+
+
+def _write_rounded(e: Emitter, vectors: Sequence[Lanes], values: Sequence[IRValue], pixel: IRValue) -> None:
+    """Append the stores of a pixel's channels as bfloat16; one instruction rounds two whole vectors."""
+    if len(values) == 2 and not any(lanes.is_part for lanes in vectors):
+        low, high = values
+        e.store(e.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low), pixel, 2)
+        return
+    for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
+        rounded = e.call("<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", value)
+        lanes.write(e, rounded, e.element(pixel, j * ROWS, "i16"))
+
+
+def _ends_in_rounding(expression: Scalar) -> bool:
+    is_cast = expression.operation == "cast" and expression.dtype is DataType.BFLOAT16
+    return is_cast and expression.arguments[0].dtype is DataType.FLOAT
 
 
 def _put(e: Emitter, entry: IRValue, number: int, value: IRValue) -> None:

@@ -17,6 +17,7 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import (
     PAIR,
     Convolution,
     PairConvolution,
+    TwiceStoredConvolution,
     is_tiled,
     pack_weights,
     weights_count,
@@ -113,7 +114,7 @@ def bordered(lowering: Lowering, x: View, spec: Convolution, pads: Pads) -> tupl
 
 def emit_convolution(
     lowering: Lowering, pending: PendingAnchor, spec: Convolution, weights: np.ndarray, images: ConvolvedImages,
-    stage: StageOfImages | None = None, as_rank_4: Callable[[View], View] = as_images,
+    stage: StageOfImages | None = None, as_rank_4: Callable[[View], View] = as_images, copy: View | None = None,
 ) -> None:  # fmt: skip
     """Write the step that convolves images and stores what an epilogue makes of the results.
 
@@ -125,7 +126,10 @@ def emit_convolution(
         images: what is read and written.
         stage: the convolution as one that may run together with its neighbors.
         as_rank_4: returns an operand of the result's shape as ``images.y`` is seen.
+        copy: where the results are stored once more, channels-last without gaps in bfloat16; tiles only.
     """
+    if copy is not None:
+        spec = TwiceStoredConvolution(**{name: getattr(spec, name) for name in Convolution.__match_args__})
     machine, epilogue, x, y = lowering.target, spec.epilogue, images.x, images.y
     is_paired = isinstance(spec, PairConvolution)
     bare, structure = replace(spec, epilogue=None), epilogue.structure if epilogue else ""
@@ -145,13 +149,17 @@ def emit_convolution(
         if kind is OperandKind.TENSOR:
             operand = as_rank_4(view)
             words.extend([operand.strides[2], operand.strides[0]])
+    if copy is not None:
+        words.extend([pointer(copy), as_rank_4(copy).strides[2], as_rank_4(copy).strides[0]])
     reads = [x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
     reads.extend([scale.buffer] if scale is not None else [])
     results = count_of(images.sizes) * spec.out_channels
     flops = results * (2 * spec.depth * (PAIR if is_paired else 1))
     moved = moved_nbytes([x, packed, *pending.inputs]) + results * y.buffer.itemsize
     moved = moved + moved_nbytes([x]) if is_paired else moved  # of an image of words it counts one half
-    lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved, stage)
+    moved = moved + moved_nbytes([copy]) if copy is not None else moved
+    writes = [y.buffer] if copy is None else [y.buffer, copy.buffer]
+    lowering.emit(kernel, words, reads, writes, flops // 32 + 1, pending.operators, flops, moved, stage)
 
 
 def _kernel(spec: Convolution, facts: str, machine: Target) -> tuple[str, KernelText]:

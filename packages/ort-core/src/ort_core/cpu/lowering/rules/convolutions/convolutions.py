@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, PairConvolution
 from ort_core.cpu.codegen.images.channels_last import Epilogue
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.lowering.images.layout_steps import as_images, is_channels_last, pixel_pitch, words_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of
@@ -51,6 +53,12 @@ class ConvolutionAnchor(ConvolutionBase):
     scale: View | None = None  # one number for each image and input channel, multiplied to the input
     is_turned: bool = False
     is_paired: bool = False  # the images are ``words_of`` such in bfloat16
+    copy: View | None = None  # where the result is stored once more, rounded to bfloat16
+
+    def with_copy(self, copy: View, target: Target) -> ConvolutionAnchor | None:
+        """Return an anchor that stores its result once more, rounded, if there are kernels that do."""
+        is_able = self.is_paired and self.rank == 4 and not self.is_turned and has_tile_products(target)
+        return replace(self, copy=copy) if is_able else None
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -80,7 +88,8 @@ class ConvolutionAnchor(ConvolutionBase):
         spec, sizes = self._spec(x, y, epilogue)
         x, spec = bordered(lowering, x, spec, self.pads)
         seen = ConvolvedImages(x, y, sizes, x.strides[0], y.strides[2], y.strides[0], scale=self.scale)
-        emit_convolution(lowering, pending, spec, self.weights, seen, stage_of(spec, machine, x, y))
+        stage = stage_of(spec, machine, x, y)
+        emit_convolution(lowering, pending, spec, self.weights, seen, stage, copy=self.copy)
 
     def _spec(
         self, x: View, y: View, epilogue: Epilogue | None

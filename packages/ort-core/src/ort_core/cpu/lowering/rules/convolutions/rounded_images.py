@@ -67,6 +67,10 @@ def rounded_images(lowering: Lowering, value: Value, channels: int) -> View:
         pending = lowering.pending(value)
         if _is_made_rounded(lowering, value, pending):
             found = lowering.stored_by(value, lambda: _stored_rounded(lowering, pending))
+        elif (twice := _as_stored_twice(lowering, pending)) is not None:
+            found, anchor = twice
+            lowering.set(value, anchor)
+            images(lowering, value, channels, as_parts=True)
         else:
             found = _copied_rounded(lowering, images(lowering, value, channels, as_parts=True))
         lowering.rounded[value] = found
@@ -86,6 +90,18 @@ def _is_made_rounded(lowering: Lowering, value: Value, pending: View | Pending |
         takes_pairs(lowering, node) and node.input(0) is value and value not in node.inputs[1:]
         for node in value.consumers()
     )
+
+
+def _as_stored_twice(lowering: Lowering, pending: View | Pending | None) -> tuple[View, PendingAnchor] | None:
+    """Return the view that a step which makes images can store them in as well, rounded, with that step."""
+    if not isinstance(pending, PendingAnchor) or pending.dtype is not F32:
+        return None
+    with_copy, rank = getattr(pending.anchor, "with_copy", None), len(pending.shape)
+    if with_copy is None or order_of(pending) != channels_last(rank) or not isinstance(pending.shape[1], int):
+        return None
+    view = lowering.new_view(BF16, pending.shape, channels_last(rank))
+    anchor = with_copy(view, lowering.target)
+    return None if anchor is None else (view, replace(pending, anchor=anchor))
 
 
 def _stored_rounded(lowering: Lowering, pending: View | Pending | None) -> View:
