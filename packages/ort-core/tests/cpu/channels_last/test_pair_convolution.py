@@ -135,9 +135,14 @@ def test_depthwise_results_are_stored_rounded(channels: int, target: Target, run
     np.testing.assert_array_equal(halves.view(np.uint16)[:count], floats.astype(ml_dtypes.bfloat16).view(np.uint16))
 
 
-def test_pairs_are_multiplied_by_one_instruction_and_float32_by_none_of_them() -> None:
+def test_pairs_are_multiplied_by_one_instruction_or_in_tiles_and_float32_by_none_of_them() -> None:
     features = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16,+fma"
     target = target_of("x86_64-unknown-linux-gnu", "znver5", features)
+    tiles = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", f"{features},+amx-tile,+amx-bf16")
+    spec = PairConvolution(32, 64, (3, 3), expected_width=14)
+    text = assembly(module_text(tile_convolution_kernel("kernel", spec, tiles)), tiles, is_vectorized=True)
+    assert "tdpbf16ps" in text
+    assert "vdpbf16ps" not in text
     for make, has_dots in ((PairConvolution, True), (Convolution, False)):
         text = module_text(convolution_kernel("kernel", make(32, 64, (3, 3), expected_width=14), target))
         assert ("vdpbf16ps" in assembly(text, target, is_vectorized=True)) is has_dots

@@ -187,6 +187,34 @@ def test_forms_that_gain_nothing_stay_float32(kernel: tuple[int, ...], rounded: 
     assert not rounded
 
 
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes"),
+    [
+        ((2, 3, 21, 37), (40, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+        ((1, 1, 30, 16), (17, 1, 5, 5), {"auto_pad": "SAME_UPPER"}),
+        ((1, 3, 32, 48), (64, 3, 16, 16), {"strides": [16, 16]}),
+        ((1, 3, 9, 20), (8, 3, 3, 4), {"dilations": [1, 2], "pads": [0, 2, 1, 3]}),
+    ],
+    ids=["colors", "gray", "patches", "dilated"],
+)
+def test_tiles_take_first_layers_of_one_and_three_channels(
+    shape: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, object], rounded: list[str],
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if request.node.callspec.params["rounded"] != "tiles":
+        pytest.skip("dot products of pairs take even numbers of channels only")
+    nodes = [N("Conv", ["x", "w"], ["h"], **attributes), N("Relu", ["h"], ["y"])]
+    w, x = weights(*kernel), RANDOM.standard_normal(shape).astype(np.float32)
+    model, absolute = (
+        model_of(nodes, {"x": (FLOAT, list(shape))}, {"y": FLOAT}, {"w": each}) for each in (w, np.abs(w))
+    )
+    (exact,), (found,) = run(model, x, "float32"), run(model, x, "bfloat16")
+    (size,) = run(absolute, np.abs(x), "float32")
+    assert (np.abs(found - exact) <= ((1 + UNIT) ** 2 - 1 + 1e-5) * size).all()
+    assert (found != exact).any(), "nothing was rounded"
+    assert not rounded  # but by the copy that also makes the border
+
+
 def test_processors_without_fast_dot_products_convolve_in_float32_and_say_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

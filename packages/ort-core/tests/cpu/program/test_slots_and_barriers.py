@@ -41,7 +41,10 @@ def step_lists(draw: st.DrawFn) -> list[Step]:
             writes.append(Buffer(DataType.UINT8, draw(st.sampled_from((1024, 2048, N))), Place.SCRATCH))
         part = written if draw(st.integers(0, 2)) == 0 else None
         most_pieces = draw(st.sampled_from([None, None, 1, 3]))
-        steps.append(Step(f"kernel{number}", (), tuple(reads), tuple(writes), 1, part=part, most_pieces=most_pieces))
+        over = (draw(st.sampled_from(reads)), written) if reads and written is known[-1] else None
+        steps.append(
+            Step(f"kernel{number}", (), tuple(reads), tuple(writes), 1, part=part, most_pieces=most_pieces, over=over)
+        )
     return steps
 
 
@@ -64,6 +67,25 @@ def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
     return found
 
 
+def overwrites(steps: list[Step], left: Buffer, right: Buffer, first: int, end: int) -> bool:
+    """Return whether a step that makes ``left`` may write it over ``right``, which nobody reads later."""
+    return first == end and steps[first].over == (right, left) and left.count == right.count
+
+
+@settings(max_examples=300, deadline=None)
+@given(step_lists())
+def test_a_step_writes_over_what_it_reads_where_that_is_read_last_and_equally_large(steps: list[Step]) -> None:
+    slots, spans = Slots(steps), lifetimes(steps)
+    for number, step in enumerate(steps):
+        if step.over is None or step.over[1].place is not Place.ARENA or spans[step.over[1]][0] != number:
+            continue
+        old, new = step.over
+        fits = old.place is Place.ARENA and old.count == new.count and spans[old][1] == number
+        written = any(old in earlier.writes for earlier in steps[:number])
+        if fits and written:
+            assert slots.of(old) == slots.of(new)
+
+
 @settings(max_examples=300, deadline=None)
 @given(step_lists())
 def test_values_alive_together_never_share_a_slot(steps: list[Step]) -> None:
@@ -71,7 +93,7 @@ def test_values_alive_together_never_share_a_slot(steps: list[Step]) -> None:
     alive = [(b, span) for b, span in lifetimes(steps).items() if b.place in (Place.ARENA, Place.SCRATCH)]
     for index, (left, (first, last)) in enumerate(alive):
         for right, (start, end) in alive[:index]:
-            if slots.of(left) == slots.of(right):
+            if slots.of(left) == slots.of(right) and not overwrites(steps, left, right, first, end):
                 assert last < start or end < first, "two values alive at one step share a slot"
                 assert (left.place is Place.SCRATCH) == (right.place is Place.SCRATCH)
                 if left.place is Place.SCRATCH:

@@ -374,6 +374,7 @@ class Lowering:
         *,
         is_divisible: bool = True,
         most_pieces: KnownDim | None = None,
+        over: tuple[Buffer, Buffer] | None = None,
     ) -> None:
         """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
@@ -392,6 +393,7 @@ class Lowering:
                 in_place,
                 is_divisible,
                 most_pieces,
+                over=over,
             )
         )
 

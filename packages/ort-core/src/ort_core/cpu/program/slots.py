@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
@@ -44,11 +44,15 @@ class Slots:
             for buffer in step.writes:
                 if buffer.place in (Place.ARENA, Place.SCRATCH) and buffer not in self._slot:
                     keeps = before is not None and _keeps_apart(step, buffer)
-                    self._slot[buffer] = self._take(buffer, before[number] if before and keeps else None)
+                    taken = self._overwritten(step, buffer, number, last)
+                    if taken is None:
+                        taken = self._take(buffer, before[number] if before and keeps else None)
+                    self._slot[buffer] = taken
             for buffer in {*step.reads, *step.writes}:
                 if buffer in self._slot:
                     self._touched[self._slot[buffer]] |= 1 << number
-                if self._shares and last[buffer] == number and buffer in self._slot:
+                is_done = self._shares and last[buffer] == number and buffer in self._slot
+                if is_done and not self._is_passed_on(step, buffer):
                     self._give_back(self._slot[buffer])
 
     def fixed(self) -> tuple[bool, ...]:
@@ -62,6 +66,19 @@ class Slots:
     def find(self, buffer: Buffer) -> object:
         """Return what two buffers share when they share memory."""
         return self._slot.get(buffer, buffer)
+
+    def _overwritten(self, step: Step, buffer: Buffer, number: int, last: Mapping[Buffer, int]) -> int | None:
+        """Return the slot of the buffer that a step may overwrite with this one, if nobody reads it later."""
+        if not self._shares or step.over is None or buffer is not step.over[1]:
+            return None
+        old = step.over[0]
+        is_left = old in self._slot and last[old] == number and old.place is buffer.place is Place.ARENA
+        is_equal = old.count * old.itemsize == buffer.count * buffer.itemsize
+        return self._slot[old] if is_left and is_equal else None
+
+    def _is_passed_on(self, step: Step, buffer: Buffer) -> bool:
+        """Return whether a step writes another buffer over this one."""
+        return step.over is not None and buffer is step.over[0] and self._slot.get(step.over[1]) == self._slot[buffer]
 
     def _take(self, buffer: Buffer, before: int | None) -> int:
         """Return the smallest free slot that fits a buffer, of equal ones the first, or a new one.

@@ -214,7 +214,7 @@ def pad_kernel(name: str, *, value: float = 0.0, is_dense: bool = True) -> list[
 
     ``is_dense``: there is nothing between the pixels of the source.
     """
-    return _bordered(name, None, value, _copy_function(f"{name}.copy", is_dense=is_dense))
+    return bordered(name, None, value, _copy_function(f"{name}.copy", is_dense=is_dense))
 
 
 def padded_channels_last_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
@@ -222,11 +222,11 @@ def padded_channels_last_kernel(name: str, channels: int, target: Target) -> lis
 
     Rows of the source are contiguous and at least a vector long.
     """
-    return _bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target))
+    return bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target))
 
 
-def _bordered(name: str, channels: int | None, value: float, copy: Emitter) -> list[Emitter]:
-    """Return a walk over rows.
+def bordered(name: str, channels: int | None, value: float, copy: Emitter) -> list[Emitter]:
+    """Return a kernel that walks over the rows of images, copies each, and fills the border.
 
     ``copy`` is given a row of the source, its place and its pixels, then the source's plane; where channels are only
     known at run time (``None``), these and how far apart the source's pixels are.
@@ -264,12 +264,12 @@ def _bordered(name: str, channels: int | None, value: float, copy: Emitter) -> l
     return [fill, copy, emitter]
 
 
-_COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels")]
+COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels")]
 
 
 def _transpose_row_function(name: str, channels: int, target: Target) -> Emitter:
     """Return the copy of a channels-first row to a channels-last one; the last square overlaps the one before it."""
-    emitter = Emitter(name, [*_COPY, ("i64", "plane")], linkage="internal")
+    emitter = Emitter(name, [*COPY, ("i64", "plane")], linkage="internal")
     x, y, pixels, plane = (emitter.parameter(n) for n in ("x", "y", "pixels", "plane"))
     final = emitter.sub(pixels, target.lanes)
     with emitter.loop(0, pixels, target.lanes, unroll=False, hint="pixel") as block:
@@ -287,7 +287,7 @@ def _fill_function(name: str, value: float) -> Emitter:
 
 
 def _copy_function(name: str, *, is_dense: bool) -> Emitter:
-    emitter = Emitter(name, [*_COPY, ("i64", "channels"), ("i64", "pitch")], linkage="internal")
+    emitter = Emitter(name, [*COPY, ("i64", "channels"), ("i64", "pitch")], linkage="internal")
     x, y, pixels, channels, pitch = (emitter.parameter(n) for n in ("x", "y", "pixels", "channels", "pitch"))
     if is_dense:
         _append_copy(emitter, x, y, emitter.mul(pixels, channels))

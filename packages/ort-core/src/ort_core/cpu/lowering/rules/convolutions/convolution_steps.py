@@ -24,7 +24,7 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import (
 )
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.convolutions.tile_convolution import tile_convolution_kernel
-from ort_core.cpu.codegen.images.channels_last import OperandKind
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded, kernel_text
@@ -33,7 +33,7 @@ from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads
 from ort_core.cpu.lowering.steps import Argument, KernelText, StageOfImages, pointer
-from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import Buffer, View, count_of, moved_nbytes
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
 
@@ -159,7 +159,22 @@ def emit_convolution(
     moved = moved + moved_nbytes([x]) if is_paired else moved  # of an image of words it counts one half
     moved = moved + moved_nbytes([copy]) if copy is not None else moved
     writes = [y.buffer] if copy is None else [y.buffer, copy.buffer]
-    lowering.emit(kernel, words, reads, writes, flops // 32 + 1, pending.operators, flops, moved, stage)
+    over = None if is_narrow(spec, machine) else _overwritten(pending, epilogue, x, y, as_rank_4)
+    lowering.emit(kernel, words, reads, writes, flops // 32 + 1, pending.operators, flops, moved, stage, over=over)
+
+
+def _overwritten(
+    pending: PendingAnchor, epilogue: Epilogue | None, x: View, y: View, as_rank_4: Callable[[View], View]
+) -> tuple[Buffer, Buffer] | None:
+    """Return an operand's memory that the results may take, such as a residual's, and theirs: both lie alike, whole."""
+    if epilogue is None or epilogue.stored != "float" or y.offset != 0:
+        return None
+    for view, kind in zip(pending.inputs, epilogue.operands, strict=True):
+        others = [x.buffer, *(each.buffer for each in pending.inputs if each is not view)]
+        lies_alike = kind is OperandKind.TENSOR and view.offset == 0 and view.shape == pending.shape
+        if lies_alike and as_rank_4(view).strides == y.strides and view.buffer not in others:
+            return view.buffer, y.buffer
+    return None
 
 
 def _kernel(spec: Convolution, facts: str, machine: Target) -> tuple[str, KernelText]:

@@ -23,7 +23,7 @@ from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
     emit_convolution,
     stage_of,
 )
-from ort_core.cpu.lowering.rules.convolutions.rounded_images import rounded_images, takes_pairs
+from ort_core.cpu.lowering.rules.convolutions.rounded_images import bordered_words, rounded_images, takes_pairs
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.rules.images.images import Pads, biased, has_known_pads, images, open_pads_of, pair
@@ -146,6 +146,10 @@ def convolution(lowering: Lowering, node: Node) -> None:
     dilations = pair(node.ints_attribute("dilations"), rank)
     strides = pair(node.ints_attribute("strides"), rank)
     pads = open_pads_of(node, rank, window, x.shape[2:])
+    words = bordered_words(lowering, x, weights, pads) if scale is None and not is_paired else None
+    if words is not None:
+        x, is_paired, pads = words, True, (0, 0, 0, 0)
+        weights = np.pad(weights, ((0, 0), (0, 1), (0, 0), (0, 0)))
     is_turned = rank == 4 and window[0] > 1 and window[1] == 1 == x.shape[3] and not any(pads)
     if rank == 3 or is_turned:
         weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])

@@ -13,14 +13,17 @@ import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import PAIR, Convolution
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
+from ort_core.cpu.codegen.images.rounded_rows import CHANNELS, LANES, rounded_rows_kernel
 from ort_core.cpu.codegen.products.bfloat16_product import rounds_both
-from ort_core.cpu.lowering.images.layout_steps import as_images
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
+from ort_core.cpu.lowering.images.layout_steps import as_images, kernel_text, words_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import Pending, PendingAnchor, PendingElementwise, order_of
 from ort_core.cpu.lowering.products.quantized import quantized_value
-from ort_core.cpu.lowering.rules.images.images import images
+from ort_core.cpu.lowering.rules.images.images import Pads, images
+from ort_core.cpu.lowering.steps import Argument, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, channels_last
+from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import cast, element
 
@@ -75,6 +78,35 @@ def rounded_images(lowering: Lowering, value: Value, channels: int) -> View:
             found = _copied_rounded(lowering, images(lowering, value, channels, as_parts=True))
         lowering.rounded[value] = found
     return as_images(found)
+
+
+def bordered_words(lowering: Lowering, x: View, weights: np.ndarray, pads: Pads) -> View | None:
+    """Return images of a first layer as words with a border, ``None`` where its convolution is not one of tiles.
+
+    ``x`` was copied from channels-first images, or may not be taken; that copy is dropped if nobody else reads it.
+    """
+    if not lowering.uses_bfloat16 or not has_tile_products(lowering.target) or weights.ndim != 4:
+        return None
+    origin, channels = lowering.row_major.get(x.buffer), weights.shape[1]
+    if origin is None or origin.shape != x.shape or channels not in CHANNELS or x.shape[1] != channels:
+        return None
+    width = origin.shape[3]
+    if not isinstance(width, int) or width < LANES:
+        return None
+    top, left, bottom, right = pads
+    batch, _, height, _ = x.shape
+    shape = (batch, channels + 1, height + (top + bottom), width + (left + right))
+    words = words_of(lowering.new_view(BF16, shape, channels_last(4)))
+    kernel = kernel_text(
+        "roundrows", f"{channels}", lambda name: rounded_rows_kernel(name, channels), is_vectorized=True
+    )
+    arguments: list[Argument] = [
+        pointer(origin), pointer(words), batch, height, width, origin.strides[2], origin.strides[0],
+        words.strides[2], words.strides[0], top, bottom, left, right, origin.strides[1], 0, 0,
+    ]  # fmt: skip
+    moved = moved_nbytes([origin, words]) * 2
+    lowering.emit(kernel, arguments, [origin.buffer], [words.buffer], count_of(shape), ("Round",), 0, moved)
+    return words
 
 
 def _is_made_rounded(lowering: Lowering, value: Value, pending: View | Pending | None) -> bool:
