@@ -47,8 +47,9 @@ SUMS = 4  # tiles of them
 _A, _B = 4, 6  # the first of two tiles each
 CACHED_INPUT_NBYTES = 1 << 20  # this much input is run through all panels before the next, if weights are many
 NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cache and need no prefetch
-PREFETCHED_NBYTES = 1 << 13  # how far ahead in a panel
-BALANCED_UNITS = 8  # pieces for each thread, below which a unit has fewer panels
+FEW_WEIGHTS_NBYTES = 1 << 18  # up to this all weights are run through for each strip
+MOST_STRIPS = 64  # of a unit of work
+BALANCED_UNITS = 4  # for each piece, below which a unit has fewer panels
 _X, _Y, _FIRST, _OPERANDS = 0, 1, 2, 3  # entries of a strip's table for each tile of A
 
 
@@ -110,21 +111,25 @@ class _Generator:
         block, chunk = self._unit_sizes(e, strips, columns)
         chunks = e.udiv(e.sub(e.add(chunk, columns), 1), chunk)
         blocks = e.udiv(e.sub(e.add(strips, block), 1), block)
-        units = e.mul(blocks, chunks)
+        units, size = e.mul(blocks, chunks), form.strip * self.line
         first_strip = e.udiv(share(e, units)[0], chunks)  # of this piece, where blocks are single strips
-        table = e.variable(f"[{form.strip * self.line} x i64]", hint="table")
+        tables = e.variable(f"[{self.block * size} x i64]", hint="tables")
         with matrix_tiles.configured(e, self._shapes(rows)), share_of(e, units) as unit:
             block_index, chunk_index = divide(e, unit, chunks)
             first, column = e.mul(block_index, block), e.mul(chunk_index, chunk)
-            end = e.minimum(e.add(first, block), strips)
-            fresh = first if self.is_far else first_strip
+            count = e.minimum(block, e.sub(strips, first))
+            with e.loop(0, count, unroll=False, hint="strip") as strip:
+                table = e.element(tables, e.mul(strip, size), "i64")
+                self._fill_table(e, table, e.mul(e.add(first, strip), form.strip), tiles, across, rows)
             last_column = e.minimum(e.add(column, chunk), columns)
-            with e.loop(first, end, unroll=False, hint="strip") as strip:
-                tile = e.mul(strip, form.strip)
-                self._fill_table(e, table, tile, tiles, across, rows)
-                is_first = e.assign("i64", f"zext {e.compare('eq', strip, fresh).typed} to i64")
-                with e.loop(column, last_column, unroll=False, hint="column") as each:
-                    self._call(e, table, each, e.sub(tiles, tile), rows, is_first)
+            is_first = e.compare("eq", first, first_strip)
+            with (
+                e.loop(column, last_column, unroll=False, hint="column") as each,
+                e.loop(0, count, unroll=False, hint="strip") as strip,
+            ):
+                table = e.element(tables, e.mul(strip, size), "i64")
+                left = e.sub(tiles, e.mul(e.add(first, strip), form.strip))
+                self._call(e, table, each, left, rows, (strip, count, is_first))
         return e
 
     def _shapes(self, rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
@@ -140,17 +145,25 @@ class _Generator:
         return run - run % ROWS, run % ROWS
 
     def _unit_sizes(self, e: Emitter, strips: IRValue, columns: int) -> tuple[IRValue, IRValue]:
-        """Return how many strips a unit of work has, and how many panels.
-
-        Weights that stay in the cache are run through for each strip; of others a panel is run through some strips.
-        """
-        if self.is_far:
-            spec = self.spec
-            strip_nbytes = self.form.strip * ROWS * spec.strides[0] * spec.strides[1] * spec.in_channels * 4
-            return integer(max(1, CACHED_INPUT_NBYTES // strip_nbytes)), integer(1)
+        """Return how many strips a unit of work has, at most ``block``, and how many panels."""
+        blocks = e.maximum(ceil_divide(e, strips, self.block), 1)
+        block = e.maximum(e.udiv(e.sub(e.add(strips, blocks), 1), blocks), 1)
         wanted = e.mul(e.parameter("pieces"), BALANCED_UNITS)
-        chunk = e.udiv(e.mul(strips, columns), wanted)
-        return integer(1), e.minimum(e.maximum(chunk, 1), columns)
+        chunk = e.udiv(e.mul(blocks, columns), wanted)
+        return block, e.minimum(e.maximum(chunk, 1), columns)
+
+    @property
+    def block(self) -> int:
+        """How many strips a panel is run through before the next.
+
+        Few weights are run through for each strip, whose results then lie in a row. Many come from far away: one panel
+        after the other, each while the one before it is multiplied.
+        """
+        if self.weights_nbytes <= FEW_WEIGHTS_NBYTES:
+            return 1
+        spec = self.spec
+        strip_nbytes = self.form.strip * ROWS * spec.strides[0] * spec.strides[1] * spec.in_channels * 4
+        return min(max(1, CACHED_INPUT_NBYTES // strip_nbytes), MOST_STRIPS)
 
     def _fill_table(
         self, e: Emitter, table: IRValue, tile: IRValue, tiles: IRValue, across: IRValue, rows: IRValue
@@ -195,18 +208,24 @@ class _Generator:
         return self.spec.epilogue.pitch(operand, self.spec.out_channels)
 
     def _call(
-        self, e: Emitter, table: IRValue, column: IRValue, left: IRValue, rows: IRValue, is_first: IRValue
-    ) -> None:
-        """Append the call for a strip and some panels.
-
-        ``left`` are the tiles of this strip and behind it. ``is_first`` tells that nobody has read these panels lately.
-        """
+        self, e: Emitter, table: IRValue, column: IRValue, left: IRValue, rows: IRValue,
+        order: tuple[IRValue, IRValue, IRValue],
+    ) -> None:  # fmt: skip
+        """Append the call for a strip and some panels; ``left`` are the tiles of this strip and behind it."""
         spec, width = self.spec, self.form.panels * ROWS
         group, panel = divide(e, column, self.count) if spec.groups > 1 else (integer(0), column)
         channel = e.add(e.mul(group, spec.group_outputs), e.mul(panel, width))
         first = e.add(e.mul(group, self.stored_channels), e.mul(panel, width))
         weights = e.element(e.argument(e.parameter("args"), ARGUMENTS.weights, "ptr"), e.mul(first, spec.depth))
-        given = [table, e.parameter("args"), rows, e.mul(group, spec.group_inputs), channel, weights, is_first]
+        given = [
+            table,
+            e.parameter("args"),
+            rows,
+            e.mul(group, spec.group_inputs),
+            channel,
+            weights,
+            *self._ahead(e, weights, order),
+        ]
         last = self.vectors[(self.count - 1) * self.form.panels :]
         half = self.form.strip // 2
 
@@ -224,6 +243,24 @@ class _Generator:
             with branch.otherwise():
                 call(self.vectors[: self.form.panels])
 
+    def _ahead(self, e: Emitter, weights: IRValue, order: tuple[IRValue, IRValue, IRValue]) -> list[IRValue]:
+        """Return what a call asks for of the next panels: from where on, and how many lines with each tile of words.
+
+        ``order`` is the number of its strip in the unit, how many that has, and whether it is the piece's first unit.
+        """
+        strip, count, is_first = order
+        lines, steps = self.spec.depth * self.form.panels, self._steps()
+        behind = e.element(weights, lines * ROWS)
+        if self.block == 1:
+            return [behind, e.select(is_first, integer(-(-lines // steps)), integer(0))]
+        each = e.udiv(e.sub(e.add(e.mul(count, steps), lines), 1), e.mul(count, steps))
+        return [e.element(behind, e.mul(e.mul(strip, steps * ROWS), each)), each]
+
+    def _steps(self) -> int:
+        """Return how many tiles of words a call multiplies with each tile of pixels."""
+        whole, tail = self._parts()
+        return self.spec.window_rows * self.spec.run[0] * (whole // ROWS + bool(tail))
+
     # a call ---------------------------------------------------------------------------------------------------------
 
     def _tile(self, strip: int, vectors: Sequence[Lanes]) -> Emitter:
@@ -234,7 +271,7 @@ class _Generator:
 
     def _tile_function(self, name: str, strip: int, vectors: Sequence[Lanes]) -> Emitter:
         parameters = [("ptr noalias readonly", "table"), ("ptr", "args"), ("i64", "rows"), ("i64", "inputs")]
-        parameters += [("i64", "channel"), ("ptr noalias readonly", "w"), ("i64", "is_first")]
+        parameters += [("i64", "channel"), ("ptr noalias readonly", "w"), ("ptr", "ahead"), ("i64", "lines")]
         e = Emitter(name, parameters, linkage="internal")
         numbers = [(i, j) for i in range(strip) for j in range(len(vectors))]
         for i, j in numbers:
@@ -255,6 +292,7 @@ class _Generator:
             e.element(self._entry(e, table, i, _X, "ptr"), e.parameter("inputs")) for i in range(strip)
         ]  # fmt: skip
         x_row = e.argument(e.parameter("args"), ARGUMENTS.x_row)
+        ahead = e.variable("ptr", e.parameter("ahead"), "ahead")
         multiply = _Products(e, strip, columns, spec, has_both=bool(whole and tail))
         with (
             e.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky,
@@ -268,20 +306,20 @@ class _Generator:
             weights = e.element(e.parameter("w"), e.mul(run_number, run * ROWS))
             if whole:
                 with e.loop(0, integer(whole), ROWS, unroll=False, hint="k") as k:
-                    self._prefetch(e, e.element(weights, e.mul(k, ROWS)), ROWS, columns)
+                    self._prefetch(e, ahead)
                     multiply.step(lines, weights, k, is_tail=False)
             if tail:
-                self._prefetch(e, e.element(weights, whole * ROWS), tail, columns)
+                self._prefetch(e, ahead)
                 multiply.step(lines, weights, integer(whole), is_tail=bool(whole))
 
-    def _prefetch(self, e: Emitter, weights: IRValue, words: int, columns: int) -> None:
+    def _prefetch(self, e: Emitter, ahead: IRValue) -> None:
+        """Ask for some lines of the next panels, and go on behind them."""
         if self.weights_nbytes <= NEAR_WEIGHTS_NBYTES:
             return
-        with e.when(e.compare("ne", e.parameter("is_first"), 0)):
-            for j in range(columns):
-                ahead = e.element(weights, j * self.spec.depth * ROWS + PREFETCHED_NBYTES // 4)
-                for word in range(words):
-                    prefetch(e, e.element(ahead, word * ROWS), write=False, level=2)
+        place, lines = e.load("ptr", ahead), e.parameter("lines")
+        with e.loop(0, lines, unroll=False, hint="line") as line:
+            prefetch(e, e.element(place, e.mul(line, ROWS)), write=False, level=2)
+        e.store(e.element(place, e.mul(lines, ROWS)), ahead)
 
     def _entry(self, e: Emitter, table: IRValue, tile: IRValue | int, entry: int, type_: str = "i64") -> IRValue:
         """Return an entry of the table for a tile."""
