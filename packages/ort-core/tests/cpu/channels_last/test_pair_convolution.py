@@ -39,6 +39,9 @@ DENSE: list[tuple[Convolution, tuple[int, int, int], Pads]] = [
     (Convolution(34, 50, (2, 3), (1, 2), expected_width=33), (3, 3, 67), (0, 0, 0, 0)),
     (Convolution(512, 544, (3, 3), expected_width=7), (1, 5, 7), (1, 1, 1, 1)),
     (Convolution(4, 70, (7, 7), (2, 2)), (1, 21, 50), (3, 3, 3, 3)),
+    (Convolution(32, 33, (3, 3)), (3, 6, 20), (1, 1, 1, 1)),
+    (Convolution(36, 16, (5, 2)), (2, 8, 9), (0, 0, 2, 1)),
+    (Convolution(16, 40, (3, 3), dilations=(2, 2), groups=2), (1, 11, 7), (2, 2, 2, 2)),
     (Convolution(96, 1, (1, 1), expected_width=1), (1, 1, 1), (0, 0, 0, 0)),
 ]
 

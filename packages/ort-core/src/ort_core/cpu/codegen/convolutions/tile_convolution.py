@@ -7,13 +7,14 @@ taps of a window row and their channels are one run of words. Its last words are
 small: nothing behind them is read.
 
 Tiles of a row are equally long. Where they do not cover it exactly, the last one begins earlier and computes some
-pixels again, and only the others are stored: an epilogue may run in place. The input holds the border, as for
-``convolution``, and the argument table is the same.
+pixels again, and only the others are stored: an epilogue may run in place. Short rows are taken as one, with what lies
+between them in the input, where that makes fewer tiles: sums of windows that reach over the end of a row are not
+stored. The input holds the border, as for ``convolution``, and the argument table is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import (
@@ -50,7 +51,10 @@ NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cach
 FEW_WEIGHTS_NBYTES = 1 << 18  # up to this all weights are run through for each strip
 MOST_STRIPS = 64  # of a unit of work
 BALANCED_UNITS = 4  # for each piece, below which a unit has fewer panels
-_X, _Y, _FIRST, _OPERANDS = 0, 1, 2, 3  # entries of a strip's table for each tile of A
+_X, _SEGMENTS = 0, 1  # entries of a strip's table for each tile of A
+_FIRST, _COUNT, _Y, _OPERANDS = 0, 1, 2, 3  # and for each of its segments
+MOST_SEGMENTS = 3  # rows that a tile of short ones is part of
+LEAST_PITCH = 8  # pixels from one of these to the next: a tile is part of no more
 
 
 @frozen
@@ -91,7 +95,10 @@ class _Generator:
         self.copy_entry = ARGUMENTS.epilogue + sum(kind.words for kind in self.operands)
         self.rounds = spec.epilogue is not None and _ends_in_rounding(spec.epilogue.expression)
         self.tensors = [i for i, kind in enumerate(self.operands) if kind is OperandKind.TENSOR]
-        self.line = _OPERANDS + len(self.tensors) + self.is_copied  # entries for each tile in the table
+        self.joins_rows = spec.strides == (1, 1) and spec.kernel != (1, 1)
+        self.segments = MOST_SEGMENTS if self.joins_rows else 1
+        self.segment = _OPERANDS + len(self.tensors) + self.is_copied
+        self.line = _SEGMENTS + self.segments * self.segment
         self.tiles: dict[str, Emitter] = {}
 
     def functions(self) -> list[Emitter]:
@@ -102,11 +109,8 @@ class _Generator:
 
     def _driver(self) -> Emitter:
         e = kernel_emitter(self.name)
-        args, form = e.parameter("args"), self.form
-        batch, height, width = (e.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
-        across = e.maximum(ceil_divide(e, width, ROWS), 1)
-        rows = e.maximum(e.udiv(e.sub(e.add(width, across), 1), across), 1)
-        tiles = e.select(e.compare("sgt", width, 0), e.mul(e.mul(batch, height), across), integer(0))
+        form = self.form
+        rows, across, tiles, lines = self._tiles_of(e)
         strips, columns = ceil_divide(e, tiles, form.strip), self.count * self.spec.groups
         block, chunk = self._unit_sizes(e, strips, columns)
         chunks = e.udiv(e.sub(e.add(chunk, columns), 1), chunk)
@@ -120,7 +124,7 @@ class _Generator:
             count = e.minimum(block, e.sub(strips, first))
             with e.loop(0, count, unroll=False, hint="strip") as strip:
                 table = e.element(tables, e.mul(strip, size), "i64")
-                self._fill_table(e, table, e.mul(e.add(first, strip), form.strip), tiles, across, rows)
+                self._fill_table(e, table, e.mul(e.add(first, strip), form.strip), tiles, (rows, across, *lines))
             last_column = e.minimum(e.add(column, chunk), columns)
             is_first = e.compare("eq", first, first_strip)
             with (
@@ -129,8 +133,30 @@ class _Generator:
             ):
                 table = e.element(tables, e.mul(strip, size), "i64")
                 left = e.sub(tiles, e.mul(e.add(first, strip), form.strip))
-                self._call(e, table, each, left, rows, (strip, count, is_first))
+                self._call(e, table, each, left, (strip, count, is_first))
         return e
+
+    def _tiles_of(self, e: Emitter) -> tuple[IRValue, IRValue, IRValue, tuple[IRValue, IRValue, IRValue]]:
+        """Return the rows of a tile, the tiles of a line, how many there are, and what a line is.
+
+        That are how many lines an image has, their pixels, and how far the rows of the result lie apart in it: lines
+        are rows, or all rows of an image.
+        """
+        args, spec = e.parameter("args"), self.spec
+        batch, height, width = (e.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
+        lines, pixels, pitch = height, width, e.maximum(width, 1)
+        if self.joins_rows:
+            apart = e.udiv(e.argument(args, ARGUMENTS.x_row), spec.input_pitch)
+            joined = e.add(e.mul(e.sub(height, 1), apart), width)
+            apart_tiles, joined_tiles = e.mul(height, ceil_divide(e, width, ROWS)), ceil_divide(e, joined, ROWS)
+            is_shorter = e.compare("slt", joined_tiles, apart_tiles)
+            is_joined = e.binary("and", is_shorter, e.compare("sge", apart, LEAST_PITCH))
+            choices = ((integer(1), lines), (joined, pixels), (apart, pitch))
+            lines, pixels, pitch = (e.select(is_joined, *each) for each in choices)
+        across = e.maximum(ceil_divide(e, pixels, ROWS), 1)
+        rows = e.maximum(e.udiv(e.sub(e.add(pixels, across), 1), across), 1)
+        tiles = e.select(e.compare("sgt", width, 0), e.mul(e.mul(batch, lines), across), integer(0))
+        return rows, across, tiles, (lines, pixels, pitch)
 
     def _shapes(self, rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
         """Return the rows and bytes a row of each tile: sums, A and B; the second of these two may be that of tails."""
@@ -166,33 +192,54 @@ class _Generator:
         return min(max(1, CACHED_INPUT_NBYTES // strip_nbytes), MOST_STRIPS)
 
     def _fill_table(
-        self, e: Emitter, table: IRValue, tile: IRValue, tiles: IRValue, across: IRValue, rows: IRValue
+        self, e: Emitter, table: IRValue, tile: IRValue, tiles: IRValue, lines: tuple[IRValue, ...]
     ) -> None:
-        """Append what writes where each tile of a strip begins, and which of its pixels is the first to be stored."""
+        """Append what writes where each tile of a strip begins, and where its new pixels are stored.
+
+        ``lines`` are the rows of a tile, the tiles of a line, the lines of an image, their pixels and their pitch.
+        """
         spec, args = self.spec, e.parameter("args")
-        height, width = (e.argument(args, i) for i in (ARGUMENTS.height, ARGUMENTS.width))
+        rows, across, count, pixels, pitch = lines
         x_row, x_image = (e.argument(args, i) for i in (ARGUMENTS.x_row, ARGUMENTS.x_image))
         with e.loop(0, integer(self.form.strip), unroll=False, hint="tile") as index:
             wanted = e.add(tile, index)
             number = e.minimum(wanted, e.sub(tiles, 1))
             line, part = divide(e, number, across)
-            image, row = divide(e, line, height)
+            image, row = divide(e, line, count)
             first = e.mul(part, rows)
-            pixel = e.minimum(first, e.sub(width, rows))
-            stored = e.select(e.compare("slt", wanted, tiles), e.sub(first, pixel), rows)
+            pixel = e.minimum(first, e.sub(pixels, rows))
+            end = e.add(pixel, rows)
             entry = e.element(table, e.mul(index, self.line), "i64")
             place: Terms = [
                 (image, x_image), (e.mul(row, spec.strides[0]), x_row), (pixel, spec.strides[1] * spec.input_pitch)
             ]  # fmt: skip
             _put(e, entry, _X, position(e, e.argument(args, ARGUMENTS.x, "ptr"), place))
-            _put(e, entry, _Y, self._place(e, ARGUMENTS.y, image, row, (pixel, spec.output_pitch), spec.stored))
-            _put(e, entry, _FIRST, stored)
-            for number_of, operand in enumerate(self.tensors):
-                pixels = (pixel, self._operand_pitch(operand))
-                _put(e, entry, _OPERANDS + number_of, self._place(e, self.entries[operand], image, row, pixels))
-            if self.is_copied:
-                copied = self._place(e, self.copy_entry, image, row, (pixel, spec.out_channels), "i16")
-                _put(e, entry, self.line - 1, copied)
+            at = e.variable("i64", e.select(e.compare("slt", wanted, tiles), first, end), "at")
+            with e.loop(0, integer(self.segments), unroll=False, hint="segment") as segment:
+                here = e.element(entry, e.add(e.mul(segment, self.segment), _SEGMENTS), "i64")
+                self._fill_segment(e, here, at, (image, row), pixel, end, pitch)
+
+    def _fill_segment(
+        self, e: Emitter, entry: IRValue, at: IRValue, place: tuple[IRValue, IRValue], pixel: IRValue, end: IRValue,
+        pitch: IRValue,
+    ) -> None:  # fmt: skip
+        """Append what writes where the pixels of one row from ``at`` on are stored, and sets ``at`` behind them."""
+        spec, (image, row) = self.spec, place
+        first = e.load("i64", at)
+        below, column = divide(e, first, pitch)
+        start = e.sub(first, column)
+        stop = e.minimum(end, e.add(start, e.argument(e.parameter("args"), ARGUMENTS.width)))
+        _put(e, entry, _FIRST, e.sub(first, pixel))
+        _put(e, entry, _COUNT, e.maximum(e.sub(stop, first), 0))
+        there = e.add(row, below)
+        _put(e, entry, _Y, self._place(e, ARGUMENTS.y, image, there, (column, spec.output_pitch), spec.stored))
+        for number, operand in enumerate(self.tensors):
+            pixels = (column, self._operand_pitch(operand))
+            _put(e, entry, _OPERANDS + number, self._place(e, self.entries[operand], image, there, pixels))
+        if self.is_copied:
+            copied = self._place(e, self.copy_entry, image, there, (column, spec.out_channels), "i16")
+            _put(e, entry, self.segment - 1, copied)
+        e.store(e.add(start, pitch), at)
 
     def _place(
         self, e: Emitter, entry: int, image: IRValue, row: IRValue, pixel: tuple[IRValue, int], type_: str = "float"
@@ -208,7 +255,7 @@ class _Generator:
         return self.spec.epilogue.pitch(operand, self.spec.out_channels)
 
     def _call(
-        self, e: Emitter, table: IRValue, column: IRValue, left: IRValue, rows: IRValue,
+        self, e: Emitter, table: IRValue, column: IRValue, left: IRValue,
         order: tuple[IRValue, IRValue, IRValue],
     ) -> None:  # fmt: skip
         """Append the call for a strip and some panels; ``left`` are the tiles of this strip and behind it."""
@@ -220,7 +267,6 @@ class _Generator:
         given = [
             table,
             e.parameter("args"),
-            rows,
             e.mul(group, spec.group_inputs),
             channel,
             weights,
@@ -270,7 +316,7 @@ class _Generator:
         return self.tiles[name]
 
     def _tile_function(self, name: str, strip: int, vectors: Sequence[Lanes]) -> Emitter:
-        parameters = [("ptr noalias readonly", "table"), ("ptr", "args"), ("i64", "rows"), ("i64", "inputs")]
+        parameters = [("ptr noalias readonly", "table"), ("ptr", "args"), ("i64", "inputs")]
         parameters += [("i64", "channel"), ("ptr noalias readonly", "w"), ("ptr", "ahead"), ("i64", "lines")]
         e = Emitter(name, parameters, linkage="internal")
         numbers = [(i, j) for i in range(strip) for j in range(len(vectors))]
@@ -289,7 +335,7 @@ class _Generator:
         taps, run = spec.run
         whole, tail = self._parts()
         bases = [
-            e.element(self._entry(e, table, i, _X, "ptr"), e.parameter("inputs")) for i in range(strip)
+            e.element(e.argument(table, i * self.line + _X, "ptr"), e.parameter("inputs")) for i in range(strip)
         ]  # fmt: skip
         x_row = e.argument(e.parameter("args"), ARGUMENTS.x_row)
         ahead = e.variable("ptr", e.parameter("ahead"), "ahead")
@@ -321,52 +367,59 @@ class _Generator:
             prefetch(e, e.element(place, e.mul(line, ROWS)), write=False, level=2)
         e.store(e.element(place, e.mul(lines, ROWS)), ahead)
 
-    def _entry(self, e: Emitter, table: IRValue, tile: IRValue | int, entry: int, type_: str = "i64") -> IRValue:
-        """Return an entry of the table for a tile."""
-        line = integer(tile) if isinstance(tile, int) else tile
-        return e.argument(e.element(table, e.add(e.mul(line, self.line), entry), "i64"), 0, type_)
-
     def _finish(self, e: Emitter, strip: int, vectors: Sequence[Lanes], sums: IRValue) -> None:
-        """Append the loops over the pixels of each tile that are new: the epilogue, and the store."""
-        spec, args, table, channel = self.spec, e.parameter("args"), e.parameter("table"), e.parameter("channel")
-        per_channel, epilogue = {}, spec.epilogue
-        if epilogue and self.rounds:
-            epilogue = replace(epilogue, expression=epilogue.expression.arguments[0])
+        """Append the loops over the new pixels of each tile, row by row: the epilogue, and the store."""
+        args, table, channel = e.parameter("args"), e.parameter("table"), e.parameter("channel")
+        per_channel = {}
         for operand, kind in enumerate(self.operands):
             if kind is OperandKind.CHANNEL:
                 base = e.element(e.argument(args, self.entries[operand], "ptr"), channel)
                 for j, lanes in enumerate(vectors):
                     per_channel[operand, j] = lanes.read(e, e.element(base, j * ROWS))
-        with e.loop(0, integer(strip), unroll=False, hint="tile") as tile:
-            y = e.element(self._entry(e, table, tile, _Y, "ptr"), channel, spec.stored)
-            tensors = {
-                operand: e.element(self._entry(e, table, tile, _OPERANDS + i, "ptr"), channel)
-                for i, operand in enumerate(self.tensors)
-            }
-            copy = self._entry(e, table, tile, self.line - 1, "ptr") if self.is_copied else None
-            first = self._entry(e, table, tile, _FIRST)
-            with e.loop(first, e.parameter("rows"), unroll=False, hint="row") as row:
-                line = e.element(sums, e.mul(e.add(e.mul(tile, ROWS), row), len(vectors) * ROWS))
-                pixel = e.element(y, e.mul(row, spec.output_pitch), spec.stored)
-                values = []
-                for j, lanes in enumerate(vectors):
+        with (
+            e.loop(0, integer(strip), unroll=False, hint="tile") as tile,
+            e.loop(0, integer(self.segments), unroll=False, hint="segment") as segment,
+        ):
+            number = e.add(e.add(e.mul(tile, self.line), e.mul(segment, self.segment)), _SEGMENTS)
+            entry = e.element(table, number, "i64")
+            first = e.add(e.mul(tile, ROWS), e.argument(entry, _FIRST))
+            lines = e.element(sums, e.mul(first, len(vectors) * ROWS))
+            self._finish_segment(e, entry, vectors, lines, per_channel)
 
-                    def read(operand: int, lanes: Lanes = lanes, j: int = j, row: IRValue = row) -> IRValue:
-                        if (operand, j) in per_channel:
-                            return per_channel[operand, j]
-                        pitch = self._operand_pitch(operand)
-                        return lanes.read(e, position(e, tensors[operand], [(row, pitch), (j, ROWS)]))
+    def _finish_segment(
+        self, e: Emitter, entry: IRValue, vectors: Sequence[Lanes], lines: IRValue,
+        per_channel: Mapping[tuple[int, int], IRValue],
+    ) -> None:  # fmt: skip
+        spec, channel, epilogue = self.spec, e.parameter("channel"), self.spec.epilogue
+        if epilogue and self.rounds:
+            epilogue = replace(epilogue, expression=epilogue.expression.arguments[0])
+        y = e.element(e.argument(entry, _Y, "ptr"), channel, spec.stored)
+        tensors = {
+            operand: e.element(e.argument(entry, _OPERANDS + i, "ptr"), channel)
+            for i, operand in enumerate(self.tensors)
+        }
+        copy = e.element(e.argument(entry, self.segment - 1, "ptr"), channel, "i16") if self.is_copied else None
+        with e.loop(0, e.argument(entry, _COUNT), unroll=False, hint="row") as row:
+            line = e.element(lines, e.mul(row, len(vectors) * ROWS))
+            pixel = e.element(y, e.mul(row, spec.output_pitch), spec.stored)
+            values = []
+            for j, lanes in enumerate(vectors):
 
-                    value = e.load(lanes.type, e.element(line, j * ROWS), LINE_NBYTES)
-                    values.append(epilogue.apply(e, value, lanes.width, read) if epilogue else value)
-                if not self.rounds:
-                    for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
-                        lanes.write(e, value, e.element(pixel, j * ROWS, spec.stored))
-                if self.rounds:
-                    _write_rounded(e, vectors, values, pixel)
-                elif copy is not None:
-                    place = e.element(e.element(copy, channel, "i16"), e.mul(row, spec.out_channels), "i16")
-                    _write_rounded(e, vectors, values, place)
+                def read(operand: int, lanes: Lanes = lanes, j: int = j, row: IRValue = row) -> IRValue:
+                    if (operand, j) in per_channel:
+                        return per_channel[operand, j]
+                    place: Terms = [(row, self._operand_pitch(operand)), (j, ROWS)]
+                    return lanes.read(e, position(e, tensors[operand], place))
+
+                value = e.load(lanes.type, e.element(line, j * ROWS), LINE_NBYTES)
+                values.append(epilogue.apply(e, value, lanes.width, read) if epilogue else value)
+            if self.rounds:
+                _write_rounded(e, vectors, values, pixel)
+            else:
+                for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
+                    lanes.write(e, value, e.element(pixel, j * ROWS, spec.stored))
+            if copy is not None:
+                _write_rounded(e, vectors, values, e.element(copy, e.mul(row, spec.out_channels), "i16"))
 
 
 class _Products:
