@@ -126,14 +126,14 @@ class _Generator:
                 table = e.element(tables, e.mul(strip, size), "i64")
                 self._fill_table(e, table, e.mul(e.add(first, strip), form.strip), tiles, (rows, across, *lines))
             last_column = e.minimum(e.add(column, chunk), columns)
-            is_first = e.compare("eq", first, first_strip)
+            asks = e.binary("or", e.compare("sgt", block, 1), e.compare("eq", first, first_strip))
             with (
                 e.loop(column, last_column, unroll=False, hint="column") as each,
                 e.loop(0, count, unroll=False, hint="strip") as strip,
             ):
                 table = e.element(tables, e.mul(strip, size), "i64")
                 left = e.sub(tiles, e.mul(e.add(first, strip), form.strip))
-                self._call(e, table, each, left, (strip, count, is_first))
+                self._call(e, table, each, left, (strip, count, asks))
         return e
 
     def _tiles_of(self, e: Emitter) -> tuple[IRValue, IRValue, IRValue, tuple[IRValue, IRValue, IRValue]]:
@@ -174,6 +174,9 @@ class _Generator:
         """Return how many strips a unit of work has, at most ``block``, and how many panels."""
         blocks = e.maximum(ceil_divide(e, strips, self.block), 1)
         block = e.maximum(e.udiv(e.sub(e.add(strips, blocks), 1), blocks), 1)
+        if not self.is_far:
+            is_long = e.compare("sgt", strips, MOST_STRIPS)
+            block, blocks = e.select(is_long, integer(1), block), e.select(is_long, strips, blocks)
         wanted = e.mul(e.parameter("pieces"), BALANCED_UNITS)
         chunk = e.udiv(e.mul(blocks, columns), wanted)
         return block, e.minimum(e.maximum(chunk, 1), columns)
@@ -182,8 +185,9 @@ class _Generator:
     def block(self) -> int:
         """How many strips a panel is run through before the next.
 
-        Few weights are run through for each strip, whose results then lie in a row. Many come from far away: one panel
-        after the other, each while the one before it is multiplied.
+        Few weights are run through for each strip, whose results then lie in a row; so are those that the second-level
+        cache keeps, where strips are many. Others come from far away: one panel after the other, each while the one
+        before it is multiplied.
         """
         if self.weights_nbytes <= FEW_WEIGHTS_NBYTES:
             return 1
@@ -292,14 +296,14 @@ class _Generator:
     def _ahead(self, e: Emitter, weights: IRValue, order: tuple[IRValue, IRValue, IRValue]) -> list[IRValue]:
         """Return what a call asks for of the next panels: from where on, and how many lines with each tile of words.
 
-        ``order`` is the number of its strip in the unit, how many that has, and whether it is the piece's first unit.
+        ``order`` is the number of its strip in the unit, how many that has, and whether it asks for anything: strips
+        that each run through all weights do not, but for the first.
         """
-        strip, count, is_first = order
+        strip, count, asks = order
         lines, steps = self.spec.depth * self.form.panels, self._steps()
         behind = e.element(weights, lines * ROWS)
-        if self.block == 1:
-            return [behind, e.select(is_first, integer(-(-lines // steps)), integer(0))]
-        each = e.udiv(e.sub(e.add(e.mul(count, steps), lines), 1), e.mul(count, steps))
+        calls = e.mul(count, steps)
+        each = e.select(asks, e.udiv(e.sub(e.add(calls, lines), 1), calls), integer(0))
         return [e.element(behind, e.mul(e.mul(strip, steps * ROWS), each)), each]
 
     def _steps(self) -> int:
