@@ -31,11 +31,16 @@ def _target(products: str) -> Target:
 
 @pytest.fixture(params=["dot products", "tiles"])
 def rounded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How each image was rounded by sessions on this host: ``made`` so, ``copied``, or stored ``twice``."""
+    """How images were rounded by sessions on this host: ``made`` so, ``copied``, ``bordered``, or stored ``twice``."""
     target = _target(request.param)
     monkeypatch.setattr(known_host, "known_host", lambda: target)
     ways: list[str] = []
-    for way, name in (("made", "_stored_rounded"), ("copied", "_copied_rounded"), ("twice", "_as_stored_twice")):
+    for way, name in (
+        ("made", "_stored_rounded"),
+        ("copied", "_copied_rounded"),
+        ("twice", "_as_stored_twice"),
+        ("bordered", "inside_border"),
+    ):
         function = getattr(rounded_images, name)
 
         def noted(*arguments: object, way: str = way, function: object = function) -> object:
@@ -60,13 +65,13 @@ def run(model: ModelProto, x: np.ndarray, precision: str, threads: int = 2) -> l
 
 def check(
     nodes: Sequence[NodeProto], constants: Mapping[str, np.ndarray], shape: tuple[int, ...], roundings: int,
-    outputs: Sequence[str] = ("y",),
+    outputs: Sequence[str] = ("y",), *, is_open: bool = True,
 ) -> None:  # fmt: skip
     """Compare with float32; ``roundings`` are how many operands are rounded on the longest way through the graph.
 
     The same graph over absolute values, in which nothing cancels, tells how large the sums are.
     """
-    open_shape = ["N", shape[1], *(f"S{axis}" for axis in range(2, len(shape)))]
+    open_shape = ["N", shape[1], *(f"S{axis}" for axis in range(2, len(shape)))] if is_open else ["N", *shape[1:]]
     absolute = {name: np.abs(array) if array.dtype == np.float32 else array for name, array in constants.items()}
     graphs = [
         model_of(nodes, {"x": (FLOAT, open_shape)}, dict.fromkeys(outputs, FLOAT), each)
@@ -111,6 +116,24 @@ def test_depthwise_convolutions_read_float32_and_store_rounded_what_the_next_one
     ]  # fmt: skip
     check(nodes, constants, (1, 32, 8, 10), 8)  # x * sigmoid(x) changes up to 1.1 times as much as x: counted as 2
     assert rounded == ["copied", "made"]
+
+
+@pytest.mark.parametrize("width", [16, 21])
+@pytest.mark.parametrize("group", [1, 24], ids=["1x1", "depthwise"])
+def test_tiles_read_images_that_were_stored_inside_their_border(
+    width: int, group: int, rounded: list[str], request: pytest.FixtureRequest
+) -> None:
+    attributes = {"strides": [1, 2], "dilations": [2, 1], "pads": [2, 0, 1, 3]}
+    first = weights(24, 24, 1, 1) if group == 1 else weights(24, 1, 3, 3)
+    nodes = [
+        N("Conv", ["x", "a"], ["h"], group=group, pads=[0, 0, 0, 0] if group == 1 else [1, 1, 1, 1]),
+        N("Relu", ["h"], ["i"]),
+        N("Conv", ["i", "b"], ["j"], **attributes), N("Add", ["j", "j"], ["y"]),
+    ]  # fmt: skip
+    check(nodes, {"a": first, "b": weights(33, 24, 3, 3)}, (2, 24, 11, width), 4, is_open=False)
+    has_tiles = request.node.callspec.params["rounded"] == "tiles"
+    assert ("bordered" in rounded) is has_tiles
+    assert "made" in rounded
 
 
 @pytest.mark.parametrize(

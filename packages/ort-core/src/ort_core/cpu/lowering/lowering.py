@@ -103,6 +103,7 @@ class Lowering:
         self.node: Node | None = None  # being lowered
         self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
         self.rounded: dict[Value, View] = {}  # images as they also lie in memory, channels-last in bfloat16
+        self.bordered: dict[Buffer, View] = {}  # images, with a border of zeros, of which others there are the inside
         self.equal: dict[tuple[KnownDim, KnownDim], Node | None] = {}  # sizes that a run needs equal: for whom
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self.concatenations = Concatenations(self)
@@ -420,6 +421,7 @@ class Lowering:
             self.quantized,
             self.row_major,
             self.rounded,
+            self.bordered,
         )
         for each in (*known, self._arrays):
             each.clear()

@@ -225,6 +225,12 @@ def padded_channels_last_kernel(name: str, channels: int, target: Target) -> lis
     return bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target))
 
 
+def border_kernel(name: str, channels: int) -> list[Emitter]:
+    """Return a kernel with ``PadArguments`` that fills the border of images with 0, and reads and copies nothing."""
+    nothing = Emitter(f"{name}.copy", [*COPY, ("i64", "plane")], linkage="internal")
+    return bordered(name, channels, 0.0, nothing)
+
+
 def bordered(name: str, channels: int | None, value: float, copy: Emitter) -> list[Emitter]:
     """Return a kernel that walks over the rows of images, copies each, and fills the border.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.images.layout import (
+    border_kernel,
     channels_first_kernel,
     channels_last_kernel,
     pad_kernel,
@@ -16,7 +17,7 @@ from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
 from ort_core.cpu.lowering.steps import Argument, KernelText, Operators, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
-from ort_core.plugin.ir import KnownDim
+from ort_core.plugin.ir import DataType, KnownDim
 
 if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
@@ -73,14 +74,47 @@ def pixel_pitch(images: View) -> int | None:
 
 
 def words_of(images: View) -> View:
-    """Return channels-last images (rank 4) of bfloat16 without gaps as images of words, two channels each.
+    """Return channels-last images (rank 4) of bfloat16, pixels without gaps, as images of words, two channels each.
 
     The buffer and the offset stay those of single elements.
     """
     batch, channels, height, width = images.shape
     assert isinstance(channels, int)
     shape = (batch, channels // 2, height, width)
-    return View(images.buffer, shape, ordered_strides(shape, channels_last(4)), images.offset, channels_last(4))
+    strides = ordered_strides(shape, channels_last(4))
+    image, _, row, _ = images.strides
+    if images.strides != ordered_strides(images.shape, channels_last(4)):
+        assert isinstance(image, int)
+        assert isinstance(row, int)
+        strides = (image // 2, 1, row // 2, strides[3])
+    return View(images.buffer, shape, strides, images.offset, channels_last(4))
+
+
+def inside_border(
+    lowering: Lowering, batch: KnownDim, sizes: tuple[int, int, int], pads: tuple[int, int, int, int]
+) -> View:
+    """Return new channels-last images (rank 4) of bfloat16 inside larger ones, whose border is set to zeros.
+
+    ``sizes``: an even number of channels, height, width; ``pads``: top, left, bottom, right. ``Lowering.bordered``
+    knows the larger ones.
+    """
+    (channels, height, width), (top, left, bottom, right) = sizes, pads
+    whole = lowering.new_view(
+        DataType.BFLOAT16, (batch, channels, height + top + bottom, width + left + right), channels_last(4)
+    )
+    words = lowering.bordered[whole.buffer] = words_of(whole)
+    count = channels // 2
+    kernel = kernel_text("border", f"{count}", lambda name: border_kernel(name, count))
+    arguments: list[Argument] = [
+        pointer(whole), pointer(whole), batch, height, width, 0, 0, words.strides[2], words.strides[0],
+        top, bottom, left, right, 0, 0, 0,
+    ]  # fmt: skip
+    pixels = (top + bottom) * (width + left + right) + height * (left + right)
+    work, first = batch * pixels * count, len(lowering.steps)
+    lowering.emit(kernel, arguments, [], [whole.buffer], work, ("Pad",), 0, 4 * work)
+    lowering.note_part(first, whole.buffer)
+    offset = top * whole.strides[2] + left * whole.strides[3]
+    return View(whole.buffer, (batch, *sizes), whole.strides, offset, channels_last(4))
 
 
 def as_planes(view: View) -> View:

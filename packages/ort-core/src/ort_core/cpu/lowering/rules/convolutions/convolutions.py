@@ -66,6 +66,11 @@ class ConvolutionAnchor(ConvolutionBase):
         return channels_last(self.rank)
 
     @property
+    def stores_in_border(self) -> bool:
+        """Its rows may lie apart."""
+        return self.rank == 4 and not self.is_turned
+
+    @property
     def stores_among_others(self) -> bool:
         """Its channels may lie among those of other results."""
         return True
@@ -99,7 +104,8 @@ class ConvolutionAnchor(ConvolutionBase):
         batch, _, height, width = y.shape
         channels = x.shape[1]
         assert isinstance(channels, int)
-        pointwise = window == (1, 1) and self.strides == (1, 1) and not any(self.pads)
+        lies_whole = y.strides[2] == y.strides[3] * width
+        pointwise = window == (1, 1) and self.strides == (1, 1) and not any(self.pads) and lies_whole
         sizes: tuple[KnownDim, KnownDim, KnownDim] = (batch, height, width)
         if pointwise and self.scale is not None:
             sizes = (batch, 1, height * width)

@@ -16,11 +16,11 @@ from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
 from ort_core.cpu.codegen.images.rounded_rows import CHANNELS, LANES, rounded_rows_kernel
 from ort_core.cpu.codegen.products.bfloat16_product import rounds_both
 from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
-from ort_core.cpu.lowering.images.layout_steps import as_images, kernel_text, words_of
+from ort_core.cpu.lowering.images.layout_steps import as_images, inside_border, kernel_text, words_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import Pending, PendingAnchor, PendingElementwise, order_of
 from ort_core.cpu.lowering.products.quantized import quantized_value
-from ort_core.cpu.lowering.rules.images.images import Pads, images
+from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads, images, open_pads_of
 from ort_core.cpu.lowering.steps import Argument, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
@@ -28,6 +28,7 @@ from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import cast, element
 
 F32, BF16 = DataType.FLOAT, DataType.BFLOAT16
+LEAST_WIDTH = 14  # of images whose rows may lie apart
 LEAST_PRODUCTS = 16  # with each number of the input: fewer save less than its rounding costs
 
 
@@ -69,7 +70,7 @@ def rounded_images(lowering: Lowering, value: Value, channels: int) -> View:
     if found is None:
         pending = lowering.pending(value)
         if _is_made_rounded(lowering, value, pending):
-            found = lowering.stored_by(value, lambda: _stored_rounded(lowering, pending))
+            found = lowering.stored_by(value, lambda: _stored_rounded(lowering, value, pending))
         elif (twice := _as_stored_twice(lowering, pending)) is not None:
             found, anchor = twice
             lowering.set(value, anchor)
@@ -136,15 +137,36 @@ def _as_stored_twice(lowering: Lowering, pending: View | Pending | None) -> tupl
     return None if anchor is None else (view, replace(pending, anchor=anchor))
 
 
-def _stored_rounded(lowering: Lowering, pending: View | Pending | None) -> View:
+def _stored_rounded(lowering: Lowering, value: Value, pending: View | Pending | None) -> View:
     assert isinstance(pending, PendingElementwise | PendingAnchor)
-    target = lowering.new_view(BF16, pending.shape, channels_last(len(pending.shape)))
+    target = _inside_border(lowering, value, pending)
+    if target is None:
+        target = lowering.new_view(BF16, pending.shape, channels_last(len(pending.shape)))
     expression = cast(pending.expression, BF16)
     if isinstance(pending, PendingElementwise):
         return lowering.stores.store_elementwise(replace(pending, expression=expression, core=None), target)
     rounded = replace(pending, expression=expression)
     pending.anchor.store(lowering, rounded, target)  # type: ignore[attr-defined]  # every anchor has it; see rules
     return target
+
+
+def _inside_border(lowering: Lowering, value: Value, pending: PendingElementwise | PendingAnchor) -> View | None:
+    """Return a place for images inside of the border that the one convolution which reads them has, or ``None``.
+
+    Short rows are as well copied: those of one image side by side are fewer tiles.
+    """
+    is_able = isinstance(pending, PendingAnchor) and getattr(pending.anchor, "stores_in_border", False)
+    if not is_able or not has_tile_products(lowering.target):
+        return None
+    channels, *sizes = (size for size in pending.shape[1:] if isinstance(size, int))
+    node = next(value.readers()) if lowering.is_single_use(value) else None
+    if node is None or node.op_type != "Conv" or len(sizes) != 2 or sizes[1] < LEAST_WIDTH:
+        return None
+    weights = lowering.constant_of(node.input(1))
+    pads = open_pads_of(node, 4, weights.shape[2:], sizes) if weights is not None else ()
+    if not any(pads) or not has_known_pads(pads):
+        return None
+    return inside_border(lowering, pending.shape[0], (channels, sizes[0], sizes[1]), pads)
 
 
 def _copied_rounded(lowering: Lowering, x: View) -> View:
