@@ -19,20 +19,23 @@ from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,
+    arranged,
     in_pairs,
     pack_weights,
 )
+from ort_core.cpu.guarded.arrays import GuardedArrays
+from ort_core.cpu.guarded.mode import GuardedMode
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element, unary
 
 ALL_TARGETS = {
     **TARGETS,
-    "without byte products": functools.partial(restricted_target, "avx512vnni", "avxvnni"),
+    "without registers of tiles": functools.partial(restricted_target, "amx"),
+    "without byte products": functools.partial(restricted_target, "avx512vnni", "avxvnni", "amx"),
     "SSE": functools.partial(restricted_target, "avx", "fma", "f16c"),
 }
 SUM = element(0, DataType.INT32)
-GUARD = 77
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,33 +66,34 @@ CASES = [
     Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 2), groups=2),
     Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 1), groups=2, is_placed=True),
     Case(19, 20, 11, 12, 2, (5, 3), (2, 2), is_signed=True, is_placed=True),
-    Case(3, 40, 15, 16, 1, (7, 7), (2, 2), is_placed=True),
+    Case(3, 40, 15, 16, 1, (7, 7), (2, 2), is_placed=True), Case(16, 40, 16, 16, 2, (3, 3)),
+    Case(64, 48, 30, 33, 2, (3, 3), (2, 2), is_signed=True), Case(100, 64), Case(100, 70, 1, 50, 3, is_signed=True),
+    Case(160, 96, 4, 21, 2, (3, 1), (1, 2), (1, 2), 2, is_signed=True),
 ]  # fmt: skip
 
 
 def run(
     spec: IntegerConvolution, x: np.ndarray, weights: np.ndarray, operands: list[np.ndarray], pool: ThreadPool,
-    target: Target,
+    target: Target, edge: GuardedMode = GuardedMode.END,
 ) -> np.ndarray:  # fmt: skip
-    """Run a kernel over channels-last images with their border; operands are dense."""
+    """Run a kernel over channels-last images with their border; operands are dense, and all lie on guarded memory."""
     batch, height, width, channels = x.shape
     out_h, out_w = (
         (size - (taps - 1) * dilation - 1) // stride + 1
         for size, taps, dilation, stride in zip((height, width), spec.kernel, spec.dilations, spec.strides, strict=True)
     )
     dtype = spec.expression.dtype.numpy
-    memory = np.full(batch * out_h * out_w * spec.out_channels + 64, GUARD, dtype)
-    y = memory[: memory.size - 64].reshape(batch, out_h, out_w, spec.out_channels)
-    packed = pack_weights(spec, weights, target)
+    result = np.zeros((batch, out_h, out_w, spec.out_channels), dtype)
+    guarded = GuardedArrays([x, pack_weights(spec, weights, target), *operands], [result], edge)
     words = [0] * ARGUMENTS.epilogue
-    words[:3] = [x.ctypes.data, packed.ctypes.data, y.ctypes.data]
+    words[:3] = [guarded.address(0), guarded.address(1), guarded.address(2 + len(operands))]
     words[ARGUMENTS.batch : ARGUMENTS.width + 1] = [batch, out_h, out_w]
     words[ARGUMENTS.x_row :] = [
         width * channels, height * width * channels, out_w * spec.out_channels, out_h * out_w * spec.out_channels,
         channels, spec.out_channels,
     ]  # fmt: skip
-    for array, operand in zip(operands, spec.operands, strict=True):
-        words.append(array.ctypes.data)
+    for number, operand in enumerate(spec.operands, 2):
+        words.append(guarded.address(number))
         if operand.words > 1:
             pixel = spec.out_channels if operand.kind == "tensor" else 1
             words.extend([out_w * pixel, out_h * out_w * pixel, pixel])
@@ -98,8 +102,8 @@ def run(
     table = np.array(words, np.int64)
     steps = np.array([module.address("kernel"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
-    assert (memory[y.size :] == GUARD).all(), "wrote past the end"
-    return y
+    guarded.check("an integer convolution")
+    return guarded.arrays[-1].copy()
 
 
 def expected_sums(case: Case, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -162,10 +166,10 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
     machine = target()  # type: ignore[operator]  # a function that gives a target
     plain = spec_of(case, x_pixel=case.inputs if case.is_placed else None)
-    spec = in_pairs(plain, case.width * case.inputs if case.is_placed else None, machine)
-    for kind in ("random", "few", "ends", "borders"):
+    spec = arranged(plain, case.width * case.inputs if case.is_placed else None, machine)
+    for kind, edge in zip(("random", "few", "ends", "borders"), 2 * [GuardedMode.END, GuardedMode.BEGIN], strict=True):
         x, weights = arrays(case, kind)
-        found = run(spec, x, weights, [], pool, machine)
+        found = run(spec, x, weights, [], pool, machine, edge)
         sums = expected_sums(case, x, weights)
         if case.is_signed and not spec.is_depthwise:  # signed bytes are read as unsigned ones, larger by 128
             sums = sums + 128 * weights.reshape(case.outputs, -1).sum(axis=1, dtype=np.int64)
@@ -173,11 +177,14 @@ def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
 
 
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8, DataType.INT32, DataType.FLOAT], ids=str)
-def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool) -> None:
-    case = Case(10, 37, 6, 5, 2, (3, 3))
+@pytest.mark.parametrize("inputs", [10, 72], ids=str)
+def test_epilogue_reads_every_kind_of_operand(stored: DataType, inputs: int, pool: ThreadPool) -> None:
+    case = Case(inputs, 37, 6, 5, 2, (3, 3), is_signed=inputs > 64)
     x, weights = arrays(case, "random")
     random = np.random.default_rng(3)
     sums = expected_sums(case, x, weights)
+    if case.is_signed:
+        sums = sums + 128 * weights.reshape(case.outputs, -1).sum(axis=1, dtype=np.int64)
     bias = random.integers(-9999, 9999, case.outputs).astype(np.int32)
     scale = random.uniform(1e-4, 1e-3, case.outputs).astype(np.float32)
     other = random.integers(0, 256, sums.shape).astype(np.uint8)
@@ -192,7 +199,8 @@ def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool
     value = cast(SUM + inputs[0] - inputs[3], DataType.FLOAT) * inputs[1]
     value = value + cast(inputs[2], DataType.FLOAT) * inputs[4]
     spec = spec_of(case, expression=cast(unary("rint", value), stored), operands=tuple(kinds))
-    found = run(spec, x, weights, [bias, scale, other, row, one], pool, TARGETS["host"]())
+    target = TARGETS["host"]()
+    found = run(arranged(spec, None, target), x, weights, [bias, scale, other, row, one], pool, target)
     real = (sums + bias - row[..., None]).astype(np.float32) * scale + other.astype(np.float32) * one
     if stored is DataType.FLOAT:
         assert np.abs(found - np.rint(real)).max() <= 1
@@ -238,6 +246,29 @@ def test_steps_of_avx2_take_few_instructions_beside_their_products() -> None:
     assert sum("vpmaddubsw" in line for line in step) == 16
     assert not [line for line in step if "(%rsp" in line], "spills"
     assert len(step) <= 72
+
+
+def test_products_run_in_registers_of_tiles_where_they_may() -> None:
+    """A step of 32 places and channels is four products and four loads; tiles are configured once for a kernel."""
+    features = "+amx-int8,+amx-tile,+avx512bw,+avx512dq,+avx512f,+avx512vl,+avx512vnni"
+    target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", features)
+    for is_signed, instruction in ((False, "tdpbusd"), (True, "tdpbssd")):
+        spec = arranged(spec_of(Case(256, 64, is_signed=is_signed), x_pixel=256), None, target)
+        text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target, is_vectorized=True)
+        assert text.count("\tldtilecfg") == text.count("\ttilerelease") == 1
+        body = text.split("\nkernel.2x16:", 1)[1].split(".Lfunc_end", 1)[0]
+        loops = [block for block in re.split(r"\n\.LBB\w+:", body) if instruction in block]
+        assert [(block.count(f"\t{instruction}"), block.count("\ttileloadd")) for block in loops] == [(4, 4)]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case(64, 64, groups=64, kernel=(3, 3)), Case(3, 64, kernel=(7, 7)), Case(8, 64)],
+    ids=["by channels", "runs of parts of words", "short runs"],
+)
+def test_products_stay_in_vectors_where_tiles_gain_nothing(case: Case) -> None:
+    target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-int8,+amx-tile,+avx512f,+avx512vnni")
+    assert not arranged(spec_of(case), None, target).in_tiles
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling, tile_widths
+from ort_core.cpu.codegen.llvm_ir.matrix_tiles import LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.bounded_pairs import ALIGNMENT, block_places, has_bounded_products, packed_lists
 from ort_core.cpu.codegen.quantized.integer_dot import WORD, packed_words, register_tile
@@ -20,6 +21,8 @@ from ort_core.cpu.codegen.quantized.pair_search import REACH
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 
+TILE_PAIR = 2  # tiles of pixels, and of channels, that are multiplied with each other
+LEAST_TILE_NBYTES = 16  # of a run
 LEAST_PAIRED_NBYTES = 32  # of a sequence: shorter ones lose by reading a list what they gain
 
 
@@ -84,6 +87,9 @@ class IntegerConvolution:
         x_row: bytes from one input row to the next where known.
         is_paired: whether panels are lists of steps of safe pairs (``bounded_pairs``): one for the window where the
             places of all its bytes are known, else one for each run.
+        in_tiles: whether panels are for registers of tiles: runs of more than a tile's row are cut into steps of one,
+            the last of which ends with the run and begins earlier; what it shares with the step before has weights 0.
+            Of signed bytes, a panel begins with what they are larger by in each sum when read as unsigned ones.
     """
 
     in_channels: int
@@ -99,6 +105,7 @@ class IntegerConvolution:
     x_pixel: int | None = None
     x_row: int | None = None
     is_paired: bool = False
+    in_tiles: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -140,6 +147,8 @@ class IntegerConvolution:
     @property
     def run_words(self) -> int:
         """Words that a run takes, the last possibly filled with zeros."""
+        if self.in_tiles and self.run[1] > LINE_NBYTES:
+            return -(-self.run[1] // LINE_NBYTES) * (LINE_NBYTES // WORD)
         return -(-self.run[1] // WORD)
 
     @property
@@ -158,7 +167,12 @@ class IntegerConvolution:
         """Words of weights for each output channel."""
         if self.is_depthwise:
             return self.kernel[0] * self.kernel[1]
-        return self.runs * self.run_words
+        return self.head_words + self.runs * self.run_words
+
+    @property
+    def head_words(self) -> int:
+        """Words of each output channel before its weights."""
+        return int(self.in_tiles and self.is_signed)
 
 
 def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple[int, int]) -> bool:
@@ -175,10 +189,30 @@ def in_pairs(spec: IntegerConvolution, x_row: int | None, target: Target) -> Int
     return placed if nbytes >= LEAST_PAIRED_NBYTES else spec
 
 
+def has_byte_tiles(target: Target) -> bool:
+    """Return whether the target multiplies tiles of bytes."""
+    return target.lanes == ROWS and all(target.has(name) for name in ("amx-tile", "amx-int8"))
+
+
+def arranged(spec: IntegerConvolution, x_row: int | None, target: Target) -> IntegerConvolution:
+    """Return the convolution with weights in the order that is fastest; ``x_row`` is the row stride if known."""
+    return replace(spec, in_tiles=True) if _suits_tiles(spec, target) else in_pairs(spec, x_row, target)
+
+
+def _suits_tiles(spec: IntegerConvolution, target: Target) -> bool:
+    """Return whether registers of tiles are faster; runs shorter than a row of a tile must be whole words."""
+    if spec.is_depthwise or not has_byte_tiles(target):
+        return False
+    run = spec.run[1]
+    return run >= LINE_NBYTES or (run % WORD == 0 and run >= LEAST_TILE_NBYTES)
+
+
 def tiling(spec: IntegerConvolution, target: Target) -> Tiling:
     """Choose tiles that fill the registers and cover the expected width in few pieces."""
     vectors, pixels = register_tile(target)
     vectors = min(vectors, -(-spec.panel_outputs // target.lanes))
+    if spec.in_tiles:
+        return Tiling(1, (TILE_PAIR * ROWS,), vectors)
     width = spec.expected_width
     if spec.is_depthwise:  # inputs of a row of the window stay in registers beside the sums
         vectors, pixels = 1, max(2, pixels // 2)
@@ -225,10 +259,26 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
     padded = np.zeros((spec.groups, cut.count * cut.channels, spec.runs, words * WORD), np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
+    if spec.in_tiles:
+        return _tiled(spec, padded.reshape(spec.groups * cut.count, cut.channels, spec.runs, words * WORD))
     if spec.is_paired:
         return _paired(spec, padded[..., :run].reshape(spec.groups * cut.count, cut.channels, spec.runs, run))
     split = padded.reshape(spec.groups, cut.count, cut.channels, spec.runs, words, WORD).transpose(0, 1, 3, 4, 2, 5)
     return aligned(packed_words(split, target))
+
+
+def _tiled(spec: IntegerConvolution, panels_: np.ndarray) -> np.ndarray:
+    """Return weights ``[panel][channel of the panel][run][byte]`` as int8 ``[panel][word][channel][4 bytes]``."""
+    count, channels, _, nbytes = panels_.shape
+    beyond = nbytes - spec.run[1]
+    if spec.run[1] > LINE_NBYTES and beyond:
+        panels_[..., -LINE_NBYTES:] = np.roll(panels_[..., -LINE_NBYTES:], beyond, axis=-1)
+    words = panels_.reshape(count, channels, -1, WORD).transpose(0, 2, 1, 3)
+    out = aligned(np.zeros((count, spec.panel_words, channels, WORD), np.int8))
+    out[:, spec.head_words :] = words
+    if spec.head_words:
+        out.view(np.int32)[:, 0, :, 0] = 128 * panels_.reshape(count, channels, -1).sum(axis=-1, dtype=np.int32)
+    return out
 
 
 def _paired(spec: IntegerConvolution, panels_: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ class IntegerTile:
     """One tile function: ``rows x pixels`` outputs by the vectors of a panel that hold channels."""
 
     sum_element = "i32"
+    own_parameters: tuple[tuple[str, str], ...] = ()  # of a kind of tile, in front of those of operands
     begins_with_operand = True  # whether sums may begin with an operand; tiles that sum otherwise say no
 
     def __init__(
@@ -48,6 +49,7 @@ class IntegerTile:
         self.expression = begun[1] if begun else spec.expression
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
         parameters += [("ptr noalias readonly", "w"), ("ptr", "y"), ("i64", "y_row"), ("i64", "y_pixel")]
+        parameters += self.own_parameters
         for number, operand in enumerate(spec.operands):
             parameters.append(("ptr", f"o{number}"))
             if operand.kind in ("tensor", "row"):

@@ -23,7 +23,7 @@ from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     IntegerConvolution,
     IntegerOperand,
     aligned,
-    in_pairs,
+    arranged,
     is_depthwise,
     pack_weights,
 )
@@ -205,7 +205,7 @@ class IntegerAnchor:
             kinds, self.x.dtype is DataType.INT8,
             (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
-        spec = in_pairs(spec, x_row, machine)
+        spec = arranged(spec, x_row, machine)
         kernel = lowering.kernel(
             (replace(spec, expression=SUM), structure_of(spec.expression)),
             lambda: text_kernel(
