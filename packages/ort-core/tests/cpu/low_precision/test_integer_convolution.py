@@ -68,7 +68,7 @@ CASES = [
     Case(19, 20, 11, 12, 2, (5, 3), (2, 2), is_signed=True, is_placed=True),
     Case(3, 40, 15, 16, 1, (7, 7), (2, 2), is_placed=True), Case(16, 40, 16, 16, 2, (3, 3)),
     Case(64, 48, 30, 33, 2, (3, 3), (2, 2), is_signed=True), Case(100, 64), Case(100, 70, 1, 50, 3, is_signed=True),
-    Case(160, 96, 4, 21, 2, (3, 1), (1, 2), (1, 2), 2, is_signed=True),
+    Case(160, 96, 4, 21, 2, (3, 1), (1, 2), (1, 2), 2, is_signed=True), Case(64, 48, 7, 9, 2, (3, 3), (2, 2)),
 ]  # fmt: skip
 
 
@@ -263,8 +263,8 @@ def test_products_run_in_registers_of_tiles_where_they_may() -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [Case(64, 64, groups=64, kernel=(3, 3)), Case(3, 64, kernel=(7, 7)), Case(8, 64)],
-    ids=["by channels", "runs of parts of words", "short runs"],
+    [Case(64, 64, groups=64, kernel=(3, 3)), Case(3, 64), Case(8, 64)],
+    ids=["by channels", "parts of words", "few words"],
 )
 def test_products_stay_in_vectors_where_tiles_gain_nothing(case: Case) -> None:
     target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", "+amx-int8,+amx-tile,+avx512f,+avx512vnni")

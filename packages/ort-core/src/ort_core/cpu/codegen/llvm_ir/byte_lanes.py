@@ -2,6 +2,7 @@
 
 A conversion to 32 bits rounds as it goes, and packing saturates; so of what a cast to bytes does beside, only the upper
 limit stays: beyond 31 bits, and of NaN, a conversion gives the least integer, which is right at the lower end alone.
+Of processors with vectors of 16 floats those do so whose products of bytes are so fast that what follows them counts.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, integer_range
 
 MOST_PACKED = 2  # vectors
-_LANES = 8
-_HALF = 4  # elements that stay together: packing works on each half of a register by itself
+_PART = 4  # elements that stay together: packing works on each 128 bits of a register by themselves
 _PACKED_NAMES = {DataType.UINT8: "packuswb", DataType.INT8: "packsswb"}
+_PACKING = {8: ("llvm.x86.avx2.", ""), 16: ("llvm.x86.avx512.", ".512")}  # before and behind the names
 
 
 def packs_bytes(expression: Scalar, target: Target) -> bool:
@@ -26,7 +27,9 @@ def packs_bytes(expression: Scalar, target: Target) -> bool:
         return False
     if expression.arguments[0].dtype is not DataType.FLOAT:
         return False
-    return "x86_64" in target.triple and target.lanes == _LANES and target.has("avx2")
+    if target.lanes == 16:
+        return target.has("amx-int8") and target.has("avx512bw")
+    return "x86_64" in target.triple and target.lanes == 8 and target.has("avx2")
 
 
 def unrounded(expression: Scalar) -> tuple[Scalar, bool]:
@@ -36,7 +39,7 @@ def unrounded(expression: Scalar) -> tuple[Scalar, bool]:
 
 
 def packed_bytes(emitter: Emitter, values: Sequence[IRValue], dtype: DataType, is_rounded: bool) -> IRValue:
-    """Return one vector of bytes of one or two of eight floats each.
+    """Return one vector of bytes of one or two of floats.
 
     Args:
         emitter: where instructions go.
@@ -44,18 +47,44 @@ def packed_bytes(emitter: Emitter, values: Sequence[IRValue], dtype: DataType, i
         dtype: of the bytes.
         is_rounded: whether floats are rounded to the nearest whole number; else their fractions are cut off.
     """
-    words, halves, quarters = vector_type(_LANES, "i32"), vector_type(2 * _LANES, "i16"), vector_type(4 * _LANES, "i8")
-    most = constant(float(integer_range(dtype)[1]), DataType.FLOAT, _LANES)
+    lanes = _count(values[0].type)
+    before, behind = _PACKING[lanes]
+    halves, quarters = vector_type(2 * lanes, "i16"), vector_type(4 * lanes, "i8")
+    most = constant(float(integer_range(dtype)[1]), DataType.FLOAT, lanes)
     whole = []
     for value in values:
-        is_more = emitter.assign(vector_type(_LANES, "i1"), f"fcmp olt {most.typed}, {value.text}")
-        limited = emitter.select(is_more, most, value)
-        whole.append(emitter.call(words, f"llvm.x86.avx.{'cvt' if is_rounded else 'cvtt'}.ps2dq.256", limited))
-    narrow = emitter.call(halves, "llvm.x86.avx2.packssdw", whole[0], whole[-1])
-    packed = emitter.call(quarters, f"llvm.x86.avx2.{_PACKED_NAMES[dtype]}", narrow, narrow)
-    first = [number * _HALF + half * 2 * _LANES for number in range(len(values)) for half in range(2)]
-    places = ", ".join(f"i32 {start + i}" for start in first for i in range(_HALF))
-    count = len(values) * _LANES
-    return emitter.assign(
-        vector_type(count, "i8"), f"shufflevector {packed.typed}, {packed.typed}, <{count} x i32> <{places}>"
-    )
+        is_more = emitter.assign(vector_type(lanes, "i1"), f"fcmp olt {most.typed}, {value.text}")
+        whole.append(_converted(emitter, emitter.select(is_more, most, value), lanes, is_rounded))
+    narrow = emitter.call(halves, f"{before}packssdw{behind}", whole[0], whole[-1])
+    packed = emitter.call(quarters, f"{before}{_PACKED_NAMES[dtype]}{behind}", narrow, narrow)
+    # Of each part's dwords, the first is the first vector's and the next the second one's.
+    first = [number + part * _PART for number in range(len(values)) for part in range(lanes // _PART)]
+    return _dwords(emitter, packed, first, vector_type(len(values) * lanes, "i8"))
+
+
+def _dwords(emitter: Emitter, packed: IRValue, chosen: Sequence[int], type_: str) -> IRValue:
+    """Return some of a vector's dwords as a vector of bytes."""
+    words = vector_type(_count(packed.type) // _PART, "i32")
+    whole = emitter.assign(words, f"bitcast {packed.typed} to {words}")
+    if _count(words) == 16:  # what LLVM makes of the shuffle takes four instructions
+        padded = [*chosen, *[0] * (16 - len(chosen))]
+        order = IRValue(words, f"<{', '.join(f'i32 {index}' for index in padded)}>")
+        whole = emitter.call(words, "llvm.x86.avx512.permvar.si.512", whole, order)
+        chosen = range(len(chosen))
+    part = vector_type(len(chosen), "i32")
+    places = ", ".join(f"i32 {index}" for index in chosen)
+    few = emitter.assign(part, f"shufflevector {whole.typed}, {whole.typed}, <{len(chosen)} x i32> <{places}>")
+    return emitter.assign(type_, f"bitcast {few.typed} to {type_}")
+
+
+def _count(type_: str) -> int:
+    return int(type_[1:].split()[0])
+
+
+def _converted(emitter: Emitter, value: IRValue, lanes: int, is_rounded: bool) -> IRValue:
+    words, name = vector_type(lanes, "i32"), "cvt" if is_rounded else "cvtt"
+    if lanes == 8:
+        return emitter.call(words, f"llvm.x86.avx.{name}.ps2dq.256", value)
+    all_lanes, rounding = IRValue("i16", "-1"), IRValue("i32", "4")  # as the thread rounds
+    kept = IRValue(words, "zeroinitializer")
+    return emitter.call(words, f"llvm.x86.avx512.mask.{name}ps2dq.512", value, kept, all_lanes, rounding)

@@ -23,6 +23,7 @@ from ort_core.plugin.loops import Scalar
 
 TILE_PAIR = 2  # tiles of pixels, and of channels, that are multiplied with each other
 LEAST_TILE_NBYTES = 16  # of a run
+MOST_GATHERED_RUNS = 16
 LEAST_PAIRED_NBYTES = 32  # of a sequence: shorter ones lose by reading a list what they gain
 
 
@@ -89,6 +90,7 @@ class IntegerConvolution:
             places of all its bytes are known, else one for each run.
         in_tiles: whether panels are for registers of tiles: runs of more than a tile's row are cut into steps of one,
             the last of which ends with the run and begins earlier; what it shares with the step before has weights 0.
+            Short runs that are no whole words are gathered (``is_gathered``).
             Of signed bytes, a panel begins with what they are larger by in each sum when read as unsigned ones.
     """
 
@@ -147,8 +149,6 @@ class IntegerConvolution:
     @property
     def run_words(self) -> int:
         """Words that a run takes, the last possibly filled with zeros."""
-        if self.in_tiles and self.run[1] > LINE_NBYTES:
-            return -(-self.run[1] // LINE_NBYTES) * (LINE_NBYTES // WORD)
         return -(-self.run[1] // WORD)
 
     @property
@@ -167,12 +167,27 @@ class IntegerConvolution:
         """Words of weights for each output channel."""
         if self.is_depthwise:
             return self.kernel[0] * self.kernel[1]
-        return self.head_words + self.runs * self.run_words
+        if self.in_tiles:
+            count, nbytes = self.tile_runs
+            return self.head_words + count * tile_words(nbytes)
+        return self.runs * self.run_words
 
     @property
     def head_words(self) -> int:
         """Words of each output channel before its weights."""
         return int(self.in_tiles and self.is_signed)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether the runs of a window are copied beside each other, since a tile has no rows like one of them."""
+        return self.in_tiles and self.run[1] < LINE_NBYTES and self.run[1] % WORD != 0
+
+    @property
+    def tile_runs(self) -> tuple[int, int]:
+        """Runs of a window as tiles read them, and the bytes of each, whole words or more than a tile's row."""
+        if self.is_gathered:
+            return 1, -(-self.runs * self.run[1] // WORD) * WORD
+        return self.runs, self.run[1]
 
 
 def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple[int, int]) -> bool:
@@ -189,6 +204,11 @@ def in_pairs(spec: IntegerConvolution, x_row: int | None, target: Target) -> Int
     return placed if nbytes >= LEAST_PAIRED_NBYTES else spec
 
 
+def tile_words(nbytes: int) -> int:
+    """Return the words of a run of so many bytes, which tiles cut into steps of one of their rows."""
+    return -(-nbytes // LINE_NBYTES) * (LINE_NBYTES // WORD) if nbytes > LINE_NBYTES else nbytes // WORD
+
+
 def has_byte_tiles(target: Target) -> bool:
     """Return whether the target multiplies tiles of bytes."""
     return target.lanes == ROWS and all(target.has(name) for name in ("amx-tile", "amx-int8"))
@@ -200,11 +220,13 @@ def arranged(spec: IntegerConvolution, x_row: int | None, target: Target) -> Int
 
 
 def _suits_tiles(spec: IntegerConvolution, target: Target) -> bool:
-    """Return whether registers of tiles are faster; runs shorter than a row of a tile must be whole words."""
+    """Return whether registers of tiles are faster."""
     if spec.is_depthwise or not has_byte_tiles(target):
         return False
     run = spec.run[1]
-    return run >= LINE_NBYTES or (run % WORD == 0 and run >= LEAST_TILE_NBYTES)
+    if run < LINE_NBYTES and run % WORD:
+        return 1 < spec.runs <= MOST_GATHERED_RUNS
+    return run >= LEAST_TILE_NBYTES
 
 
 def tiling(spec: IntegerConvolution, target: Target) -> Tiling:
@@ -257,27 +279,31 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
         return aligned(by_tap.reshape(-1, cut.count, cut.channels).transpose(1, 0, 2))
     run, words = spec.run[1], spec.run_words
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
+    if spec.in_tiles:
+        return _tiled(spec, by_tap.reshape(spec.groups, spec.group_outputs, -1), cut)
     padded = np.zeros((spec.groups, cut.count * cut.channels, spec.runs, words * WORD), np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
-    if spec.in_tiles:
-        return _tiled(spec, padded.reshape(spec.groups * cut.count, cut.channels, spec.runs, words * WORD))
     if spec.is_paired:
         return _paired(spec, padded[..., :run].reshape(spec.groups * cut.count, cut.channels, spec.runs, run))
     split = padded.reshape(spec.groups, cut.count, cut.channels, spec.runs, words, WORD).transpose(0, 1, 3, 4, 2, 5)
     return aligned(packed_words(split, target))
 
 
-def _tiled(spec: IntegerConvolution, panels_: np.ndarray) -> np.ndarray:
-    """Return weights ``[panel][channel of the panel][run][byte]`` as int8 ``[panel][word][channel][4 bytes]``."""
-    count, channels, _, nbytes = panels_.shape
-    beyond = nbytes - spec.run[1]
-    if spec.run[1] > LINE_NBYTES and beyond:
-        panels_[..., -LINE_NBYTES:] = np.roll(panels_[..., -LINE_NBYTES:], beyond, axis=-1)
-    words = panels_.reshape(count, channels, -1, WORD).transpose(0, 2, 1, 3)
-    out = aligned(np.zeros((count, spec.panel_words, channels, WORD), np.int8))
-    out[:, spec.head_words :] = words
+def _tiled(spec: IntegerConvolution, by_tap: np.ndarray, cut: IntegerPanels) -> np.ndarray:
+    """Return weights ``[group][channel][byte of the window]`` as int8 ``[group, panel][word][channel][4 bytes]``."""
+    (runs, nbytes), (groups, channels, window) = spec.tile_runs, by_tap.shape
+    given = np.zeros((groups, channels, runs * nbytes), np.int8)
+    given[..., :window] = by_tap
+    stored = tile_words(nbytes) * WORD
+    padded = np.zeros((groups, cut.count * cut.channels, runs, stored), np.int8)
+    padded[:, :channels, :, :nbytes] = given.reshape(groups, channels, runs, nbytes)
+    if stored > nbytes:
+        padded[..., -LINE_NBYTES:] = np.roll(padded[..., -LINE_NBYTES:], stored - nbytes, axis=-1)
+    panels_ = padded.reshape(groups * cut.count, cut.channels, -1, WORD)
+    out = aligned(np.zeros((len(panels_), spec.panel_words, cut.channels, WORD), np.int8))
+    out[:, spec.head_words :] = panels_.transpose(0, 2, 1, 3)
     if spec.head_words:
-        out.view(np.int32)[:, 0, :, 0] = 128 * panels_.reshape(count, channels, -1).sum(axis=-1, dtype=np.int32)
+        out.view(np.int32)[:, 0, :, 0] = 128 * panels_.sum(axis=(-2, -1), dtype=np.int32)
     return out
 
 

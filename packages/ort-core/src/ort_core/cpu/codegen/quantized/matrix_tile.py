@@ -3,15 +3,17 @@
 A row of a tile of A is 64 bytes of a pixel's run, read where the image lies; a tile of B is 16 words of 16 channels of
 a panel. Pixels are places that lie the same number of bytes apart in the input: those of one row of outputs, or those
 of an image whose rows follow each other with few places between them that are no outputs (``matrix_tile_driver``).
-Sums go to the stack, and from there, those of outputs alone, through the epilogue's expression.
+Runs that fit no row of a tile are copied first, those of a window one behind the other. Sums go to the stack, and from
+there, those of outputs alone, through the epilogue's expression.
 """
 
 from __future__ import annotations
 
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import LINE_NBYTES, ROWS
-from ort_core.cpu.codegen.quantized.integer_convolution_plan import TILE_PAIR, IntegerConvolution
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import TILE_PAIR, IntegerConvolution, tile_words
 from ort_core.cpu.codegen.quantized.integer_dot import WORD
 from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
 
@@ -20,7 +22,7 @@ _A, _B = 4, 6  # the first of two tiles each; sums are 0 to 3
 
 def tile_shapes(spec: IntegerConvolution, rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:
     """Return the rows and the bytes of a row of the eight tiles, where tiles of pixels have so many rows."""
-    nbytes = min(spec.run[1], LINE_NBYTES)
+    nbytes = min(spec.tile_runs[1], LINE_NBYTES)
     sums: tuple[IRValue | int, IRValue | int] = (rows, LINE_NBYTES)
     return [sums] * 4 + [(rows, nbytes)] * 2 + [(nbytes // WORD, LINE_NBYTES)] * 2
 
@@ -28,13 +30,14 @@ def tile_shapes(spec: IntegerConvolution, rows: IRValue) -> list[tuple[IRValue |
 class MatrixTile(IntegerTile):
     """One or two (``rows``) tiles of places by the vectors of a panel; the thread's tiles are configured.
 
-    ``step`` is the bytes from place to place, ``second`` those from the first to the second tile, whose sums begin
-    ``shift`` rows behind those of the first. Of the sums, ``count`` places from ``skip`` on are new. The first of them
-    is at ``column`` of a row of ``width`` outputs; the next row begins ``pitch`` places behind this one.
+    ``height`` is the rows of a tile, ``step`` the bytes from place to place, ``second`` those from the first to the
+    second tile, whose sums begin ``shift`` rows behind those of the first. Of the sums, ``count`` places from ``skip``
+    on are new. The first of them is at ``column`` of a row of ``width`` outputs; the next row begins ``pitch`` places
+    behind this one.
     """
 
     own_parameters = tuple(
-        ("i64", name) for name in ("step", "second", "shift", "skip", "count", "column", "pitch", "width")
+        ("i64", name) for name in ("height", "step", "second", "shift", "skip", "count", "column", "pitch", "width")
     )
 
     def emit(self) -> Emitter:
@@ -42,8 +45,7 @@ class MatrixTile(IntegerTile):
         emitter = self.emitter
         columns = len(self.vectors) * self.lanes
         kept = emitter.variable(f"[{self.rows * ROWS * columns} x i32]", align=LINE_NBYTES)
-        for number in self._numbers():
-            matrix_tiles.clear(emitter, number)
+        self._begin()
         self._multiply_runs()
         for number in self._numbers():
             tile, vector = divmod(number, TILE_PAIR)
@@ -57,54 +59,19 @@ class MatrixTile(IntegerTile):
         """Return the tiles of sums: by tiles of places, then by vectors of channels."""
         return [tile * TILE_PAIR + vector for tile in range(self.rows) for vector in range(len(self.vectors))]
 
-    # products ---------------------------------------------------------------------------------------------------------
-
-    def _multiply_runs(self) -> None:
-        emitter, spec = self.emitter, self.spec
-        weights = emitter.element(emitter.parameter("w"), spec.head_words * self.panel, "i32")
-        run = spec.run[1]
-        whole, rest = divmod(run, LINE_NBYTES)
-        with self._runs() as (number, tap):
-            weight = emitter.element(weights, emitter.mul(number, spec.run_words * self.panel), "i32")
-            with emitter.loop(0, integer(whole), unroll=False, hint="k") as k:
-                line = emitter.element(weight, emitter.mul(k, ROWS * self.panel), "i32")
-                self._multiply_step(emitter.element(tap, emitter.mul(k, LINE_NBYTES), "i8"), line)
-            if rest:
-                line = emitter.element(weight, whole * ROWS * self.panel, "i32")
-                self._multiply_step(emitter.element(tap, max(0, run - LINE_NBYTES), "i8"), line)
-
-    def _multiply_step(self, a: IRValue, b: IRValue) -> None:
-        """Append the products of a row's length of A with its words of B."""
+    def _begin(self) -> None:
+        """Append what sums begin with: 0, or a row of numbers that each row of a tile is read from."""
         emitter = self.emitter
-        instruction = matrix_tiles.byte_products(self.spec.is_signed, True)
-        step, vectors = emitter.parameter("step"), range(len(self.vectors))
-        for vector in vectors:
-            place = emitter.element(b, vector * self.lanes, "i32")
-            matrix_tiles.load(emitter, _B + vector, place, self.panel * WORD)
-        for tile in range(self.rows):
-            place = emitter.element(a, emitter.mul(emitter.parameter("second"), tile), "i8")
-            matrix_tiles.load(emitter, _A + tile, place, step)
-            for vector in vectors:
-                matrix_tiles.multiply(emitter, instruction, tile * TILE_PAIR + vector, _A + tile, _B + vector)
-
-    # the epilogue -----------------------------------------------------------------------------------------------------
-
-    def _finish_places(self, kept: IRValue, columns: int) -> None:
-        """Append the epilogue of the new sums that are outputs, row by row."""
-        emitter, fixed = self.emitter, self._fixed_operands()
-        begun = [self._begun(vector) for vector in range(len(self.vectors))]
-        count, column, pitch, skip = (emitter.parameter(name) for name in ("count", "column", "pitch", "skip"))
-        lines = emitter.add(emitter.udiv(emitter.add(column, emitter.sub(count, 1)), pitch), 1)
-        with emitter.loop(0, lines, unroll=False, hint="line") as line:
-            first = emitter.sub(emitter.mul(line, pitch), column)
-            stop = emitter.minimum(count, emitter.add(first, emitter.parameter("width")))
-            with emitter.loop(emitter.maximum(first, 0), stop, unroll=False, hint="place") as place:
-                sums = emitter.element(kept, emitter.mul(emitter.add(place, skip), columns), "i32")
-                values = []
-                for vector, own in enumerate(begun):
-                    value = emitter.load(self.type, emitter.element(sums, vector * self.lanes, "i32"), LINE_NBYTES)
-                    values.append(value if own is None else self._sum(value, own))
-                self._store_pixel(values, fixed, line, emitter.sub(place, first))
+        for vector in range(len(self.vectors)):
+            numbers = [tile * TILE_PAIR + vector for tile in range(self.rows)]
+            own = self._begun(vector)
+            if own is None:
+                for number in numbers:
+                    matrix_tiles.clear(emitter, number)
+                continue
+            row = emitter.variable(self.type, own, align=LINE_NBYTES)
+            for number in numbers:
+                matrix_tiles.load(emitter, number, row, 0)
 
     def _begun(self, vector: int) -> IRValue | None:
         """Return what belongs to the sums of a vector of channels beside the products."""
@@ -114,8 +81,81 @@ class MatrixTile(IntegerTile):
         if self.spec.head_words:
             head = emitter.element(emitter.parameter("w"), vector * self.lanes, "i32")
             excess = emitter.load(self.type, head, WORD)
-            own = excess if own is None else self._sum(own, excess)
+            own = excess if own is None else emitter.assign(self.type, f"add {own.typed}, {excess.text}")
         return own
 
-    def _sum(self, left: IRValue, right: IRValue) -> IRValue:
-        return self.emitter.assign(self.type, f"add {left.typed}, {right.text}")
+    # products ---------------------------------------------------------------------------------------------------------
+
+    def _multiply_runs(self) -> None:
+        emitter, spec = self.emitter, self.spec
+        weights = emitter.element(emitter.parameter("w"), spec.head_words * self.panel, "i32")
+        (_, run), step = spec.tile_runs, emitter.parameter("step")
+        seconds = [emitter.mul(emitter.parameter("second"), tile) for tile in range(self.rows)]
+        if spec.is_gathered:
+            tiles = self._gathered(seconds)
+            self._multiply_run(tiles, integer(tile_words(run) * WORD), weights)
+            return
+        with self._runs() as (number, tap):
+            weight = emitter.element(weights, emitter.mul(number, tile_words(run) * self.panel), "i32")
+            self._multiply_run([emitter.element(tap, second, "i8") for second in seconds], step, weight)
+
+    def _gathered(self, seconds: list[IRValue]) -> list[IRValue]:
+        """Append copies of the windows of each tile, and return where they are."""
+        emitter, spec = self.emitter, self.spec
+        width, run = tile_words(spec.tile_runs[1]) * WORD, spec.run[1]
+        copies = emitter.variable(f"[{self.rows * ROWS * width} x i8]", align=LINE_NBYTES)
+        tiles = [emitter.element(copies, tile * ROWS * width, "i8") for tile in range(self.rows)]
+        x, x_row = emitter.parameter("x"), emitter.parameter("x_row")
+        for tile, second in zip(tiles, seconds, strict=True):
+            with emitter.loop(0, emitter.parameter("height"), unroll=False, hint="row") as row:
+                to = emitter.element(tile, emitter.mul(row, width), "i8")
+                place = emitter.element(x, emitter.add(second, emitter.mul(row, emitter.parameter("step"))), "i8")
+                for number in range(spec.runs):
+                    down, along = divmod(number, spec.run[0])
+                    line = emitter.element(place, emitter.mul(x_row, down * spec.dilations[0]), "i8")
+                    tap = emitter.element(line, emitter.mul(self.x_pixel, along * spec.dilations[1]), "i8")
+                    copy_bytes(emitter, emitter.element(to, number * run, "i8"), tap, integer(run))
+        return tiles
+
+    def _multiply_run(self, tiles: list[IRValue], step: IRValue, weights: IRValue) -> None:
+        """Append the products of a run, whose bytes each tile's places have ``step`` bytes apart."""
+        emitter, run = self.emitter, self.spec.tile_runs[1]
+        whole, rest = divmod(run, LINE_NBYTES)
+        with emitter.loop(0, integer(whole), unroll=False, hint="k") as k:
+            line = emitter.element(weights, emitter.mul(k, ROWS * self.panel), "i32")
+            first = emitter.mul(k, LINE_NBYTES)
+            self._multiply_step([emitter.element(tile, first, "i8") for tile in tiles], step, line)
+        if rest:
+            line = emitter.element(weights, whole * ROWS * self.panel, "i32")
+            last = max(0, run - LINE_NBYTES)
+            self._multiply_step([emitter.element(tile, last, "i8") for tile in tiles], step, line)
+
+    def _multiply_step(self, tiles: list[IRValue], step: IRValue, b: IRValue) -> None:
+        """Append the products of a row's length of A with its words of B."""
+        emitter, vectors = self.emitter, range(len(self.vectors))
+        instruction = matrix_tiles.byte_products(self.spec.is_signed, True)
+        for vector in vectors:
+            place = emitter.element(b, vector * self.lanes, "i32")
+            matrix_tiles.load(emitter, _B + vector, place, self.panel * WORD)
+        for tile, place in enumerate(tiles):
+            matrix_tiles.load(emitter, _A + tile, place, step)
+            for vector in vectors:
+                matrix_tiles.multiply(emitter, instruction, tile * TILE_PAIR + vector, _A + tile, _B + vector)
+
+    # the epilogue -----------------------------------------------------------------------------------------------------
+
+    def _finish_places(self, kept: IRValue, columns: int) -> None:
+        """Append the epilogue of the new sums that are outputs, row by row."""
+        emitter, fixed = self.emitter, self._fixed_operands()
+        count, column, pitch, skip = (emitter.parameter(name) for name in ("count", "column", "pitch", "skip"))
+        lines = emitter.add(emitter.udiv(emitter.add(column, emitter.sub(count, 1)), pitch), 1)
+        with emitter.loop(0, lines, unroll=False, hint="line") as line:
+            first = emitter.sub(emitter.mul(line, pitch), column)
+            stop = emitter.minimum(count, emitter.add(first, emitter.parameter("width")))
+            with emitter.loop(emitter.maximum(first, 0), stop, unroll=False, hint="place") as place:
+                sums = emitter.element(kept, emitter.mul(emitter.add(place, skip), columns), "i32")
+                values = [
+                    emitter.load(self.type, emitter.element(sums, vector * self.lanes, "i32"), LINE_NBYTES)
+                    for vector in range(len(self.vectors))
+                ]
+                self._store_pixel(values, fixed, line, emitter.sub(place, first))

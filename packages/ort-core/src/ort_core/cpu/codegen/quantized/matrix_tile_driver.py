@@ -2,8 +2,8 @@
 
 The inputs of neighboring outputs lie a pixel's step apart. Where the input's rows are whole numbers of such steps, as
 those of images with their border are, this holds across rows, too: an image is then one sequence of places, in which a
-few at the end of each row are no outputs. Else each row of outputs is a sequence. The last tile of a sequence ends
-with it, and computes again what it shares with the one before.
+few at the end of each row are no outputs. Else each row of outputs is a sequence, or two rows that fit a tile each are.
+The last tile of a sequence ends with it, and computes again what it shares with the one before.
 """
 
 from __future__ import annotations
@@ -23,16 +23,25 @@ _WASTE = 4  # an image is a sequence if at most one place in so many, and one mo
 
 @dataclass(frozen=True, slots=True)
 class _Sequences:
-    """How outputs are places: ``count`` sequences, ``per_image`` of each image, and the places from row to row.
+    """How outputs are places.
 
-    ``rows`` are those of a tile of places.
+    Attributes:
+        count: of all sequences.
+        per_image: sequences of each image.
+        apart: rows of outputs from one sequence to the next.
+        length: places of a sequence.
+        pitch: places from row to row of outputs.
+        rows: of a tile of places.
+        are_pairs: whether a sequence is two rows of outputs, or the last one of an image, a tile each.
     """
 
     count: IRValue
     per_image: IRValue
+    apart: IRValue
     length: IRValue
     pitch: IRValue
     rows: IRValue
+    are_pairs: IRValue
 
 
 class MatrixTileDriver(IntegerDriver):
@@ -72,15 +81,18 @@ class MatrixTileDriver(IntegerDriver):
             emitter.compare("eq", rest, 0), emitter.compare("sge", line, least), emitter.compare("sle", line, most),
         ):  # fmt: skip
             joined = emitter.binary("and", joined, condition)
-        one = integer(1)
-        rows_of_sequence = emitter.select(joined, height, one)
-        per_image = emitter.select(joined, one, height)
-        pitch = emitter.select(joined, pitch, emitter.maximum(width, 1))
-        before = emitter.mul(emitter.maximum(emitter.sub(rows_of_sequence, 1), 0), pitch)
-        length = emitter.select(emitter.compare("sgt", width, 0), emitter.add(before, width), integer(0))
-        length = emitter.select(emitter.compare("sgt", height, 0), length, integer(0))
-        rows = emitter.minimum(emitter.maximum(length, 1), ROWS)
-        return _Sequences(emitter.mul(batch, per_image), per_image, length, pitch, rows)
+        one, short = integer(1), emitter.compare("sle", width, ROWS)
+        are_pairs = emitter.binary("and", short, emitter.compare("sgt", height, 1))
+        are_pairs = emitter.select(joined, IRValue("i1", "false"), are_pairs)
+        pairs = emitter.select(are_pairs, integer(TILE_PAIR), one)
+        rows = emitter.select(joined, height, pairs)
+        per_image = emitter.select(joined, one, emitter.udiv(emitter.add(height, emitter.sub(pairs, 1)), pairs))
+        pitch = emitter.select(joined, pitch, emitter.select(are_pairs, integer(ROWS), emitter.maximum(width, 1)))
+        length = emitter.add(emitter.mul(emitter.sub(rows, 1), pitch), width)
+        is_none = emitter.binary("or", emitter.compare("eq", width, 0), emitter.compare("eq", height, 0))
+        length = emitter.select(is_none, integer(0), length)
+        tile = emitter.minimum(emitter.maximum(emitter.select(are_pairs, width, length), 1), ROWS)
+        return _Sequences(emitter.mul(batch, per_image), per_image, pairs, length, pitch, tile, are_pairs)
 
     def _places(
         self, emitter: Emitter, sequences: _Sequences, step: IRValue,
@@ -90,6 +102,9 @@ class MatrixTileDriver(IntegerDriver):
         spec, args = self.spec, emitter.parameter("args")
         sequence, group, panel, first, end = where
         image, row = divide(emitter, sequence, sequences.per_image)
+        row = emitter.mul(row, sequences.apart)
+        is_single = emitter.compare("sge", emitter.add(row, 1), emitter.argument(args, ARGUMENTS.height))
+        is_single = emitter.binary("and", sequences.are_pairs, is_single)
         x_row = emitter.argument(args, ARGUMENTS.x_row)
         start = emitter.mul(image, emitter.argument(args, ARGUMENTS.x_image))
         start = emitter.add(start, emitter.mul(emitter.mul(row, spec.strides[0]), x_row))
@@ -100,23 +115,29 @@ class MatrixTileDriver(IntegerDriver):
         weights = emitter.argument(args, ARGUMENTS.weights, "ptr")
         weights = emitter.element(weights, emitter.mul(number, spec.panel_words * self.cut.channels), "i32")
         with emitter.loop(first, end, TILE_PAIR * ROWS, unroll=False, hint="at") as at:
-            left = emitter.sub(end, at)
             last = emitter.sub(sequences.length, sequences.rows)
             down, column = divide(emitter, at, sequences.pitch)
             targets = self._targets(emitter, image, emitter.add(row, down), channel)
 
-            def tile(tiles: int, begin: IRValue, shift: IRValue, count: IRValue) -> None:
+            def tile(tiles: int, begin: IRValue, second: IRValue, shift: IRValue, count: IRValue) -> None:
                 operands = [emitter.element(x, emitter.mul(begin, step), "i8"), x_row, x_pixel, weights]
                 base, _, steps = targets[0]
-                operands += [base, *steps, step, emitter.mul(shift, step), shift, emitter.sub(at, begin), count]
-                operands += [column, sequences.pitch, emitter.argument(args, ARGUMENTS.width)]
+                skip = emitter.sub(at, begin)
+                operands += [base, *steps, sequences.rows, step, second, shift, skip, count, column, sequences.pitch]
+                operands.append(emitter.argument(args, ARGUMENTS.width))
                 for base, _, steps in targets[1:]:
                     operands += [base, *steps]
                 emitter.call_void(self._tile(tiles, ROWS, is_last).name, *operands)
 
-            x_pixel = emitter.argument(args, ARGUMENTS.x_pixel)
+            x_pixel, left = emitter.argument(args, ARGUMENTS.x_pixel), emitter.sub(end, at)
+            left = emitter.select(is_single, emitter.minimum(left, ROWS), left)
             with emitter.either(emitter.compare("sgt", left, ROWS)) as branch:
-                second = emitter.minimum(emitter.add(at, ROWS), last)
-                tile(TILE_PAIR, at, emitter.sub(second, at), emitter.minimum(left, TILE_PAIR * ROWS))
+                shift = emitter.select(
+                    sequences.are_pairs, integer(ROWS), emitter.sub(emitter.minimum(emitter.add(at, ROWS), last), at)
+                )
+                next_row = emitter.mul(x_row, spec.strides[0])
+                second = emitter.select(sequences.are_pairs, next_row, emitter.mul(shift, step))
+                tile(TILE_PAIR, at, second, shift, emitter.minimum(left, TILE_PAIR * ROWS))
                 with branch.otherwise():
-                    tile(1, emitter.minimum(at, last), integer(0), left)
+                    begin = emitter.select(sequences.are_pairs, at, emitter.minimum(at, last))
+                    tile(1, begin, integer(0), integer(0), left)
