@@ -9,10 +9,16 @@ from onnx import ModelProto
 from test_groups import FLOAT, N, model_of
 from test_quantized_groups import run_native
 
-from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_of
 from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import has_byte_tiles
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
-from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS
+from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS, NBitsKernel, nbits_functions
+from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import element
 from ort_core.tolerances import compare
 
 RANDOM = np.random.default_rng(41)
@@ -70,7 +76,9 @@ def test_many_rows_are_rounded_to_bfloat16_where_the_accuracy_level_allows(
     x, r = (RANDOM.standard_normal((1, 40, size)).astype(np.float32) for size in (depth, columns))
     (found,) = run_native(model, {"x": x, "r": r})
     left, right = x.astype(np.float64), real
-    if has_pair_products(host_target()):
+    if level == 4 and has_byte_tiles(host_target()):  # any number of rows
+        left = as_bytes(x, block)
+    elif has_pair_products(host_target()):
         left, right = (each.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64) for each in (left, right))
     expected = np.maximum(left @ right + bias + r, 0)
     bound = (np.abs(left) @ np.abs(right) + np.abs(bias) + np.abs(r)) * (depth + 4) * 2.0**-24
@@ -91,17 +99,26 @@ def as_bytes(x: np.ndarray, block: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("bits", "block", "columns", "depth", "zeros"),
-    [(4, 16, 17, 77, True), (4, 32, 40, 96, False), (4, 128, 50, 1700, False), (8, 64, 48, 100, True)],
+    [
+        (4, 16, 17, 77, True),
+        (4, 32, 40, 96, False),
+        (4, 32, 40, 20, False),
+        (4, 128, 50, 1700, False),
+        (8, 64, 48, 100, True),
+        (8, 32, 33, 100, False),
+    ],
 )
 def test_few_rows_are_rounded_to_bytes_where_the_accuracy_level_allows(
     bits: int, block: int, columns: int, depth: int, zeros: bool
 ) -> None:
     model, real, bias = case(bits, block, columns, depth, zeros, level=4)
     rounds = multiplies_bytes(bits, host_target())
-    whole = (RANDOM.standard_normal((1, FEW_ROWS, depth)) * np.exp(RANDOM.uniform(-9, 9, (depth,)))).astype(np.float32)
+    in_tiles = has_byte_tiles(host_target())
+    most = 3 * FEW_ROWS + 9 if in_tiles else FEW_ROWS
+    whole = (RANDOM.standard_normal((1, most, depth)) * np.exp(RANDOM.uniform(-9, 9, (depth,)))).astype(np.float32)
     whole[0, 1, :block] = 0
     results = []
-    for rows in (1, 3, 7, FEW_ROWS):
+    for rows in (1, 3, 7, FEW_ROWS, most):
         x, r = whole[:, :rows], np.ones((1, rows, columns), np.float32)
         (found,) = run_native(model, {"x": x, "r": r})
         left = as_bytes(x, block) if rounds else x.astype(np.float64)
@@ -112,6 +129,23 @@ def test_few_rows_are_rounded_to_bytes_where_the_accuracy_level_allows(
     if rounds:  # what stands beside a row changes nothing in it: alone, in a batch, among drafts
         for fewer in results[:-1]:
             np.testing.assert_array_equal(fewer, results[-1][: len(fewer)])
+
+
+@pytest.mark.parametrize(("has_zero_points", "instruction"), [(False, "tdpbssd"), (True, "tdpbsud")])
+def test_rows_of_bytes_run_in_registers_of_tiles_where_they_may(has_zero_points: bool, instruction: str) -> None:
+    features = "+amx-int8,+amx-tile,+avx512bw,+avx512dq,+avx512f,+avx512vl,+avx512vnni"
+    target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", features)
+    spec = NBitsProduct(
+        256, 64, element(0, DataType.FLOAT), bits=4, block=32, has_zero_points=has_zero_points, x_pixel=320
+    )
+    kernel = NBitsKernel(spec, None, 0, in_bytes=True, in_tiles=True)
+    text = assembly(module_text(nbits_functions("kernel", kernel, target)), target, is_vectorized=True)
+    assert text.count("\tldtilecfg") == text.count("\ttilerelease") == 1
+    for rows in (16, 8):
+        body = text.split(f"\nkernel.1x{rows}:", 1)[1].split(".Lfunc_end", 1)[0]
+        assert body.count(f"\t{instruction}") == body.count("\ttilestored") == 1
+        assert "vpdpbusd" not in body
+    assert "vpdpbusd" in text.split("\nkernel.1x1:", 1)[1].split(".Lfunc_end", 1)[0]
 
 
 def test_rows_of_bytes_keep_what_is_no_number_and_infinities_to_their_rows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
 from ort_core.cpu.codegen.images.channels_last import ceil_divide, divide, kernel_emitter, share_of
@@ -51,7 +52,7 @@ class IntegerDriver:
         strips, segments = ceil_divide(emitter, height, self.tiling.rows), ceil_divide(emitter, width, self._segment)
         places = emitter.mul(emitter.mul(batch, strips), segments)
         columns = self.cut.count * self.spec.panel_groups
-        with share_of(emitter, emitter.mul(places, columns)) as unit:
+        with self._working(emitter), share_of(emitter, emitter.mul(places, columns)) as unit:
             place, column = self._place_and_column(emitter, unit, places, columns)
             strip_index, segment = divide(emitter, place, segments)
             image, strip = divide(emitter, strip_index, strips)
@@ -61,6 +62,11 @@ class IntegerDriver:
             group, panel = divide(emitter, column, self.cut.count)
             self._strip(emitter, (image, first_row, group, panel), height, first, end)
         return emitter
+
+    def _working(self, emitter: Emitter) -> AbstractContextManager[None]:
+        """Emit what must stand around all work of a thread."""
+        del emitter
+        return nullcontext()
 
     @property
     def _segment(self) -> int:

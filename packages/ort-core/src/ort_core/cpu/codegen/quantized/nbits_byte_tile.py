@@ -66,20 +66,31 @@ class NBitsByteTile(IntegerTile):
 
     def _block(self, totals: list[IRValue], rows: list[IRValue], at: IRValue) -> None:
         """Append a block of each column."""
-        emitter, spec, type_ = self.emitter, self.spec, self.type
-        scale = emitter.load(type_, at, 4)
-        zero = emitter.load(type_, emitter.element(at, self.panel, "i32"), 4) if spec.has_zero_points else None
+        emitter = self.emitter
+        scale, zero = self._factors(at)
         sums = [emitter.variable(self.words, self._begun(row), "part") for row in rows]
-        self._products(sums, rows, emitter.element(at, spec.head * self.panel, "i32"))
+        self._products(sums, rows, emitter.element(at, self.spec.head * self.panel, "i32"))
         for total, sum_, row in zip(totals, sums, rows, strict=True):
-            whole = emitter.load(self.words, sum_)
-            real = emitter.assign(type_, f"sitofp {whole.typed} to {type_}")
-            if zero is not None:
-                bytes_ = emitter.splat(emitter.load("float", row, 4), self.lanes)
-                real = emitter.binary("fsub", real, emitter.binary("fmul", bytes_, zero))
-            own = emitter.splat(emitter.load("float", emitter.element(row, 1), 4), self.lanes)
-            factor = emitter.binary("fmul", scale, own)
-            emitter.store(emitter.fma(real, factor, emitter.load(type_, total)), total)
+            self._add_scaled(total, emitter.load(self.words, sum_), row, scale, zero)
+
+    def _factors(self, at: IRValue) -> tuple[IRValue, IRValue | None]:
+        """Load the scales of a block and its zero points, if it has any."""
+        emitter, type_ = self.emitter, self.type
+        scale = emitter.load(type_, at, 4)
+        if not self.spec.has_zero_points:
+            return scale, None
+        return scale, emitter.load(type_, emitter.element(at, self.panel, "i32"), 4)
+
+    def _add_scaled(self, total: IRValue, whole: IRValue, row: IRValue, scale: IRValue, zero: IRValue | None) -> None:
+        """Append the scaled sums of a block of a row to its total."""
+        emitter, type_ = self.emitter, self.type
+        real = emitter.assign(type_, f"sitofp {whole.typed} to {type_}")
+        if zero is not None:
+            bytes_ = emitter.splat(emitter.load("float", row, 4), self.lanes)
+            real = emitter.binary("fsub", real, emitter.binary("fmul", bytes_, zero))
+        own = emitter.splat(emitter.load("float", emitter.element(row, 1), 4), self.lanes)
+        factor = emitter.binary("fmul", scale, own)
+        emitter.store(emitter.fma(real, factor, emitter.load(type_, total)), total)
 
     def _begun(self, row: IRValue) -> IRValue:
         """Return what the sums of a block begin with: weights are unsigned, around the middle of their range."""
@@ -103,15 +114,18 @@ class NBitsByteTile(IntegerTile):
 
     def _unpacked(self, words: IRValue, number: IRValue) -> list[IRValue]:
         """Return a word of each column as vectors of words of four unsigned bytes."""
-        emitter = self.emitter
-        place = emitter.element(words, emitter.mul(number, self.panel), "i32")
-        prefetch(emitter, emitter.element(place, PREFETCHED_NBYTES, "i8"), 3)
-        packed = emitter.load(self.words, place, 4)
+        emitter, packed = self.emitter, self._packed(words, number)
         if self.spec.bits == 8:
             return [packed]
         mask = splat_text(0x0F0F0F0F, 32, self.lanes)
         shifted = emitter.assign(self.words, f"lshr {packed.typed}, {splat_text(4, 32, self.lanes)}")
         return [emitter.assign(self.words, f"and {each.typed}, {mask}") for each in (packed, shifted)]
+
+    def _packed(self, words: IRValue, number: IRValue) -> IRValue:
+        emitter = self.emitter
+        place = emitter.element(words, emitter.mul(number, self.panel), "i32")
+        prefetch(emitter, emitter.element(place, PREFETCHED_NBYTES, "i8"), 3)
+        return emitter.load(self.words, place, 4)
 
     def _summed(self, total: IRValue, weights: list[IRValue], factors: list[IRValue]) -> IRValue:
         """Return the sums with the products of unsigned and signed bytes."""

@@ -3,7 +3,8 @@
 A few rows read the stream of weights once and unpack them in registers: that is bound by memory for one row. Where the
 model allows it, they are multiplied as bytes (``nbits_byte_tile``), else as float32 (``nbits_tile``). Many rows unpack
 a panel at a time, to float32 or to pairs of bfloat16, and run the tiles of ordinary products over it: that is bound by
-arithmetic, and unpacking a weight is shared by up to 280 rows. One kernel has both and looks at the rows.
+arithmetic, and unpacking a weight is shared by up to 280 rows. One kernel has both and looks at the rows. Registers of
+tiles (``nbits_matrix_tile``) multiply any number of rows as bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.products.unpacked_product import UnpackedDriver
 from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import NBitsByteTile, byte_tiling
+from ort_core.cpu.codegen.quantized.nbits_matrix_tile import TILING, NBitsMatrixTile, NBitsTileDriver
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, NBitsTile, unpacked_weight
 
 FEW_ROWS = 16  # above, unpacking to memory is faster
@@ -38,6 +40,7 @@ class NBitsKernel:
         many: where the argument table for many rows starts in the step's; before it stands how many rows there are.
         in_pairs: whether many rows multiply in bfloat16, where the target has such products.
         in_bytes: whether few rows are bytes (``byte_rows``).
+        in_tiles: whether any number of them is, multiplied in registers of tiles; there is no form for many rows then.
     """
 
     spec: NBitsProduct
@@ -45,6 +48,7 @@ class NBitsKernel:
     many: int
     in_pairs: bool = False
     in_bytes: bool = False
+    in_tiles: bool = False
 
     def uses_pairs(self, target: Target) -> bool:
         """Return whether the code for a target multiplies pairs of bfloat16."""
@@ -54,6 +58,8 @@ class NBitsKernel:
 def nbits_functions(name: str, kernel: NBitsKernel, target: Target) -> list[Emitter]:
     """Return the functions of a product; the last one is the kernel."""
     spec, shape, blocking = kernel.spec, tile_shape(target), Blocking()
+    if kernel.in_tiles:
+        return NBitsTileDriver(name, spec, target, NBitsMatrixTile, TILING).functions()
     tile = NBitsByteTile if kernel.in_bytes else NBitsTile
     cut = byte_tiling(target) if kernel.in_bytes else spec.tiling_for(target)
     few = integer_convolution_kernel(f"{name}_few", spec, target, tile, cut)

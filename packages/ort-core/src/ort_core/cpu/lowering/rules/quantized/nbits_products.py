@@ -12,7 +12,7 @@ from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT_ARGUMENTS
 from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
 from ort_core.cpu.codegen.quantized.byte_rows import ROW_DIMS, ByteRows, byte_rows_kernel
-from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS, has_byte_tiles
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
 from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS, NBitsKernel, nbits_functions, panel_multiple
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
@@ -81,11 +81,12 @@ class NBitsAnchor:
         return PixelOperands(self.rank - 1)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the step: a table for few rows, and one for many behind it."""
+        """Write the step: a table for few rows, and one for many behind it where those are other code."""
         kinds = self._operands.kinds(pending)
         known, machine = self.weights, lowering.target
         in_bytes = known.takes_bytes and multiplies_bytes(known.bits, machine)
-        left = _as_bytes(lowering, self.x, known) if in_bytes else self.x
+        in_tiles = in_bytes and has_byte_tiles(machine)
+        left = _as_bytes(lowering, self.x, known, None if in_tiles else FEW_ROWS) if in_bytes else self.x
         x_nbytes = 1 if in_bytes else 4
         own = [*left.strides[:-1]]
         sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
@@ -104,17 +105,21 @@ class NBitsAnchor:
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         words.extend(self._operands.words(pending, kinds, strides[2:]))
-        words.append(count_of(pending.shape[:-1]))
         dense = _dense(pending)
         kernel = NBitsKernel(
-            spec, _epilogue(pending, dense), len(words), known.takes_bfloat16 or lowering.uses_bfloat16, in_bytes
-        )
-        memory = ProductMemory(
-            lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
-            tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
+            spec, _epilogue(pending, dense), len(words) + 1, known.takes_bfloat16 or lowering.uses_bfloat16, in_bytes,
+            in_tiles,
         )  # fmt: skip
-        rows = rows_of(self.x, target, pending.inputs, pending.shape)
-        words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
+        writes = [target.buffer]
+        if not in_tiles:
+            memory = ProductMemory(
+                lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
+                tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
+            )  # fmt: skip
+            rows = rows_of(self.x, target, pending.inputs, pending.shape)
+            words.append(count_of(pending.shape[:-1]))
+            words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
+            writes.append(memory.scratch)
         flops = count_of(pending.shape) * (2 * known.depth)
         reads = [self.x.buffer, left.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         text = lowering.kernel(
@@ -123,6 +128,7 @@ class NBitsAnchor:
                 structure_of(spec.expression),
                 kernel.in_pairs,
                 in_bytes,
+                in_tiles,
                 kernel.many,
                 dense,
             ),
@@ -130,26 +136,26 @@ class NBitsAnchor:
                 "nbits", lambda name: module_text(nbits_functions(name, kernel, machine)), is_vectorized=True
             ),
         )
-        writes = [target.buffer, memory.scratch]
         lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
 
 
-def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights) -> View:
-    """Return few rows as bytes, written once for all products that read them in the same blocks."""
+def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights, most_rows: int | None) -> View:
+    """Return rows as bytes, written once for all products that read them in the same blocks."""
     has_zeros = weights.zero_points is not None
-    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros, FEW_ROWS)
+    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros, most_rows)
     key = (x.buffer, x.offset, x.shape, x.strides, spec)
     found: View = lowering.remembered(key, lambda: _byte_rows(lowering, x, spec))
     return found
 
 
 def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
-    """Write the step that rounds few rows to bytes; more rows are read as float32, and take no memory here."""
+    """Write the step that rounds rows to bytes; more than ``most_rows`` are read as float32, and take no memory."""
     sizes, strides = collapse(x.shape[:-1], [x.strides[:-1]])
     missing = ROW_DIMS - len(sizes)
     rows = count_of(x.shape[:-1])
     shape = (*x.shape[:-1], spec.pitch)
-    count = minimum(rows, FEW_ROWS) * spec.pitch
+    few = rows if spec.most_rows is None else minimum(rows, spec.most_rows)
+    count = few * spec.pitch
     target = View(Buffer(DataType.INT8, count, Place.ARENA), shape, dense_strides(shape))
     words: list[Argument] = [
         pointer(x), pointer(target), rows, *[1] * missing, *sizes, *[0] * missing, *strides[0],
@@ -161,7 +167,7 @@ def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
             "byte_rows", lambda name: module_text([byte_rows_kernel(name, spec, machine)]), is_vectorized=True
         ),
     )
-    work = minimum(rows, FEW_ROWS) * spec.depth
+    work = few * spec.depth
     lowering.emit(kernel, words, [x.buffer], [target.buffer], work, ("Quantize",))
     return target
 

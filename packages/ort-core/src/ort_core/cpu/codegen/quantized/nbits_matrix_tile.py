@@ -1,0 +1,140 @@
+"""Products with weights of 4 or 8 bits in integers by registers of tiles (AMX): the rows of ``byte_rows``.
+
+The weights of a block are unpacked to a tile of B on the stack, once for all rows of a tile of A, which is read where
+the rows lie. Sums of a block are exact, and scaled by the operations that ``nbits_byte_tile`` scales them by: a row
+gives the same numbers whichever tile it is in. Weights are unpacked a block ahead, and sums scaled a block behind: what
+is stored is not read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
+from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
+from ort_core.cpu.codegen.llvm_ir.matrix_tiles import LINE_NBYTES, ROWS
+from ort_core.cpu.codegen.quantized.byte_rows import HEAD_NBYTES
+from ort_core.cpu.codegen.quantized.integer_dot import WORD, splat_text
+from ort_core.cpu.codegen.quantized.integer_driver import IntegerDriver
+from ort_core.cpu.codegen.quantized.nbits_byte_tile import NBitsByteTile
+from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct
+
+TILE_ROWS = (ROWS, 8)  # each with a tile of sums and one of A of its own; fewer rows are as fast in vectors
+TILING = Tiling(1, (*TILE_ROWS, 4, 2, 1), 1)
+_UNROLLED_WORDS = 8
+_B = 2 * len(TILE_ROWS)
+
+
+class NBitsTileDriver(IntegerDriver):
+    """The kernel of a product of any number of rows."""
+
+    @contextmanager
+    def _working(self, emitter: Emitter) -> Iterator[None]:
+        spec = self.spec
+        assert isinstance(spec, NBitsProduct)
+        nbytes = min(spec.block, LINE_NBYTES)
+        shapes = [*((rows, LINE_NBYTES) for rows in TILE_ROWS), *((rows, nbytes) for rows in TILE_ROWS)]
+        with matrix_tiles.configured(emitter, [*shapes, (nbytes // WORD, LINE_NBYTES)]):
+            yield
+
+
+class NBitsMatrixTile(NBitsByteTile):
+    """Rows of bytes by one vector of columns: in tiles, or few of them in vectors."""
+
+    def _accumulate(self, sums: list[list[IRValue]]) -> None:
+        if len(sums) not in TILE_ROWS:
+            super()._accumulate(sums)
+            return
+        emitter, spec = self.emitter, self.spec
+        self.number = TILE_ROWS.index(len(sums))
+        totals = [slots[0] for slots in sums]
+        x, weights = emitter.parameter("x"), emitter.parameter("w")
+        rows = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(len(totals))]
+        self.unpacked = emitter.variable(f"[{2 * spec.block * self.lanes} x i8]", align=LINE_NBYTES)
+        self.stored = emitter.variable(f"[{2 * len(sums) * self.lanes} x i32]", align=LINE_NBYTES)
+        last = integer(spec.blocks - 1)
+        self._unpack(weights, integer(0))
+        with emitter.loop(0, integer(spec.blocks), unroll=False, hint="block") as block:
+            with emitter.when(emitter.compare("slt", block, last)):
+                self._unpack(weights, emitter.add(block, 1))
+            self._multiply_block(x, block)
+            with emitter.when(emitter.compare("sgt", block, 0)):
+                self._scale(totals, rows, weights, emitter.sub(block, 1))
+        self._scale(totals, rows, weights, last)
+
+    def _place_of(self, buffer: IRValue, block: IRValue, words: int) -> IRValue:
+        """Return where a block's words are in a buffer of two blocks."""
+        number = self.emitter.binary("and", block, integer(1))
+        return self.emitter.element(buffer, self.emitter.mul(number, words), "i32")
+
+    def _head(self, weights: IRValue, block: IRValue) -> IRValue:
+        """Return where a block of the panel begins."""
+        emitter = self.emitter
+        return emitter.element(weights, emitter.mul(block, self.spec.block_words * self.panel), "i32")
+
+    def _unpack(self, weights: IRValue, block: IRValue) -> None:
+        """Append the unpacking of a block to words of bytes, less the middle of their range where that is fixed."""
+        emitter, spec = self.emitter, self.spec
+        words = emitter.element(self._head(weights, block), spec.head * self.panel, "i32")
+        to = self._place_of(self.unpacked, block, spec.block // WORD * self.lanes)
+        of_word = 8 // spec.bits
+        count = spec.block // spec.per_word
+        step = max(size for size in range(1, _UNROLLED_WORDS + 1) if count % size == 0)
+        with emitter.loop(0, integer(count), step, unroll=False, hint="word") as first:
+            for number in range(step):
+                word = emitter.add(first, number)
+                for part, each in enumerate(self._tile_words(words, word)):
+                    place = emitter.mul(emitter.add(emitter.mul(word, of_word), part), self.lanes)
+                    emitter.store(each, emitter.element(to, place, "i32"), LINE_NBYTES)
+
+    def _tile_words(self, words: IRValue, word: IRValue) -> list[IRValue]:
+        """Return a word of each column as vectors of words of bytes.
+
+        Of 4 bits around the middle of their range those are 16 times the weights: in the upper half of a byte, turning
+        the highest bit takes the middle off.
+        """
+        if self.spec.has_zero_points:
+            return self._unpacked(words, word)
+        emitter, type_ = self.emitter, self.words
+        packed = self._packed(words, word)
+        middle = splat_text(-0x7F7F7F80, 32, self.lanes)
+        if self.spec.bits == 8:
+            return [emitter.assign(type_, f"xor {packed.typed}, {middle}")]
+        shifted = emitter.assign(type_, f"shl {packed.typed}, {splat_text(4, 32, self.lanes)}")
+        upper = splat_text(-0x0F0F0F10, 32, self.lanes)
+        found = []
+        for each in (shifted, packed):
+            kept = emitter.assign(type_, f"and {each.typed}, {upper}")
+            found.append(emitter.assign(type_, f"xor {kept.typed}, {middle}"))
+        return found
+
+    def _multiply_block(self, x: IRValue, block: IRValue) -> None:
+        """Append the products of a block; their sums go to the block's place."""
+        emitter, spec = self.emitter, self.spec
+        sums, a = self.number, len(TILE_ROWS) + self.number
+        instruction = matrix_tiles.byte_products(True, not spec.has_zero_points)
+        place = emitter.add(emitter.mul(block, HEAD_NBYTES + spec.block), HEAD_NBYTES)
+        row, b = emitter.element(x, place, "i8"), self._place_of(self.unpacked, block, spec.block // WORD * self.lanes)
+        matrix_tiles.clear(emitter, sums)
+        for first in range(0, spec.block, LINE_NBYTES):
+            matrix_tiles.load(emitter, _B, emitter.element(b, first // WORD * self.lanes, "i32"), LINE_NBYTES)
+            matrix_tiles.load(emitter, a, emitter.element(row, first, "i8"), self.x_pixel)
+            matrix_tiles.multiply(emitter, instruction, sums, a, _B)
+        matrix_tiles.store(emitter, sums, self._sums(block), self.lanes * WORD)
+
+    def _sums(self, block: IRValue) -> IRValue:
+        return self._place_of(self.stored, block, TILE_ROWS[self.number] * self.lanes)
+
+    def _scale(self, totals: list[IRValue], rows: list[IRValue], weights: IRValue, block: IRValue) -> None:
+        """Append a block's sums, scaled, to the totals."""
+        emitter, spec = self.emitter, self.spec
+        at, sums = self._head(weights, block), self._sums(block)
+        scale, zero = self._factors(at)
+        if spec.bits == 4 and zero is None:
+            scale = emitter.binary("fmul", scale, emitter.splat(float32(1 / 16), self.lanes))
+        offset = emitter.mul(block, HEAD_NBYTES + spec.block)
+        for number, (total, row) in enumerate(zip(totals, rows, strict=True)):
+            whole = emitter.load(self.words, emitter.element(sums, number * self.lanes, "i32"), LINE_NBYTES)
+            self._add_scaled(total, whole, emitter.element(row, offset, "i8"), scale, zero)
