@@ -26,6 +26,7 @@ from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
 from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.guarded.mode import GuardedMode
 from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element, unary
 
@@ -74,7 +75,7 @@ CASES = [
 
 def run(
     spec: IntegerConvolution, x: np.ndarray, weights: np.ndarray, operands: list[np.ndarray], pool: ThreadPool,
-    target: Target, edge: GuardedMode = GuardedMode.END,
+    target: Target, edge: GuardedMode = GuardedMode.END, flags: int = BARRIER,
 ) -> np.ndarray:  # fmt: skip
     """Run a kernel over channels-last images with their border; operands are dense, and all lie on guarded memory."""
     batch, height, width, channels = x.shape
@@ -100,7 +101,7 @@ def run(
     text = module_text(integer_convolution_kernel("kernel", spec, target))
     module = compiled(text, target, is_vectorized=True)
     table = np.array(words, np.int64)
-    steps = np.array([module.address("kernel"), table.ctypes.data, 1, 0], np.int64)
+    steps = np.array([module.address("kernel"), table.ctypes.data, flags, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
     guarded.check("an integer convolution")
     return guarded.arrays[-1].copy()
@@ -176,6 +177,31 @@ def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
         np.testing.assert_array_equal(found, sums.astype(np.int32))
 
 
+@pytest.mark.parametrize("threads", [1, 3, 4])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(64, 70, 1, 301, is_signed=True), Case(64, 48, 30, 33, 2, (3, 3)), Case(128, 40, 7, 9, 2, (3, 3), (2, 2)),
+        Case(3, 33, 19, 20, 2, (3, 3), (2, 2)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_threads_share_outputs_in_any_number_of_pieces(case: Case, threads: int) -> None:
+    target = TARGETS["host"]()
+    x, weights = arrays(case, "random")
+    sums = expected_sums(case, x, weights)
+    if case.is_signed:
+        sums = sums + 128 * weights.reshape(case.outputs, -1).sum(axis=1, dtype=np.int64)
+    pool = ThreadPool(threads)
+    try:
+        for pieces in (0, 1, 5):
+            flags = BARRIER | pieces << PIECES_AT
+            found = run(arranged(spec_of(case), None, target), x, weights, [], pool, target, flags=flags)
+            np.testing.assert_array_equal(found, sums.astype(np.int32))
+    finally:
+        pool.close()
+
+
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8, DataType.INT32, DataType.FLOAT], ids=str)
 @pytest.mark.parametrize("inputs", [10, 72], ids=str)
 def test_epilogue_reads_every_kind_of_operand(stored: DataType, inputs: int, pool: ThreadPool) -> None:
@@ -218,17 +244,18 @@ def test_epilogue_reads_every_kind_of_operand(stored: DataType, inputs: int, poo
 def test_bytes_saturate_and_round_to_even_on_every_target(
     stored: DataType, outputs: int, target: object, pool: ThreadPool
 ) -> None:
-    case = Case(4, outputs, 1, 9)
+    machine = target()  # type: ignore[operator]  # a function that gives a target
+    case = Case(64, outputs, 1, 19)
     x, weights = arrays(case, "random")
     edges = [0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 254.5, 255.5, -127.5, -128.5, 3e9, -3e9, 2.0**31, -(2.0**31)]
     special = np.array([*edges, np.inf, -np.inf, np.nan, 1e38, -1e38, 0.49999997, -0.0], np.float32)
-    values = np.resize(special, (1, 1, 9, outputs))
+    values = np.resize(special, (1, 1, 19, outputs))
     limits = np.iinfo(stored.numpy)
     for rounds in (True, False):
         value = element(1, DataType.FLOAT)
         expression = cast(unary("rint", value) if rounds else value, stored)
         spec = spec_of(case, expression=expression, operands=(IntegerOperand("tensor", DataType.FLOAT),))
-        found = run(spec, x, weights, [values], pool, target())  # type: ignore[operator]  # a function that gives one
+        found = run(arranged(spec, None, machine), x, weights, [values], pool, machine)
         whole = np.nan_to_num((np.rint if rounds else np.trunc)(values.astype(np.float64)), nan=float(limits.min))
         np.testing.assert_array_equal(found, np.clip(whole, limits.min, limits.max).astype(stored.numpy))
 
