@@ -47,19 +47,46 @@ def packed_bytes(emitter: Emitter, values: Sequence[IRValue], dtype: DataType, i
         dtype: of the bytes.
         is_rounded: whether floats are rounded to the nearest whole number; else their fractions are cut off.
     """
+    narrow, lanes = _narrow(emitter, values, dtype, is_rounded), _count(values[0].type)
+    packed = _packed(emitter, narrow, narrow, dtype)
+    # Of each part's dwords, the first is the first vector's and the next the second one's.
+    first = [number + part * _PART for number in range(len(values)) for part in range(lanes // _PART)]
+    return _dwords(emitter, packed, first, vector_type(len(values) * lanes, "i8"))
+
+
+def packed_pair(
+    emitter: Emitter, pair: Sequence[Sequence[IRValue]], dtype: DataType, is_rounded: bool
+) -> list[IRValue]:
+    """Return two vectors of bytes of two of 16 floats each, as ``packed_bytes`` does, with half of its last steps."""
+    first, second = (_narrow(emitter, values, dtype, is_rounded) for values in pair)
+    packed = _packed(emitter, first, second, dtype)
+    chosen = [part * _PART + number for number in range(_PART) for part in range(_PART)]
+    both = _dwords(emitter, packed, chosen, "<64 x i8>")
+    half = "<32 x i8>"
+    found = []
+    for start in (0, 32):
+        places = ", ".join(f"i32 {start + index}" for index in range(32))
+        found.append(emitter.assign(half, f"shufflevector {both.typed}, {both.typed}, <32 x i32> <{places}>"))
+    return found
+
+
+def _narrow(emitter: Emitter, values: Sequence[IRValue], dtype: DataType, is_rounded: bool) -> IRValue:
+    """Return one or two vectors of floats as integers of 16 bits, those of each part side by side."""
     lanes = _count(values[0].type)
     before, behind = _PACKING[lanes]
-    halves, quarters = vector_type(2 * lanes, "i16"), vector_type(4 * lanes, "i8")
     most = constant(float(integer_range(dtype)[1]), DataType.FLOAT, lanes)
     whole = []
     for value in values:
         is_more = emitter.assign(vector_type(lanes, "i1"), f"fcmp olt {most.typed}, {value.text}")
         whole.append(_converted(emitter, emitter.select(is_more, most, value), lanes, is_rounded))
-    narrow = emitter.call(halves, f"{before}packssdw{behind}", whole[0], whole[-1])
-    packed = emitter.call(quarters, f"{before}{_PACKED_NAMES[dtype]}{behind}", narrow, narrow)
-    # Of each part's dwords, the first is the first vector's and the next the second one's.
-    first = [number + part * _PART for number in range(len(values)) for part in range(lanes // _PART)]
-    return _dwords(emitter, packed, first, vector_type(len(values) * lanes, "i8"))
+    return emitter.call(vector_type(2 * lanes, "i16"), f"{before}packssdw{behind}", whole[0], whole[-1])
+
+
+def _packed(emitter: Emitter, left: IRValue, right: IRValue, dtype: DataType) -> IRValue:
+    """Return two vectors of integers of 16 bits as bytes, those of each part side by side."""
+    count = _count(left.type)
+    before, behind = _PACKING[count // 2]
+    return emitter.call(vector_type(2 * count, "i8"), f"{before}{_PACKED_NAMES[dtype]}{behind}", left, right)
 
 
 def _dwords(emitter: Emitter, packed: IRValue, chosen: Sequence[int], type_: str) -> IRValue:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
 from ort_core.cpu.codegen.llvm_ir.addresses import copy_bytes
+from ort_core.cpu.codegen.llvm_ir.byte_lanes import MOST_PACKED, packed_pair, unrounded
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import TILE_PAIR, IntegerConvolution, tile_words
@@ -52,7 +53,7 @@ class MatrixTile(IntegerTile):
             row = emitter.mul(emitter.parameter("shift"), tile)
             place = emitter.element(kept, emitter.add(emitter.mul(row, columns), vector * self.lanes), "i32")
             matrix_tiles.store(emitter, number, place, columns * WORD)
-        self._finish_places(kept, columns)
+        self._finish_places(kept)
         return emitter
 
     def _numbers(self) -> list[int]:
@@ -144,7 +145,7 @@ class MatrixTile(IntegerTile):
 
     # the epilogue -----------------------------------------------------------------------------------------------------
 
-    def _finish_places(self, kept: IRValue, columns: int) -> None:
+    def _finish_places(self, kept: IRValue) -> None:
         """Append the epilogue of the new sums that are outputs, row by row."""
         emitter, fixed = self.emitter, self._fixed_operands()
         count, column, pitch, skip = (emitter.parameter(name) for name in ("count", "column", "pitch", "skip"))
@@ -152,10 +153,32 @@ class MatrixTile(IntegerTile):
         with emitter.loop(0, lines, unroll=False, hint="line") as line:
             first = emitter.sub(emitter.mul(line, pitch), column)
             stop = emitter.minimum(count, emitter.add(first, emitter.parameter("width")))
-            with emitter.loop(emitter.maximum(first, 0), stop, unroll=False, hint="place") as place:
-                sums = emitter.element(kept, emitter.mul(emitter.add(place, skip), columns), "i32")
-                values = [
-                    emitter.load(self.type, emitter.element(sums, vector * self.lanes, "i32"), LINE_NBYTES)
-                    for vector in range(len(self.vectors))
-                ]
+            start = emitter.maximum(first, 0)
+            if self.packs_bytes and len(self.vectors) == MOST_PACKED:
+                pairs = emitter.binary("and", emitter.maximum(emitter.sub(stop, start), 0), integer(-2))
+                single = emitter.add(start, pairs)
+                with emitter.loop(start, single, 2, unroll=False, hint="place") as place:
+                    sums = emitter.add(place, skip)
+                    both = [self._kept_sums(kept, emitter.add(sums, number)) for number in range(2)]
+                    self._store_pair(both, fixed, line, emitter.sub(place, first))
+                start = single
+            with emitter.loop(start, stop, unroll=False, hint="place") as place:
+                values = self._kept_sums(kept, emitter.add(place, skip))
                 self._store_pixel(values, fixed, line, emitter.sub(place, first))
+
+    def _kept_sums(self, kept: IRValue, row: IRValue) -> list[IRValue]:
+        """Load a row of sums."""
+        emitter, count = self.emitter, len(self.vectors)
+        sums = emitter.element(kept, emitter.mul(row, count), self.type)
+        return [emitter.load(self.type, emitter.element(sums, i, self.type), LINE_NBYTES) for i in range(count)]
+
+    def _store_pair(
+        self, both: list[list[IRValue]], fixed: dict[tuple[int, int], IRValue], line: IRValue, pixel: IRValue
+    ) -> None:
+        """Append the epilogue of two neighbors, whose results are packed together."""
+        emitter, stored = self.emitter, self.expression.dtype
+        floats, is_rounded = unrounded(self.expression)
+        pixels = [pixel, emitter.add(pixel, 1)]
+        printed = [self._printed(floats, values, fixed, line, each) for values, each in zip(both, pixels, strict=True)]
+        for value, each in zip(packed_pair(emitter, printed, stored, is_rounded), pixels, strict=True):
+            emitter.store(value, self._place("y", stored, line, each, 0), 1)
