@@ -136,7 +136,7 @@ def test_rows_of_bytes_run_in_registers_of_tiles_where_they_may(has_zero_points:
     features = "+amx-int8,+amx-tile,+avx512bw,+avx512dq,+avx512f,+avx512vl,+avx512vnni"
     target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", features)
     spec = NBitsProduct(
-        256, 64, element(0, DataType.FLOAT), bits=4, block=32, has_zero_points=has_zero_points, x_pixel=320
+        256, 64, element(0, DataType.FLOAT), bits=4, block=64, has_zero_points=has_zero_points, x_pixel=288
     )
     kernel = NBitsKernel(spec, None, 0, in_bytes=True, in_tiles=True)
     text = assembly(module_text(nbits_functions("kernel", kernel, target)), target, is_vectorized=True)

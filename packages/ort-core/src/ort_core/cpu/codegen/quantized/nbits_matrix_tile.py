@@ -21,10 +21,16 @@ from ort_core.cpu.codegen.quantized.integer_driver import IntegerDriver
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import NBitsByteTile
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct
 
-TILE_ROWS = (ROWS, 8)  # each with a tile of sums and one of A of its own; fewer rows are as fast in vectors
-TILING = Tiling(1, (*TILE_ROWS, 4, 2, 1), 1)
 _UNROLLED_WORDS = 8
-_B = 2 * len(TILE_ROWS)
+_LONG_BLOCK = 64  # weights; storing the sums of shorter ones takes 8 rows as long as vectors take to multiply them
+_TILE_ROWS = (ROWS, 8)  # each with a tile of sums and one of A of its own
+TILING = Tiling(1, (*_TILE_ROWS, 4, 2, 1), 1)
+_A, _B = 2, 4  # the first of A's tiles, behind those of sums, and B's
+
+
+def tile_rows(spec: NBitsProduct) -> tuple[int, ...]:
+    """Return how many rows are multiplied in tiles; fewer are as fast in vectors."""
+    return _TILE_ROWS if spec.block >= _LONG_BLOCK else _TILE_ROWS[:1]
 
 
 class NBitsTileDriver(IntegerDriver):
@@ -35,7 +41,7 @@ class NBitsTileDriver(IntegerDriver):
         spec = self.spec
         assert isinstance(spec, NBitsProduct)
         nbytes = min(spec.block, LINE_NBYTES)
-        shapes = [*((rows, LINE_NBYTES) for rows in TILE_ROWS), *((rows, nbytes) for rows in TILE_ROWS)]
+        shapes = [*((rows, LINE_NBYTES) for rows in _TILE_ROWS), *((rows, nbytes) for rows in _TILE_ROWS)]
         with matrix_tiles.configured(emitter, [*shapes, (nbytes // WORD, LINE_NBYTES)]):
             yield
 
@@ -44,11 +50,12 @@ class NBitsMatrixTile(NBitsByteTile):
     """Rows of bytes by one vector of columns: in tiles, or few of them in vectors."""
 
     def _accumulate(self, sums: list[list[IRValue]]) -> None:
-        if len(sums) not in TILE_ROWS:
+        rows_of_tiles = tile_rows(self.spec)
+        if len(sums) not in rows_of_tiles:
             super()._accumulate(sums)
             return
         emitter, spec = self.emitter, self.spec
-        self.number = TILE_ROWS.index(len(sums))
+        self.number = rows_of_tiles.index(len(sums))
         totals = [slots[0] for slots in sums]
         x, weights = emitter.parameter("x"), emitter.parameter("w")
         rows = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(len(totals))]
@@ -113,7 +120,7 @@ class NBitsMatrixTile(NBitsByteTile):
     def _multiply_block(self, x: IRValue, block: IRValue) -> None:
         """Append the products of a block; their sums go to the block's place."""
         emitter, spec = self.emitter, self.spec
-        sums, a = self.number, len(TILE_ROWS) + self.number
+        sums, a = self.number, _A + self.number
         instruction = matrix_tiles.byte_products(True, not spec.has_zero_points)
         place = emitter.add(emitter.mul(block, HEAD_NBYTES + spec.block), HEAD_NBYTES)
         row, b = emitter.element(x, place, "i8"), self._place_of(self.unpacked, block, spec.block // WORD * self.lanes)
@@ -125,7 +132,7 @@ class NBitsMatrixTile(NBitsByteTile):
         matrix_tiles.store(emitter, sums, self._sums(block), self.lanes * WORD)
 
     def _sums(self, block: IRValue) -> IRValue:
-        return self._place_of(self.stored, block, TILE_ROWS[self.number] * self.lanes)
+        return self._place_of(self.stored, block, tile_rows(self.spec)[self.number] * self.lanes)
 
     def _scale(self, totals: list[IRValue], rows: list[IRValue], weights: IRValue, block: IRValue) -> None:
         """Append a block's sums, scaled, to the totals."""
