@@ -9,6 +9,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.products.bfloat16_product import dot_pairs, rounds_both
 from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import has_byte_tiles
 from ort_core.cpu.codegen.quantized.integer_dot import ByteProducts, has_byte_products
 
 _TILE_SUMS = 4
@@ -56,9 +57,7 @@ def multiply_add_kernel(target: Target, kind: str = "float32") -> tuple[str, Emi
 
 def _instruction(target: Target, kind: str) -> str:
     """Return the instruction that multiplies registers of tiles, ``""`` where vectors are multiplied."""
-    if not target.has("amx-tile"):
-        return ""
-    if kind == "int8" and target.has("amx-int8"):
+    if kind == "int8" and has_byte_tiles(target):
         return matrix_tiles.byte_products(False, True)
     return matrix_tiles.FLOAT_PAIRS if kind == "bfloat16" and has_tile_products(target) else ""
 
