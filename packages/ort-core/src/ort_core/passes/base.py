@@ -200,7 +200,8 @@ class RecordedRejection:
 class PassReport:
     """What a pass did. ``counts`` has the number of rewrites of each rule (or kind of change).
 
-    ``num_tidied`` of them give no pass anything more to do.
+    ``num_tidied`` of them give no pass anything more to do. ``is_exhausted``: the pass itself went on until it found
+    nothing more.
     """
 
     name: str
@@ -211,6 +212,7 @@ class PassReport:
     nodes_after: int
     duration_ns: int
     num_tidied: int = 0
+    is_exhausted: bool = False
 
     @property
     def num_rewrites(self) -> int:
@@ -242,6 +244,7 @@ class PassRecordState:
         self.rejections: dict[RecordedRejection, None] = {}
         self.num_rejections = 0
         self.num_tidied = 0
+        self.is_exhausted = False  # whether the pass has looked once more behind its last change, and found nothing
 
     def changed(self, rule: str, count: int = 1) -> None:
         """Note that a rule (or kind of change) was applied."""
@@ -295,6 +298,7 @@ class Pass(ABC):
         return PassReport(
             self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
             count_nodes(context.model) if record.counts else nodes_before, duration, record.num_tidied,
+            record.is_exhausted,
         )  # fmt: skip
 
 
@@ -325,6 +329,7 @@ class RulePass(Pass):
             refused, index = PassRecordState(), _by_op_type(rules, context.op_types())
             if not sum(self._sweep(context, graph, index, record, refused) for graph in context.graphs_with(index)):
                 record.rejections, record.num_rejections = refused.rejections, refused.num_rejections
+                record.is_exhausted = True
                 return
 
     def _sweep(

@@ -23,7 +23,7 @@ def _is_all(number: int) -> object:
         if not (found.dtype.is_float or found.dtype.is_integer) or not 0 < found.size <= MAX_SIZE:
             return False
         array = found.array()
-        return bool(array.reshape(-1)[0] == number and (array == number).all())
+        return bool(array.item(0) == number) and (found.size == 1 or bool((array == number).all()))
 
     return holds
 

@@ -262,11 +262,9 @@ class _Region:
         self._graph.insert_after(value.producer, restored)
         for reader, index in plain:
             reader.set_input(index, restored.output)
-        for position, output in enumerate(self._graph.outputs):
-            if output is value:
-                self._graph.set_output(position, restored.output)
-                if restored.output.name != value.name:
-                    restored.output.name, value.name = value.name, restored.output.name
+        if value.is_graph_output:
+            self._graph.replace_output(value, restored.output)
+            restored.output.name, value.name = value.name, restored.output.name
 
     def _new_transpose(self, value: Value, perm: Perm, value_type: ValueType | None) -> Node:
         name = self._graph.fresh_name(f"{value.name}_transposed")

@@ -63,8 +63,8 @@ def run_pipeline(
 ) -> PipelineReport:
     """Run passes over ``context.model`` until a whole round changes nothing.
 
-    A pass that found nothing to change runs again only when something has changed since; what was merely tidied up
-    (``PassRecordState.tidied``) does not count.
+    A pass that found nothing to change, at all or behind its own changes, runs again only when something has changed
+    since; what was merely tidied up (``PassRecordState.tidied``) does not count.
 
     Args:
         passes: in the order in which they run; those that ``runs_once`` only in the first round.
@@ -99,8 +99,9 @@ def run_pipeline(
             else:
                 changes += 1
                 is_fixed_point = is_fixed_point and each.runs_once
-                if each.needs_inference:
-                    _infer_if_needed(context)  # a change itself, but there was one
+                is_current = not (each.needs_inference and _infer_if_needed(context))  # types are a change for it, too
+                if report.is_exhausted and is_current:
+                    in_vain[place] = changes
             is_stopped = goes_on is not None and not goes_on(report)
             if is_stopped:
                 break

@@ -27,6 +27,7 @@ from ort_core.rewrite.pattern import (
     Variable,
     roots_of,
 )
+from ort_core.rewrite.screens import screen_of
 
 
 def opset_of(model: Model, node: Node) -> int:
@@ -100,36 +101,8 @@ class Match:
 def find_match(model: Model, pattern: Pattern, node: Node) -> Match | None:
     """Return the first match whose leading output is made by ``node``, or ``None``."""
     roots = roots_of(pattern)
-    return Search(model, node).run(roots) if _may_lead(roots[0], node) else None
-
-
-def _may_lead(root: ValuePattern, node: Node) -> bool:
-    """Return whether a search from a node is worth its while: mostly it is not, which operators alone tell."""
-    if type(root) is OneOf:
-        return any(_may_lead(alternative, node) for alternative in root.alternatives)
-    first = root.producer if isinstance(root, OutputPattern) else root
-    return type(first) is not OpPattern or _may_compute(first, node)
-
-
-def _may_compute(pattern: OpPattern, node: Node) -> bool:
-    """Return whether the operators at and above a node, and where constants are, are those of a pattern."""
-    if node.op_type not in pattern.op_types:
-        return False
-    for order in _input_orders(pattern, node):
-        for inner, value in zip(pattern.inputs, order):
-            if not _may_be(inner, value):
-                break
-        else:
-            return True
-    return False
-
-
-def _may_be(pattern: ValuePattern, value: Value | None) -> bool:
-    if type(pattern) is OneOf:
-        return any(_may_be(alternative, value) for alternative in pattern.alternatives)
-    if type(pattern) is OpPattern:
-        return value is not None and value.producer is not None and _may_compute(pattern, value.producer)
-    return type(pattern) is not ConstantPattern or constant_of(value) is not None
+    screen = screen_of(roots[0])
+    return Search(model, node).run(roots) if screen is None or screen(node) else None
 
 
 def _leading_outputs(root: ValuePattern, node: Node) -> Sequence[int]:

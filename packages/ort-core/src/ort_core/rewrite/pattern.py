@@ -39,9 +39,10 @@ class Variable(ValuePattern):
 
 @dataclass(frozen=True, eq=False)
 class ConstantPattern(ValuePattern):
-    """A value with a fixed constant for which ``where`` holds."""
+    """A value with a fixed constant for which ``where`` holds; ``size`` is how many elements those have, if known."""
 
     where: Callable[[Constant], bool] | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def is_scalar(*values: float, name: str | None = None, relative: float = 1e-3) -
         number = float(found.array().reshape(-1)[0])
         return any(abs(number - value) <= relative * abs(value) for value in values)
 
-    return ConstantPattern(name, near)
+    return ConstantPattern(name, near, 1)
 
 
 def optional(inner: ValuePattern) -> Optional:
