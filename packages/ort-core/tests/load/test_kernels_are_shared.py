@@ -7,12 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 import onnxruntime
 import pytest
+from exported_kinds import EXPORTED
 from growing_kinds import MORE
+from growing_models import GROWING
 
 import ort_core
 from ort_core.cpu.codegen.machine_code import jit
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.loops.scalar import structure
 
 NODES, MAX_KERNELS = 400, 64
 
@@ -32,6 +35,18 @@ def test_large_model_compiles_few_kernels(name, tmp_path, monkeypatch):
     session = ort_core.InferenceSession(MORE[name](NODES).proto(), providers=["CPUExecutionProvider"])
     assert sum(kernels) <= MAX_KERNELS, f"{sum(kernels)} kernels for {NODES} nodes"
     assert session
+
+
+@pytest.mark.parametrize("name", ["nested functions", "images", "growing sizes", "convolutions"])
+def test_equal_epilogues_and_copies_are_written_as_text_once(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    kind = {**GROWING, **MORE, **EXPORTED}[name]
+    written = []
+    for count in (NODES, 2 * NODES):
+        structure.cache_clear()
+        ort_core.InferenceSession(kind(count).proto(), providers=["CPUExecutionProvider"])
+        written.append(structure.cache_info().misses)
+    assert written[1] - written[0] <= NODES // 4, f"{written} texts for {NODES} and {2 * NODES} nodes"
 
 
 def test_numbers_that_are_read_are_those_that_were_written():

@@ -117,6 +117,13 @@ class SharedExpressions:
         self._roots.add(found.root)
         return found
 
+    def shared(self, expression: Scalar) -> Scalar:
+        """Return a short expression that layers of one kind begin with, one object for equal ones.
+
+        What is made of it is then made once, and written as text once.
+        """
+        return expression if not expression.arguments else self.core_of(expression, None).root
+
     def once(self, what: Hashable, scalar: Scalar, make: Callable[[], T]) -> T:
         """Return what is made of an operand, made once for equal ones; ``what`` is all else that it depends on."""
         key = self._key(what, [scalar], None, has_core=False)

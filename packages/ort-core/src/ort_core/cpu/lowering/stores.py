@@ -160,10 +160,8 @@ class Stores:
         def plan() -> _NestCall:
             return self._nest_call(pending, target, bits, walk or _by_rows(_walk_of(pending, target)))
 
-        if lowering.expressions.has(pending.expression):
-            call = lowering.remembered(_layout_of(pending, target), plan)
-        else:
-            call = plan()
+        shared = self._shared(pending.expression)
+        call = plan() if shared is None else lowering.remembered(_layout_of(shared, pending, target), plan)
         lowering.emit(
             call.kernel, (pointer(target), *map(pointer, pending.inputs), *call.sizes),
             [v.buffer for v in pending.inputs], [target.buffer], call.work, pending.operators, call.flops, call.nbytes,
@@ -219,8 +217,16 @@ class Stores:
             kernel = elementwise_kernel(nest, self._lowering.target)
             return KernelText(kernel.name, kernel)
 
-        is_shared = self._lowering.expressions.has(nest.outputs[0][0])
-        return self._lowering.kernel(nest, write) if is_shared else write()
+        ((expression, dtype),) = nest.outputs
+        shared = self._shared(expression)
+        what = ("nest", nest.rank, nest.inputs, shared, dtype, nest.out_period)
+        return write() if shared is None else self._lowering.kernel(what, write)
+
+    def _shared(self, expression: Scalar) -> Hashable | None:
+        """Return what stands for an expression that other values have, too, as copies do; ``None`` for any other."""
+        if expression.operation == "input":
+            return "input", expression.dtype, expression.index
+        return expression if self._lowering.expressions.has(expression) else None
 
     def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
         """Return where to store rows that only products read, if rows side by side would share cache sets."""
@@ -249,11 +255,11 @@ class Stores:
         return True
 
 
-def _layout_of(pending: PendingElementwise, target: View) -> Hashable:
-    """Return all that decides the ``_NestCall`` of an expression."""
+def _layout_of(expression: Hashable, pending: PendingElementwise, target: View) -> Hashable:
+    """Return all that decides the ``_NestCall`` of an expression, for which another object may stand."""
     reads = tuple([(view.dtype, view.shape, view.strides) for view in pending.inputs])
     result = (target.dtype, target.shape, target.strides, target.order)
-    return "nest", pending.expression, pending.num_operations, pending.shape, reads, result
+    return "nest", expression, pending.num_operations, pending.shape, reads, result
 
 
 def _walk_of(pending: PendingElementwise, target: View) -> _Walk:

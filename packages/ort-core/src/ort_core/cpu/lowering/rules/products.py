@@ -189,7 +189,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     value: Scalar = element(0, F32)
     if alpha != 1.0:
         value = value * alpha
-    lowering.set(node.output, PendingAnchor(product, value, (), shape, (node,)))
+    lowering.set(node.output, PendingAnchor(product, lowering.expressions.shared(value), (), shape, (node,)))
 
 
 def gemm(lowering: Lowering, node: Node) -> None:
@@ -225,7 +225,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     product = _product(lowering, left, *right, "Gemm")
     if not product.can_fuse(shape, inputs):
         raise NotLowered("C does not lie along the result's rows")
-    lowering.set(node.output, PendingAnchor(product, value, inputs, shape, (node,)))
+    lowering.set(node.output, PendingAnchor(product, lowering.expressions.shared(value), inputs, shape, (node,)))
 
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:

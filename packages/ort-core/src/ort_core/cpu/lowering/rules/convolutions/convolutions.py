@@ -165,7 +165,7 @@ def convolution(lowering: Lowering, node: Node) -> None:
         x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale, is_turned, is_paired
     )
     value, inputs = biased(lowering, node, len(weights), rank)
-    lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
+    lowering.set(node.output, PendingAnchor(anchor, lowering.expressions.shared(value), inputs, shape, (node,)))
 
 
 def _images(lowering: Lowering, node: Node, weights: np.ndarray, *, is_paired: bool) -> tuple[View, View | None]:
