@@ -27,6 +27,7 @@ from ort_core.plugin.loops import cast, element
 
 F32, F64 = DataType.FLOAT, DataType.DOUBLE
 _JOINED = frozenset({"TreeEnsembleRegressor", "TreeEnsembleClassifier"})
+_NO_ENTRIES, _NO_BASE = np.zeros(1, np.int32), np.zeros(1)  # where leaves have weights of their own; without offsets
 _WALKED = 12  # elements' worth of work that one walk through one tree is
 
 
@@ -193,8 +194,7 @@ def _leaves(ensemble: TreeEnsemble, aggregate: str) -> _Leaves:
     join.at(table, (leaf, ensemble.entry_targets), weights)
     if (table.astype(kind) != table).any():
         kind = np.float64
-    empty = np.zeros(1, np.int32)
-    return _Leaves(padded, table.astype(kind), empty, empty)
+    return _Leaves(padded, table.astype(kind), _NO_ENTRIES, _NO_ENTRIES)
 
 
 def _emit_walks(
@@ -220,10 +220,11 @@ def _emit_walks(
     name, function = tree_kernel(spec)
     scratch = lowering.scratch(DataType.UINT8, scores_nbytes(targets))
     constants = (tables.records, tables.trees, leaves.weights, leaves.starts, leaves.targets)
-    records, trees, weights, starts, entries = (Pointer(_constant(array)) for array in constants)
+    records, trees, weights, starts, entries = (Pointer(_constant(lowering, array)) for array in constants)
+    offsets = _NO_BASE if base is None else base.astype(np.float64)
     arguments: list[Argument] = [
         pointer(features), records, trees, tables.real, weights, starts, entries,
-        Pointer(_constant(np.zeros(1) if base is None else base.astype(np.float64))), pointer(sums),
+        Pointer(_constant(lowering, offsets)), pointer(sums),
         Pointer(scratch), scores_nbytes(targets), features.shape[0], columns, targets, len(tables.trees),
         Pointer(lowering.error_buffer()), columns, tables.columns, padded_targets(targets),
         block_rows(targets),
@@ -233,6 +234,13 @@ def _emit_walks(
     lowering.emit(KernelText(name, function), arguments, reads, [sums.buffer, scratch], work, (node,), work)
 
 
-def _constant(array: np.ndarray) -> Buffer:
+def _constant(lowering: Lowering, array: np.ndarray) -> Buffer:
+    """Return the memory of a constant; what stands for nothing is one for all nodes."""
+    if array is _NO_ENTRIES or array is _NO_BASE:
+        return lowering.remembered(("no trees have it", id(array)), lambda: _buffer(array))
+    return _buffer(array)
+
+
+def _buffer(array: np.ndarray) -> Buffer:
     dense = np.ascontiguousarray(array)
     return Buffer(DataType.UINT8, dense.nbytes, Place.CONSTANT, 0, dense)
