@@ -188,8 +188,12 @@ def node_to_proto(node: Node) -> onnx.NodeProto:
 
 
 def _save_node(proto: onnx.NodeProto, node: Node, writer: ConstantWriter | None, with_types: bool) -> None:
-    proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name
-    proto.overload, proto.doc_string = node.overload, node.doc
+    proto.op_type = node.op_type
+    for field, text in (("name", node.name), ("domain", node.domain), ("overload", node.overload)):
+        if text:
+            setattr(proto, field, text)
+    if node.doc:
+        proto.doc_string = node.doc
     proto.input.extend(_names(node.inputs))
     proto.output.extend(_names(node.outputs))
     for key, text in node.metadata.items():
@@ -218,6 +222,9 @@ def _save_attribute(
     field, convert = _FIELDS[kind]
     if kind in _SINGLE:
         setattr(proto, field, convert(value))
+        return
+    if kind in _NUMBERS:
+        getattr(proto, field).extend(value)  # forests have half a million numbers
         return
     if kind in GRAPH_KINDS:
         converted: list[object] = [graph_to_proto(graph, writer, with_types=with_types) for graph in attribute.graphs()]
@@ -251,6 +258,7 @@ _FIELDS: dict[AttributeKind, tuple[str, Callable[[Any], object]]] = {  # Any: wh
     AttributeKind.TYPE_PROTOS: ("type_protos", save_type),
 }
 _SINGLE = frozenset({AttributeKind.FLOAT, AttributeKind.INT, AttributeKind.STRING})  # held by the attribute itself
+_NUMBERS = frozenset({AttributeKind.FLOATS, AttributeKind.INTS})
 _REPEATED = frozenset(
     {AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS, AttributeKind.TENSORS, AttributeKind.GRAPHS,
      AttributeKind.SPARSE_TENSORS, AttributeKind.TYPE_PROTOS}

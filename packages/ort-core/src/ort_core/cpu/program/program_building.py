@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -110,7 +110,8 @@ def _compile(
     lowering: Lowering, target: Target, num_threads: int
 ) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
     """Return modules, and for each step the number of its module and the name of its kernel."""
-    small = [each for each in map(_small, lowering.kernels.values()) if each and not _comes_compiled(each, target)]
+    shipped = shipped_for(target)
+    small = [each for each in map(_small, lowering.kernels.values()) if each and not _comes_compiled(each, shipped)]
     functions = [each for each in small if isinstance(each, Emitter)]
     sources = [text_source(module_text(functions), target)] if functions else []
     where = {function.name: 0 for function in functions}
@@ -133,8 +134,7 @@ def _small(kernel: KernelText) -> Emitter | DeferredKernel | None:
     return code if isinstance(code, Emitter) or (isinstance(code, DeferredKernel) and code.is_joined) else None
 
 
-def _comes_compiled(code: Emitter | DeferredKernel, target: Target) -> bool:
-    shipped = shipped_for(target)
+def _comes_compiled(code: Emitter | DeferredKernel, shipped: Mapping[str, memoryview]) -> bool:
     if not shipped:
         return False
     name = code.name if isinstance(code, DeferredKernel) else text_name(module_text([code]), is_vectorized=False)

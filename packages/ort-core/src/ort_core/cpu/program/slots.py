@@ -37,7 +37,7 @@ class Slots:
             for buffer in (*step.reads, *step.writes):
                 last[buffer] = number
         before = _steps_before(steps) if shares and len(steps) <= MOST_STEPS else None
-        self._touched: list[int] = []  # for each slot the steps that touch it, as bits
+        self._touched: list[int] = []  # for each slot the steps that touch it, as bits; of many steps nobody asks
         self._free_numbers: dict[bool, list[tuple[int, int]]] = {False: [], True: []}  # (bytes, slot), in order
         self._free_symbolic: dict[tuple[bool, KnownDim], list[int]] = {}  # slots, as heaps
         for number, step in enumerate(steps):
@@ -49,11 +49,13 @@ class Slots:
                         taken = self._take(buffer, before[number] if before and keeps else None)
                     self._slot[buffer] = taken
             for buffer in {*step.reads, *step.writes}:
-                if buffer in self._slot:
-                    self._touched[self._slot[buffer]] |= 1 << number
-                is_done = self._shares and last[buffer] == number and buffer in self._slot
-                if is_done and not self._is_passed_on(step, buffer):
-                    self._give_back(self._slot[buffer])
+                slot = self._slot.get(buffer)
+                if slot is None:
+                    continue
+                if before is not None:
+                    self._touched[slot] |= 1 << number
+                if shares and last[buffer] == number and not self._is_passed_on(step, buffer):
+                    self._give_back(slot)
 
     def fixed(self) -> tuple[bool, ...]:
         """Say of each slot whether it is scratch whose size no run changes: the machine's choice, not the model's."""
