@@ -51,8 +51,8 @@ def check_operands(domain: str, op_type: str, opset: int, operands: Sequence[Val
     types = _types_of(domain, op_type, opset)
     for number, value in enumerate(operands if types else ()):
         variable, known = types[min(number, len(types) - 1)]  # the last parameter may stand for any number of operands
-        if op_type in _BODIES:
-            variable = f"{variable} {number}"  # what a body carries has any types
+        if number >= len(types):
+            variable = f"{variable} {number}"  # which may have other types
         if value is None or not value.is_tensor or not known:
             continue
         if value.dtype.onnx not in known:
