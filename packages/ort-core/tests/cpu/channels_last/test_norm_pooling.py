@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
+
+import ort_core as ort
 
 N = helper.make_node
 Agrees = Callable[..., None]
@@ -87,3 +89,21 @@ def test_pads_without_a_mode_are_those_that_are_given(agrees: Agrees) -> None:
         N("ConvTranspose", ["b", "w"], ["y"], strides=[2, 2], auto_pad=""),
     ]
     agrees(nodes, {"w": numbers(1, 3, 4, 2, 2)}, ["N", 3, 8, 7], (2, 3, 8, 7))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_sums_over_automatic_pads_of_an_open_size_are_not_divided(auto_pad: str, stride: int) -> None:
+    node = helper.make_node("LpPool", ["x"], ["y"], auto_pad=auto_pad, kernel_shape=[3], p=1, strides=[stride])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2, "L"]) for name in ("x", "y"))
+    graph = helper.make_graph([node], "pooled", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for length in (2, 3, 7, 8):
+        numbers = np.random.default_rng(length).standard_normal((1, 2, length)).astype(np.float32)
+        count = -(-length // stride)
+        pads = max((count - 1) * stride + 3 - length, 0)
+        before = pads // 2 if auto_pad == "SAME_UPPER" else pads - pads // 2
+        padded = np.pad(np.abs(numbers.astype(np.float64)), [(0, 0), (0, 0), (before, pads - before)])
+        expected = np.stack([padded[..., i * stride : i * stride + 3].sum(-1) for i in range(count)], -1)
+        np.testing.assert_allclose(session.run(None, {"x": numbers})[0], expected, rtol=1e-5)

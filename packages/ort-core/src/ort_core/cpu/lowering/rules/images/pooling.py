@@ -140,7 +140,7 @@ def _bordered_windows(lowering: Lowering, node: Node, spec: Pooling, x: View, pa
     Means that leave the border out are those that count it, over the part of their window that is no border.
     """
     bordered = emit_padded(lowering, x, pads, -math.inf if spec.is_maximum else 0.0)
-    if spec.is_maximum or spec.counts_border:
+    if spec.is_maximum or spec.is_sum or spec.counts_border:
         emit_pooling(lowering, node, spec, bordered, target)
         return
     ones, sums = ((1, 1, *view.shape[2:]) for view in (x, target))
