@@ -7,7 +7,8 @@ values two keys. Sums of the weights are those of the weights before they are ro
 from __future__ import annotations
 
 from ort_core.cpu.codegen.attention.attention import AttentionDriver, AttentionFacts, keys_per_block, scratch_count
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import joined_words, rounded_bits
+from ort_core.cpu.codegen.llvm_ir.emitter import IRValue, integer, module_text
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -108,7 +109,8 @@ class PairDriver(AttentionDriver):
                     place = e.element(e.element(even, e.mul(self.value_row, row)), start)
                     present = e.select(is_there, left, integer(0))
                     halves.append(load_vector(e, place, lanes, lane_mask(e, present, lanes)))
-                e.store(_interleaved(e, halves[0], halves[1], lanes), e.element(to, start), 4)
+                low, high = (rounded_bits(e, half, lanes) for half in halves)
+                e.store(joined_words(e, low, high, lanes), e.element(to, start), 4)
 
     def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
         e, columns, depth = self.emitter, self.shape.columns, self.given["depth"]
@@ -134,16 +136,3 @@ class PairDriver(AttentionDriver):
             panel = e.element(self.values, e.mul(first, self.block // PAIR))
             to = e.element(sums, first)
             self._call(height, [pairs, *strips, panel, integer(columns), to, self.columns, fresh, panel, integer(0)])
-
-
-def _interleaved(e: Emitter, even: IRValue, odd: IRValue, lanes: int) -> IRValue:
-    """Return words of two vectors of floats, rounded: the even one in the low halves."""
-    words, halves = vector_type(lanes, "i32"), vector_type(lanes, "i16")
-    found = []
-    for value in (even, odd):
-        rounded = e.call(vector_type(lanes, "bfloat"), "llvm.x86.avx512bf16.cvtneps2bf16.512", value)
-        bits = e.assign(halves, f"bitcast {rounded.typed} to {halves}")
-        found.append(e.assign(words, f"zext {bits.typed} to {words}"))
-    sixteen = f"<{', '.join(['i32 16'] * lanes)}>"
-    high = e.assign(words, f"shl {found[1].typed}, {sixteen}")
-    return e.assign(words, f"or {high.typed}, {found[0].text}")

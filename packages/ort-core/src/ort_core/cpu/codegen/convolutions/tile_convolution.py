@@ -35,6 +35,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     share_of,
 )
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import rounded_lanes, rounded_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.llvm_ir.vectors import prefetch
@@ -454,12 +455,10 @@ class _Products:
 def _write_rounded(e: Emitter, vectors: Sequence[Lanes], values: Sequence[IRValue], pixel: IRValue) -> None:
     """Append the stores of a pixel's channels as bfloat16; one instruction rounds two whole vectors."""
     if len(values) == 2 and not any(lanes.is_part for lanes in vectors):
-        low, high = values
-        e.store(e.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low), pixel, 2)
+        e.store(rounded_row(e, *values), pixel, 2)
         return
     for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
-        rounded = e.call("<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", value)
-        lanes.write(e, rounded, e.element(pixel, j * ROWS, "i16"))
+        lanes.write(e, rounded_lanes(e, value, ROWS), e.element(pixel, j * ROWS, "i16"))
 
 
 def _ends_in_rounding(expression: Scalar) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.images.channels_last import position
 from ort_core.cpu.codegen.images.layout import COPY, bordered
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import joined_words, rounded_bits
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
-from ort_core.cpu.codegen.llvm_ir.vectors import shuffle
+from ort_core.cpu.codegen.llvm_ir.vectors import load_vector, shuffle
 
 CHANNELS = (1, 3)
 LANES = 16  # pixels at a time; rows of fewer are not copied
@@ -30,20 +31,14 @@ def _row_function(name: str, channels: int) -> Emitter:
     final = e.sub(pixels, LANES)
     with e.loop(0, pixels, LANES, unroll=False, hint="pixel") as block:
         pixel = e.minimum(block, final)
-        halves = [_rounded(e, position(e, x, [(plane, channel), (pixel, 1)])) for channel in range(channels)]
-        words = [_joined(e, halves[first : first + 2]) for first in range(0, channels, 2)]
+        places = [position(e, x, [(plane, channel), (pixel, 1)]) for channel in range(channels)]
+        halves = [rounded_bits(e, load_vector(e, place, LANES), LANES) for place in places]
+        words = [joined_words(e, *pair, LANES) for pair in zip(halves[::2], halves[1::2], strict=False)]
+        words += halves[-1:] if channels % 2 else []
         to = position(e, y, [(pixel, len(words))])
         for number, vector in enumerate(_in_turn(e, words)):
             e.store(vector, e.element(to, number * LANES), 4)
     return e
-
-
-def _rounded(e: Emitter, place: IRValue) -> IRValue:
-    """Return the bits of a vector of floats as bfloat16, each in a word."""
-    floats = e.load(f"<{LANES} x float>", place, 4)
-    halves = e.call(f"<{LANES} x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", floats)
-    bits = e.assign(f"<{LANES} x i16>", f"bitcast {halves.typed} to <{LANES} x i16>")
-    return e.assign(f"<{LANES} x i32>", f"zext {bits.typed} to <{LANES} x i32>")
 
 
 def _in_turn(e: Emitter, words: list[IRValue]) -> list[IRValue]:
@@ -52,12 +47,3 @@ def _in_turn(e: Emitter, words: list[IRValue]) -> list[IRValue]:
         return words
     lanes = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
     return [shuffle(e, words[0], words[1], lanes[first : first + LANES]) for first in (0, LANES)]
-
-
-def _joined(e: Emitter, halves: list[IRValue]) -> IRValue:
-    """Return words of an even channel and the odd one behind it, if there is one."""
-    if len(halves) == 1:
-        return halves[0]
-    low, high = halves
-    shift = ", ".join(["i32 16"] * LANES)
-    return e.binary("or", low, e.assign(high.type, f"shl {high.typed}, <{shift}>"))

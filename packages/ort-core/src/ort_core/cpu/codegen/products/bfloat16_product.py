@@ -22,13 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import rounded_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, prefetch
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products import bfloat16_tiles
-from ort_core.cpu.codegen.products.bfloat16_tiles import PAIR, has_tile_products, rounded_words
+from ort_core.cpu.codegen.products.bfloat16_tiles import PAIR, has_tile_products
 from ort_core.cpu.codegen.products.epilogue import Epilogue
 from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver, Scratch, finish_function
 from ort_core.cpu.codegen.products.microkernel import TileShape, products_of, tile, tile_name, tile_shape
@@ -144,7 +145,7 @@ def round_block(lanes: int) -> Emitter:
             place = emitter.element(source, emitter.mul(j, PAIR))
             prefetch(emitter, emitter.element(place, 256), write=False, level=3)
             halves = [load_vector(emitter, emitter.element(place, i * lanes), lanes) for i in range(PAIR)]
-            emitter.store(rounded_words(emitter, halves), emitter.element(to, j), 4)
+            emitter.store(rounded_row(emitter, *halves), emitter.element(to, j), 4)
         with emitter.loop(emitter.mul(whole, lanes), padded, lanes, unroll=False, hint="j") as j:
             place = emitter.element(source, emitter.mul(j, PAIR))
             left = emitter.sub(columns, emitter.mul(j, PAIR))
@@ -152,7 +153,7 @@ def round_block(lanes: int) -> Emitter:
             for i in range(PAIR):
                 mask = lane_mask(emitter, emitter.sub(left, i * lanes), lanes)
                 halves.append(load_vector(emitter, emitter.element(place, i * lanes), lanes, mask))
-            emitter.store(rounded_words(emitter, halves), emitter.element(to, j), 4)
+            emitter.store(rounded_row(emitter, *halves), emitter.element(to, j), 4)
     return emitter
 
 

@@ -8,9 +8,8 @@ the whole of K where a block of A has it all, as it nearly always does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import rounded_row
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import FLOAT_PAIRS, LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, prefetch
@@ -98,19 +97,13 @@ def round_strip(lanes: int) -> Emitter:
             place = e.element(source, e.mul(word, PAIR))
             prefetch(e, e.element(place, 256), write=False, level=3)
             halves = [load_vector(e, e.element(place, i * lanes), lanes) for i in range(PAIR)]
-            e.store(rounded_words(e, halves), e.element(to, e.mul(word, rows)), 4)
+            e.store(rounded_row(e, *halves), e.element(to, e.mul(word, rows)), 4)
         with e.loop(whole, words, ROWS, unroll=False, hint="word") as word:
             place, left = e.element(source, e.mul(word, PAIR)), e.sub(columns, e.mul(word, PAIR))
             masks = [lane_mask(e, e.sub(left, i * lanes), lanes) for i in range(PAIR)]
             halves = [load_vector(e, e.element(place, i * lanes), lanes, mask) for i, mask in enumerate(masks)]
-            e.store(rounded_words(e, halves), e.element(to, e.mul(word, rows)), 4)
+            e.store(rounded_row(e, *halves), e.element(to, e.mul(word, rows)), 4)
     return e
-
-
-def rounded_words(emitter: Emitter, halves: Sequence[IRValue]) -> IRValue:
-    """Return words of the 32 floats of two vectors, rounded to the nearest bfloat16."""
-    low, high = halves
-    return emitter.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low)
 
 
 def shapes(rows: IRValue) -> list[tuple[IRValue | int, IRValue | int]]:

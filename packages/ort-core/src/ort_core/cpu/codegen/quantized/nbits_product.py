@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import joined_words, rounded_bits
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
@@ -131,7 +132,11 @@ def _unpack_panel(name: str, spec: NBitsProduct, shape: TileShape, *, in_pairs: 
             weights = _weights(emitter, spec, lanes, block, place)
             row = emitter.mul(word, per_word // (PAIR if in_pairs else 1) * shape.columns)
             out = emitter.element(emitter.parameter("to"), emitter.add(row, vector * lanes))
-            stored = _pairs(emitter, weights, lanes) if in_pairs else weights
+            stored = weights
+            if in_pairs:
+                halves = [rounded_bits(emitter, weight, lanes) for weight in weights]
+                pairs = zip(halves[::2], halves[1::2], strict=True)
+                stored = [joined_words(emitter, low, high, lanes) for low, high in pairs]
             for index, value in enumerate(stored):
                 emitter.store(value, emitter.element(out, index * shape.columns), 4)
     return emitter
@@ -145,19 +150,3 @@ def _weights(emitter: Emitter, spec: NBitsProduct, lanes: int, block: IRValue, p
     packed = emitter.load(vector_type(lanes, "i32"), place, 4)
     unpacked = (unpacked_weight(emitter, spec.bits, lanes, packed, index, zero) for index in range(spec.per_word))
     return [emitter.binary("fmul", weight, scale) for weight in unpacked]
-
-
-def _pairs(emitter: Emitter, weights: list[IRValue], lanes: int) -> list[IRValue]:
-    """Return weights rounded to bfloat16 as words of two, the first in the low half."""
-    halves, words, shorts = (vector_type(lanes, each) for each in ("bfloat", "i32", "i16"))
-    wide = []
-    for weight in weights:
-        half = emitter.call(halves, f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}", weight)
-        bits = emitter.assign(shorts, f"bitcast {half.typed} to {shorts}")
-        wide.append(emitter.assign(words, f"zext {bits.typed} to {words}"))
-    shift = ", ".join(["i32 16"] * lanes)
-    pairs = []
-    for low, high in zip(wide[::2], wide[1::2], strict=True):
-        moved = emitter.assign(words, f"shl {high.typed}, <{shift}>")
-        pairs.append(emitter.assign(words, f"or {moved.typed}, {low.text}"))
-    return pairs
