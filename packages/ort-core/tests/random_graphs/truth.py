@@ -138,7 +138,7 @@ ROUNDS_INSIDE = frozenset(
 """Operators whose float results hang on decisions inside: a decision on a last bit shows as a leap of the twins."""
 ASKS_FOR_FLOAT32 = frozenset(["QLinearConcat", "GatherBlockQuantized", "ConvStateReplay"])
 """Operators whose kernels take float32 only: scales, which round once, or places that are counted in bytes."""
-CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu"])
+CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Gated"])
 """Operators that multiply by one and a number close to minus one, as their texts say."""
 CENTERED = frozenset([
     "GroupNormalization", "GroupNorm", "InstanceNormalization", "LayerNormalization", "SkipLayerNormalization",

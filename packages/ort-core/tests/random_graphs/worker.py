@@ -25,6 +25,7 @@ import llvmlite.binding as llvm
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # a fault of the compiler is a finding
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers share the cores: threads that wait busily take them away
 
 from ort_core.cache.folder import cache_directory
 from ort_core.cpu.codegen.machine_code import jit, llvm_loader, llvm_targets

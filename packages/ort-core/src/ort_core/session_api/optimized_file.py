@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.errors import Fail
 from ort_core.errors import NotImplemented as OrtNotImplemented
+from ort_core.sibling_modules import DISTRIBUTIONS, find_sibling
 from ort_core.stages import PreparedModel, PrepareSettings, fuse_whole
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ def _save_in_ort_format(model: Model, path: Path) -> None:
     from ort_core.onnx_io.save import model_to_proto  # as above
 
     try:
-        tools = importlib.import_module("ort_tools.ort_format_model")
+        tools = importlib.import_module(f"{find_sibling('tools')}.ort_format_model")
     except ImportError as error:
+        writer = DISTRIBUTIONS["tools"]
         raise OrtNotImplemented(
-            f"Saving {path} in ORT format needs ort-tools, which cannot be imported: {error}. Install it: "
-            f"pip install ort-tools; or save ONNX, by a name without .ort and no {_FORMAT}."
+            f"Saving {path} in ORT format needs {writer}, which cannot be imported: {error}. Install it: "
+            f"pip install {writer}; or save ONNX, by a name without .ort and no {_FORMAT}."
         ) from error
     try:
         path.write_bytes(tools.write_ort_format(model_to_proto(model)))
