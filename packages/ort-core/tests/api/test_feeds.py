@@ -182,6 +182,14 @@ def test_a_sequence_is_checked_item_by_item(session_of):
         session.run(None, {"items": 3})
 
 
+def test_an_array_of_doubles_is_checked_where_no_tensor_is_expected(session_of):
+    """numpy takes None for its default type, so that a comparison with no type held for doubles alone."""
+    with pytest.raises(InvalidArgument, match=r"tensor\(double\).*'items'"):
+        session_of("sequence").run(None, {"items": X.astype(np.float64)})
+    with pytest.raises(InvalidArgument, match=r"tensor\(double\).*'maybe'"):
+        session_of("optional").run(None, {"maybe": X[0].astype(np.float64)})
+
+
 def test_a_sparse_tensor_for_a_dense_input_is_refused(session_of):
     sparse = SparseTensor.sparse_coo_from_numpy(np.array([2, 4]), X[0, :2], np.array([0, 4]), OrtDevice.make("cpu", 0))
     with pytest.raises(InvalidValue, match="'x' must be a numpy array"):

@@ -61,6 +61,7 @@ def test_a_bound_ort_value_receives_the_output(session, bound):
     target = OrtValue.ortvalue_from_shape_and_type([2, 4], np.float32)
     address = target.data_ptr()
     bound.bind_ortvalue_output("total", target)
+    assert [each.data_ptr() for each in bound.get_outputs()] == [address]  # before the run, as in onnxruntime
     session.run_with_iobinding(bound)
     np.testing.assert_array_equal(target.numpy(), X + X)
     assert bound.get_outputs()[0].data_ptr() == address

@@ -206,6 +206,10 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: bool(_attribute(case, "count_include_pad", 0)) and _is_larger_than_its_image(case),
     ),
     Explained(
+        "onnxruntime", "Elu Selu Celu", r"^values .*expected np\.float64\(-(0\.00|[0-9.]+e-)",
+        "it takes one from an exponential near one, and few digits are left",
+    ),
+    Explained(
         "onnxruntime", "BatchNormalization", "^values ",
         "training: it writes the new moments over those that it was given, so that each run begins with other ones",
         lambda case: bool(_attribute(case, "training_mode", 0)),
@@ -306,6 +310,11 @@ KNOWN: tuple[Explained, ...] = (
         "which outputs an infinity reaches hangs on how a transform is split", has_special_values,
     ),
     Explained("onnxruntime", "Binarizer", "Input data with index: [0-9]+ is NaN", "it refuses what is not a number"),
+    Explained(
+        "onnxruntime", "If ReduceSumInteger",
+        r"^error .*Op .Part.*(Input tensors of wrong rank \(0\)|Input 0 expected to have type but instead is null)",
+        "within functions it lacks ranks in branches, and types behind operators without inference",
+    ),
     Explained(
         "onnxruntime", "*", "Op .Part.*Invalid tensor data type 0",
         "its functions want types of all outputs of a node, and infer none of those that nobody reads",

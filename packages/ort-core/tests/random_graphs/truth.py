@@ -506,6 +506,8 @@ def _size_of_roundings(
         size = dtype.window * np.abs(truth)
         if node.op_type in CLOSING_GATES and inputs[0] is not None and inputs[0].truth.shape == truth.shape:
             size = size + F32.window / 64 * np.abs(inputs[0].truth)
+        if node.op_type == "GemmFastGelu" and inputs[0] is not None and inputs[1] is not None:
+            size = size + F32.window / 64 * np.abs(inputs[0].truth @ inputs[1].truth)
         if node.op_type == "MeanVarianceNormalization" and inputs[0] is not None:
             share = _share_of_squares(node, inputs[0].truth)
             if (share * F32.window**2 > 1).any():

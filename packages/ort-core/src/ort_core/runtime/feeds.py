@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ort_core.ir.values import Value
 
 log = logging.getLogger(__name__)
+_OBJECT = np.dtype(object)
 _ADVICE = "Please fix either the inputs/outputs or the model."
 
 
@@ -140,13 +141,14 @@ class _Input:
         self._sizes = tuple((axis, size) for axis, size in enumerate(self.shown) if isinstance(size, int))
         self._accepted: tuple[int, ...] | None = None  # the last shape that fitted: most runs come with it again
         known = isinstance(value.type, TensorType) and value.type.dtype is not DataType.UNDEFINED
-        self._dtype = value.type.dtype.numpy if known else None  # type: ignore[union-attr]  # a TensorType, see above
+        # Never None, which numpy takes for float64: an array of doubles would pass for a sequence.
+        self._dtype = value.type.dtype.numpy if known else _OBJECT  # type: ignore[union-attr]  # a TensorType, see above
 
     def convert(self, value: object) -> RuntimeValue:
         """Return the run-time value of a feed."""
         if type(value) is OrtValue and type(value.value) is np.ndarray:
             value = value.value
-        if type(value) is np.ndarray and value.dtype == self._dtype and value.dtype != object:
+        if type(value) is np.ndarray and value.dtype == self._dtype and self._dtype != _OBJECT:
             if value.shape != self._accepted:
                 self._check_shape(value)
                 self._accepted = value.shape

@@ -99,7 +99,7 @@ class IOBinding:
         self._outputs = {argument.name: argument for argument in session.get_outputs()}
         self._fed: dict[str, OrtValue | _Memory] = {}
         self._wanted: dict[str, OrtValue | _Memory | Device | None] = {}
-        self._results: list[OrtValue] = []
+        self._results: dict[str, OrtValue] = {}
         self._direct: _DirectBinding | None = None
         self._is_direct_known = False
 
@@ -165,24 +165,24 @@ class IOBinding:
         if not isinstance(ortvalue, OrtValue):
             raise WrongObject(f"output {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
         self._is_direct_known = False
-        self._wanted[name] = ortvalue
+        self._wanted[name] = self._results[name] = ortvalue
 
     def synchronize_outputs(self) -> None:
         """Wait until outputs are there (results on the host are there when the run returns)."""
 
     def get_outputs(self) -> list[OrtValue]:
-        """Return the outputs of the last run, in the order of binding."""
-        return list(self._results)
+        """Return the outputs of the last run and OrtValues that were bound since, in the order of binding."""
+        return [self._results[name] for name in self._wanted if name in self._results]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
-        """Return the outputs of the last run as an OrtValueVector."""
+        """Return what ``get_outputs`` does as an OrtValueVector."""
         vector = OrtValueVector()
-        vector.replace(self._results)
+        vector.replace(self.get_outputs())
         return vector
 
     def copy_outputs_to_cpu(self) -> list[RuntimeValue]:
-        """Return copies of the outputs of the last run."""
-        return [o.numpy().copy() if o.is_tensor() else cast("RuntimeValue", o.value) for o in self._results]
+        """Return copies of what ``get_outputs`` returns."""
+        return [o.numpy().copy() if o.is_tensor() else cast("RuntimeValue", o.value) for o in self.get_outputs()]
 
     def clear_binding_inputs(self) -> None:
         """Forget bound inputs."""
@@ -193,7 +193,7 @@ class IOBinding:
         """Forget bound outputs and results."""
         self._is_direct_known = False
         self._wanted.clear()
-        self._results = []
+        self._results.clear()
 
     def feeds(self) -> dict[str, object]:
         """Return the feeds of the next run."""
@@ -244,10 +244,10 @@ class IOBinding:
         results = direct.call(bound.feeds, bound.outputs)
         if results is None:
             return False
-        self._results = [
-            OrtValue(results[number]) if place is None else place
-            for number, place in zip(bound.order, bound.places, strict=True)
-        ]
+        self._results = {
+            name: OrtValue(results[number]) if place is None else place
+            for name, number, place in zip(self._wanted, bound.order, bound.places, strict=True)
+        }
         return True
 
     def _as_direct(self, output_names: list[str]) -> _DirectBinding | None:
@@ -285,7 +285,7 @@ class IOBinding:
                 taken.append(place)
             else:
                 taken.append(result)
-        self._results = taken
+        self._results = dict(zip(self._wanted, taken, strict=True))
 
     @property
     def _iobinding(self) -> IOBinding:  # programs written for onnxruntime reach for the object inside
