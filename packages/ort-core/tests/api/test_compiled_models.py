@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import numpy_helper, parser
 from storing_providers import EngineProvider, StoringProvider, storing_of
 
 import ort_core
@@ -120,6 +120,29 @@ def test_a_model_compiled_for_the_cpu_loads_without_compiling(model_path, tmp_pa
     with pytest.warns(PlacementWarning):
         check(InferenceSession(out))
     assert made, "without trust the same programs are compiled: else this test could not fail"
+
+
+def test_a_partition_that_reads_nothing_stays_as_it_is_and_the_report_says_so(tmp_path):
+    """onnxruntime's schema of EPContext wants an input; weights that are dequantized on their own have none."""
+    model = parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        weights (float[N] x) => (float[3] y, float[N] z)
+        <int8[4] levels = {1, 2, 3, 4}, float scale = {0.5}, int64[3] places = {3, 0, 1}> {
+            numbers = DequantizeLinear(levels, scale)
+            y = Gather(numbers, places)
+            z = Exp(x)
+        }""")
+    compiler = ModelCompiler(SessionOptions(), model.SerializeToString(), True, graph_optimization_level=ALL)
+    content = compiler.compile_to_bytes()
+    assert all(node.input for node in onnx.load_from_string(content).graph.node)
+    y, z = InferenceSession(content, trusting()).run(None, {"x": np.zeros(2, np.float32)})
+    assert (y.tolist(), z.tolist()) == ([2.0, 0.5, 1.0], [1.0, 1.0])
+    del model.graph.output[1], model.graph.node[2], model.graph.input[0]
+    compiler = ModelCompiler(SessionOptions(), model.SerializeToString(), True, graph_optimization_level=ALL)
+    report = compiler.compile_to_file(tmp_path / "weights.onnx")
+    assert not report.stored
+    assert all("an EPContext node needs an input" in reason for reason in report.refused.values())
+    assert InferenceSession(tmp_path / "weights.onnx").run(["y"], {})[0].tolist() == [2.0, 0.5, 1.0]
 
 
 def test_without_trust_the_graph_is_compiled_and_the_report_says_so(model_path):

@@ -26,8 +26,8 @@ class NotAsked(Exception):
 class Engine:
     """A way to run a case: whose session, at which level, by how many threads, how often each assignment.
 
-    ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, or ``ORT format``; without one, assignments are run one behind
-    the other.
+    ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, ``compiled``, or ``ORT format``; without one, assignments are
+    run one behind the other.
     """
 
     name: str
@@ -81,6 +81,8 @@ class Engine:
     def _ways_runs(self, case: Case) -> ways.Runs:
         if self.way == "ORT format":
             return ways.OF_SESSIONS["to and fro"](self._written_by_onnxruntime(case), case)
+        if self.way == "compiled":
+            return ways.OF_SESSIONS["to and fro"](self._compiled(case), case)
         if self.way != "saved":
             return ways.OF_SESSIONS[self.way](self.session(case), case)
 
@@ -92,6 +94,16 @@ class Engine:
         return ways.saved(
             lambda content: ort.InferenceSession(content, self._options(case), providers=[self.provider]), saving, case
         )
+
+    def _compiled(self, case: Case) -> Any:
+        """Return a session of the model that carries its compiled code."""
+        level = getattr(ort.GraphOptimizationLevel, self.level)
+        compiler = ort.ModelCompiler(
+            self._options(case), case.served.SerializeToString(), True, graph_optimization_level=level
+        )
+        options = self._options(case)
+        options.add_session_config_entry("session.trust_compiled_code", "1")
+        return ort.InferenceSession(compiler.compile_to_bytes(), options, providers=[self.provider])
 
     def _written_by_onnxruntime(self, case: Case) -> Any:
         """Return a session of the file of ORT format that onnxruntime writes; where it writes none, of the model."""
@@ -135,6 +147,8 @@ WAYS = (
     Engine("saved", level="ORT_ENABLE_EXTENDED", way="saved"),
     Engine("saved after basic passes", level="ORT_ENABLE_BASIC", way="saved"),
     Engine("ORT format", way="ORT format"),
+    Engine("compiled", way="compiled"),
+    Engine("pickled", way="pickled"),
     Engine("extended", level="ORT_ENABLE_EXTENDED", repeats=2),
     Engine("basic", level="ORT_ENABLE_BASIC", repeats=2),
     Engine("reference, optimized", "ReferenceExecutionProvider"),

@@ -7,6 +7,7 @@ change from run to run on purpose: what one shape has taught a session must not 
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,6 +147,11 @@ def saved(make: MakeSession, make_saving: Callable[[Path], Any], case: Case) -> 
         yield from _plain(make(path.read_bytes()), case)
 
 
+def pickled(session: Any, case: Case) -> Runs:
+    """Run what a pickle of the session gives, as processes of a pool do."""
+    yield from _plain(pickle.loads(pickle.dumps(session)), case)
+
+
 def _plain(session: Any, case: Case) -> Runs:
     for number, feeds in enumerate(case.feeds):
         yield number, session.run(None, dict(feeds))
@@ -157,5 +163,5 @@ def _is_plain(array: Any) -> bool:
 
 OF_SESSIONS: Mapping[str, Callable[[Any, Case], Runs]] = {
     "by names": by_names, "bound": bound, "shared": shared, "to and fro": to_and_fro,
-    "laid out": laid_out,
+    "laid out": laid_out, "pickled": pickled,
 }  # fmt: skip

@@ -108,6 +108,8 @@ def _content(part: Partition, compiled: CompiledPartition, model: Model, own_gra
         return blob
     graph, constants = (b"", ()) if part.provider.loads_without_graph else _graph(own_graph(part), model)
     count = len(part.border.inputs)
+    if not count and not constants:
+        return Rejection("it reads no value of the model, and an EPContext node needs an input")
     content = ContextContent(part.provider.name, part.provider.cache_key(), __version__, count, graph, blob)
     return _Content(encode_context(content), constants)
 
