@@ -206,6 +206,15 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: bool(_attribute(case, "count_include_pad", 0)) and _is_larger_than_its_image(case),
     ),
     Explained(
+        "onnxruntime", "MatMulInteger", r"^values .*int32, .*expected np\.int32\(0\)",
+        "products over an axis of no elements: it leaves what the memory held",
+        lambda case: any(0 in np.shape(array) for feeds in case.feeds for array in feeds.values()),
+    ),
+    Explained(
+        "onnxruntime", "Upsample", r"^values .*\(-?inf\), expected np\.float64\(-?nan\)",
+        "beside an infinite pixel it leaves weights of zero out", has_special_values,
+    ),
+    Explained(
         "onnxruntime", "Elu Selu Celu", r"^values .*expected np\.float64\(-(0\.00|[0-9.]+e-)",
         "it takes one from an exponential near one, and few digits are left",
     ),
