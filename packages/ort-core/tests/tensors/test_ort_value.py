@@ -180,6 +180,7 @@ def test_a_sparse_tensor_goes_in_and_comes_out():
         (lambda: OrtValue.ortvalue_from_numpy(np.zeros(2), 3), InvalidType, "a device type is a name"),
         (lambda: OrtValue.ortvalue_from_shape_and_type([-1], 1), InvalidValue, "negative size"),
         (lambda: OrtValue.ortvalue_from_shape_and_type([2], 99), InvalidValue, "99 is not an element type"),
+        (lambda: OrtValue.ortvalue_from_numpy_with_onnx_type(np.zeros(2), 0), InvalidValue, "0 is not an element type"),
         (lambda: OrtValue.ortvalue_from_shape_and_type([1 << 50], 1), AllocationLimitExceeded, "no memory"),
         (lambda: OrtValue.ortvalue_from_numpy(np.zeros(2, "datetime64[s]")), InvalidValue, "cannot be a tensor"),
     ],

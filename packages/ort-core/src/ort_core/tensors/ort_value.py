@@ -393,12 +393,16 @@ def element_type_of(element_type: ElementType) -> DataType:
     """Return the element type that a numpy type or an ONNX number names (``InvalidValue`` when none does)."""
     try:
         if isinstance(element_type, int):
-            return DataType(element_type)
-        return DataType.STRING if element_type is str else DataType.from_numpy(np.dtype(element_type))
+            found = DataType(element_type)
+        else:
+            found = DataType.STRING if element_type is str else DataType.from_numpy(np.dtype(element_type))
+        if found is DataType.UNDEFINED:
+            raise ValueError("the number of no type")
     except (ValueError, TypeError) as error:
         raise InvalidValue(
             f"{element_type!r} is not an element type: expected a numpy type or an ONNX number"
         ) from error
+    return found
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: object = None) -> None:
