@@ -9,6 +9,7 @@ from genai_built import built, built_wide
 from onnx import TensorProto, helper
 
 import ort_genai as og
+from ort_genai import decoder_states
 from ort_genai.decoder_states import AppendedState, SharedState
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.row_inputs import RowInputs, stacked
@@ -52,6 +53,33 @@ def test_steps_use_the_arrays_of_the_step_before_until_the_caches_grow():
     for _ in range(64):
         state.step(np.array([5]))
     assert state.cache("present.0.key").shape[2] == 128
+
+
+def test_caches_have_room_for_the_longest_row_alone_and_grow_once_for_a_prompt(monkeypatch):
+    decoder = og.Model(built()).decoder
+    prompt = np.resize(A, 100).astype(np.int64)
+    grown: list[int] = []
+
+    def capacity_of(longest: int | None) -> int:
+        state = SharedState(decoder, longest)
+        state.add_row()
+        bind = state._bind
+        monkeypatch.setattr(state, "_bind", lambda *run: (grown.append(state._capacity()), bind(*run))[1])
+        state.read(0, prompt)
+        found = state.step(np.array([3]))
+        other = AppendedState(decoder)
+        other.add_row()
+        other.read(0, prompt)
+        np.testing.assert_allclose(found, other.step(np.array([3])), rtol=1e-4, atol=1e-4)
+        return state.cache("present.0.key").shape[2]
+
+    assert capacity_of(None) == 128
+    monkeypatch.setattr(decoder_states, "_STEP", 8)
+    monkeypatch.setattr(decoder_states, "_CHUNK", 32)  # the prompt is read in four parts
+    grown.clear()
+    assert capacity_of(105) == 112
+    assert set(grown) == {112}
+    assert capacity_of(100) == 104  # further than it was said to go, as texts that are guessed do
 
 
 def test_a_step_is_one_native_program():

@@ -165,9 +165,9 @@ class Decoder:
         """Return options of runs as the folder states them."""
         return ort_core.RunOptions() if self.run_options is None else self.run_options.copy()
 
-    def new_state(self) -> DecoderState:
-        """Return a state without rows."""
-        return SharedState(self) if self.shares_caches else AppendedState(self)
+    def new_state(self, longest: int | None = None) -> DecoderState:
+        """Return a state without rows, which will have so many tokens at most; ``None``: the model's context."""
+        return SharedState(self, longest) if self.shares_caches else AppendedState(self, longest)
 
     def run_alone(self, tokens: Array, output: str) -> Array:
         """Return an output (1, n, …) of tokens (n,) that nothing stands before, in one run without a state."""

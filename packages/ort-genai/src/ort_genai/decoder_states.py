@@ -1,10 +1,10 @@
 """What a decoder has read, row by row: caches that stay where they are, or that come back longer each time.
 
 Shared caches are (batch, heads, capacity, size) and are bound as past and as present, so that a step writes one
-position of each and copies nothing. The capacity is a power of 2 and doubles when it is used up. Rows of a batch may
-have different lengths: each is filled from its first position on, as GroupQueryAttention reads them. Where the graph
-takes nothing of the mask but lengths, the mask is as long as the caches: all steps have the same shapes then, and one
-binding serves them until the caches grow.
+position of each and copies nothing. The capacity is a power of 2 and doubles when it is used up; what no row will reach
+is left out, and a prompt gets its room at once. Rows of a batch may have different lengths: each is filled from its
+first position on, as GroupQueryAttention reads them. Where the graph takes nothing of the mask but lengths, the mask is
+as long as the caches: all steps have the same shapes then, and one binding serves them until the caches grow.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _FIRST = 64  # positions that a new cache has
+_STEP = 256  # positions: longest rows of all lengths give few capacities, and so few shapes of a step
 _CHUNK = 256  # tokens of a prompt at once: logits of all of them come back
 
 
@@ -68,6 +69,7 @@ class DecoderState(ABC):
 
     Args:
         decoder: that reads.
+        longest: tokens that a row will have; ``None``: the model's context.
 
     Attributes:
         lengths: tokens that each row has read.
@@ -78,8 +80,9 @@ class DecoderState(ABC):
         inputs: of each row, beside its tokens.
     """
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, longest: int | None = None) -> None:
         self._decoder = decoder
+        self._longest = decoder.context_length if longest is None else longest
         self.lengths: list[int] = []
         self.run_options = None if decoder.run_options is None else decoder.new_run_options()
         self.last_feeds: dict[str, Array] = {}
@@ -124,11 +127,16 @@ class DecoderState(ABC):
         """Return the bytes that caches would take with so many rows, the longest of so many positions."""
 
     @abstractmethod
+    def reserve(self, row: int, positions: int) -> None:
+        """Make room for so many positions of a row, where runs do not make it."""
+
+    @abstractmethod
     def _read_part(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,) into a row in one run and return logits (1, n, vocabulary)."""
 
     def read(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,), one at least, into a row, and return float32 logits (vocabulary,) of the last one."""
+        self.reserve(row, self.lengths[row] + len(tokens))
         done = 0
         while done < len(tokens):
             count = part_length(len(tokens) - done, _CHUNK)
@@ -165,8 +173,8 @@ class _Bound:
 class SharedState(DecoderState):
     """Caches that are inputs and outputs at once; one run reads a token into all rows."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__(decoder)
+    def __init__(self, decoder: Decoder, longest: int | None = None) -> None:
+        super().__init__(decoder, longest)
         self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in decoder.caches]
         self._bound: dict[tuple[int, int, int], _Bound] = {}
 
@@ -311,10 +319,14 @@ class SharedState(DecoderState):
     def _capacity(self) -> int:
         return int(self._arrays[0].shape[2]) if self._arrays else 0
 
+    def reserve(self, row: int, positions: int) -> None:
+        """Make room for so many positions of a row, and for a token behind them."""
+        self._grow(len(self.lengths), min(positions + 1, max(self._longest, positions)))
+
     def _sizes_for(self, rows: int, positions: int) -> tuple[int, int]:
-        """Return rows and positions of caches that hold so many: powers of 2, the context's end at most."""
-        wide = min(_power(max(positions, _FIRST)), max(self._decoder.context_length, positions))
-        return _power(rows), wide
+        """Return rows and positions of caches that hold so many: powers of 2, or what holds the longest row."""
+        longest = min(-(-self._longest // _STEP) * _STEP, self._decoder.context_length)
+        return _power(rows), min(_power(max(positions, _FIRST)), max(longest, positions))
 
     def _grow(self, rows: int, positions: int) -> None:
         """Make room for rows and positions."""
@@ -335,8 +347,8 @@ class SharedState(DecoderState):
 class AppendedState(DecoderState):
     """Caches that come back longer than they went in: one run a row."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__(decoder)
+    def __init__(self, decoder: Decoder, longest: int | None = None) -> None:
+        super().__init__(decoder, longest)
         self._rows: list[list[Array]] = []
 
     def add_row(self) -> int:
@@ -392,6 +404,9 @@ class AppendedState(DecoderState):
     def nbytes_for(self, rows: int, positions: int) -> int:
         """Return the bytes of caches of so many rows; a step holds one row's twice."""
         return (rows + 1) * self._decoder.cache_bytes(positions)
+
+    def reserve(self, row: int, positions: int) -> None:
+        """Do nothing: each run makes the room of what it gives back."""
 
     def _read_part(self, row: int, tokens: Array) -> Array:
         decoder, before, count = self._decoder, self.lengths[row], len(tokens)

@@ -95,7 +95,7 @@ class Generator:
             )
         if params.grammar is not None and self._options.num_beams > 1:
             raise InvalidGeneration("beams cannot follow a grammar: set num_beams to 1, or no guidance")
-        self._state = self._decoder.new_state()
+        self._state = self._decoder.new_state(self._options.max_length)
         self._rows: list[list[int]] = []
         self._logits: Array | None = None
         self._ended: list[bool] = []
