@@ -514,7 +514,8 @@ def _size_of_roundings(
                 raise NoTruth("a deviation that roundings make: what they leave of equal numbers is scaled up to one")
             size = size + F32.window / 8 * share * np.abs(truth)
         if node.op_type in ("Add", "Sub"):  # operands of one size are disturbed alike: what cancels would seem exact
-            size = size + F32.window / 64 * sum(np.abs(v.truth) for v in inputs if v is not None)
+            rounding = max(F32.window / 64, dtype.window / 4 if dtype.name in ("f16", "bf16") else 0.0)
+            size = size + rounding * sum(np.abs(v.truth) for v in inputs if v is not None)
         if node.op_type in ("ComplexMul", "ComplexMulConj"):
             lengths = [np.sqrt((v.truth**2).sum(-1, keepdims=True)) for v in inputs if v is not None]
             size = size + F32.window / 32 * lengths[0] * lengths[1]
