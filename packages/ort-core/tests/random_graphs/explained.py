@@ -211,6 +211,10 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: any(0 in np.shape(array) for feeds in case.feeds for array in feeds.values()),
     ),
     Explained(
+        "onnxruntime", "DeformConv", r"^values .*\(-?nan\), expected",
+        "it multiplies pixels beyond a border, which it reads elsewhere, by weights of zero", has_special_values,
+    ),
+    Explained(
         "onnxruntime", "Upsample", r"^values .*\(-?inf\), expected np\.float64\(-?nan\)",
         "beside an infinite pixel it leaves weights of zero out", has_special_values,
     ),

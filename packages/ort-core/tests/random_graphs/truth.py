@@ -527,7 +527,16 @@ def _size_of_roundings(
             size = size + F32.window / 64 * _rows_and_largest_weight(inputs)
         if node.op_type == "MatMulNBits":
             size = size + _rounded_rows(node, inputs)
+        if node.op_type in ("SVMClassifier", "SVMRegressor"):  # a sum of products whose signs differ
+            size = size + F32.window / 64 * _largest_sum(node)
         return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
+
+
+def _largest_sum(node: NodeProto) -> float:
+    """Return the most that terms of a sum over support vectors add up to, for kernels of one at most; else nothing."""
+    given = {a.name: a for a in node.attribute}
+    is_bounded = "kernel_type" in given and given["kernel_type"].s in (b"RBF", b"SIGMOID")
+    return float(np.abs(given["coefficients"].floats).sum()) if is_bounded and "coefficients" in given else 0.0
 
 
 def _rows_and_largest_weight(inputs: Sequence[Triple | None]) -> float:
