@@ -98,18 +98,19 @@ class RowsEmitter:
             mask = e.element(mask, e.mul(row, rows.mask_row), rows.kind.stored)
         if rows.kind is not ScoreMask.NONE or rows.softcap or lowest is not None:
             with e.loop(0, whole, lanes, unroll=False, hint="j") as j:
-                store_vector(e, self._changed(scores, mask, j, lowest, None), e.element(scores, j))
+                here = e.element(scores, j)
+                store_vector(e, self.changed(load_vector(e, here, lanes), mask, j, lowest, None), here)
         with e.when(e.compare("slt", whole, limit)):
             inside = lane_mask(e, e.sub(limit, whole), lanes)
-            value = self._changed(scores, mask, whole, lowest, inside)
-            store_vector(e, e.select(inside, value, self._lowest()), e.element(scores, whole))
+            here = e.element(scores, whole)
+            value = self.changed(load_vector(e, here, lanes), mask, whole, lowest, inside)
+            store_vector(e, e.select(inside, value, self._lowest()), here)
 
-    def _changed(
-        self, scores: IRValue, mask: IRValue, j: IRValue, lowest: IRValue | None, inside: IRValue | None
+    def changed(
+        self, value: IRValue, mask: IRValue, j: IRValue, lowest: IRValue | None, inside: IRValue | None
     ) -> IRValue:
-        """Return the vector of scores from ``j`` on, capped and masked."""
+        """Return the vector of a row's scores from ``j`` on, capped and masked; ``mask`` is that of the row."""
         e, rows, lanes = self._emitter, self._rows, self._lanes
-        value = load_vector(e, e.element(scores, j), lanes)
         if rows.softcap:
             unit = LOG2_E if rows.is_in_log2 else 1.0
             value = self._print(tanh(element(0, DataType.FLOAT) * (1 / rows.softcap)) * (rows.softcap * unit), value)
@@ -183,8 +184,12 @@ class RowsEmitter:
         none = e.assign("i1", f"fcmp oeq {peak.typed}, {float32(_LOWEST).text}")
         shift = e.select(none, float32(0.0), peak)
         fallen = e.assign("float", f"fsub {before.typed}, {shift.text}")
-        factor = ScalarPrinter(e, 1, lambda index: fallen).print(self._weight(element(0, DataType.FLOAT)))
-        return shift, factor
+        return shift, self.factor(fallen)
+
+    def factor(self, fallen: IRValue) -> IRValue:
+        """Return what a number was worth that the maximum has left behind by ``fallen``, a negative float."""
+        printer = ScalarPrinter(self._emitter, 1, lambda index: fallen)
+        return printer.print(self._weight(element(0, DataType.FLOAT)))
 
     def _weight(self, score: Scalar) -> Scalar:
         """Return what a score weighs, as it lies below the greatest."""

@@ -87,15 +87,20 @@ def transpose(emitter: Emitter, rows: Sequence[IRValue]) -> list[IRValue]:
 
 
 def lane_sums(emitter: Emitter, vectors: Sequence[IRValue]) -> IRValue:
-    """Return the sums of the lanes of each vector, of as many vectors as each has lanes: 4, 8 or 16.
+    """Return the sums of the lanes of each vector, of as many vectors as each has lanes: 4, 8 or 16."""
+    return joined_lanes(emitter, vectors, lambda left, right: emitter.binary("fadd", left, right))
 
-    Each stage adds neighbors of two vectors: single lanes within each 4, then whole fours.
+
+def joined_lanes(emitter: Emitter, vectors: Sequence[IRValue], join: Callable[[IRValue, IRValue], IRValue]) -> IRValue:
+    """Return a vector of what ``join`` makes of the lanes of each vector; there are as many as each has lanes.
+
+    Each stage joins neighbors of two vectors: single lanes within each 4, then whole fours.
     """
     width, out = len(vectors), list(vectors)
     while len(out) > 1:
         first, second = _neighbors(width, are_fours=len(out) * 4 <= width)
         out = [
-            emitter.binary("fadd", shuffle(emitter, left, right, first), shuffle(emitter, left, right, second))
+            join(shuffle(emitter, left, right, first), shuffle(emitter, left, right, second))
             for left, right in zip(out[::2], out[1::2], strict=True)
         ]
     return out[0]
