@@ -246,6 +246,13 @@ class TileDriver(PairDriver):
             self._call(0, [to, place, row_step, self._height_of(number), columns, count])
         return strips, count
 
+    def _fetch_out(self, out: IRValue, rows: IRValue) -> None:
+        e = self.emitter
+        with e.loop(0, rows, unroll=False, hint="row") as row:
+            place = e.element(out, e.mul(row, self.given["c_row"]))
+            for line in range(0, self.shape.columns, matrix_tiles.ROWS):
+                prefetch(e, e.element(place, line), write=True, level=3)
+
     def _strip_row(self, part: object, height: IRValue) -> IRValue:
         return height
 

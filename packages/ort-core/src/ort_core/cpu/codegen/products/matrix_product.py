@@ -328,12 +328,16 @@ class ProductDriver:
             out = e.element(self.c, e.add(e.mul(row, given["c_row"]), column))
             sums = e.select(apart, e.element(self.mine, e.mul(self._row_apart(below), self.shape.columns)), out)
             fetched = e.element(ahead.start, e.mul(e.sub(tile, part.low), ahead.each), "i8")
+            self._fetch_out(out, e.select(part.is_last, height, integer(0)))
             operands = (a, self._strip_row(part, height), part.b, part.b_row, sums, sums_row)
             self._call(height, [part.count, *operands, first, fetched, ahead.step])
             with e.when(finishing):
                 position = (row, height, column, part.left)
                 arguments = (e.parameter("args"), sums, sums_row, out, given["c_row"], *position, *self.index)
                 e.call_void(f"{self.name}_finish", *arguments)
+
+    def _fetch_out(self, out: IRValue, rows: IRValue) -> None:
+        """Ask for the rows of C that a tile is about to fill, where the tile does not do so itself."""
 
     def _strip_row(self, part: _Part, height: IRValue) -> IRValue:
         """Return what a tile is told of the rows of A: how far they are apart."""
