@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Iterator
 
@@ -71,7 +72,10 @@ def rounded(array: np.ndarray) -> np.ndarray:
     return array.astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
-def run(name: str, pool: ThreadPool, a: np.ndarray, b: np.ndarray, bias: np.ndarray, c: np.ndarray) -> None:
+def run(
+    name: str, pool: ThreadPool, a: np.ndarray, b: np.ndarray, bias: np.ndarray, c: np.ndarray, pieces: int = 0
+) -> None:
+    """Run a product on a pool, or in so many pieces, the last one first."""
     target: Target = TARGETS[name]()
     product, _, table = modules(name)
     width = tile_shape(target).columns
@@ -87,6 +91,11 @@ def run(name: str, pool: ThreadPool, a: np.ndarray, b: np.ndarray, bias: np.ndar
     words[[ARGUMENTS.scratch, ARGUMENTS.scratch_stride]] = scratch.ctypes.data, each
     words[ARGUMENTS.tiles], words[ARGUMENTS.count] = table.ctypes.data, bias.ctypes.data
     words[ARGUMENTS.batch : ARGUMENTS.batch + BATCH_DIMS] = 1
+    if pieces:
+        kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(product.address("product"))
+        for piece in reversed(range(pieces)):
+            kernel(words.ctypes.data, piece, pieces, 0)
+        return
     steps = np.array([product.address("product"), words.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
 
@@ -138,6 +147,21 @@ def test_product_agrees_with_float64_over_several_blocks(
 ) -> None:
     for pool in pools[:2]:
         check(name, pool, *sizes)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("sizes", [(513, 70, 40), (513, 2100, 40), (100, 64, 33), (31, 33, 70)], ids=str)
+def test_any_pieces_of_a_product_give_the_same_numbers(
+    name: str, sizes: tuple[int, int, int], pools: list[ThreadPool]
+) -> None:
+    (m, n, k), random = sizes, np.random.default_rng(sum(sizes))
+    a, b = (random.standard_normal(shape, np.float32) for shape in ((m, k), (k, n)))
+    bias, whole = random.standard_normal(n, np.float32), np.empty((m, n), np.float32)
+    run(name, pools[0], a, b, bias, whole)
+    for pieces in (1, 2, 3, 7, 16, 40):
+        c = np.full((m, n), GUARD, np.float32)
+        run(name, pools[0], a, b, bias, c, pieces)
+        np.testing.assert_array_equal(c, whole, err_msg=f"{pieces} pieces")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16])

@@ -216,6 +216,15 @@ class TileDriver(PairDriver):
         with matrix_tiles.configured(self.emitter, bfloat16_tiles.shapes(rows)):
             yield
 
+    def _may_share_rows(self, pieces: IRValue) -> IRValue:
+        """Return whether to read B again for each piece costs less than to round A again, which takes twice as long.
+
+        A number of A has twice the bytes of one of B.
+        """
+        e = self.emitter
+        is_less = e.compare("sle", self.given["n"], e.mul(self.given["m"], 4))
+        return e.binary("and", is_less, e.compare("sge", self.heights, pieces))
+
     def _evened(self, depth: IRValue) -> IRValue:
         e = self.emitter
         return e.mul(e.udiv(e.add(depth, matrix_tiles.ROWS - 1), matrix_tiles.ROWS), matrix_tiles.ROWS)
