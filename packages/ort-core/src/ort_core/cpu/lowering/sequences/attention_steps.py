@@ -136,7 +136,8 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     assert len(words) == ARGUMENTS.count
     reads = [view.buffer for view in (*views, *scales, mask.view, heads.lengths) if view is not None]
     flops = batch * query_heads * queries * keys * (depth + width) * 2
-    lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], flops // 32 + 1, operators, flops)
+    work = flops // (32 if may_be_few else 32 * form.speed) + 1
+    lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], work, operators, flops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class _Form:
     scratch_count: Callable[[Target, KnownDim, KnownDim, KnownDim, DataType], KnownDim]
     table: Callable[[Target], Buffer]
     reads_few: bool  # keys where they are, for few queries
+    speed: int = 1  # about so many times that of float32, for more queries
 
 
 _FLOATS = _Form("attention", attention_text, scratch_count, tile_table_buffer, reads_few=True)
@@ -159,7 +161,8 @@ def _form(lowering: Lowering) -> _Form:
     if has_pair_products(lowering.target):
         table = functools.partial(attention_table_buffer, in_pairs=True)
         return _Form("attention_bfloat16", pair_attention_text, pair_scratch_count, table, reads_few=False)
-    return _Form("attention_tiles", tile_attention_text, tile_scratch_count, attention_tiles_buffer, reads_few=True)
+    table = attention_tiles_buffer
+    return _Form("attention_tiles", tile_attention_text, tile_scratch_count, table, reads_few=True, speed=4)
 
 
 def _scales_of(scales: tuple[View, View] | None) -> Scales:
