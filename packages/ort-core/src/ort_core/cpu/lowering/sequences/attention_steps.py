@@ -161,8 +161,9 @@ def _form(lowering: Lowering) -> _Form:
     if has_pair_products(lowering.target):
         table = functools.partial(attention_table_buffer, in_pairs=True)
         return _Form("attention_bfloat16", pair_attention_text, pair_scratch_count, table, reads_few=False)
-    table = attention_tiles_buffer
-    return _Form("attention_tiles", tile_attention_text, tile_scratch_count, table, reads_few=True, speed=4)
+    return _Form(
+        "attention_tiles", tile_attention_text, tile_scratch_count, attention_tiles_buffer, reads_few=True, speed=4
+    )  # fmt: skip
 
 
 def _scales_of(scales: tuple[View, View] | None) -> Scales:
