@@ -118,6 +118,20 @@ def test_depthwise_convolutions_read_float32_and_store_rounded_what_the_next_one
     assert rounded == ["copied", "made"]
 
 
+@pytest.mark.parametrize("pads", [[3, 0, 3, 0], [0, 0, 1, 0], [0, 2, 0, 2]], ids=str)
+def test_products_of_pixels_are_stored_inside_a_border_of_rows_or_columns_alone(
+    pads: list[int], rounded: list[str], request: pytest.FixtureRequest
+) -> None:
+    window = (1 + pads[0] + pads[2], 1 + pads[1] + pads[3])  # such as Inception-v3's 7x1 behind 1x1
+    nodes = [
+        N("Conv", ["x", "a"], ["h"]), N("Relu", ["h"], ["i"]),
+        N("Conv", ["i", "b"], ["j"], pads=pads), N("Relu", ["j"], ["y"]),
+    ]  # fmt: skip
+    check(nodes, {"a": weights(24, 20, 1, 1), "b": weights(33, 24, *window)}, (3, 20, 9, 17), 4, is_open=False)
+    has_tiles = request.node.callspec.params["rounded"] == "tiles"
+    assert ("bordered" in rounded) is has_tiles
+
+
 @pytest.mark.parametrize("width", [16, 21])
 @pytest.mark.parametrize("group", [1, 24], ids=["1x1", "depthwise"])
 def test_tiles_read_images_that_were_stored_inside_their_border(
