@@ -41,6 +41,7 @@ def _row(name: str, onnx: int, numpy: object, window: float = 0.0) -> ElementTyp
 
 F64 = _row("f64", TensorProto.DOUBLE, np.float64, 64 * 2.0**-52)
 F32 = _row("f32", TensorProto.FLOAT, np.float32, 64 * 2.0**-23)
+ROUNDED_F32 = _row("f32", TensorProto.FLOAT, np.float32, 2.0**-7)  # where a session may round it to bfloat16: by 2**-9
 F16 = _row("f16", TensorProto.FLOAT16, np.float16, 4 * 2.0**-10)
 BF16 = _row("bf16", TensorProto.BFLOAT16, ml_dtypes.bfloat16, 4 * 2.0**-7)
 I64, I32 = _row("i64", TensorProto.INT64, np.int64), _row("i32", TensorProto.INT32, np.int32)

@@ -27,7 +27,7 @@ class Engine:
     """A way to run a case: whose session, at which level, by how many threads, how often each assignment.
 
     ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, ``compiled``, or ``ORT format``; without one, assignments are
-    run one behind the other.
+    run one behind the other. With a ``precision`` results are judged by a truth of its own (``rounded_truth``).
     """
 
     name: str
@@ -36,6 +36,7 @@ class Engine:
     threads: int = 1
     repeats: int = 1
     way: str = ""
+    precision: str = ""
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -50,7 +51,8 @@ class Engine:
         """
         if self.name == "onnxruntime":
             return _onnxruntime_session(case)
-        return ort.InferenceSession(case.served.SerializeToString(), self._options(case), providers=[self.provider])
+        provider = (self.provider, {"precision": self.precision}) if self.precision else self.provider
+        return ort.InferenceSession(case.served.SerializeToString(), self._options(case), providers=[provider])
 
     def _options(self, case: Case) -> ort.SessionOptions:
         options = ort.SessionOptions()
@@ -136,6 +138,8 @@ def _onnxruntime_session(case: Case, saved: Path | None = None) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
+ROUNDING = Engine("bfloat16", threads=2, repeats=2, precision="bfloat16")
+ROUNDED_SHARE = 8  # one case in so many is run by it, too
 WAYS = (
     Engine("by names", way="by names"),
     Engine("bound", way="bound"),
@@ -168,6 +172,8 @@ def engines(seed: int) -> Sequence[Engine]:
     if seed % 2 == 0:
         found.append(Engine("unoptimized", level="ORT_DISABLE_ALL", threads=3 if seed % 4 else 1, repeats=2))
     found.append(WAYS[seed % len(WAYS)])
+    if seed % ROUNDED_SHARE == 0:
+        found.append(ROUNDING)
     return found
 
 
@@ -176,6 +182,7 @@ BY_NAME: Mapping[str, Engine] = {
     for each in (
         *engines(0),
         *WAYS,
+        ROUNDING,
         *(Engine(f"cpu on {n} threads", threads=n, repeats=3) for n in (1, 2, 3, 4)),
     )
 }

@@ -17,13 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 from random_graphs import element_types as et
 from random_graphs.campaign import WORKER, code_digest, read_lines, summary
 from random_graphs.cases import Case, case_of_seed
-from random_graphs.engines import BY_NAME, WAYS
+from random_graphs.engines import BY_NAME, ROUNDING, WAYS
 from random_graphs.families import families
 from random_graphs.growing import grow
 from random_graphs.into_functions import with_functions
 from random_graphs.judging import Difference, difference, judge
 from random_graphs.minimizing import minimized
 from random_graphs.older_forms import NoOlderForm, in_opset
+from random_graphs.rounded_truth import rounded_truths
 from random_graphs.truth import Interpreter, NoTruth, array_of, exact
 from random_graphs.writer import GraphWriter, Refused
 from random_graphs.writing import written
@@ -354,3 +355,37 @@ def test_every_way_runs_every_assignment_and_sees_a_wrong_truth(engine):
     wrong = replace(case, feeds=[case.feeds[0], {"x": np.full((4, 1), 3, np.float32)}])
     outputs = list(engine.runs(wrong))
     assert any(difference(found[0], case.truths()[number][0]) for number, found in outputs if number == 1)
+
+
+def product_case(planted: float = 0.0) -> Case:
+    """Return a case of a product, what compares it, and what compares no rounded number."""
+    x, w = (
+        np.random.default_rng(seed).standard_normal(shape, np.float32) for seed, shape in ((1, (9, 40)), (2, (40, 7)))
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Less", ["y", "c"], ["is_less"]),
+        helper.make_node("Cast", ["is_less"], ["compared"], to=TensorProto.FLOAT),
+        helper.make_node("Abs", ["x"], ["z"]),
+    ]
+    w[0, 0] += planted
+    c = x @ w + np.float32(0.01)
+    return case_of(nodes, {"x": x, "w": w, "c": c}, ["y", "compared", "z"])
+
+
+def test_a_session_that_rounds_to_bfloat16_is_judged_where_its_window_leaves_no_question():
+    case = product_case()
+    ((product, compared, moved),) = rounded_truths(case)
+    assert compared is None, "a comparison of rounded numbers has no truth"
+    assert moved is not None
+    assert judge(case, [ROUNDING]).endings == {"bfloat16": "right"}
+    ((exact_product, *_),) = rounded_truths(replace(case, feeds=product_case(3.0).feeds))
+    assert difference(exact_product.native(), product), "a weight that is wrong shows"
+
+
+def test_a_session_whose_results_are_all_open_is_not_asked_to_round():
+    only = replace(
+        product_case(),
+        model=case_of(product_case().model.graph.node, dict(product_case().feeds[0]), ["compared"]).model,
+    )
+    assert judge(only, [ROUNDING]).endings == {"bfloat16": "not asked"}

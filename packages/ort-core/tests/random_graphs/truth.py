@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.ops.contrib_schemas import find_contrib_schema
 from random_graphs import element_types
-from random_graphs.element_types import BOOL, F32, ElementType, of_array
+from random_graphs.element_types import BOOL, F32, ROUNDED_F32, ElementType, of_array
 
 MOVES_AND_DECIDES = frozenset(
     [
@@ -215,10 +215,11 @@ def allowed(value: Triple) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """Runs nodes on triples: the opset of the model's own domain, and kernels of users' operators."""
+    """Runs nodes on triples: the opset of the model's own domain, kernels of users' operators, what float32 is."""
 
     opset: int
     custom: Mapping[str, Callable[..., Any]]
+    float32: ElementType = F32
 
     def node(self, node: NodeProto, inputs: Sequence[Triple | None], scope: Mapping[str, Triple]) -> list[Triple]:
         """Return the outputs of a node.
@@ -257,7 +258,7 @@ class Interpreter:
             self._check_last_scale(node, inputs, truths)
         always = _always_float32(node.domain, node.op_type)
         found = [
-            _finished(node, inputs, t, a, b, F32 if place in always else types(t))
+            _finished(node, inputs, t, a, b, self.float32 if place in always else types(t))
             for place, (t, a, b) in enumerate(zip(truths, *twins, strict=True))
         ]
         return self._or_in_floats(inputs, node, found) if node.op_type == "DynamicQuantizeLSTM" else found
@@ -315,6 +316,10 @@ class Interpreter:
             for each, other, plain in zip(twins, self._plain(node, given), truth, strict=True)
         ]
 
+    def given(self, value: Triple) -> Triple:
+        """Return a value that a graph is given, in the window of this interpreter."""
+        return replace(value, dtype=self.float32) if value.dtype is F32 else value
+
     def graph(self, graph: GraphProto, scope: Mapping[str, Triple]) -> list[Triple]:
         """Return the outputs of a graph whose inputs and captured values stand in ``scope``."""
         values = self.values(graph, scope)
@@ -324,7 +329,7 @@ class Interpreter:
         """Return every value of a graph, as ``graph``."""
         values = dict(scope)
         for tensor in graph.initializer:
-            values.setdefault(tensor.name, exact(array_of(tensor)))
+            values.setdefault(tensor.name, self.given(exact(array_of(tensor))))
         for node in graph.node:
             found = self.node(node, [values[name] if name else None for name in node.input], values)
             values.update({name: value for name, value in zip(node.output, found, strict=False) if name})
@@ -366,6 +371,10 @@ class Interpreter:
             like = F32
 
         def type_of(array: Any) -> ElementType | None:
+            found = type_in(array)
+            return self.float32 if found is F32 else found
+
+        def type_in(array: Any) -> ElementType | None:
             if isinstance(array, list) and not array:
                 return _type_of_empty(node, inputs)
             if isinstance(array, list):
@@ -595,7 +604,8 @@ def _finished(
             raise NoTruth("finite or not hangs on a last bit")
         moved = np.abs(twin[np.isfinite(truth)] - truth[np.isfinite(truth)]).max(initial=0.0)
         most = 16 if node.op_type in ROUNDS_INSIDE else SENSITIVITY
-        if moved > most * min(dtype.window, F32.window) * max(largest, 1e-3):
+        unit = dtype.window / 256 if dtype is ROUNDED_F32 else min(dtype.window, F32.window)
+        if moved > most * unit * max(largest, 1e-3):
             raise NoTruth("ill-conditioned")
     return Triple(truth, above, below, dtype)
 
