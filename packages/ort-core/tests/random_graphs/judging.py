@@ -13,7 +13,7 @@ import onnxruntime
 import ort_core as ort
 from random_graphs.cases import Case
 from random_graphs.element_types import F32
-from random_graphs.engines import Engine, NotAsked, engines
+from random_graphs.engines import Engine, NotAsked, engines, has_products
 from random_graphs.rounded_truth import rounded_truths
 from random_graphs.truth import Triple, allowed
 
@@ -62,9 +62,7 @@ def _judge_engine(
     run = -1
     try:
         if engine.precision:
-            truths = rounded_truths(case)
-            if not any(truth for each in truths for truth in each):
-                raise NotAsked("the window of its roundings leaves all outputs open")
+            truths = _rounded_truths(engine, case)
         for run, (number, outputs) in enumerate(engine.runs(case)):
             difference = _compare(case, engine, run, outputs, truths[number])
             if difference is not None:
@@ -83,6 +81,20 @@ def _judge_engine(
             return _refusal(error)
         return "bare error", [Difference(engine.name, "bare error", run + 1, "", _short(error))]
     return "right", []
+
+
+def _rounded_truths(engine: Engine, case: Case) -> Sequence[Sequence[Triple | None]]:
+    """Return the truths that a session which rounds is judged by.
+
+    Raises:
+        NotAsked: it rounds nothing of this case, or there are none.
+    """
+    if not has_products(case.served):
+        raise NotAsked("nothing in it is rounded")
+    truths = rounded_truths(case)
+    if not any(truth for each in truths for truth in each):
+        raise NotAsked(f"the window of {engine.precision} leaves all outputs open")
+    return truths
 
 
 def _refusal(error: Exception) -> tuple[str, list[Difference]]:

@@ -70,20 +70,21 @@ def convolution(g: GraphWriter) -> Value:
 
 @family(2)
 def wide_convolution(g: GraphWriter) -> Value:
-    """Convolve windows of 3x3 with channels enough for Winograd's algorithm, between changes of their number."""
+    """Convolve windows with channels enough for Winograd's algorithm and for tiles, between changes of their number."""
     value = image(g, et.F32, least=4, most=4)
 
-    def convolved(value: Value, count: int, kernel: int, **given: Any) -> Value:
+    def convolved(value: Value, count: int, kernel: tuple[int, int], **given: Any) -> Value:
         depth = value.size(1)
-        spread = 1 / np.sqrt(depth * kernel * kernel)
-        weights = g.weights(et.F32, count, depth, kernel, kernel, low=-spread, high=spread)
+        spread = 1 / np.sqrt(depth * kernel[0] * kernel[1])
+        weights = g.weights(et.F32, count, depth, *kernel, low=-spread, high=spread)
         return g.node("Conv", [value, weights, g.weights(et.F32, count) if g.chance(0.5) else None], **given)
 
-    value = convolved(value, g.choice((32, 48, 64)), 1)
+    value = convolved(value, g.choice((32, 48, 64)), (1, 1))
     for _ in range(g.choice((1, 1, 2))):
-        pads = [1] * 4 if g.chance(0.6) else [g.random.randint(0, 2) for _ in range(4)]
-        value = followed(g, convolved(value, g.choice((32, 32, 64)), 3, pads=pads))
-    return convolved(value, g.choice((1, 3, 8)), 1)
+        kernel = g.choice(((3, 3), (3, 3), (3, 3), (7, 1), (3, 1), (1, 5)))
+        pads = [each // 2 for each in kernel] * 2 if g.chance(0.6) else [g.random.randint(0, 2) for _ in range(4)]
+        value = followed(g, convolved(value, g.choice((32, 32, 64)), kernel, pads=pads))
+    return convolved(value, g.choice((1, 3, 8)), (1, 1))
 
 
 @family(2)
