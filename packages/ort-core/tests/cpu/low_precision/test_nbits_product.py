@@ -1,4 +1,4 @@
-"""MatMulNBits of any number of rows, compiled, against float64: few rows and many are read by different code."""
+"""MatMulNBits of any number of rows, compiled, against float64: of floats few and many are read by different code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from test_quantized_groups import run_native
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_of
-from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
-from ort_core.cpu.codegen.quantized.integer_convolution_plan import has_byte_tiles
+from ort_core.cpu.codegen.products.bfloat16_product import rounds_both
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
 from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS, NBitsKernel, nbits_functions
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct
@@ -68,17 +67,19 @@ def test_product_of_any_number_of_rows_equals_float64(
 
 
 @pytest.mark.parametrize("level", [3, 4])
-@pytest.mark.parametrize(("bits", "block", "columns", "depth"), [(4, 32, 40, 90), (4, 128, 70, 3000), (8, 64, 48, 100)])
-def test_many_rows_are_rounded_to_bfloat16_where_the_accuracy_level_allows(
+@pytest.mark.parametrize(
+    ("bits", "block", "columns", "depth"), [(4, 32, 40, 90), (4, 128, 70, 3000), (8, 64, 48, 100), (4, 16, 33, 77)]
+)
+def test_many_rows_are_rounded_as_the_accuracy_level_allows(
     bits: int, block: int, columns: int, depth: int, level: int
 ) -> None:
     model, real, bias = case(bits, block, columns, depth, zeros=True, level=level)
     x, r = (RANDOM.standard_normal((1, 40, size)).astype(np.float32) for size in (depth, columns))
     (found,) = run_native(model, {"x": x, "r": r})
     left, right = x.astype(np.float64), real
-    if level == 4 and has_byte_tiles(host_target()):  # any number of rows
+    if level == 4 and multiplies_bytes(bits, host_target()):
         left = as_bytes(x, block)
-    elif has_pair_products(host_target()):
+    elif rounds_both(host_target()):
         left, right = (each.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64) for each in (left, right))
     expected = np.maximum(left @ right + bias + r, 0)
     bound = (np.abs(left) @ np.abs(right) + np.abs(bias) + np.abs(r)) * (depth + 4) * 2.0**-24
@@ -108,17 +109,16 @@ def as_bytes(x: np.ndarray, block: int) -> np.ndarray:
         (8, 32, 33, 100, False),
     ],
 )
-def test_few_rows_are_rounded_to_bytes_where_the_accuracy_level_allows(
+def test_any_number_of_rows_is_rounded_to_bytes_where_the_accuracy_level_allows(
     bits: int, block: int, columns: int, depth: int, zeros: bool
 ) -> None:
     model, real, bias = case(bits, block, columns, depth, zeros, level=4)
     rounds = multiplies_bytes(bits, host_target())
-    in_tiles = has_byte_tiles(host_target())
-    most = 3 * FEW_ROWS + 9 if in_tiles else FEW_ROWS
+    most = 3 * FEW_ROWS + 9 if rounds else FEW_ROWS
     whole = (RANDOM.standard_normal((1, most, depth)) * np.exp(RANDOM.uniform(-9, 9, (depth,)))).astype(np.float32)
     whole[0, 1, :block] = 0
     results = []
-    for rows in (1, 3, 7, FEW_ROWS, most):
+    for rows in (1, 3, 7, FEW_ROWS, FEW_ROWS + 1, most) if rounds else (1, 3, 7, FEW_ROWS):
         x, r = whole[:, :rows], np.ones((1, rows, columns), np.float32)
         (found,) = run_native(model, {"x": x, "r": r})
         left = as_bytes(x, block) if rounds else x.astype(np.float64)

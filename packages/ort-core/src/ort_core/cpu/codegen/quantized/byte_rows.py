@@ -50,14 +50,12 @@ class ByteRows:
         block: numbers with one scale, a multiple of 8.
         bits: of the weights that they meet, 4 or 8.
         has_zero_points: whether those have zero points, or stand around the middle of their range.
-        most_rows: above, nothing is written: products of more rows read float32. ``None``: any number is.
     """
 
     depth: int
     block: int
     bits: int
     has_zero_points: bool
-    most_rows: int | None
 
     @property
     def blocks(self) -> int:
@@ -83,11 +81,8 @@ def byte_rows_kernel(name: str, spec: ByteRows, target: Target) -> Emitter:
     rows = emitter.argument(args, ARGUMENTS.rows)
     sizes = [emitter.argument(args, ARGUMENTS.sizes + i) for i in range(ROW_DIMS)]
     strides = [emitter.argument(args, ARGUMENTS.strides + i) for i in range(ROW_DIMS)]
-    few = rows
-    if spec.most_rows is not None:
-        few = emitter.select(emitter.compare("sle", rows, spec.most_rows), rows, integer(0))
     writer = _BlockWriter(emitter, spec, target)
-    with share_of(emitter, emitter.mul(few, spec.blocks)) as unit:
+    with share_of(emitter, emitter.mul(rows, spec.blocks)) as unit:
         row, block = divide(emitter, unit, spec.blocks)
         offset: IRValue = emitter.mul(block, spec.block)
         for index, stride in zip(unravel(emitter, row, sizes), strides, strict=True):

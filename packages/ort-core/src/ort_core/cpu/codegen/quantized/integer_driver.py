@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
 from ort_core.cpu.codegen.images.channels_last import ceil_divide, divide, kernel_emitter, share_of
@@ -21,6 +22,13 @@ from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
 CACHED_INPUT_NBYTES = 1 << 19  # input that is run through all panels before the next; with weights half of an L2
 CACHED_WEIGHTS_NBYTES = 1 << 19  # weights up to this stay in the second-level cache for all pixels
 SEGMENT_TILES = 4  # tiles of one row that are one piece of work
+
+
+class TileCall(Protocol):
+    """What appends the call of a tile."""
+
+    def __call__(self, pixel: IRValue, width: int, own: Sequence[IRValue] = ()) -> None:
+        """Append the call of a tile of so many pixels from one on, with operands of that kind of tile."""
 
 
 class IntegerDriver:
@@ -141,16 +149,26 @@ class IntegerDriver:
         else:
             weights = emitter.element(weights, emitter.mul(number, spec.panel_words * self.cut.channels), "i32")
         targets = self._targets(emitter, image, row, channel)
+
+        def call(pixel: IRValue, width: int, own: Sequence[IRValue] = ()) -> None:
+            offset = emitter.mul(pixel, emitter.mul(x_pixel, spec.strides[1]))
+            operands = [emitter.element(x, offset, "i8"), x_row, x_pixel, weights]
+            for number, (base, type_, steps) in enumerate(targets):
+                operands.append(emitter.element(base, emitter.mul(pixel, steps[1]), type_) if steps else base)
+                operands.extend(steps)
+                if not number:
+                    operands.extend(own)
+            emitter.call_void(self._tile(rows, width, is_last).name, *operands)
+
+        self._walk(emitter, first, end, call)
+
+    def _walk(self, emitter: Emitter, first: IRValue, end: IRValue, call: TileCall) -> None:
+        """Append the calls of tiles for the pixels of a row: of the widest as long as there is room for one."""
         at = emitter.variable("i64", first, "x")
         for width in self.tiling.widths:
             begin = emitter.load("i64", at)
             with emitter.loop(begin, emitter.sub(end, width - 1), width, unroll=False, hint="x") as pixel:
-                offset = emitter.mul(pixel, emitter.mul(x_pixel, spec.strides[1]))
-                operands = [emitter.element(x, offset, "i8"), x_row, x_pixel, weights]
-                for base, type_, steps in targets:
-                    operands.append(emitter.element(base, emitter.mul(pixel, steps[1]), type_) if steps else base)
-                    operands.extend(steps)
-                emitter.call_void(self._tile(rows, width, is_last).name, *operands)
+                call(pixel, width)
                 emitter.store(emitter.add(pixel, width), at)
 
     def _targets(

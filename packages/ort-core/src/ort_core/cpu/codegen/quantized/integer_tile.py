@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
 from ort_core.cpu.codegen.images.channels_last import divide
@@ -205,20 +205,30 @@ class IntegerTile:
         if operations(self.expression) <= UNROLLED_OPERATIONS:
             for index, slots in enumerate(sums):
                 row, pixel = divmod(index, self.pixels)
-                values = [emitter.load(self.type, slot) for slot in slots]
-                self._store_pixel(values, fixed, integer(row), integer(pixel))
+                with self._storing(index):
+                    values = [emitter.load(self.type, slot) for slot in slots]
+                    self._store_pixel(values, fixed, integer(row), integer(pixel))
             return
         count = len(self.vectors)
         kept = emitter.variable(f"[{len(sums) * count} x {self.type}]")
         for index, slot in enumerate(slot for slots in sums for slot in slots):
             emitter.store(emitter.load(self.type, slot), emitter.element(kept, index, self.type))
-        with emitter.loop(0, integer(len(sums)), unroll=False, hint="sum") as number:
+        with emitter.loop(0, self._stored(len(sums)), unroll=False, hint="sum") as number:
             at_row, at_pixel = divide(emitter, number, self.pixels)
             first = emitter.mul(number, count)
             values = [
                 emitter.load(self.type, emitter.element(kept, emitter.add(first, i), self.type)) for i in range(count)
             ]
             self._store_pixel(values, fixed, at_row, at_pixel)
+
+    def _stored(self, count: int) -> IRValue:
+        """Return how many of ``count`` outputs are stored, from the first one on."""
+        return integer(count)
+
+    def _storing(self, number: int) -> AbstractContextManager[None]:
+        """Emit the body where an output of this number is stored."""
+        del number
+        return nullcontext()
 
     def _fixed_operands(self) -> dict[tuple[int, int], IRValue]:
         """Load the operands that are the same for every pixel."""

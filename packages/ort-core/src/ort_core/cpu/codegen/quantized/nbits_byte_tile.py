@@ -2,16 +2,23 @@
 
 The weights of a block are unpacked to bytes once for all rows of a tile, and multiplied four at a time; the sum of a
 block is exact, and only then scaled. A row gives the same numbers however many others there are beside it.
+
+Weights are read once for all rows that a tile has room for: the last tile of a product computes more rows than there
+are, and leaves those out that are none. What it reads of them is memory of ``byte_rows``, whatever stands there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
-from ort_core.cpu.codegen.llvm_ir.emitter import IRValue, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.byte_rows import HEAD_NBYTES
 from ort_core.cpu.codegen.quantized.integer_dot import WORD, has_byte_products, pair_instruction, splat_text
+from ort_core.cpu.codegen.quantized.integer_driver import IntegerDriver, TileCall
 from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
 from ort_core.cpu.codegen.quantized.nbits_tile import PREFETCHED_NBYTES, NBitsProduct
 
@@ -40,11 +47,25 @@ def byte_tiling(target: Target) -> Tiling:
     return Tiling(1, (8, 4, 2, 1) if target.vector_registers >= 32 else (4, 2, 1), 1)
 
 
+class NBitsByteDriver(IntegerDriver):
+    """The kernel of a product of any number of rows."""
+
+    def _walk(self, emitter: Emitter, first: IRValue, end: IRValue, call: TileCall) -> None:
+        """Append the calls of tiles: a tile is taken where more rows are left than the next smaller one has."""
+        at, widths = emitter.variable("i64", first, "row"), self.tiling.widths
+        for width, smaller in zip(widths, (*widths[1:], 0), strict=True):
+            begin = emitter.load("i64", at)
+            with emitter.loop(begin, emitter.sub(end, smaller), width, unroll=False, hint="row") as row:
+                call(row, width, (emitter.minimum(emitter.sub(end, row), width),))
+                emitter.store(emitter.add(row, width), at)
+
+
 class NBitsByteTile(IntegerTile):
-    """Rows of bytes by one vector of columns; the sums are float32."""
+    """Rows of bytes by one vector of columns, of which the first ``count`` are stored; the sums are float32."""
 
     spec: NBitsProduct
     sum_element = "float"
+    own_parameters = (("i64", "count"),)
     begins_with_operand = False
 
     def __init__(
@@ -63,6 +84,14 @@ class NBitsByteTile(IntegerTile):
             at = emitter.element(weights, emitter.mul(block, spec.block_words * self.panel), "i32")
             offset = emitter.mul(block, HEAD_NBYTES + spec.block)
             self._block(totals, [emitter.element(row, offset, "i8") for row in rows], at)
+
+    def _stored(self, count: int) -> IRValue:
+        return self.emitter.parameter("count")
+
+    @contextmanager
+    def _storing(self, number: int) -> Iterator[None]:
+        with self.emitter.when(self.emitter.compare("slt", integer(number), self.emitter.parameter("count"))):
+            yield
 
     def _block(self, totals: list[IRValue], rows: list[IRValue], at: IRValue) -> None:
         """Append a block of each column."""

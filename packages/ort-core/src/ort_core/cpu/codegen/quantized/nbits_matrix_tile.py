@@ -2,8 +2,9 @@
 
 The weights of a block are unpacked to a tile of B on the stack, once for all rows of a tile of A, which is read where
 the rows lie. Sums of a block are exact, and scaled by the operations that ``nbits_byte_tile`` scales them by: a row
-gives the same numbers whichever tile it is in. Weights are unpacked a block ahead, and sums scaled a block behind: what
-is stored is not read at once.
+gives the same numbers whichever tile it is in. Weights are unpacked two blocks ahead, and sums scaled two behind:
+what is stored is not read at once, and there is work between a product, which takes some 50 cycles, and the storing of
+its sums.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, inte
 from ort_core.cpu.codegen.llvm_ir.matrix_tiles import LINE_NBYTES, ROWS
 from ort_core.cpu.codegen.quantized.byte_rows import HEAD_NBYTES
 from ort_core.cpu.codegen.quantized.integer_dot import WORD, splat_text
-from ort_core.cpu.codegen.quantized.integer_driver import IntegerDriver
-from ort_core.cpu.codegen.quantized.nbits_byte_tile import NBitsByteTile
+from ort_core.cpu.codegen.quantized.nbits_byte_tile import NBitsByteDriver, NBitsByteTile
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct
 
 _UNROLLED_WORDS = 8
-_LONG_BLOCK = 64  # weights; storing the sums of shorter ones takes 8 rows as long as vectors take to multiply them
+_APART = 2  # blocks
+_PLACES = 2 * _APART  # of blocks in a buffer
+_LONG_BLOCK = 32  # weights; storing the sums of shorter ones takes 8 rows as long as vectors take to multiply them
 _TILE_ROWS = (ROWS, 8)  # each with a tile of sums and one of A of its own
 TILING = Tiling(1, (*_TILE_ROWS, 4, 2, 1), 1)
 _A, _B = 2, 4  # the first of A's tiles, behind those of sums, and B's
@@ -33,8 +35,8 @@ def tile_rows(spec: NBitsProduct) -> tuple[int, ...]:
     return _TILE_ROWS if spec.block >= _LONG_BLOCK else _TILE_ROWS[:1]
 
 
-class NBitsTileDriver(IntegerDriver):
-    """The kernel of a product of any number of rows."""
+class NBitsTileDriver(NBitsByteDriver):
+    """The same with registers of tiles around all work of a thread."""
 
     @contextmanager
     def _working(self, emitter: Emitter) -> Iterator[None]:
@@ -59,21 +61,23 @@ class NBitsMatrixTile(NBitsByteTile):
         totals = [slots[0] for slots in sums]
         x, weights = emitter.parameter("x"), emitter.parameter("w")
         rows = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(len(totals))]
-        self.unpacked = emitter.variable(f"[{2 * spec.block * self.lanes} x i8]", align=LINE_NBYTES)
-        self.stored = emitter.variable(f"[{2 * len(sums) * self.lanes} x i32]", align=LINE_NBYTES)
-        last = integer(spec.blocks - 1)
-        self._unpack(weights, integer(0))
+        self.unpacked = emitter.variable(f"[{_PLACES * spec.block * self.lanes} x i8]", align=LINE_NBYTES)
+        self.stored = emitter.variable(f"[{_PLACES * len(sums) * self.lanes} x i32]", align=LINE_NBYTES)
+        for number in range(min(_APART, spec.blocks)):
+            self._unpack(weights, integer(number))
         with emitter.loop(0, integer(spec.blocks), unroll=False, hint="block") as block:
-            with emitter.when(emitter.compare("slt", block, last)):
-                self._unpack(weights, emitter.add(block, 1))
             self._multiply_block(x, block)
-            with emitter.when(emitter.compare("sgt", block, 0)):
-                self._scale(totals, rows, weights, emitter.sub(block, 1))
-        self._scale(totals, rows, weights, last)
+            with emitter.when(emitter.compare("slt", block, spec.blocks - _APART)):
+                self._unpack(weights, emitter.add(block, _APART))
+            with emitter.when(emitter.compare("sge", block, _APART)):
+                self._scale(totals, rows, weights, emitter.sub(block, _APART))
+            matrix_tiles.store(emitter, self.number, self._sums(block), self.lanes * WORD)
+        for number in range(max(0, spec.blocks - _APART), spec.blocks):
+            self._scale(totals, rows, weights, integer(number))
 
     def _place_of(self, buffer: IRValue, block: IRValue, words: int) -> IRValue:
-        """Return where a block's words are in a buffer of two blocks."""
-        number = self.emitter.binary("and", block, integer(1))
+        """Return where a block's words are in a buffer of several blocks."""
+        number = self.emitter.binary("and", block, integer(_PLACES - 1))
         return self.emitter.element(buffer, self.emitter.mul(number, words), "i32")
 
     def _head(self, weights: IRValue, block: IRValue) -> IRValue:
@@ -118,7 +122,7 @@ class NBitsMatrixTile(NBitsByteTile):
         return found
 
     def _multiply_block(self, x: IRValue, block: IRValue) -> None:
-        """Append the products of a block; their sums go to the block's place."""
+        """Append the products of a block, whose sums stay in their register."""
         emitter, spec = self.emitter, self.spec
         sums, a = self.number, _A + self.number
         instruction = matrix_tiles.byte_products(True, not spec.has_zero_points)
@@ -129,7 +133,6 @@ class NBitsMatrixTile(NBitsByteTile):
             matrix_tiles.load(emitter, _B, emitter.element(b, first // WORD * self.lanes, "i32"), LINE_NBYTES)
             matrix_tiles.load(emitter, a, emitter.element(row, first, "i8"), self.x_pixel)
             matrix_tiles.multiply(emitter, instruction, sums, a, _B)
-        matrix_tiles.store(emitter, sums, self._sums(block), self.lanes * WORD)
 
     def _sums(self, block: IRValue) -> IRValue:
         return self._place_of(self.stored, block, tile_rows(self.spec)[self.number] * self.lanes)

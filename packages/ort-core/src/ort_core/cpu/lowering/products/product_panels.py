@@ -88,6 +88,8 @@ def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEp
 
 def tile_table_buffer(target: Target, *, in_bfloat16: bool = False) -> Buffer:
     """Return the constant that holds the addresses of a target's microkernels, for products of pairs if it has them."""
+    if in_bfloat16 and has_tile_products(target):
+        return _table_buffer(_tiled(target))
     return _table_buffer((_pair_tiles if in_bfloat16 and has_pair_products(target) else _tiles)(target))
 
 

@@ -14,7 +14,12 @@ from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
 from ort_core.cpu.codegen.quantized.byte_rows import ROW_DIMS, ByteRows, byte_rows_kernel
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS, has_byte_tiles
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import multiplies_bytes
-from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS, NBitsKernel, nbits_functions, panel_multiple
+from ort_core.cpu.codegen.quantized.nbits_product import (
+    NBitsKernel,
+    most_rows_of_tiles,
+    nbits_functions,
+    panel_multiple,
+)
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -34,7 +39,7 @@ from ort_core.cpu.lowering.views import (
     count_of,
     dense_strides,
 )
-from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
+from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 from ort_core.plugin.memory import release_pages
 
@@ -86,7 +91,7 @@ class NBitsAnchor:
         known, machine = self.weights, lowering.target
         in_bytes = known.takes_bytes and multiplies_bytes(known.bits, machine)
         in_tiles = in_bytes and has_byte_tiles(machine)
-        left = _as_bytes(lowering, self.x, known, None if in_tiles else FEW_ROWS) if in_bytes else self.x
+        left = _as_bytes(lowering, self.x, known) if in_bytes else self.x
         x_nbytes = 1 if in_bytes else 4
         own = [*left.strides[:-1]]
         sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
@@ -95,7 +100,8 @@ class NBitsAnchor:
             known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
             has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
         )  # fmt: skip
-        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, panel_multiple(machine))
+        multiple = 1 if in_bytes else panel_multiple(machine)
+        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, multiple)
         packed = lowering.constant_view(stream, DataType.INT32)
         release_pages(known.words)
         x, y = strides[0], strides[1]
@@ -111,7 +117,7 @@ class NBitsAnchor:
             in_tiles,
         )  # fmt: skip
         writes = [target.buffer]
-        if not in_tiles:
+        if not in_bytes:
             memory = ProductMemory(
                 lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
                 tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
@@ -121,7 +127,7 @@ class NBitsAnchor:
             words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
             writes.append(memory.scratch)
         flops = count_of(pending.shape) * (2 * known.depth)
-        reads = [self.x.buffer, left.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
+        reads = [left.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         text = lowering.kernel(
             (
                 replace(spec, expression=PRODUCT),
@@ -139,23 +145,22 @@ class NBitsAnchor:
         lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
 
 
-def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights, most_rows: int | None) -> View:
+def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights) -> View:
     """Return rows as bytes, written once for all products that read them in the same blocks."""
     has_zeros = weights.zero_points is not None
-    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros, most_rows)
+    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros)
     key = (x.buffer, x.offset, x.shape, x.strides, spec)
     found: View = lowering.remembered(key, lambda: _byte_rows(lowering, x, spec))
     return found
 
 
 def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
-    """Write the step that rounds rows to bytes; more than ``most_rows`` are read as float32, and take no memory."""
+    """Write the step that rounds rows to bytes; tiles read what stands behind the last row, too."""
     sizes, strides = collapse(x.shape[:-1], [x.strides[:-1]])
     missing = ROW_DIMS - len(sizes)
     rows = count_of(x.shape[:-1])
     shape = (*x.shape[:-1], spec.pitch)
-    few = rows if spec.most_rows is None else minimum(rows, spec.most_rows)
-    count = few * spec.pitch
+    count = (rows + most_rows_of_tiles(lowering.target) - 1) * spec.pitch
     target = View(Buffer(DataType.INT8, count, Place.ARENA), shape, dense_strides(shape))
     words: list[Argument] = [
         pointer(x), pointer(target), rows, *[1] * missing, *sizes, *[0] * missing, *strides[0],
@@ -167,7 +172,7 @@ def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
             "byte_rows", lambda name: module_text([byte_rows_kernel(name, spec, machine)]), is_vectorized=True
         ),
     )
-    work = few * spec.depth
+    work = rows * spec.depth
     lowering.emit(kernel, words, [x.buffer], [target.buffer], work, ("Quantize",))
     return target
 
