@@ -55,7 +55,7 @@ def test_weights_beyond_their_type_are_refused_by_their_name(tmp_path, value, pr
         ({"rope_scaling": {"rope_type": "odd"}}, "scaling 'odd'"),
         ({"rope_scaling": {"rope_type": "linear"}}, "needs factor"),
         ({"rope_scaling": [1]}, "expected an object"),
-        ({"head_dim": 20}, "heads of 20 elements"),
+        ({"head_dim": 21}, "a rotation of 21 of 21 elements"),
         ({"max_position_embeddings": 1 << 30}, "cosines of .* with --context"),
         (
             {"sliding_window": 4, "layer_types": ["full_attention"], "architectures": ["MistralForCausalLM"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from ort_genai.builder.architecture import Architecture, Experts, Gating, LayerN
 from ort_genai.builder.family_defaults import completed
 from ort_genai.errors import InvalidModelFolder
 
+log = logging.getLogger(__name__)
 Config = Mapping[str, object]
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
@@ -18,6 +20,7 @@ _ACTIVATIONS = {
 }  # fmt: skip
 _KINDS = ("full_attention", "sliding_attention")
 _GREATEST = 1e30
+_HEAD_STEP = 16  # elements; what onnxruntime's GroupQueryAttention takes where it turns heads
 _MOST = {"num_hidden_layers": 1024, "vocab_size": 1 << 22, "hidden_size": 1 << 18}  # far above any model that is known
 
 
@@ -365,10 +368,13 @@ def _check(made: Architecture) -> None:
         problem = f"{len(made.layer_rotations)} rotations for {made.num_layers} layers"
     elif made.experts is not None and made.experts.chosen > made.experts.count:
         problem = f"{made.experts.chosen} of {made.experts.count} experts a token"
-    elif made.head_size % 16:
-        problem = f"heads of {made.head_size} elements; GroupQueryAttention takes multiples of 16 in onnxruntime"
     if problem:
         raise InvalidModelFolder(f"config.json states {problem}, which cannot be built")
+    if made.head_size % _HEAD_STEP:
+        log.warning(
+            "heads of %d elements: onnxruntime does not run the folder; its GroupQueryAttention takes multiples of %d",
+            made.head_size, _HEAD_STEP,
+        )  # fmt: skip
 
 
 _AROUND = LayerNorms(
