@@ -48,9 +48,9 @@ def test_a_remark_beside_the_sections_is_left_alone(tmp_path):
 
 
 def test_names_without_effect_are_told(tmp_path, caplog):
-    og.Config(copied(tmp_path, {"engine": {"dynamic_batching": {"num_blocks": 16, "max_batch_size": 2}}}))
+    og.Config(copied(tmp_path, {"engine": {"dynamic_batching": {"gpu_utilization_factor": 0.5, "max_batch_size": 2}}}))
     assert [each.getMessage().split(":")[1] for each in caplog.records] == [
-        " engine.dynamic_batching.num_blocks has no effect"
+        " engine.dynamic_batching.gpu_utilization_factor has no effect"
     ]
 
 

@@ -12,6 +12,7 @@ import ort_genai as og
 from ort_genai.engine.drafts import ModelDrafter, NgramDrafter
 from ort_genai.errors import InvalidGeneration
 from ort_genai.guidance import Grammar, GrammarKind
+from ort_genai.paging.paged_states import PagedRuns
 
 SCHEMA = {"type": "array", "items": {"type": "integer", "maximum": 9, "minimum": 0}, "minItems": 5, "maxItems": 9}
 CASES = {
@@ -100,6 +101,35 @@ def test_guesses_for_several_wait_where_blocks_are_missing(model, monkeypatch):
         asked = [engine.submit(prompt, options) for prompt in PROMPTS]
         assert [tokens_of(each) for each in asked] == plain
         assert engine.current_counts().paused > 0
+
+
+def test_a_smaller_model_guesses_for_several_texts_what_it_guesses_for_each(model, monkeypatch):
+    smaller = og.Model(built("qwen2"))
+    texts, counts = [[*prompt, 9, place] for place, prompt in enumerate(PROMPTS * 2)], [4, 1, 5, 0, 3, 2]
+    texts[2] = texts[2] * 5  # of more than few tokens
+    alone = [ModelDrafter(smaller).guess(text, count) for text, count in zip(texts, counts, strict=True)]
+    assert [len(guessed) for guessed in alone] == counts
+    runs, run = [], PagedRuns.run
+    monkeypatch.setattr(PagedRuns, "run", lambda *given: runs.append(len(given[1])) or run(*given))
+    drafter = ModelDrafter(smaller)
+    assert drafter.guess_each(texts, counts) == alone
+    assert runs == [1, 1, 5, 4, 3, 2, 1], "a run for each token, but for the beginnings of long texts"
+    longer = [[*text, *guessed[:1], 7] for text, guessed in zip(texts, alone, strict=True)]
+    again = [ModelDrafter(smaller).guess(text, 2) for text in longer]
+    assert drafter.guess_each(longer, [2] * len(longer)) == again, "behind a guess that was wrong"
+    assert drafter.guess_each([], []) == []
+    assert drafter.guess_each([[1] * 500], [3]) == [[]], "beyond its context"
+
+
+def test_texts_of_one_call_that_begin_alike_are_read_apart(model):
+    texts = [[*PROMPTS[0], 3], [*PROMPTS[0], 4], list(PROMPTS[0])]
+    alone = [ModelDrafter(model).guess(text, 3) for text in texts]
+    drafter = ModelDrafter(model)
+    for _ in range(2):
+        assert drafter.guess_each(texts, [3] * 3) == alone
+    many = [[*PROMPTS[0], place] for place in range(20)]  # more than it keeps
+    assert [len(each) for each in drafter.guess_each(many, [2] * 20)] == [2] * 20
+    assert drafter.guess_each(texts, [3] * 3) == alone
 
 
 def test_n_grams_guess_what_followed_last():

@@ -6,6 +6,10 @@ in bytes, without in another order.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from genai_built import built
@@ -13,6 +17,7 @@ from genai_built import built
 import ort_genai as og
 from ort_genai.builder.precision_names import Precision
 from ort_genai.engine.scores import scored_prompt
+from ort_genai.paging.paged_states import PagedState
 from ort_genai.prompt_parts import FEW_ROWS, part_length, reusable_length, steps_of
 
 RANDOM = np.random.default_rng(12)
@@ -168,6 +173,46 @@ def test_a_step_of_many_rows_tells_all_of_them(model):
 def test_only_models_of_few_bits_divide_a_step(model):
     assert model.decoder.rows_of_step == FEW_ROWS
     assert og.Model(built()).decoder.rows_of_step is None
+
+
+def test_parts_of_prompts_are_read_in_runs_of_steps_where_rows_stay_the_same(model, alone, monkeypatch):
+    mixed, beside = [], PagedState.step_beside
+    monkeypatch.setattr(PagedState, "step_beside", lambda *given: mixed.append(1) or beside(*given))
+    may_mix = model.decoder.mixes(3)
+    mixed.clear()
+    with engine_of(model, 4) as engine:
+        assert asked(engine) == alone
+    assert bool(mixed) == may_mix
+    assert may_mix == (all_rows_alike(model) and bool(mixed))
+
+
+def all_rows_alike(model):
+    """Return whether a prompt's last logits are the same read in parts of few rows and of many."""
+    found = []
+    for part in (5, len(PROMPTS[-1])):
+        state = PagedState(model.decoder.paged.new_runs(model.decoder))
+        state.add_row()
+        for first in range(0, len(PROMPTS[-1]), part):
+            found.append(state.read_each([0], [np.array(PROMPTS[-1][first : first + part])])[0][-1])
+    return found[-2].tobytes() == found[-1].tobytes()
+
+
+def test_models_whose_rows_stay_the_same_mix(model, request):
+    is_level_4 = "level 4" in request.node.name
+    assert model.decoder.mixes(3) in ((True, False) if is_level_4 else (False,)), "floats of many rows sum otherwise"
+    assert og.Model(built()).decoder.mixes(3)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4,+avx512vnni"])
+def test_code_of_each_level_gives_equal_texts(level):
+    chosen = "batch or parts or second_time or mix"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-k", chosen, __file__]
+    environment = {**os.environ, "ORT_CPU_TARGET": level}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    if "which this machine or LLVM does not know" in done.stdout:
+        pytest.skip(f"this machine runs no code of {level}")
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_no_part_of_a_long_prompt_is_of_few_rows():

@@ -10,8 +10,9 @@ from genai_built import built
 from test_turns import drained, greedy, tokens_of, turn_options
 
 import ort_genai as og
+from ort_genai.errors import InvalidGeneration
 from ort_genai.paging.block_pool import BLOCK_ROWS
-from ort_genai.paging.paged_states import PagedState
+from ort_genai.paging.paged_states import PagedRuns, PagedState
 
 PROMPTS = [np.random.default_rng(7).integers(3, 250, length).tolist() for length in (70, 3, 20, 66)]
 
@@ -48,7 +49,7 @@ def test_turns_over_blocks_give_a_generators_tokens(model, engine):
 def test_closed_canceled_rewound_and_forgotten_requests_give_blocks_back(model, monkeypatch):
     monkeypatch.setattr("ort_genai.turns.engine._PREFIX_BYTES", 0)
     engine = og.Engine(model)
-    pool = engine._runs.pool
+    pool = engine._room.pool
     closed, canceled, rewound, forgotten = (begun(engine, prompt, 4) for prompt in PROMPTS)
     drained(engine)
     assert pool.held == 2 + 1 + 1 + 2
@@ -75,14 +76,13 @@ def test_requests_share_a_beginning(engine):
     for place in range(3):
         begun(engine, [*common, *[20 + place] * 20], 2)
         drained(engine)
-    assert engine._runs.pool.held == 4, "the block that all share, and one of each"
+    assert engine._room.pool.held == 4, "the block that all share, and one of each"
 
 
 def test_drafts_of_several_requests_are_read_in_one_run(model, engine, monkeypatch):
     runs = []
-    run = PagedState._run
-    monkeypatch.setattr(PagedState, "_run", lambda self, members, *rest, **more: (
-        runs.append(len(members)), run(self, members, *rest, **more))[1])  # fmt: skip
+    run = PagedRuns.run
+    monkeypatch.setattr(PagedRuns, "run", lambda self, fed, *rest: (runs.append(len(fed)), run(self, fed, *rest))[1])
     requests = [begun(engine, prompt, 12) for prompt in PROMPTS[1:]]
     expected = [greedy(model, prompt, 12) for prompt in PROMPTS[1:]]
     buffer, events = engine.create_event_buffer(64), []
@@ -97,3 +97,66 @@ def test_drafts_of_several_requests_are_read_in_one_run(model, engine, monkeypat
     assert [len(tokens_of(found, request)) for request in requests] == [3, 2, 3]
     events += found + drained(engine)
     assert [tokens_of(events, request) for request in requests] == expected
+
+
+def test_a_part_of_a_prompt_is_read_in_the_run_of_a_step(model, engine, monkeypatch):
+    runs, run = [], PagedRuns.run
+    monkeypatch.setattr(PagedRuns, "run", lambda self, fed, *rest: (runs.append(len(fed)), run(self, fed, *rest))[1])
+    buffer = engine.create_event_buffer(16)
+    requests = [begun(engine, PROMPTS[1], 12)]
+    events = [*engine.run(buffer), *engine.run(buffer)]
+    requests.append(begun(engine, PROMPTS[0], 12))
+    del runs[:]
+    events += list(engine.run(buffer))
+    assert runs == [2], "the prompt and the step are one run"
+    events += drained(engine)
+    assert [tokens_of(events, each) for each in requests] == [greedy(model, prompt, 12) for prompt in PROMPTS[1::-1]]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    for module in ("paging.block_pool", "paging.paged_states", "turns.engine"):
+        monkeypatch.setattr(f"ort_genai.{module}.BLOCK_ROWS", 8)
+
+
+@pytest.mark.parametrize("count", [11, 14, 40])
+def test_bytes_of_blocks_are_bounded_and_texts_stay_the_same(model, small_blocks, count):
+    engine = og.Engine(model, cache_bytes=count * model.decoder.cache_bytes(8))
+    pool, prompts = engine._room.pool, [prompt[:30] for prompt in PROMPTS]
+    said = [[] for _ in prompts]
+    requests = [begun(engine, prompt, 40) for prompt in prompts]
+    for turn in range(3):
+        events, buffer = [], engine.create_event_buffer(64)
+        while engine.has_pending_requests():
+            events += list(engine.run(buffer))
+            assert pool.held <= len(pool.arrays[0]) <= count
+        for place, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            wanted = greedy(model, [*prompt, *said[place]], 40 if not turn else 5)
+            assert tokens_of(events, request) == wanted
+            said[place] += [*wanted, 9, turn]
+        if turn < 2:
+            for request in requests:
+                request.begin_turn([9, turn], turn_options(request, max_generated_tokens=5))
+
+
+def test_what_a_folder_states_bounds_blocks(model):
+    config = og.Config(built())
+    assert og.Engine(og.Model(config))._room.pool.left_for_rows > 1 << 40
+    config.overlay('{"engine": {"dynamic_batching": {"num_blocks": 3, "block_size": 128}}}')
+    assert og.Engine(og.Model(config))._room.pool.left_for_rows == 3 * 128 // BLOCK_ROWS
+    config.overlay('{"engine": {"dynamic_batching": {"num_blocks": 2, "block_size": null}}}')
+    assert og.Engine(og.Model(config))._room.pool.left_for_rows == 2 * 256 // BLOCK_ROWS
+    with pytest.raises(InvalidGeneration, match="one block"):
+        og.Engine(model, cache_bytes=100)
+
+
+def test_a_request_that_never_fits_is_refused_and_others_go_on(model):
+    engine = og.Engine(model, cache_bytes=model.decoder.cache_bytes(BLOCK_ROWS))
+    large, grown, small = begun(engine, PROMPTS[0], 4), begun(engine, PROMPTS[2], 90), begun(engine, PROMPTS[1], 4)
+    events = drained(engine)
+    failed = {id(event.request): event for event in events if event.flags & og.EngineEventFlags.FAILED}
+    assert set(failed) == {id(large), id(grown)}
+    assert {event.error_code for event in failed.values()} == {og.EngineErrorCode.REQUEST_UNSERVICEABLE}
+    assert tokens_of(events, grown) == greedy(model, PROMPTS[2], 45)[: len(tokens_of(events, grown))]
+    assert len(tokens_of(events, grown)) > 40
+    assert tokens_of(events, small) == greedy(model, PROMPTS[1], 4)

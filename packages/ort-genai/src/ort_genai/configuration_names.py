@@ -114,13 +114,12 @@ NAMES: Names = {
 
 _HEARS = "sound is heard as a Whisper hears it, and by no other kind of model"
 _GUESSES = "text is the same without it: og.ModelDrafter and og.NgramDrafter guess tokens ahead"
-_BLOCKS = "caches are not in blocks: og.EngineOptions(cache_bytes=…) bounds their memory"
+_BLOCKS = "num_blocks bounds og.Engine, og.EngineOptions(cache_bytes=…) og.AsyncEngine, and blocks need no GPU"
 _WITHOUT_EFFECT = {
     "model.speech": _HEARS, "model.joiner": _HEARS, "model.vad": _HEARS,
     "model.draft": _GUESSES, "model.dflash2": _GUESSES, "model.dspark": _GUESSES,
     "model.vision.adapter_filename": "load its weights by og.Adapters, where the decoder takes them",
     "model.decoder.shared_initializers": "each graph reads its own weights",
-    "engine.dynamic_batching.block_size": _BLOCKS, "engine.dynamic_batching.num_blocks": _BLOCKS,
     "engine.dynamic_batching.gpu_utilization_factor": _BLOCKS,
     "engine.dynamic_batching.max_scheduled_tokens": "prompts are read 256 tokens at a time",
 }  # fmt: skip

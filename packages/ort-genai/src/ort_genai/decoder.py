@@ -15,8 +15,9 @@ from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
 from ort_genai.mask_use import takes_lengths_alone
+from ort_genai.paging.equal_rows import EqualRows, equal_rows
 from ort_genai.paging.paged_decoder import PagedDecoder, open_paged
-from ort_genai.prompt_parts import FEW_ROWS, has_few_bits
+from ort_genai.prompt_parts import FEW_ROWS, PRODUCT, operators_of_few_bits
 from ort_genai.session_options import open_made, open_part, run_options
 from ort_genai.token_table import TokenTable, texts_of
 
@@ -132,9 +133,35 @@ class Decoder:
         return self.mask is not None and takes_lengths_alone(self._model, self.mask)
 
     @cached_property
+    def _few_bits(self) -> frozenset[str]:
+        return operators_of_few_bits(self._model)
+
+    @property
     def rows_of_step(self) -> int | None:
-        """The most rows of one run of a step, where more would give other numbers; ``None``: any number."""
-        return FEW_ROWS if has_few_bits(self._model) else None
+        """The most rows of one run of a step, where more may give other numbers; ``None``: any number."""
+        return FEW_ROWS if self._few_bits else None
+
+    def rows_of_run(self, tokens: int, wanted: int) -> int | None:
+        """Return the most tokens of one run over blocks, where more give other numbers; ``None``: any number.
+
+        Args:
+            tokens: that there are; of few nothing is to be found out.
+            wanted: of how many of them logits are.
+        """
+        most = self.rows_of_step
+        is_equal = most is not None and tokens > most and self._equal_rows.may_mix(wanted)
+        return None if is_equal else most
+
+    def mixes(self, rows: int) -> bool:
+        """Return whether a part of a prompt may be read in the run of a step of so many rows: all get the same."""
+        return self.rows_of_step is None or self._equal_rows.may_mix(rows + 1)
+
+    @cached_property
+    def _equal_rows(self) -> EqualRows:
+        """What a run of many tokens changes; how many rows experts get a few tokens do not show."""
+        if self.paged is None or self._few_bits != {PRODUCT}:
+            return EqualRows(of_parts=False, of_steps=False)
+        return equal_rows(self, self.paged.new_runs(self))
 
     @property
     def session(self) -> ort_core.InferenceSession:

@@ -1,20 +1,23 @@
 """How many tokens a run reads, so that what others ask for does not change a text.
 
-Products with weights of few bits take up to 16 rows in another arithmetic than more: rounded to bytes, and not to
-bfloat16. Within each of the two, a row gives the same numbers however many others stand beside it. So a prompt of more
-than 16 tokens is read in parts of more than 16 each, whatever the length of the parts and wherever it begins behind a
-prefix that is known; and a step of many rows, a token of each, is run in parts of up to 16.
+Products with weights of few bits may take up to 16 rows in another arithmetic than more, where the left side is not
+rounded to bytes (``paging.equal_rows`` asks). Within each of the two, a row gives the same numbers however many others
+stand beside it. So a prompt of more than 16 tokens is read in parts of more than 16 each, whatever the length of the
+parts and wherever it begins behind a prefix that is known; and a step of many rows, a token of each, is run in parts of
+up to 16.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ort_genai.graph_wiring import wiring_of
 
 FEW_ROWS = 16
 _LARGEST = 64 << 20  # bytes of a graph: one with its weights inside takes longer to read than the answer is worth
-_FEW_BITS = frozenset({"MatMulNBits", "QMoE"})
+PRODUCT = "MatMulNBits"
+_FEW_BITS = frozenset({PRODUCT, "QMoE"})
 
 
 def part_length(left: int, most: int) -> int:
@@ -40,12 +43,27 @@ def steps_of(rows: int, most: int) -> list[tuple[int, int]]:
     return [(rows * part // parts, rows * (part + 1) // parts) for part in range(parts)]
 
 
-def has_few_bits(model: Path | bytes) -> bool:
-    """Return whether a graph multiplies by weights of few bits; ``True`` where that is not found out."""
+def runs_of(counts: Sequence[int], most: int | None) -> list[tuple[int, int]]:
+    """Return where runs over sequences of so many tokens begin and end: at most ``most`` tokens, or one sequence."""
+    found, first = list[tuple[int, int]](), 0
+    while first < len(counts):
+        end, total = first + 1, counts[first]
+        while end < len(counts) and (most is None or total + counts[end] <= most):
+            total += counts[end]
+            end += 1
+        found.append((first, end))
+        first = end
+    return found
+
+
+def operators_of_few_bits(model: Path | bytes) -> frozenset[str]:
+    """Return the operators of a graph that multiply by weights of few bits; all where that is not found out."""
     if (len(model) if isinstance(model, bytes) else model.stat().st_size) > _LARGEST:
-        return True
+        return _FEW_BITS
     try:
         wiring = wiring_of(model if isinstance(model, bytes) else model.read_bytes())
     except ValueError:  # the ORT format
-        return True
-    return any(node.has_bodies or node.op_type in _FEW_BITS for node in wiring.nodes)
+        return _FEW_BITS
+    if any(node.has_bodies for node in wiring.nodes):
+        return _FEW_BITS
+    return _FEW_BITS.intersection(node.op_type for node in wiring.nodes)

@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ort_genai.decoder_states import DecoderState, RowCaches
-from ort_genai.engine.options import EngineOptions
-from ort_genai.engine.prefix_cache import PrefixCache
-from ort_genai.paging.paged_decoder import PagedDecoder
-from ort_genai.paging.paged_states import PagedCaches, PagedState, blocks_of
-
-if TYPE_CHECKING:
-    from ort_genai.decoder import Decoder
+from ort_genai.paging.paged_states import PagedCaches, PagedRuns, PagedState, blocks_of
 
 
 class BlockRoom:
-    """The blocks of an engine; its thread alone uses them.
+    """The blocks of an engine; one thread at a time uses them.
 
     Args:
-        decoder: of the model.
-        paged: the decoder over blocks.
-        limits: of bytes.
-        prefixes: that are kept, and give blocks back where there are no others.
+        runs: of the decoder, over the engine's pool.
+        give_up: lets go of something that is kept, where no block is free; returns whether there was anything.
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        paged: PagedDecoder,
-        limits: EngineOptions,
-        prefixes: PrefixCache[RowCaches | PagedCaches],
-    ) -> None:
-        self._decoder, self._paged = decoder, paged
-        self._runs = paged.new_runs(decoder, limits.cache_bytes, limits.prefix_bytes)
-        self.pool = self._runs.pool
-        self.pool.give_up = prefixes.drop_oldest
+    def __init__(self, runs: PagedRuns, give_up: Callable[[], bool]) -> None:
+        self._runs, self.pool = runs, runs.pool
+        self.pool.give_up = give_up
 
-    def new_state(self, *, is_own: bool) -> PagedState:
+    def new_state(self, *, is_own: bool = False) -> PagedState:
         """Return a state without rows; one of its own has blocks that it shares with nobody."""
-        return PagedState(self._paged.new_runs(self._decoder) if is_own else self._runs)
+        return PagedState(self._runs.paged.new_runs(self._runs.decoder) if is_own else self._runs)
 
     def has_room(self, positions: int, known: RowCaches | PagedCaches | None, running: int) -> bool:
         """Return whether there are blocks for a row of so many positions, and for a further one of each that runs.

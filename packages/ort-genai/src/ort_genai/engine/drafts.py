@@ -6,17 +6,20 @@ otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from ort_genai.decoder_states import DecoderState
 from ort_genai.errors import InvalidGeneration
-from ort_genai.prompt_parts import FEW_ROWS
+from ort_genai.paging.paged_states import PagedState, read_together
+from ort_genai.prompt_parts import FEW_ROWS, runs_of
 
 if TYPE_CHECKING:
     from ort_genai.model import Model
+    from ort_genai.paging.paged_states import PagedRuns
 
 
 class Drafter(Protocol):
@@ -24,6 +27,21 @@ class Drafter(Protocol):
 
     def guess(self, tokens: list[int], count: int) -> list[int]:
         """Return up to ``count`` tokens that may follow."""
+
+
+@runtime_checkable
+class BatchDrafter(Protocol):
+    """Guesses tokens of several texts at once."""
+
+    def guess_each(self, texts: Sequence[list[int]], counts: Sequence[int]) -> list[list[int]]:
+        """Return up to so many tokens that may follow each text."""
+
+
+def guesses(drafter: Drafter, texts: Sequence[list[int]], counts: Sequence[int]) -> list[list[int]]:
+    """Return up to so many tokens that may follow each text, asked for at once where the drafter takes that."""
+    if isinstance(drafter, BatchDrafter):
+        return drafter.guess_each(texts, counts)
+    return [drafter.guess(text, count) for text, count in zip(texts, counts, strict=True)]
 
 
 class NgramDrafter:
@@ -64,7 +82,9 @@ class _TextState:
 
 
 class ModelDrafter:
-    """Guesses what a smaller model takes; of several texts at once, it keeps what it has read of each.
+    """Guesses what a smaller model takes; it keeps what it has read of each text.
+
+    Texts of one call are read in one run for each token, where the smaller model's graph allows caches in blocks.
 
     Args:
         model: with the tokens of the one that it guesses for.
@@ -73,37 +93,87 @@ class ModelDrafter:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._texts: list[_TextState] = []  # the one that was asked for last at the end
+        self._runs: PagedRuns | None = None
 
     def guess(self, tokens: list[int], count: int) -> list[int]:
         """Return the smaller model's most likely tokens; none beyond its context or its vocabulary."""
+        return self.guess_each([tokens], [count])[0]
+
+    def guess_each(self, texts: Sequence[list[int]], counts: Sequence[int]) -> list[list[int]]:
+        """Return the same for each of several texts, up to ``counts`` tokens of it."""
         decoder = self._model.decoder
-        count = min(count, decoder.context_length - len(tokens))
-        if count < 1 or max(tokens) >= decoder.vocab_size:
-            return []
-        text = self._text_of(tokens)
-        same = min(_common(text.read, tokens), len(tokens) - 1)
-        text.state.rewind(0, same)
-        logits = text.state.read(0, np.array(tokens[same:], np.int64))
-        found = [int(logits.argmax())]
-        while len(found) < count:
-            found.append(int(text.state.step(np.array(found[-1:], np.int64))[0].argmax()))
-        text.read = [*tokens, *found[:-1]]
+        found: list[list[int]] = [[] for _ in texts]
+        asked: list[tuple[int, int, _TextState]] = []
+        for place, (tokens, wanted) in enumerate(zip(texts, counts, strict=True)):
+            count = min(wanted, decoder.context_length - len(tokens))
+            if count >= 1 and max(tokens) < decoder.vocab_size:
+                asked.append((place, count, self._text_of(tokens, {id(text) for _, _, text in asked})))
+        self._guess_first([(found[place], texts[place], text) for place, _, text in asked])
+        while True:
+            going = [(found[place], text) for place, count, text in asked if len(found[place]) < count]
+            if not going:
+                break
+            logits = self._read([text.state for _, text in going], [np.array(own[-1:], np.int64) for own, _ in going])
+            for (own, _), row in zip(going, logits, strict=True):
+                own.append(int(row.argmax()))
+        for place, _, text in asked:
+            text.read = [*texts[place], *found[place][:-1]]
         return found
 
-    def _text_of(self, tokens: list[int]) -> _TextState:
-        """Return what was read of a text, but for guesses that nobody took; or else of none, or of the oldest."""
-        known = [(_common(each.read, tokens), each) for each in self._texts]
+    def _guess_first(self, asked: Sequence[tuple[list[int], list[int], _TextState]]) -> None:
+        """Read what texts have that was not read of them, and append the first guess of each."""
+        states, given = [], []
+        for _, tokens, text in asked:
+            same = min(_common(text.read, tokens), len(tokens) - 1)
+            text.state.rewind(0, same)
+            unread = np.array(tokens[same:], np.int64)
+            if len(unread) > FEW_ROWS:  # alone: a run of all texts tells the logits of the last tokens alone
+                text.state.read(0, unread[:-1])
+                unread = unread[-1:]
+            states.append(text.state)
+            given.append(unread)
+        for (own, _, _), row in zip(asked, self._read(states, given), strict=True):
+            own.append(int(row.argmax()))
+
+    def _read(self, states: Sequence[DecoderState], tokens: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Read tokens into the only row of each state, and return logits of the last one of each."""
+        paged = [state for state in states if isinstance(state, PagedState)]
+        if len(paged) < max(2, len(states)):
+            return [state.read(0, own) for state, own in zip(states, tokens, strict=True)]
+        counts, found = [len(own) for own in tokens], list[np.ndarray]()
+        for first, end in runs_of(counts, self._model.decoder.rows_of_run(sum(counts), len(counts))):
+            found += list(read_together(paged[first:end], tokens[first:end]))
+        return found
+
+    def _text_of(self, tokens: list[int], taken: Collection[int]) -> _TextState:
+        """Return what was read of a text, but for guesses that nobody took; or else of none, or of the oldest.
+
+        Args:
+            tokens: of the text.
+            taken: those that other texts of this call have.
+        """
+        free = [each for each in self._texts if id(each) not in taken]
+        known = [(_common(each.read, tokens), each) for each in free]
         own = [(same, each) for same, each in known if same >= len(each.read) - FEW_ROWS]
         if own:
             found = max(own, key=lambda each: each[0])[1]
             self._texts.remove(found)
-        elif len(self._texts) < FEW_ROWS:
-            found = _TextState(self._model.decoder.new_state())
+        elif len(self._texts) < FEW_ROWS or not free:
+            found = _TextState(self._new_state())
             found.state.add_row()
         else:
-            found = self._texts.pop(0)
+            found = free[0]
+            self._texts.remove(found)
         self._texts.append(found)
         return found
+
+    def _new_state(self) -> DecoderState:
+        decoder = self._model.decoder
+        if decoder.paged is None:
+            return decoder.new_state()
+        if self._runs is None:
+            self._runs = decoder.paged.new_runs(decoder)
+        return PagedState(self._runs)
 
 
 def _common(first: list[int], second: list[int]) -> int:

@@ -28,7 +28,7 @@ import numpy as np
 from ort_genai.decoder_states import DecoderState, RowCaches
 from ort_genai.engine.admission import check_images, check_prompt, check_room, longest_text, tokens_of
 from ort_genai.engine.block_room import BlockRoom
-from ort_genai.engine.drafts import Drafter
+from ort_genai.engine.drafts import Drafter, guesses
 from ort_genai.engine.lanes import Lane, Place, ReadingState, RunningState, drop_rows, next_part, next_token
 from ort_genai.engine.options import EngineCounts, EngineOptions
 from ort_genai.engine.prefix_cache import PrefixCache
@@ -72,7 +72,9 @@ class AsyncEngine:
         self._again: set[AsyncRequest] = set()  # that wait for the second time
         self._numbers = itertools.count()
         paged = model.decoder.paged if self.options.uses_blocks else None
-        self._room = None if paged is None else BlockRoom(model.decoder, paged, self.options, self._prefixes)
+        limits = (self.options.cache_bytes, self.options.prefix_bytes)
+        runs = None if paged is None else paged.new_runs(model.decoder, *limits)
+        self._room = None if runs is None else BlockRoom(runs, self._prefixes.drop_oldest)
         self._changed = threading.Condition()
         self._is_closed = self._has_cancelled = False
         self._thread = threading.Thread(
@@ -231,9 +233,10 @@ class AsyncEngine:
 
     def _lane_beside(self, reading: ReadingState) -> Lane | None:
         """Return whose step may read a part of this prompt, too; none where more rows would give other numbers."""
-        if self._room is None or self.model.decoder.rows_of_step is not None or reading.request.is_cancelled:
+        if self._room is None or reading.request.is_cancelled:
             return None
-        return self._lanes.get(reading.request.weights)
+        lane = self._lanes.get(reading.request.weights)
+        return lane if lane is not None and self.model.decoder.mixes(len(lane.running)) else None
 
     def _leave_out(self) -> None:
         with self._changed:
@@ -479,15 +482,20 @@ class AsyncEngine:
             return []
         if self._room is not None and self._room.is_short(lane.state, 1 + each):
             return []
-        return [self._guessed(drafter, running, each) for running in lane.running]
+        return self._guessed(drafter, lane.running, each)
 
-    def _guessed(self, drafter: Drafter, running: RunningState, most: int) -> list[int]:
-        read = running.request.prompt + running.text.tokens
-        count = min(most, running.longest - len(read))
-        guessed = [] if count < 1 or running.replayed else drafter.guess(read, count)
+    def _guessed(self, drafter: Drafter, running: Sequence[RunningState], most: int) -> list[list[int]]:
+        """Return up to ``most`` guesses of each request; none of one that reads its text again, or is at its end."""
+        found: list[list[int]] = [[] for _ in running]
+        texts = [each.request.prompt + each.text.tokens for each in running]
+        counts = [min(most, each.longest - len(text)) for each, text in zip(running, texts, strict=True)]
+        asked = [place for place, each in enumerate(running) if counts[place] > 0 and not each.replayed]
+        given = guesses(drafter, [texts[place] for place in asked], [counts[place] for place in asked])
         table = self.model.decoder.table
         image = -1 if table is None else table.image_token
-        return guessed[: guessed.index(image)] if image in guessed else guessed
+        for place, guessed in zip(asked, given, strict=True):
+            found[place] = guessed[: guessed.index(image)] if image in guessed else guessed
+        return found
 
     def _step_by_drafts(self, lane: Lane, drafts: list[list[int]]) -> None:
         """Read the last token of each request and guesses behind it, in one run."""

@@ -17,7 +17,7 @@ from ort_genai.decoder_states import DecoderState
 from ort_genai.errors import GenerationFailed, raised_as
 from ort_genai.paging.block_pool import BLOCK_ROWS, BlockPool
 from ort_genai.paging.paged_inputs import ENDS, PAST, TABLE, WANTED
-from ort_genai.prompt_parts import part_length, steps_of
+from ort_genai.prompt_parts import part_length, runs_of, steps_of
 from ort_genai.row_inputs import RowInputs
 
 if TYPE_CHECKING:
@@ -247,15 +247,21 @@ class PagedState(DecoderState):
 
     def step(self, tokens: Array) -> Array:
         """Read one token into each row, in one run, or in several where more rows would be computed otherwise."""
-        rows, most = len(self.lengths), self._decoder.rows_of_step
+        rows = len(self.lengths)
+        most = self._decoder.rows_of_run(rows, rows)
         if most is None or rows <= most:
-            return self._read_rows(range(rows), [tokens[row : row + 1] for row in range(rows)])
+            return self.step_at_once(tokens)
         parts = [
             self._read_rows(range(first, end), [tokens[row : row + 1] for row in range(first, end)])
             for first, end in steps_of(rows, most)
         ]
         self.last_logits = np.concatenate(parts)[:, None]
         return np.concatenate(parts)
+
+    def step_at_once(self, tokens: Array) -> Array:
+        """Read one token into each row, in one run."""
+        rows = range(len(self.lengths))
+        return self._read_rows(rows, [tokens[row : row + 1] for row in rows])
 
     def step_beside(self, tokens: Array, other: PagedState, part: Array) -> tuple[Array, Array]:
         """Read a token into each row and a part of a prompt into another state's only one, in one run.
@@ -265,7 +271,7 @@ class PagedState(DecoderState):
         """
         members = [(self, row) for row in range(len(self.lengths))] + [(other, 0)]
         given = [*(tokens[row : row + 1] for row in range(len(self.lengths))), part]
-        found = self._run(members, given, is_all=False)
+        found = _run(members, given, is_all=False)
         return found[:-1], found[-1]
 
     def rewind(self, row: int, length: int) -> None:
@@ -316,42 +322,43 @@ class PagedState(DecoderState):
         Returns:
             Float32 logits (n, vocabulary) of each row.
         """
-        most, found, first = self._decoder.rows_of_step, list[Array](), 0
-        while first < len(rows):
-            end, count = first + 1, len(tokens[first])
-            while end < len(rows) and (most is None or count + len(tokens[end]) <= most):
-                count += len(tokens[end])
-                end += 1
-            logits = self._run([(self, row) for row in rows[first:end]], tokens[first:end], is_all=True)
+        counts, found = [len(own) for own in tokens], list[Array]()
+        for first, end in runs_of(counts, self._decoder.rows_of_run(sum(counts), sum(counts))):
+            logits = _run([(self, row) for row in rows[first:end]], tokens[first:end], is_all=True)
             found += np.split(logits, np.cumsum([len(own) for own in tokens[first : end - 1]]))
-            first = end
         return found
 
     def _read_part(self, row: int, tokens: Array) -> Array:
-        return self._run([(self, row)], [tokens], is_all=True)[None]
+        return _run([(self, row)], [tokens], is_all=True)[None]
 
     def _read_rows(self, rows: Sequence[int], tokens: Sequence[Array]) -> Array:
         """Read tokens into rows and return float32 logits of the last one of each."""
-        found = self._run([(self, row) for row in rows], tokens, is_all=False)
+        found = _run([(self, row) for row in rows], tokens, is_all=False)
         self.last_logits = found[:, None]
-        return found
-
-    def _run(self, members: Sequence[tuple[PagedState, int]], tokens: Sequence[Array], *, is_all: bool) -> Array:
-        """Read tokens into rows of states of this pool; return float32 logits of the last one of each, or of all."""
-        counts = [len(each) for each in tokens]
-        fed, pasts, blocks = [], [], []
-        for (state, row), own in zip(members, tokens, strict=True):
-            state.reserve(row, state.lengths[row] + len(own))
-            fed.append(state._fed_to(row, own))
-            pasts.append(state.lengths[row])
-            blocks.append(state._rows[row].blocks)
-        wanted = np.arange(sum(counts)) if is_all else np.cumsum(counts) - 1
-        logits, self.last_feeds = self._runs.run(fed, pasts, blocks, wanted, self.run_options)
-        for (state, row), count in zip(members, counts, strict=True):
-            state.lengths[row] += count
-        found = logits.astype(np.float32)
-        self.last_logits = found[None]
         return found
 
     def _fed_to(self, row: int, tokens: Array) -> Array:
         return self._fed(row, tokens[None])[0]
+
+
+def read_together(states: Sequence[PagedState], tokens: Sequence[Array]) -> Array:
+    """Read tokens into the only row of each of some states of one pool; return float32 logits of the last of each."""
+    return _run([(state, 0) for state in states], tokens, is_all=False)
+
+
+def _run(members: Sequence[tuple[PagedState, int]], tokens: Sequence[Array], *, is_all: bool) -> Array:
+    """Read tokens into rows of states of one pool; return float32 logits of the last one of each, or of all."""
+    first, counts = members[0][0], [len(each) for each in tokens]
+    fed, pasts, blocks = [], [], []
+    for (state, row), own in zip(members, tokens, strict=True):
+        state.reserve(row, state.lengths[row] + len(own))
+        fed.append(state._fed_to(row, own))
+        pasts.append(state.lengths[row])
+        blocks.append(state._rows[row].blocks)
+    wanted = np.arange(sum(counts)) if is_all else np.cumsum(counts) - 1
+    logits, first.last_feeds = first._runs.run(fed, pasts, blocks, wanted, first.run_options)
+    for (state, row), count in zip(members, counts, strict=True):
+        state.lengths[row] += count
+    found = logits.astype(np.float32)
+    first.last_logits = found[None]
+    return found

@@ -3,14 +3,18 @@
 A call of ``run`` reads a part of one waiting prompt, and takes a token of each running request in one run of the model.
 What a finished turn has read is kept by its request, so that the next turn reads its own prompt alone. Requests whose
 first prompts begin alike read that beginning once. Where the model's graph allows it, caches lie in blocks: what
-requests keep, and beginnings that they share, are not copied, and drafts of several requests are read in one run.
+requests keep, and beginnings that they share, are not copied, drafts of several requests are read in one run, and so is
+a part of a prompt beside them. Blocks may be bounded: when all are used, what is kept goes first, what was used least
+lately before the rest; then who was admitted last waits, and reads again what it had read.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +22,12 @@ import numpy as np
 from ort_core.errors import OrtError
 from ort_genai.arguments import demand
 from ort_genai.decoder_states import DecoderState
+from ort_genai.engine.block_room import BlockRoom
 from ort_genai.engine.lanes import drop_rows
 from ort_genai.engine.prefix_cache import PrefixCache
 from ort_genai.errors import InvalidGeneration
 from ort_genai.model import Model
+from ort_genai.paging.block_pool import BLOCK_ROWS, OutOfBlocks
 from ort_genai.paging.paged_states import PagedState
 from ort_genai.prompt_parts import part_length
 from ort_genai.speculative_stats import SpeculativeStats
@@ -33,14 +39,19 @@ from ort_genai.turns.events import (
     EngineEventFlags,
     FinishReason,
 )
+from ort_genai.turns.kept_texts import KeptTexts
 from ort_genai.turns.options import RequestOptions, TurnSettings
 from ort_genai.turns.request import Request
 from ort_genai.turns.turn import KeptRow, TurnState
 
+log = logging.getLogger(__name__)
 _PART = 256  # tokens of a prompt in one call
 _BATCH = 4  # requests that are stepped together where the folder says nothing; onnxruntime-genai's number
 _DRAFTS = 8  # tokens that a proposal may have
 _PREFIX_BYTES = 256 << 20
+_STATED_ROWS = (
+    256  # tokens of a block where the folder says how many blocks, and nothing else; onnxruntime-genai's number
+)
 
 
 @dataclass(slots=True)
@@ -55,6 +66,7 @@ class _RunningState:
     request: Request
     turn: TurnState
     logits: np.ndarray
+    number: int  # by order of admission
     is_fresh: bool = True  # no token was chosen of the logits yet
 
 
@@ -63,9 +75,11 @@ class Engine:
 
     Args:
         model: to run.
+        cache_bytes: of blocks of caches, those that requests keep between turns among them; ``None``: as many as
+            the folder states (``engine.dynamic_batching``: ``num_blocks`` of ``block_size`` tokens), or any number.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, cache_bytes: int | None = None) -> None:
         demand("Engine()", "model", model, Model)
         self.model = model
         self._batch = _stated_batch(model)
@@ -75,10 +89,14 @@ class Engine:
         self._running: list[_RunningState] = []
         self.forgotten: deque[KeptRow] = deque()
         paged = model.decoder.paged
-        self._runs = None if paged is None else paged.new_runs(model.decoder)
+        limit = block_bytes(model, cache_bytes)
+        self._prefixes: PrefixCache[KeptRow] = PrefixCache(_PREFIX_BYTES)
+        self._kept = KeptTexts(self.forgotten, self._prefixes)
+        runs = None if paged is None else paged.new_runs(model.decoder, limit)
+        self._room = None if runs is None else BlockRoom(runs, self._kept.drop_one)
+        self._numbers = itertools.count()
         self._state = self._new_state()
         self._events: deque[EngineEvent] = deque()
-        self._prefixes: PrefixCache[KeptRow] = PrefixCache(_PREFIX_BYTES)
         self._stats = SpeculativeStats()
 
     def create_request(self, *, options: RequestOptions | None = None) -> Request:
@@ -183,16 +201,23 @@ class Engine:
         if self._reading is not None and self._reading.request is request:
             state, self._reading = self._reading.state, None
             if state.lengths[0]:
-                request.sequence.keep(state.export_row(0))
+                self._keep(request, state.export_row(0))
             drop_rows(state)
         for place, running in enumerate(self._running):
             if running.request is request:
                 self._drop(place)
                 return
 
+    def _keep(self, request: Request, caches: KeptRow) -> None:
+        request.sequence.keep(caches)
+        self._kept.add(request.sequence)
+
     def _drop(self, place: int) -> None:
+        self._keep(self._running[place].request, self._state.export_row(place))
+        self._take_out(place)
+
+    def _take_out(self, place: int) -> None:
         request = self._running[place].request
-        request.sequence.keep(self._state.export_row(place))
         request.is_ready, request.drafts = False, []
         self._state.drop_row(place)
         last = self._running.pop()
@@ -202,59 +227,122 @@ class Engine:
     # ------------------------------------------------------------ steps
 
     def _new_state(self) -> DecoderState:
-        return self.model.decoder.new_state() if self._runs is None else PagedState(self._runs)
+        return self.model.decoder.new_state() if self._room is None else self._room.new_state()
 
     def _advance(self) -> None:
-        while self.forgotten:
-            self.forgotten.popleft().release()
+        self._kept.release_forgotten()
+        self._make_room()
         self._admit()
-        if self._reading is not None:
-            self._guarded_read(self._reading)
-        self._read_last_tokens()
+        if self._reading is None or not self._read_beside(self._reading):
+            if self._reading is not None:
+                self._guarded_read(self._reading)
+            self._read_last_tokens()
         for running in [each for each in self._running if each.is_fresh]:
             self._take(running, running.logits)
+
+    def _make_room(self) -> None:
+        """Let who was admitted last wait again, as long as blocks are missing for the next token of each."""
+        while self._room is not None and self._room.is_short(self._state):
+            if self._reading is not None:
+                reading, self._reading = self._reading, None
+                drop_rows(reading.state)
+                self._waiting.appendleft(reading.request)
+            elif len(self._running) > 1:
+                last = max(range(len(self._running)), key=lambda place: self._running[place].number)
+                request = self._running[last].request
+                self._take_out(last)
+                self._waiting.appendleft(request)
+            else:
+                request, turn = self._running[0].request, self._running[0].turn
+                self._leave(request)
+                self._fail(request, turn, OutOfBlocks())
 
     def _admit(self) -> None:
         if self._reading is not None or not self._waiting or len(self._running) >= self._batch:
             return
-        request = self._waiting.popleft()
+        request = self._waiting[0]
         turn, sequence = request.turn, request.sequence
         if turn is None:
+            self._waiting.popleft()
             return
-        own, state = sequence.take_out(), self._new_state()
-        known = own
-        if known is None:
-            known = self._prefixes.find(sequence.tokens)
+        own = sequence.caches
+        known = self._prefixes.find(sequence.tokens) if own is None else own
+        if not self._has_room(len(sequence.tokens), known):
+            return  # until somebody leaves; those behind it wait, too, so that none is passed for ever
+        self._waiting.popleft()
+        if own is None and not turn.generated:
             turn.cached = 0 if known is None else known.length
-        if known is None or not known.length:
-            state.add_row()
-        else:
-            state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
-        if own is not None:
-            own.release()
+        sequence.take_out()
+        state = self._new_state()
+        try:
+            if known is None or not known.length:
+                state.add_row()
+            else:
+                state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
+            if own is not None:
+                own.release()
+            if isinstance(state, PagedState):
+                state.reserve(0, len(sequence.tokens))
+        except (OutOfBlocks, MemoryError) as error:
+            drop_rows(state)
+            self._fail(request, turn, error)
+            return
         self._reading = _ReadingState(request, turn, state)
+
+    def _has_room(self, tokens: int, known: KeptRow | None) -> bool:
+        """Return whether a request may join those that run."""
+        running = len(self._running)
+        return self._room is None or not running or self._room.has_room(tokens + 1, known, running)
 
     def _guarded_read(self, reading: _ReadingState) -> None:
         """Read a part of a prompt; what goes wrong with it is its request's alone."""
+        self._guarded(reading, lambda: self._read(reading))
+
+    def _guarded(self, reading: _ReadingState, action: Callable[[], None]) -> None:
         try:
-            self._read(reading)
+            action()
         except (OrtError, ValueError, MemoryError) as error:
             self._reading = None
             drop_rows(reading.state)
             self._fail(reading.request, reading.turn, error)
 
     def _read(self, reading: _ReadingState) -> None:
+        logits = reading.state.read(0, self._next_part(reading))
+        if reading.state.lengths[0] == len(reading.request.sequence.tokens):
+            self._begin_steps(reading, logits)
+
+    def _next_part(self, reading: _ReadingState) -> np.ndarray:
+        tokens, done = reading.request.sequence.tokens, reading.state.lengths[0]
+        return np.array(tokens[done : done + part_length(len(tokens) - done, _PART)], np.int64)
+
+    def _begin_steps(self, reading: _ReadingState, logits: np.ndarray) -> None:
+        """Let a request run whose prompt was read."""
         request, state = reading.request, reading.state
-        tokens, done = request.sequence.tokens, state.lengths[0]
-        end = done + part_length(len(tokens) - done, _PART)
-        logits = state.read(0, np.array(tokens[done:end], np.int64))
-        if state.lengths[0] < len(tokens):
-            return
-        if reading.turn.number == 1:
-            self._prefixes.keep(tokens, state.export_row(0))
+        if reading.turn.number == 1 and not reading.turn.generated:
+            self._prefixes.keep(request.sequence.tokens, state.export_row(0))
         self._take_over(state)
-        self._running.append(_RunningState(request, reading.turn, logits))
+        self._running.append(_RunningState(request, reading.turn, logits, next(self._numbers)))
         self._reading = None
+
+    def _read_beside(self, reading: _ReadingState) -> bool:
+        """Read a part of a prompt in the run of the others' step; return whether that could be done."""
+        state, other, running = self._state, reading.state, self._running
+        if not running or any(each.is_fresh or each.request.drafts for each in running):
+            return False
+        if not isinstance(state, PagedState) or not self.model.decoder.mixes(len(running)):
+            return False
+        assert isinstance(other, PagedState), "states of one engine are of one kind"
+        tokens = np.array([each.request.sequence.tokens[-1] for each in running], np.int64)
+        try:
+            rows, last = state.step_beside(tokens, other, self._next_part(reading))
+        except (OrtError, ValueError, MemoryError) as error:  # it may be the prompt's fault: apart, its caller is told
+            log.warning("a step with a part of a prompt failed: %s", error)
+            return False
+        for each, logits in zip(running, rows, strict=True):
+            each.logits, each.is_fresh = logits, True
+        if other.lengths[0] == len(reading.request.sequence.tokens):
+            self._guarded(reading, lambda: self._begin_steps(reading, last))
+        return True
 
     def _take_over(self, state: DecoderState) -> None:
         """Let the row that was read be one of those that are stepped."""
@@ -276,6 +364,10 @@ class Engine:
             for running, logits in zip(behind, self._state.step(tokens), strict=True):
                 running.logits, running.is_fresh = logits, True
             return
+        most = max(len(running.request.drafts) for running in behind)
+        if self._room is not None and self._room.is_short(self._state, 1 + most):
+            for running in behind:
+                running.request.drafts = []
         read = []
         for running in behind:
             request, tokens_read = running.request, running.request.sequence.tokens
@@ -341,15 +433,36 @@ class Engine:
         )
 
     def _fail(self, request: Request, turn: TurnState, error: Exception) -> None:
-        flags = EngineEventFlags.FAILED | EngineEventFlags.TURN_FINISHED
+        flags, code = EngineEventFlags.FAILED | EngineEventFlags.TURN_FINISHED, EngineErrorCode.ENGINE_EXECUTION_FAILURE
+        told = f"{type(error).__name__}: {error}"
+        if isinstance(error, OutOfBlocks):
+            code = EngineErrorCode.REQUEST_UNSERVICEABLE
+            told = f"{len(request.sequence.tokens)} tokens need more blocks of caches than the engine may have"
         request.turn = None
         request.sequence.keep(None)
         self._events.append(
-            EngineEvent(
-                request, turn.number, flags, None, FinishReason.FAILED, EngineErrorCode.ENGINE_EXECUTION_FAILURE,
-                usage=turn.usage, error=f"{type(error).__name__}: {error}",
-            )
-        )  # fmt: skip
+            EngineEvent(request, turn.number, flags, None, FinishReason.FAILED, code, usage=turn.usage, error=told)
+        )
+
+
+def block_bytes(model: Model, given: int | None) -> int | None:
+    """Return how many bytes of blocks there may be: what is given, what the folder states, or ``None`` for any number.
+
+    Raises:
+        InvalidGeneration: not one block fits what is given.
+    """
+    decoder = model.decoder
+    if given is not None:
+        least = decoder.cache_bytes(BLOCK_ROWS)
+        if isinstance(given, bool) or not isinstance(given, int) or given < least:
+            raise InvalidGeneration(f"cache_bytes = {given!r}; expected a whole number from {least} on, one block")
+        return given
+    stated = model.config.engine.get("dynamic_batching")
+    count, size = (stated.get(name) if isinstance(stated, Mapping) else None for name in ("num_blocks", "block_size"))
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        return None
+    rows = size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else _STATED_ROWS
+    return decoder.cache_bytes(max(count * rows, BLOCK_ROWS))
 
 
 def _stated_batch(model: Model) -> int:
