@@ -13,7 +13,7 @@ from ort_genai.element_types import FLOATS
 from ort_genai.errors import InvalidGeneration
 from ort_genai.guidance import Grammar, Guide
 from ort_genai.model import Adapters, Model
-from ort_genai.sampling import chosen, penalized
+from ort_genai.sampling import chosen, penalized, taken
 from ort_genai.search_options import SearchOptions
 from ort_genai.speculative_stats import SpeculativeStats
 from ort_genai.tensors import as_array
@@ -229,12 +229,12 @@ class Generator:
             row.append(token)
 
     def _choose(self, logits: Array, row: list[int], place: int, options: SearchOptions) -> int:
-        found = penalized(logits, row, options, self._decoder.end_tokens)
-        guide = self._guides[place] if self._guides else None
-        if guide is not None:
-            found = guide.allowed(found)
-        token = chosen(found, options, self._random)
-        is_end = token in self._decoder.end_tokens
+        guide, ends = self._guides[place] if self._guides else None, self._decoder.end_tokens
+        if guide is None:
+            token = taken(logits, row, options, ends, self._random)
+        else:
+            token = chosen(guide.allowed(penalized(logits, row, options, ends)), options, self._random)
+        is_end = token in ends
         if guide is not None and not (is_end and len(self._rows) == 1):
             guide.take(token)
         self._ended[place] = is_end or (guide is not None and guide.has_ended)

@@ -48,6 +48,25 @@ def _repeating(tokens: Sequence[int], size: int) -> list[int]:
     return sorted({listed[place + size - 1] for place in starts if listed[place : place + size - 1] == end})
 
 
+def taken(
+    logits: Array, tokens: Sequence[int], options: SearchOptions, end_tokens: Sequence[int], random: np.random.Generator
+) -> int:
+    """Return the token that is chosen of logits (vocabulary,) behind a row's tokens.
+
+    Raises:
+        GenerationFailed: the model gave no numbers, or no token is allowed.
+    """
+    is_plain = options.is_greedy and options.repetition_penalty == 1 and not options.no_repeat_ngram_size
+    if (
+        is_plain
+    ):  # what is forbidden are end tokens alone: where another one is the most likely, nothing is to be copied
+        best = int(logits.argmax())
+        may_end = len(tokens) >= options.min_length
+        if logits[best] > -np.inf and (may_end or best not in end_tokens):
+            return best
+    return chosen(penalized(logits, tokens, options, end_tokens), options, random)
+
+
 def chosen(logits: Array, options: SearchOptions, random: np.random.Generator) -> int:
     """Return the token of penalized logits (vocabulary,).
 

@@ -9,7 +9,7 @@ import numpy as np
 from ort_genai.engine.requests import EndReason, GenerationOptions, Piece, TokenChance
 from ort_genai.engine.scores import chance_of
 from ort_genai.guidance import Guide
-from ort_genai.sampling import chosen, log_probabilities, penalized
+from ort_genai.sampling import chosen, log_probabilities, penalized, taken
 from ort_genai.search_options import SearchOptions
 from ort_genai.text import Text, TextStream
 
@@ -50,8 +50,12 @@ class TextState:
 
     def take(self, logits: np.ndarray) -> tuple[Piece, EndReason | None]:
         """Choose a token of logits (vocabulary,) and return what it adds, and why the text ends if it does."""
-        shaped = self._shaped(logits)
-        token = chosen(shaped, self._search, self._random)
+        options = self._options
+        penalizes = self._counts and (options.presence_penalty or options.frequency_penalty)
+        if penalizes or options.logit_bias or self._guide is not None:
+            token = chosen(self._shaped(logits), self._search, self._random)
+        else:
+            token = taken(logits, self._read, self._search, self._ends, self._random)
         if self._guide is not None:
             self._guide.take(token)
         chance, likeliest = self._chances(logits, token)

@@ -359,6 +359,6 @@ def _run(members: Sequence[tuple[PagedState, int]], tokens: Sequence[Array], *, 
     logits, first.last_feeds = first._runs.run(fed, pasts, blocks, wanted, first.run_options)
     for (state, row), count in zip(members, counts, strict=True):
         state.lengths[row] += count
-    found = logits.astype(np.float32)
+    found = logits.astype(np.float32, copy=False)  # of its own: memory of outputs is used again when nobody has it
     first.last_logits = found[None]
     return found

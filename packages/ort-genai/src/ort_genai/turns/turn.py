@@ -12,7 +12,7 @@ import numpy as np
 from ort_genai.decoder_states import RowCaches
 from ort_genai.guidance import Guide
 from ort_genai.paging.paged_states import PagedCaches
-from ort_genai.sampling import chosen, penalized
+from ort_genai.sampling import chosen, penalized, taken
 from ort_genai.search_options import SearchOptions
 from ort_genai.text import Text, TextStream
 from ort_genai.turns.events import FinishReason, TurnUsage
@@ -118,8 +118,11 @@ class TurnState:
         A token that ends a text is chosen, but neither kept nor counted.
         """
         sequence = self._sequence
-        shaped = penalized(logits, sequence.tokens, self._search, self._ends)
-        token = chosen(shaped if self._guide is None else self._guide.allowed(shaped), self._search, sequence.random)
+        if self._guide is None:
+            token = taken(logits, sequence.tokens, self._search, self._ends, sequence.random)
+        else:
+            shaped = penalized(logits, sequence.tokens, self._search, self._ends)
+            token = chosen(self._guide.allowed(shaped), self._search, sequence.random)
         if token in self._ends:
             return token, FinishReason.EOS
         if self._guide is not None:
