@@ -21,7 +21,10 @@ OPTIONS = {
 
 @pytest.mark.parametrize("case", OPTIONS)
 def test_the_token_is_that_of_penalized_logits(case):
-    options, random = SearchOptions().changed({"max_length": 99, "do_sample": False, **OPTIONS[case]}), np.random.default_rng(4)
+    options, random = (
+        SearchOptions().changed({"max_length": 99, "do_sample": False, **OPTIONS[case]}),
+        np.random.default_rng(4),
+    )
     for turn in range(300):
         logits = random.integers(-3, 4, 9).astype(np.float32)  # ties, and ends among the most likely
         tokens = random.integers(0, 9, random.integers(0, 7)).tolist()
@@ -33,7 +36,10 @@ def test_the_token_is_that_of_penalized_logits(case):
 
 
 def test_what_is_no_number_is_refused_where_it_counts():
-    options, random = SearchOptions().changed({"max_length": 99, "do_sample": False, "min_length": 3}), np.random.default_rng(1)
+    options, random = (
+        SearchOptions().changed({"max_length": 99, "do_sample": False, "min_length": 3}),
+        np.random.default_rng(1),
+    )
     logits = np.zeros(9, np.float32)
     logits[7], logits[2] = 1, np.nan
     assert taken(logits, [1], options, ENDS, random) == 7, "an end that may not come yet"

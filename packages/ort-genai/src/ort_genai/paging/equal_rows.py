@@ -49,16 +49,14 @@ def equal_rows(decoder: Decoder, runs: PagedRuns) -> EqualRows:
     tokens = np.array([known[place % len(known)] for place in range(_COUNT)], np.int64)
     alone = [_state(runs) for _ in range(_COUNT)]
     single = [state.step(tokens[place : place + 1])[0] for place, state in enumerate(alone)]
-    beside, part = _state(runs), _state(runs)
+    beside, part, apart = _state(runs), _state(runs), _state(runs)
     row, last = beside.step_beside(tokens[:1], part, tokens)
-    in_parts = _state(runs)
-    in_parts.read_each([0], [tokens[:-1]])
-    of_parts = row[0].tobytes() == single[0].tobytes() and last.tobytes() == in_parts.step(tokens[-1:])[0].tobytes()
+    of_parts = row[0].tobytes() == single[0].tobytes() and last.tobytes() == apart.read(0, tokens).tobytes()
     many = PagedState(runs)
     for _ in range(_COUNT):
         many.add_row()
     of_steps = of_parts and many.step_at_once(tokens).tobytes() == np.stack(single).tobytes()
-    for state in (*alone, beside, part, in_parts, many):
+    for state in (*alone, beside, part, apart, many):
         while state.lengths:
             state.drop_row(len(state.lengths) - 1)
     return EqualRows(of_parts, of_steps)
