@@ -311,3 +311,25 @@ def test_a_model_that_does_not_fit_runs_in_one_piece_and_the_log_says_so_once(ca
     said = [each.message for each in caplog.records if "caches lie in one piece" in each.message]
     assert len(said) == 1
     assert said[0].endswith("not in blocks: genai_config.json has search.past_present_share_buffer = false")
+
+
+def test_memory_of_many_blocks_lies_together_and_keeps_what_was_written(monkeypatch):
+    monkeypatch.setattr("ort_genai.paging.block_pool._TOGETHER_NBYTES", 40_000)
+    pool = BlockPool([(2, 8, np.dtype(np.float32)), (2, 8, np.dtype(np.int8)), (3, 5, np.dtype(np.float16))])
+    random, held, written = np.random.default_rng(2), [], {}
+    for turn in range(60):
+        held.append(pool.take())
+        for place, array in enumerate(pool.arrays):
+            written[held[-1], place] = random.integers(-9, 9, array.shape[1:]).astype(array.dtype)
+            array[pool.places[held[-1]]] = written[held[-1], place]
+        if turn % 7 == 6:
+            pool.release([held.pop(int(random.integers(len(held))))])
+    pool.release(held[10:])
+    for block in held[:10]:
+        for place, array in enumerate(pool.arrays):
+            np.testing.assert_array_equal(array[pool.places[block]], written[block, place])
+            assert array.flags.c_contiguous
+            assert array.flags.writeable
+            assert array.ctypes.data % 64 == 0 or len(array) <= 16
+    fresh = [pool.take() for _ in range(200)]
+    assert len({int(pool.places[block]) for block in held[:10] + fresh}) == 210

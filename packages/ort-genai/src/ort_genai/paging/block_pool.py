@@ -8,14 +8,18 @@ keep their numbers.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from ort_genai.paging.large_pages import large_zeros
+
 Array = np.ndarray
 BLOCK_ROWS = 64  # a step reads such a run of keys at once; the last block of a sequence is half empty on the average
-_FIRST = 16  # blocks that a new pool has memory for
+_FIRST = 16  # blocks that a new pool has memory for; more lie in large pages, which take memory as a whole
+_TOGETHER_NBYTES = 32 << 20  # of arrays in one piece of memory: so much more is taken while a pool grows
 
 
 class OutOfBlocks(Exception):
@@ -136,12 +140,26 @@ class BlockPool:
         self.places[blocks] = np.arange(len(blocks))
         self._free_places = list(range(wanted - 1, len(blocks) - 1, -1))
 
+    def _groups(self, wanted: int) -> list[tuple[int, int]]:
+        """Return which arrays of so many blocks lie side by side in memory."""
+        found, first, nbytes = list[tuple[int, int]](), 0, 0
+        for place, array in enumerate(self.arrays):
+            own = wanted * array.itemsize * math.prod(array.shape[1:])
+            if place > first and nbytes + own > _TOGETHER_NBYTES:
+                found.append((first, place))
+                first, nbytes = place, 0
+            nbytes += own
+        return [*found, (first, len(self.arrays))]
+
     def _move(self, kept: np.ndarray, wanted: int) -> None:
         """Make arrays of so many blocks, the first ones those of some places, and numbers for all that fit."""
-        for place, array in enumerate(self.arrays):  # one after another: the old ones go as the new ones come
-            made = np.zeros((wanted, *array.shape[1:]), array.dtype)
-            made[: len(kept)] = array[kept]
-            self.arrays[place] = made
+        for first, end in self._groups(wanted):  # one after another: the old ones go as the new ones come
+            had = self.arrays[first:end]
+            shapes = [((wanted, *array.shape[1:]), array.dtype) for array in had]
+            made = large_zeros(shapes) if wanted > _FIRST else [np.zeros(*each) for each in shapes]
+            for array, new in zip(had, made, strict=True):
+                new[: len(kept)] = array[kept]
+            self.arrays[first:end] = made
         known = len(self.places)
         if wanted > known:
             self.places = np.concatenate([self.places, np.zeros(wanted - known, np.int32)])
