@@ -432,15 +432,27 @@ class _PagedDriver(AttentionDriver):
             self._call(height, [length, *weights, panel, self.given["value_row"], to, self.columns, fresh, *ahead])
 
     def _keys_behind(self) -> IRValue:
-        """Return where the keys lie that are read behind the values of a page: those of the next head or turn."""
+        """Return where the keys lie that are read behind the values of a page: of the next head, turn or sequence."""
         e, rows = self.emitter, self.given["block_rows"]
         last = e.udiv(e.sub(self.length, 1), rows)
         next_turn = e.minimum(e.add(self.page, e.udiv(integer(KEYS), rows)), last)
-        page = e.select(self.is_last_tile, next_turn, self.page)
-        found = e.load("i32", e.element(self.pages, page, "i32"), 4)
+        page = e.element(self.pages, e.select(self.is_last_tile, next_turn, self.page), "i32")
+        turns_end = e.compare("sle", e.sub(self.part_to, self.first_key), KEYS)
+        ends = e.binary("and", self.is_last_tile, turns_end)
+        found = e.load("i32", e.select(ends, self._page_of_next(), page), 4)
         row = e.mul(e.assign("i64", f"zext {found.typed} to i64"), rows)
         at = e.add(e.mul(row, self.given["key_row"]), e.mul(self.next_head, self.given["key_head"]))
         return e.element(self.given["key"], at)
+
+    def _page_of_next(self) -> IRValue:
+        """Return where the table names the page of the next sequence that stands where the one that is read stands."""
+        e, given = self.emitter, self.given
+        following = e.minimum(e.add(self.number, 1), e.sub(given["batch"], 1))
+        told = e.element(given["sequences"], e.mul(following, SEQUENCE), "i64")
+        count, past = (e.load("i64", e.element(told, place, "i64"), 8) for place in range(1, SEQUENCE))
+        last = e.udiv(e.maximum(e.sub(e.add(count, past), 1), 0), given["block_rows"])
+        own = e.mul(following, given["table_width"])
+        return e.element(given["table"], e.add(own, e.minimum(self.page, last)), "i32")
 
 
 class _PagedPairDriver(_PagedDriver, PairDriver):
