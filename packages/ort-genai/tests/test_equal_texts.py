@@ -193,6 +193,17 @@ def test_models_whose_rows_stay_the_same_mix(model, request):
     assert og.Model(built()).decoder.mixes(3)
 
 
+@pytest.mark.parametrize("family", ["qwen3", "gemma3", "phi3", "gpt2", "smollm3_windows"])
+def test_texts_of_other_families_are_those_alone(family):
+    model, numbers = og.Model(built(family, precision=Precision.INT4)), range(6, 14)
+    alone = []
+    for number in numbers:
+        with engine_of(model) as engine:
+            alone += asked(engine, [number])
+    with engine_of(model, 5) as engine:
+        assert asked(engine, numbers) == alone
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4,+avx512vnni"])
 def test_code_of_each_level_gives_equal_texts(level):
