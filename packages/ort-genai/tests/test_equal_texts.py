@@ -191,6 +191,8 @@ def test_models_whose_rows_stay_the_same_mix(model, request):
     is_in_bytes = "level 4" in request.node.name and multiplies_bytes(4, host_target())
     assert model.decoder.mixes(3) == is_in_bytes, "floats of many rows are summed otherwise"
     assert og.Model(built()).decoder.mixes(3)
+    wide = is_in_bytes and multiplies_bytes(8, host_target())  # the head's weights have 8 bits
+    assert model.decoder.mixes(20) == wide
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3", "phi3", "gpt2", "smollm3_windows"])

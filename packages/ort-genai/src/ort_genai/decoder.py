@@ -15,7 +15,7 @@ from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
 from ort_genai.mask_use import takes_lengths_alone
-from ort_genai.paging.equal_rows import EqualRows, equal_rows
+from ort_genai.paging.equal_rows import EqualRows
 from ort_genai.paging.paged_decoder import PagedDecoder, open_paged
 from ort_genai.prompt_parts import FEW_ROWS, PRODUCT, operators_of_few_bits
 from ort_genai.session_options import open_made, open_part, run_options
@@ -149,19 +149,20 @@ class Decoder:
             wanted: of how many of them logits are.
         """
         most = self.rows_of_step
-        is_equal = most is not None and tokens > most and self._equal_rows.may_mix(wanted)
+        is_equal = most is not None and tokens > most and self._may_mix(wanted)
         return None if is_equal else most
 
     def mixes(self, rows: int) -> bool:
         """Return whether a part of a prompt may be read in the run of a step of so many rows: all get the same."""
-        return self.rows_of_step is None or self._equal_rows.may_mix(rows + 1)
+        return self.rows_of_step is None or self._may_mix(rows + 1)
+
+    def _may_mix(self, wanted: int) -> bool:
+        """Return the same of logits; experts of few bits get rows of any number, which few tokens do not show."""
+        return self._few_bits == {PRODUCT} and self._equal_rows is not None and self._equal_rows.may_mix(wanted)
 
     @cached_property
-    def _equal_rows(self) -> EqualRows:
-        """What a run of many tokens changes; how many rows experts get a few tokens do not show."""
-        if self.paged is None or self._few_bits != {PRODUCT}:
-            return EqualRows(of_parts=False, of_steps=False)
-        return equal_rows(self, self.paged.new_runs(self))
+    def _equal_rows(self) -> EqualRows | None:
+        return None if self.paged is None else EqualRows(self, self.paged)
 
     @property
     def session(self) -> ort_core.InferenceSession:

@@ -6,63 +6,66 @@ are in the numbers: a token is read alone, and beside others, and what comes bac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_genai.paging.paged_states import PagedRuns, PagedState
+from ort_genai.paging.block_pool import BLOCK_ROWS
+from ort_genai.paging.paged_states import PagedState
 from ort_genai.prompt_parts import FEW_ROWS
 
 if TYPE_CHECKING:
     from ort_genai.decoder import Decoder
+    from ort_genai.paging.paged_decoder import PagedDecoder
 
 _COUNT = FEW_ROWS + 1
 
 
-@dataclass(frozen=True, slots=True)
 class EqualRows:
-    """Where runs of more than few tokens give the numbers that runs of few give.
-
-    Attributes:
-        of_parts: where logits are wanted of few tokens.
-        of_steps: where logits are wanted of more, too.
-    """
-
-    of_parts: bool
-    of_steps: bool
-
-    def may_mix(self, wanted: int) -> bool:
-        """Return whether a part of a prompt may be read in the run of a step that gives logits of so many tokens."""
-        return self.of_parts and (wanted <= FEW_ROWS or self.of_steps)
-
-
-def equal_rows(decoder: Decoder, runs: PagedRuns) -> EqualRows:
-    """Return what is found out with a few tokens.
+    """Where runs of more than few tokens give the numbers that runs of few give; asked when it is needed.
 
     Args:
         decoder: of the model.
-        runs: over a pool that nobody else uses now.
+        paged: the decoder over blocks.
     """
-    image = -1 if decoder.table is None else decoder.table.image_token
-    known = [token for token in range(min(decoder.vocab_size, 2 * _COUNT)) if token != image]
-    tokens = np.array([known[place % len(known)] for place in range(_COUNT)], np.int64)
-    alone = [_state(runs) for _ in range(_COUNT)]
-    single = [state.step(tokens[place : place + 1])[0] for place, state in enumerate(alone)]
-    beside, part, apart = _state(runs), _state(runs), _state(runs)
-    row, last = beside.step_beside(tokens[:1], part, tokens)
-    of_parts = row[0].tobytes() == single[0].tobytes() and last.tobytes() == apart.read(0, tokens).tobytes()
-    many = PagedState(runs)
-    for _ in range(_COUNT):
-        many.add_row()
-    of_steps = of_parts and many.step_at_once(tokens).tobytes() == np.stack(single).tobytes()
-    for state in (*alone, beside, part, apart, many):
-        while state.lengths:
-            state.drop_row(len(state.lengths) - 1)
-    return EqualRows(of_parts, of_steps)
 
+    def __init__(self, decoder: Decoder, paged: PagedDecoder) -> None:
+        self._decoder, self._paged = decoder, paged
 
-def _state(runs: PagedRuns) -> PagedState:
-    state = PagedState(runs)
-    state.add_row()
-    return state
+    def may_mix(self, wanted: int) -> bool:
+        """Return whether a run of many tokens that gives logits of so many of them may take those of few."""
+        return self.of_parts and (wanted <= FEW_ROWS or self.of_steps)
+
+    @cached_property
+    def of_parts(self) -> bool:
+        """Whether a token, and a part of a prompt, get the same beside each other: logits of few tokens."""
+        (alone, beside, part, apart), tokens = self._states(4), self._tokens()
+        row, last = beside.step_beside(tokens[:1], part, tokens)
+        is_same = row.tobytes() == alone.step(tokens[:1]).tobytes()
+        return is_same and last.tobytes() == apart.read(0, tokens).tobytes()
+
+    @cached_property
+    def of_steps(self) -> bool:
+        """Whether tokens of many rows get the same in one run: logits of many tokens."""
+        (alone, many), tokens, found = self._states(2), self._tokens(), list[np.ndarray]()
+        for token in tokens:
+            found.append(alone.step(token[None])[0].copy())
+            alone.rewind(0, 0)
+        for _ in tokens[1:]:
+            many.add_row()
+        return many.step_at_once(tokens).tobytes() == np.stack(found).tobytes()
+
+    def _states(self, count: int) -> list[PagedState]:
+        """Return states of a row each, over a pool that goes with them."""
+        runs = self._paged.new_runs(self._decoder, (_COUNT + 1) * self._decoder.cache_bytes(BLOCK_ROWS))
+        found = [PagedState(runs) for _ in range(count)]
+        for state in found:
+            state.add_row()
+        return found
+
+    def _tokens(self) -> np.ndarray:
+        """Return some tokens, none of which stands for a part of an image."""
+        image = -1 if self._decoder.table is None else self._decoder.table.image_token
+        known = [token for token in range(min(self._decoder.vocab_size, 2 * _COUNT)) if token != image]
+        return np.array([known[place % len(known)] for place in range(_COUNT)], np.int64)
