@@ -47,10 +47,7 @@ ABSENT_MEMBERS = {  # class -> (members, why)
     "OrtEpDevice": ({"device", "ep_metadata", "ep_name", "ep_options", "ep_vendor"}, "of instances only"),
     "OrtHardwareDevice": ({"metadata", "type"}, "of instances only"),
     "AdapterFormat": ({"adapter_version", "format_version", "model_version", "parameters"}, NATIVE),
-    "InferenceSession": ({
-        "create_ortvalue_from_shape_and_onnx_type", "initialize_session", "input_epdevices", "input_meminfos",
-        "inputs_meta", "is_webgpu_graph_capture_enabled", "model_meta", "output_meminfos", "outputs_meta",
-        "overridable_initializers", "session_options", "webgpu_context_id"}, NATIVE),
+    "InferenceSession": ({"is_webgpu_graph_capture_enabled", "webgpu_context_id"}, NATIVE),
     "OrtValue": ({"ortvalue_from_shape_and_onnx_type", "ortvalue_from_shape_and_onnx_type_for_memory_info",
                   "ortvalue_from_shape_and_type_for_memory_info"}, NATIVE),
     "SparseTensor": ({"blocksparse_from_numpy", "get_blocksparse_data", "get_coo_data", "get_csrc_data"}, NATIVE),

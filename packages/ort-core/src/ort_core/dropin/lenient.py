@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core import options, session
+from ort_core.dropin import native
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
 from ort_core.model_packages import selecting
 from ort_core.passes.pipelines import known_names
+from ort_core.session_api import io_binding
 from ort_core.session_api.provider_request import Providers, Request, provider_request
 from ort_core.settings import environment_value
 
@@ -34,6 +36,14 @@ class RunOptions(options.RunOptions):
     """Run options that warn of unknown configuration keys and unfit values."""
 
     unknown_is_error: ClassVar[bool] = False
+
+
+class IOBinding(io_binding.IOBinding):
+    """Bindings below which programs find the native ones."""
+
+    @property
+    def _iobinding(self) -> native.SessionIOBinding:
+        return native.SessionIOBinding.of(self)
 
 
 class InferenceSession(session.InferenceSession):
@@ -101,9 +111,13 @@ class InferenceSession(session.InferenceSession):
             warnings.warn(f"there are no optimizers {', '.join(sorted(names - known))}; ignored", stacklevel=5)
         return names & known
 
+    def io_binding(self) -> IOBinding:
+        """Return new, empty bindings."""
+        return IOBinding(self)
+
     @property
-    def _sess(self) -> InferenceSession:
-        return self
+    def _sess(self) -> NativeSession:
+        return NativeSession.of(self)
 
     @property
     def _model_path(self) -> str | None:
@@ -169,6 +183,12 @@ def _check_added(names: Sequence[str], environment: Environment) -> None:
     for name in names:
         if not environment.check(name):
             raise InvalidValue(f"Unknown Provider Type: {name}. Available: {environment.available_providers()}")
+
+
+class NativeSession(native.NativeSession):
+    """What lies below a session of the drop-in."""
+
+    _session_type: ClassVar[type[session.InferenceSession]] = InferenceSession
 
 
 class ModelPackageComponentContext(selecting.ModelPackageComponentContext):

@@ -15,13 +15,13 @@ VERSION = "1.32.0"  # the version of onnxruntime whose API this is
 Names = dict[str, object]
 
 _PUBLIC = (
-    "AdapterFormat", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "LoraAdapter",
+    "AdapterFormat", "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "LoraAdapter",
     "ModelCompiler", "ModelMetadata", "ModelPackage", "ModelPackageOptions", "ModelPackageWriteMode", "NodeArg",
     "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice",
     "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpContextData",
     "OrtEpContextDataBuffer", "OrtEpDevice", "OrtExecutionProviderDevicePolicy", "OrtExternalInitializerInfo",
     "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType",
-    "OrtSparseFormat", "OrtSyncStream", "OrtValue", "SessionIOBinding", "SparseTensor", "copy_tensors",
+    "OrtSparseFormat", "OrtSyncStream", "OrtValue", "SparseTensor", "copy_tensors",
     "create_and_register_allocator", "create_and_register_allocator_v2", "disable_telemetry_events",
     "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info", "get_device",
     "get_ep_devices", "has_collective_ops", "preload_dlls", "print_debug_info",
@@ -55,7 +55,8 @@ def _lenient() -> Names:
     return {
         name: getattr(lenient, name)
         for name in (
-            "InferenceSession", "ModelPackageComponentContext", "ModelPackageContext", "RunOptions", "SessionOptions",
+            "IOBinding", "InferenceSession", "ModelPackageComponentContext", "ModelPackageContext", "RunOptions",
+            "SessionOptions",
         )
     }  # fmt: skip
 
@@ -66,13 +67,16 @@ def get_version_string() -> str:
 
 
 def _root() -> Names:
+    from ort_core.dropin.native import SessionIOBinding
+
     return {
         "__version__": VERSION, "version": VERSION, "package_name": "onnxruntime", "cuda_version": "",
-        "get_version_string": get_version_string, **_taken(_PUBLIC), **_lenient(),
+        "get_version_string": get_version_string, **_taken(_PUBLIC), **_lenient(), "SessionIOBinding": SessionIOBinding,
     }  # fmt: skip
 
 
 def _native() -> Names:
+    from ort_core.dropin.lenient import NativeSession
     from ort_core.kernels import weight_quantizers
     from ort_core.onnx_io.adapters import all_operator_schemas
 
@@ -83,11 +87,12 @@ def _native() -> Names:
     names.update(ArenaExtendStrategy.__members__)
     names["get_default_session_options"] = options
     names.update({name: getattr(weight_quantizers, name) for name in _QUANTIZERS})
+    names["InferenceSession"] = NativeSession
     return names
 
 
 def _collection() -> Names:
-    names = _native()
+    names = _root()
     return {
         "C": importlib.import_module("onnxruntime.capi._pybind_state"),
         "Session": names["InferenceSession"],

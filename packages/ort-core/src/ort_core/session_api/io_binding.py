@@ -288,7 +288,7 @@ class IOBinding:
         self._results = dict(zip(self._wanted, taken, strict=True))
 
     @property
-    def _iobinding(self) -> IOBinding:  # programs written for onnxruntime reach for the object inside
+    def _iobinding(self) -> object:  # programs written for onnxruntime reach for the object inside
         return self
 
     def _check_input(self, name: str) -> None:
@@ -309,7 +309,7 @@ def _moved(result: OrtValue, device: Device) -> OrtValue:
 
 def _device(device_type: str | OrtDevice, device_id: int) -> Device:
     """Return the device of a binding; one that no plugin offers is an error."""
-    device = device_type.device if isinstance(device_type, OrtDevice) else find_device(device_type, device_id)
+    device = find_device(device_type, device_id)
     if (
         not device.is_cpu or device.index
     ):  # the CPU is always there: plugins, which take long to find, are not asked for it

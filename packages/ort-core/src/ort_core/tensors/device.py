@@ -125,12 +125,14 @@ class OrtDevice:
         return f"OrtDevice({self._device})"
 
 
-def find_device(kind: str, index: int = 0) -> Device:
-    """Return the device of a kind's name.
+def find_device(kind: str | OrtDevice, index: int = 0) -> Device:
+    """Return the device of a kind's name and a number, or the one that an ``OrtDevice`` names.
 
     Raises:
         InvalidArgument: the kind is not known.
     """
+    if isinstance(kind, OrtDevice):
+        return kind.device
     if not isinstance(kind, str):
         raise InvalidType(f"a device type is a name such as 'cpu', found {kind!r}")
     if kind.lower() not in _KINDS:

@@ -22,6 +22,7 @@ from ort_core.tensors.packing import pack_bits, unpack_bits
 from ort_core.tensors.sparse import SparseArray
 
 if TYPE_CHECKING:
+    from ort_core.tensors.device import OrtDevice
     from ort_core.tensors.memory_facts import OrtMemoryInfo
     from ort_core.tensors.sparse_tensor import SparseTensor
 
@@ -62,7 +63,7 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy(
-        cls, numpy_obj: np.ndarray, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+        cls, numpy_obj: np.ndarray, /, device_type: str | OrtDevice = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
         """Return a tensor over an array: shared on the CPU (copied when it is not contiguous), copied elsewhere."""
         if not isinstance(numpy_obj, (np.ndarray, np.generic)):
@@ -107,7 +108,7 @@ class OrtValue:
         cls,
         shape: Sequence[int],
         element_type: ElementType,
-        device_type: str = "cpu",
+        device_type: str | OrtDevice = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
         memory_info: OrtMemoryInfo | None = None,
