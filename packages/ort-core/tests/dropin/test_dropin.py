@@ -180,6 +180,27 @@ def test_the_tools_of_an_installed_onnxruntime_run_on_this_project(run):
     assert module.startswith("ort_core.")
 
 
+def test_the_quantization_of_an_installed_onnxruntime_runs_where_no_package_stands_for_it(run, tmp_path):
+    pytest.importorskip("onnxruntime")
+    program = """
+        import importlib.metadata, sys
+        points = importlib.metadata.entry_points
+        without = lambda **asked: () if asked.get("group") == "ort.modules" else points(**asked)
+        importlib.metadata.entry_points = without  # ort-quantization and its siblings
+        import numpy as np, onnx, onnxruntime
+        from onnxruntime.quantization import quantize_dynamic
+        from onnxruntime.quantization.calibrate import CalibrationMethod
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+        text = '<ir_version: 8, opset_import: ["": 13]> g (float[N, 2] x) => (float[N, 2] y)'
+        onnx.save(parser.parse_model(text + " <float[2, 2] w = {1, 2, 3, 4}> {y = MatMul(x, w)}"), sys.argv[1])
+        quantize_dynamic(sys.argv[1], sys.argv[2])
+        found = onnxruntime.InferenceSession(sys.argv[2]).run(None, {"x": np.ones((1, 2), np.float32)})[0]
+        print(quantize_dynamic.__module__, np.abs(found - [[4, 6]]).max() < 0.1)
+    """
+    done = run(program, str(tmp_path / "net.onnx"), str(tmp_path / "small.onnx"))
+    assert done.stdout.split() == ["onnxruntime.quantization.quantize", "True"]
+
+
 def test_packages_of_other_names_keep_their_modules_that_are_called_like_onnxruntimes(run, tmp_path):
     for module in ("quantization", "tools", "transformers"):
         folder = tmp_path / "other"

@@ -10,6 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
+from ort_core.sibling_modules import find_sibling
+
 TOOLS = ("quantization", "tools", "transformers")
 
 
@@ -37,12 +39,14 @@ def find_tool(fullname: str) -> ModuleSpec | None:
     """Return the spec of ``onnxruntime.transformers`` or another tool in the installed package, if there is one.
 
     Of ``onnxruntime.tools`` and ``onnxruntime.transformers`` single modules, too: those that the package standing for
-    it does not have.
+    it does not have. ``onnxruntime.quantization`` is one whole, that package's or the installed one's.
     """
     package, _, name = fullname.partition(".")
     first, *rest = name.split(".")
-    if package != "onnxruntime" or first not in TOOLS or (rest and first == "quantization"):
-        return None  # what lies inside a tool is found by its own path
+    if package != "onnxruntime" or first not in TOOLS:
+        return None
+    if rest and first == "quantization" and find_sibling(first) is not None:
+        return None
     folder = installed_folder()
     found = None if folder is None else PathFinder.find_spec(fullname, [str(folder.joinpath(*name.split(".")[:-1]))])
     if found is not None and first == "transformers" and isinstance(found.loader, SourceFileLoader):
