@@ -142,7 +142,7 @@ CLOSING_GATES = frozenset(["Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Gated"]
 """Operators that multiply by one and a number close to minus one, as their texts say."""
 CENTERED = frozenset([
     "GroupNormalization", "GroupNorm", "InstanceNormalization", "LayerNormalization", "SkipLayerNormalization",
-    "SkipGroupNorm", "EmbedLayerNormalization", "LogSoftmax", "Softmax", "RowRange",
+    "SkipGroupNorm", "EmbedLayerNormalization", "BatchNormalization", "LogSoftmax", "Softmax", "RowRange",
 ])  # fmt: skip
 """Operators that take a mean or a maximum away from what is near it: of large numbers their roundings are left."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_type")
