@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -137,6 +138,21 @@ def test_other_methods_without_data_give_the_numbers_of_onnxruntime(
     tensors, nodes = zip(*map(facts, found), strict=True)
     assert tensors[0] == tensors[1]
     assert nodes[0] == nodes[1]
+
+
+def test_the_model_stays_as_onnx_leaves_it_when_it_writes_tensors_beside_it(tmp_path: Path) -> None:
+    """``onnx.save`` puts references into the model that it is given; to look at that once more read them elsewhere."""
+    onnx.save(
+        two_products(), tmp_path / "given.onnx", save_as_external_data=True, location="given.data", size_threshold=0
+    )
+    quantizer = ours.MatMulNBitsQuantizer(onnx.load(tmp_path / "given.onnx"), accuracy_level=4)
+    quantizer.process()
+    (tmp_path / "out").mkdir()
+    written = tmp_path / "out" / "few_bits.onnx"
+    onnx.save(quantizer.model.model, written, save_as_external_data=True, location="few_bits.data", size_threshold=0)
+    assert [node.op_type for node in quantizer.model.model.graph.node].count("MatMulNBits") == 2
+    found, whole = facts(onnx.load(written)), facts(quantized(ours, two_products(), accuracy_level=4))
+    assert found == whole
 
 
 def session(model: ModelProto) -> onnxruntime.InferenceSession:

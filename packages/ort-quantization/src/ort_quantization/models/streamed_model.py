@@ -20,7 +20,7 @@ class StreamedModel(ONNXModel):
     """
 
     def __init__(self, model: ModelProto, folder: str = "") -> None:
-        self._streamed = model
+        self._streamed, self._is_whole = model, False
         super().__init__(model, folder)
 
     @property
@@ -30,18 +30,23 @@ class StreamedModel(ONNXModel):
 
     @property
     def model(self) -> ModelProto:
-        """The model, whole in memory."""
-        for graph in graphs_of(self._streamed.graph):
-            for tensor in graph.initializer:
-                if is_external(tensor):
-                    tensor.CopyFrom(read_tensor(tensor, self.folder))
+        """The model, whole in memory when it is asked for first; from then on it is as its user leaves it.
+
+        ``onnx.save`` with external data leaves references to the new file in it, which lies where it wants.
+        """
+        if not self._is_whole:
+            for graph in graphs_of(self._streamed.graph):
+                for tensor in graph.initializer:
+                    if is_external(tensor):
+                        tensor.CopyFrom(read_tensor(tensor, self.folder))
+            self._is_whole = True
         return self._streamed
 
     @model.setter
     def model(self, model: ModelProto) -> None:
-        self._streamed = model
+        self._streamed, self._is_whole = model, False
 
     def save_model_to_file(self, output_path: str | Path, use_external_data_format: bool = False) -> None:
         """Write the model; large tensors into ``NAME.data`` beside it where that is asked for."""
         write_model(self._streamed, self.folder, output_path, use_external_data_format)
-        self.folder = str(Path(output_path).parent)  # its references lead there now
+        self.folder, self._is_whole = str(Path(output_path).parent), False  # its references lead there now
