@@ -1,9 +1,9 @@
-"""Makes the modules beside these tests importable by them, and checks of compiled image graphs."""
+"""Makes the modules beside these tests importable by them; checks of compiled image graphs, and pools of threads."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
 from ort_core.cpu.partition.partition import CpuPartition
+from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.tolerances import compare
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # the latter for random_graphs
@@ -22,6 +23,15 @@ Agrees = Callable[..., None]
 
 def numbers(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[list[ThreadPool]]:
+    """Pools of one thread, of two, and of more than most machines' cores share evenly."""
+    made = [ThreadPool(1), ThreadPool(2), ThreadPool(5)]
+    yield made
+    for pool in made:
+        pool.close()
 
 
 @pytest.fixture

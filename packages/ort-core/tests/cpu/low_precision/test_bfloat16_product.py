@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
@@ -58,14 +57,6 @@ def modules(name: str) -> tuple[CompiledModule, CompiledModule, np.ndarray]:
         return product, tiles, pair_table(tiles, target)
     tiles = compiled(split_tiles_text(target), target, is_vectorized=True)
     return product, tiles, split_table(tiles, target)
-
-
-@pytest.fixture(scope="module")
-def pools() -> Iterator[list[ThreadPool]]:
-    made = [ThreadPool(1), ThreadPool(2), ThreadPool(5)]
-    yield made
-    for pool in made:
-        pool.close()
 
 
 def rounded(array: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,14 +91,6 @@ def batch_strides(array: Matrix, tail: int) -> list[int]:
 @functools.cache
 def product(target: str, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = DEFAULT) -> Product:
     return Product.build(TARGETS[target](), packed, epilogue, blocking)
-
-
-@pytest.fixture(scope="module")
-def pools() -> Iterator[list[ThreadPool]]:
-    made = [ThreadPool(1), ThreadPool(2), ThreadPool(5)]
-    yield made
-    for pool in made:
-        pool.close()
 
 
 def random(seed: int, *shape: int) -> Matrix:
