@@ -211,6 +211,14 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: any(0 in np.shape(array) for feeds in case.feeds for array in feeds.values()),
     ),
     Explained(
+        "onnxruntime", "If Loop Scan", r"^error .*running (MaxPool|AveragePool) node.*OutputMLValue",
+        "SAME of dilated windows within a body: the shapes that it infers and computes differ",
+    ),
+    Explained(
+        "onnxruntime", "MeanVarianceNormalization", "^values ",
+        "of nearly equal numbers it divides by their deviation alone, to which the function adds 1e-9", most=2e-3,
+    ),
+    Explained(
         "onnxruntime", "DeformConv", r"^values .*\(-?nan\), expected",
         "it multiplies pixels beyond a border, which it reads elsewhere, by weights of zero", has_special_values,
     ),
