@@ -141,7 +141,9 @@ def test_product_agrees_with_float64_over_several_blocks(
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("sizes", [(513, 70, 40), (513, 2100, 40), (100, 64, 33), (31, 33, 70)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(513, 70, 40), (513, 2100, 40), (100, 64, 33), (31, 33, 70), (197, 700, 90), (60, 1000, 35)], ids=str
+)
 def test_any_pieces_of_a_product_give_the_same_numbers(
     name: str, sizes: tuple[int, int, int], pools: list[ThreadPool]
 ) -> None:

@@ -244,6 +244,15 @@ def test_long_steps_are_claimed_piece_by_piece_and_short_and_undivided_ones_are_
     assert order.flags([long] * 5, 1).tolist() == [BARRIER] * 4 + [0], "one thread has nobody to leave pieces to"
 
 
+def test_pieces_are_as_long_as_steps_ask() -> None:
+    least = 5 * PIECE_WORK
+    steps = [replace(step, least_piece=asked) for step, asked in zip(chain(4), (0, least, 1, least), strict=True)]
+    order = StepOrder.of(steps, Slots(steps).find)
+    assert order.least_pieces == {1: least, 3: least}
+    work = [3 * 2 * least, 3 * 2 * least, 3 * 2 * PIECE_WORK, 3 * 2 * least - 1]
+    assert (order.flags(work, 3) >> PIECES_AT).tolist() == [MAX_PIECES, 2, 2, 0]
+
+
 @settings(max_examples=300, deadline=None)
 @given(step_lists(), st.integers(0, 6))
 def test_stores_that_move_stay_behind_what_writes_their_inputs_and_others_keep_their_order(

@@ -376,6 +376,7 @@ class Lowering:
         is_divisible: bool = True,
         most_pieces: KnownDim | None = None,
         over: tuple[Buffer, Buffer] | None = None,
+        least_piece: int = 0,
     ) -> None:
         """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
@@ -395,6 +396,7 @@ class Lowering:
                 is_divisible,
                 most_pieces,
                 over=over,
+                least_piece=least_piece,
             )
         )
 

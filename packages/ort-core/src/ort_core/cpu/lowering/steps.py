@@ -66,10 +66,11 @@ class Step:
 
     ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings. ``in_place`` is a buffer read and one
     written that may be the same memory: then nothing that stays as it is is copied. A step that ``is_divisible`` may be
-    cut into many more pieces than there are threads; of one that has ``most_pieces`` no more threads than that do
-    anything. ``part`` is a buffer of which it writes a part that no other step writes which names it so. ``over`` is a
-    buffer read and one written: each element is read before the one in its place is written, so that they may share
-    memory where nobody reads the first one later.
+    cut into many more pieces than there are threads, each of the estimated work ``least_piece`` where that is more than
+    usual; of one that has ``most_pieces`` no more threads than that do anything. ``part`` is a buffer of which it
+    writes a part that no other step writes which names it so. ``over`` is a buffer read and one written: each element
+    is read before the one in its place is written, so that they may share memory where nobody reads the first one
+    later.
     """
 
     kernel: str
@@ -87,6 +88,7 @@ class Step:
     most_pieces: KnownDim | None = None
     part: Buffer | None = None
     over: tuple[Buffer, Buffer] | None = None
+    least_piece: int = 0
 
     def __str__(self) -> str:
         places = {"reads": self.reads, "writes": self.writes}

@@ -10,6 +10,7 @@ that need nothing of each other may be run by one thread each (``sharing``).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -43,6 +44,7 @@ class StepOrder:
             it is a part of (``Step.part``).
         whole: the numbers of steps that lose by being cut into more pieces than there are threads.
         bounded: the numbers of steps of which only so many threads can do anything.
+        least_pieces: steps whose pieces are to be longer than usual, by numbers, with the least estimated work of each.
     """
 
     def __init__(
@@ -52,12 +54,16 @@ class StepOrder:
         parts: Sequence[Part | None],
         whole: Collection[int] = (),
         bounded: Sequence[int] = (),
+        least_pieces: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.reads = [frozenset(each) for each in reads]
         self.writes = [frozenset(each) for each in writes]
         self.parts = tuple(None if each is None else Part(*each) for each in parts)
         self.whole = frozenset(whole)
         self.bounded = tuple(bounded)
+        self.least_pieces = {number: max(PIECE_WORK, least) for number, least in least_pieces.items()}
+        self._least = np.full(len(self.reads), PIECE_WORK, np.int64)
+        self._least[list(self.least_pieces)] = list(self.least_pieces.values())
         self._kept: dict[tuple[object, ...], Flags] = {}
 
     @classmethod
@@ -78,7 +84,9 @@ class StepOrder:
             None if step.part is None else Part(number(step.part), wholes.setdefault(step.part, len(wholes)))
             for step in steps
         ]
-        return cls(reads, writes, parts, whole, [i for i, step in enumerate(steps) if step.most_pieces is not None])
+        bounded = [i for i, step in enumerate(steps) if step.most_pieces is not None]
+        least_pieces = {i: step.least_piece for i, step in enumerate(steps) if step.least_piece > PIECE_WORK}
+        return cls(reads, writes, parts, whole, bounded, least_pieces)
 
     def flags(self, work: Sequence[int], threads: int, most_pieces: Sequence[int] = ()) -> Flags:
         """Return the flags of each step.
@@ -93,7 +101,7 @@ class StepOrder:
             return self._cut(pieces_each)
         flags = self._meetings(work, threads, most_pieces)
         if threads > 1 and max(work, default=0) >= 2 * PIECE_WORK * threads:
-            pieces = np.minimum(np.array(work, np.int64) // (PIECE_WORK * threads), MAX_PIECES)
+            pieces = np.minimum(np.array(work, np.int64) // (self._least * threads), MAX_PIECES)
             pieces[(pieces < 2) | (flags & SERIAL > 0)] = 0
             pieces[list(self.whole)] = 0
             flags = flags | pieces << PIECES_AT

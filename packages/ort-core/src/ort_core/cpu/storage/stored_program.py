@@ -61,6 +61,7 @@ def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
         "whole": sorted(record.order.whole),
         "parts": record.order.parts,
         "bounded": record.order.bounded,
+        "least_pieces": list(record.order.least_pieces.items()),
         "in_place": list(record.in_place.items()),
         "kernels": [[numbers[id(program.modules[module])], name] for module, name in program.kernels],
         "starts": blob.add(record.starts),
@@ -133,7 +134,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         tuple(head["per_thread"]),
         tuple(head["fixed"]),
         relocations,
-        StepOrder(reads, writes, head["parts"], head["whole"], head["bounded"]),
+        StepOrder(reads, writes, head["parts"], head["whole"], head["bounded"], dict(head["least_pieces"])),
         dict(head["in_place"]),
     )
 

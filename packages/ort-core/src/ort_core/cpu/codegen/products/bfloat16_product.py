@@ -34,6 +34,7 @@ from ort_core.cpu.codegen.products.epilogue import Epilogue
 from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver, Scratch, finish_function
 from ort_core.cpu.codegen.products.microkernel import TileShape, products_of, tile, tile_name, tile_shape
 from ort_core.cpu.codegen.products.packing import COPY_BLOCK, copy_block
+from ort_core.cpu.codegen.products.piece_grid import TileCosts, row_groups
 
 PREFIX = "bfloat16"
 SPLIT_PREFIX = "bfloat16_split"
@@ -60,6 +61,16 @@ def has_pair_products(target: Target) -> bool:
 def rounds_both(target: Target) -> bool:
     """Return whether products of constant bfloat16 weights round the other operand, too."""
     return has_pair_products(target) or has_tile_products(target)
+
+
+def least_piece_sums(target: Target) -> int:
+    """Return how many sums a piece of a product has that is long beside the rounding of its rows of A; 0: nothing is.
+
+    They are 256 x 512 by tiles, which multiply so fast, and 64 x 256 by dot products.
+    """
+    if has_tile_products(target):
+        return 256 * 512
+    return 64 * 256 if has_pair_products(target) else 0
 
 
 def pairs_shape(shape: Sequence[int], panel: int, step: int = 1) -> tuple[int, int, int]:
@@ -160,10 +171,28 @@ def round_block(lanes: int) -> Emitter:
 class PairDriver(ProductDriver):
     """A product over words: K counts pairs, and A is always rounded into the scratch."""
 
+    costs = TileCosts(strip=1, panel=1)
+
     def _begin(self) -> None:
         e = self.emitter
         self.floats = self.given["k"]
         self.given["k"] = e.udiv(e.add(self.floats, PAIR - 1), PAIR)
+
+    def _choose_share(self) -> None:
+        """Set this piece's tiles: some heights and a range of the panels' tiles; pieces too many have none.
+
+        Pieces that follow one another have the same panels, which are then still near.
+        """
+        e, batch = self.emitter, self._batch_count()
+        piece, pieces = e.parameter("piece"), e.parameter("pieces")
+        groups = row_groups(e, self.heights, self.panels, pieces, self.costs)
+        groups = e.select(e.compare("eq", batch, 1), groups, integer(1))
+        part, group, parts = e.udiv(piece, groups), e.urem(piece, groups), e.udiv(pieces, groups)
+        self.tile_low = e.udiv(e.mul(self.heights, group), groups)
+        self.tiles = e.sub(e.udiv(e.mul(self.heights, e.add(group, 1)), groups), self.tile_low)
+        total = e.mul(batch, e.mul(self.panels, self.tiles))
+        self.low = e.minimum(e.udiv(e.mul(total, part), parts), total)
+        self.high = e.minimum(e.udiv(e.mul(total, e.add(part, 1)), parts), total)
 
     def _must_copy(self) -> IRValue:
         return IRValue("i1", "true")
@@ -203,6 +232,8 @@ def tiled_scratch(shape: TileShape, blocking: Blocking) -> Scratch:
 class TileDriver(PairDriver):
     """A product over words whose K is filled up with zeros to whole tiles."""
 
+    costs = TileCosts(strip=3, panel=1)
+
     def _begin(self) -> None:
         e = self.emitter
         self.floats = self.given["k"]
@@ -215,15 +246,6 @@ class TileDriver(PairDriver):
         rows = bfloat16_tiles.tile_rows(self.given["m"], self.emitter)
         with matrix_tiles.configured(self.emitter, bfloat16_tiles.shapes(rows)):
             yield
-
-    def _may_share_rows(self, pieces: IRValue) -> IRValue:
-        """Return whether to read B again for each piece costs less than to round A again, which takes twice as long.
-
-        A number of A has twice the bytes of one of B.
-        """
-        e = self.emitter
-        is_less = e.compare("sle", self.given["n"], e.mul(self.given["m"], 4))
-        return e.binary("and", is_less, e.compare("sge", self.heights, pieces))
 
     def _evened(self, depth: IRValue) -> IRValue:
         e = self.emitter

@@ -231,10 +231,11 @@ class ProductDriver:
         """Set this piece's tiles: all heights and a range of the panels' tiles, or all panels and some heights."""
         e = self.emitter
         piece, pieces = e.parameter("piece"), e.parameter("pieces")
-        batch = integer(1)
-        for i in range(BATCH_DIMS):
-            batch = e.mul(batch, e.argument(e.parameter("args"), ARGUMENTS.batch + i))
-        by_rows = e.binary("and", self._may_share_rows(pieces), e.compare("eq", batch, 1))
+        batch = self._batch_count()
+        tall = e.compare("sgt", self.given["m"], self.given["n"])
+        balanced = e.compare("sge", self.heights, e.mul(pieces, 16))
+        single = e.compare("eq", batch, 1)
+        by_rows = e.binary("and", e.binary("and", tall, balanced), single)
         following = e.add(piece, 1)
         self.tile_low = e.select(by_rows, e.udiv(e.mul(self.heights, piece), pieces), integer(0))
         tile_high = e.select(by_rows, e.udiv(e.mul(self.heights, following), pieces), self.heights)
@@ -243,11 +244,12 @@ class ProductDriver:
         self.low = e.select(by_rows, integer(0), e.udiv(e.mul(total, piece), pieces))
         self.high = e.select(by_rows, total, e.udiv(e.mul(total, following), pieces))
 
-    def _may_share_rows(self, pieces: IRValue) -> IRValue:
-        """Return whether pieces of a single matrix are to be cut by rows: it is tall, and they are alike."""
-        e = self.emitter
-        tall = e.compare("sgt", self.given["m"], self.given["n"])
-        return e.binary("and", tall, e.compare("sge", self.heights, e.mul(pieces, 16)))
+    def _batch_count(self) -> IRValue:
+        """Return how many entries the batch has."""
+        e, count = self.emitter, integer(1)
+        for i in range(BATCH_DIMS):
+            count = e.mul(count, e.argument(e.parameter("args"), ARGUMENTS.batch + i))
+        return count
 
     def _choose_blocks(self) -> None:
         """Set the blocks: of even numbers of tiles, and of all K where there is a single tile, which gains nothing."""

@@ -17,6 +17,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import (
     bfloat16_functions,
     has_pair_products,
+    least_piece_sums,
     pack_pairs,
     pair_table,
     pair_tiles_text,
@@ -26,7 +27,7 @@ from ort_core.cpu.codegen.products.bfloat16_product import (
     tiled_table,
     tiled_text,
 )
-from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
+from ort_core.cpu.codegen.products.bfloat16_tiles import PAIR, has_tile_products
 from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import product_functions
 from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
@@ -67,6 +68,14 @@ def weight_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
         lambda out: pack_pairs(constant, width, out),
     )  # fmt: skip
     return Panels(words, is_bfloat16=True)
+
+
+def least_piece_flops(target: Target, panels: Panels | None) -> int:
+    """Return how many operations a piece of a product has at least, lest rounding take much of its time; 0: any."""
+    if panels is None or not panels.is_bfloat16:
+        return 0
+    _, depth, _ = panels.words.shape
+    return 2 * PAIR * depth * least_piece_sums(target)
 
 
 def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEpilogue | None) -> DeferredKernel:

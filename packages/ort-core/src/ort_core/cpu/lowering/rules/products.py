@@ -15,6 +15,7 @@ from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.product_panels import (
     Panels,
     float_panels,
+    least_piece_flops,
     panels_table_buffer,
     product_kernel,
     tile_table_buffer,
@@ -142,6 +143,7 @@ class Product:
         lowering.emit(
             kernel, words, reads, [target.buffer, scratch], flops // 32 + 1,
             pending.operators, flops, moved_nbytes([self.a, b, target, *pending.inputs]),
+            least_piece=least_piece_flops(machine, self.packed) // 32,
         )  # fmt: skip
 
 
