@@ -18,6 +18,7 @@ from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restrict
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import (
     has_pair_products,
+    least_piece_sums,
     pack_pairs,
     pair_table,
     pair_tiles_text,
@@ -33,6 +34,7 @@ from ort_core.cpu.codegen.products.bfloat16_tiles import BLOCKING, SHAPE, has_ti
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
 from ort_core.cpu.codegen.products.microkernel import tile_shape
 from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.lowering.products.product_panels import Panels, least_piece_flops
 from ort_core.cpu.threads.pool import ThreadPool
 
 TARGETS = {
@@ -192,3 +194,14 @@ def test_scratch_of_products_holds_what_tiles_need() -> None:
     target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", "+avx512f,+avx512bf16,+amx-tile,+amx-bf16")
     assert has_tile_products(target)
     assert tiled_scratch(SHAPE, BLOCKING).count * 4 <= scratch_nbytes(target)
+
+
+def test_pieces_are_long_where_they_round_and_of_any_length_elsewhere() -> None:
+    features = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16,+fma"
+    tiles = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", f"{features},+amx-tile,+amx-bf16")
+    pairs = target_of("x86_64-unknown-linux-gnu", "znver5", features)
+    apart = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", features)
+    assert least_piece_sums(tiles) > least_piece_sums(pairs) > least_piece_sums(apart) == 0
+    panels = Panels(np.zeros((2, 48, 32), np.float32), is_bfloat16=True)
+    assert least_piece_flops(tiles, panels) == 2 * 96 * least_piece_sums(tiles)
+    assert least_piece_flops(tiles, Panels(panels.words)) == least_piece_flops(tiles, None) == 0

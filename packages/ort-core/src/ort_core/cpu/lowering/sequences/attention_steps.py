@@ -27,6 +27,8 @@ from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import element
 
+LEAST_QUERIES = 1024  # of a piece of an attention in tiles
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
@@ -136,8 +138,13 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     assert len(words) == ARGUMENTS.count
     reads = [view.buffer for view in (*views, *scales, mask.view, heads.lengths) if view is not None]
     flops = batch * query_heads * queries * keys * (depth + width) * 2
-    work = flops // (32 if may_be_few else 32 * form.speed) + 1
-    lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], work, operators, flops)
+    divisor = 32 if may_be_few else 32 * form.speed
+    least_flops = keys * (depth + width) * (2 * form.least_queries)
+    least_piece = least_flops // divisor if isinstance(least_flops, int) and not may_be_few else 0
+    lowering.emit(
+        kernel, words, reads, [heads.out.buffer, scratch], flops // divisor + 1, operators, flops,
+        least_piece=least_piece,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,7 @@ class _Form:
     table: Callable[[Target], Buffer]
     reads_few: bool  # keys where they are, for few queries
     speed: int = 1  # about so many times that of float32, for more queries
+    least_queries: int = 0  # of a piece, which packs keys that others pack, too; packing takes as long as 200 of them
 
 
 _FLOATS = _Form("attention", attention_text, scratch_count, tile_table_buffer, reads_few=True)
@@ -162,7 +170,8 @@ def _form(lowering: Lowering) -> _Form:
         table = functools.partial(attention_table_buffer, in_pairs=True)
         return _Form("attention_bfloat16", pair_attention_text, pair_scratch_count, table, reads_few=False)
     return _Form(
-        "attention_tiles", tile_attention_text, tile_scratch_count, attention_tiles_buffer, reads_few=True, speed=4
+        "attention_tiles", tile_attention_text, tile_scratch_count, attention_tiles_buffer, reads_few=True, speed=4,
+        least_queries=LEAST_QUERIES,
     )  # fmt: skip
 
 
