@@ -9,6 +9,9 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 from test_groups import agrees, model_of, run, session
 
+import ort_core as ort
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
+from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.partition import partition as cpu_partition
 from ort_core.errors import NodeFailed
@@ -310,6 +313,26 @@ def test_heads_repeated_for_groups_of_queries_are_not_copied(partitions: list[cp
     agrees(model, *(random(s, q=(2, s, 48), k=(2, 2, t, 8), v=(2, 2, t, 8)) for s, t in ((1, 3), (4, 4), (20, 270))))
     (program,) = partitions[-1].native_programs
     assert len(program.steps) == 1, [step.kernel for step in program.steps]
+
+
+@pytest.mark.parametrize(("queries", "least"), [(197, 1024), (3, 0), ("S", 0)])
+def test_pieces_of_an_attention_in_tiles_have_many_queries(
+    queries: int | str, least: int, partitions: list[cpu_partition.CpuPartition]
+) -> None:
+    if not has_tile_products(host_target()):
+        pytest.skip("needs a processor with AMX, and a system that permits it")
+    each = node("MultiHeadAttention", ["q", "k", "v"], ["y"], "com.microsoft", num_heads=12)
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {
+        "q": (FLOAT, [1, queries, 96]), "k": (FLOAT, [1, 197, 96]), "v": (FLOAT, [1, 197, 96]),
+    }  # fmt: skip
+    rows = queries if isinstance(queries, int) else 40
+    provider = ("CPUExecutionProvider", {"precision": "bfloat16"})
+    attending = ort.InferenceSession(model_of([each], inputs, {"y": FLOAT}).SerializeToString(), providers=[provider])
+    attending.run(None, random(1, q=(1, rows, 96), k=(1, 197, 96), v=(1, 197, 96)))
+    (step,) = partitions[-1].native_programs[0].steps
+    assert step.least_piece == least * 197 * 8 * 4 // 128
+    if least:
+        assert step.work == 12 * 197 * step.least_piece // least + 1
 
 
 def test_decoding_with_a_growing_past_lowers_and_compiles_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
