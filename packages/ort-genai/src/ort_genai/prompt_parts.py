@@ -21,15 +21,16 @@ _FEW_BITS = frozenset({PRODUCT, "QMoE"})
 
 
 def part_length(left: int, most: int) -> int:
-    """Return how many of the tokens that are left are read next, so that the last part is not of few rows.
+    """Return how many of the tokens that are left are read next: the last part takes in what were a few rows behind it.
+
+    A run of a few rows reads all weights, too, and may compute in another arithmetic.
 
     Args:
         left: tokens of a prompt that were not read.
-        most: tokens of a part; with less than 33 the last part may be of few rows.
+        most: tokens of a part, and of the last one up to 16 more; with less than 33 the last part may be of few rows.
     """
-    if most < left <= most + FEW_ROWS and most > 2 * FEW_ROWS:
-        return left - FEW_ROWS - 1
-    return min(left, most)
+    is_last = left <= most + FEW_ROWS and most > 2 * FEW_ROWS
+    return left if is_last else min(left, most)
 
 
 def reusable_length(count: int) -> int:
