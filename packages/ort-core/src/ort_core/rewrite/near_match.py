@@ -41,10 +41,11 @@ def find_near_match(model: Model, pattern: Pattern, node: Node) -> Rejection | N
 def _near_alternative(model: Model, pattern: Pattern, node: Node) -> Rejection | None:
     search = _NearSearch(model, node)
     roots = roots_of(pattern)
-    if search.run(roots) is not None or search.reason is None:
+    if search.run(roots) is not None or search.reason is None or search.depth < MIN_FITTING:
         return None
-    wanted = sum(map(_num_operators, roots))
-    return Rejection(search.reason, node) if search.depth >= max(MIN_FITTING, wanted - 1) else None
+    counts: dict[int, int] = {}
+    wanted = sum(_num_operators(root, counts) for root in roots)
+    return Rejection(search.reason, node) if search.depth >= wanted - 1 else None
 
 
 class _NearSearch(Search):
@@ -86,12 +87,23 @@ class _NearSearch(Search):
                     yield node.op_type
 
 
-def _num_operators(pattern: ValuePattern) -> int:
-    """Return how many operators a pattern has, of alternatives the fewest."""
+def _num_operators(pattern: ValuePattern, counts: dict[int, int]) -> int:
+    """Return how many operators a pattern has, of alternatives the fewest.
+
+    ``counts`` keeps what is known by the identity of patterns: parts that many others share are counted through once.
+    """
+    known = counts.get(id(pattern))
+    if known is not None:
+        return known
+    found = 0
     if isinstance(pattern, OneOf):
-        return min(map(_num_operators, pattern.alternatives), default=0)
-    producer = pattern.producer if isinstance(pattern, OutputPattern) else pattern
-    return 1 + sum(map(_num_operators, producer.inputs)) if isinstance(producer, OpPattern) else 0
+        found = min((_num_operators(each, counts) for each in pattern.alternatives), default=0)
+    else:
+        producer = pattern.producer if isinstance(pattern, OutputPattern) else pattern
+        if isinstance(producer, OpPattern):
+            found = 1 + sum(_num_operators(each, counts) for each in producer.inputs)
+    counts[id(pattern)] = found
+    return found
 
 
 def _wanted(pattern: ValuePattern) -> str:
