@@ -158,6 +158,38 @@ def test_winograd_takes_images_of_any_size_block_by_block(
     assert sum("Winograd" in step.operators for step in steps) == 2
 
 
+@pytest.mark.parametrize(
+    ("groups", "channels", "shape"), [(2, (32, 48), (1, 9, 12)), (3, (64, 32), (2, 13, 11)), (9, (32, 32), (2, 8, 8))]
+)
+def test_winograd_takes_each_group_by_itself(
+    agrees: Agrees, partitions: list[CpuPartition], groups: int, channels: tuple[int, int], shape: tuple[int, int, int]
+) -> None:
+    """With bias, factors of channels, a residual and an activation; of a part of an image's channels, and into one."""
+    (inputs, outputs), (batch, height, width) = channels, shape
+    read, made = groups * inputs, groups * outputs
+    nodes = [
+        N("Conv", ["x", "first"], ["a"]),
+        N("Split", ["a", "parts"], ["b", "rest"], axis=1),
+        N("Conv", ["b", "w", "bias"], ["c"], pads=[1, 1, 1, 1], group=groups),
+        N("Mul", ["c", "factors"], ["d"]),
+        N("Conv", ["b", "residual"], ["e"]),
+        N("Add", ["d", "e"], ["f"]),
+        N("Relu", ["f"], ["g"]),
+        N("Conv", ["g", "w2", "bias2"], ["h"], pads=[0, 2, 1, 1], group=groups),
+        N("Conv", ["g", "last"], ["i"], pads=[0, 1, 0, 0]),
+        N("Concat", ["i", "h"], ["y"], axis=1),
+    ]
+    constants = {
+        "first": numbers(1, read + 16, 3, 1, 1), "parts": np.array([read, 16]),
+        "w": numbers(2, made, inputs, 3, 3, scale=0.06), "bias": numbers(3, made), "factors": numbers(4, made, 1, 1),
+        "residual": numbers(5, made, read, 1, 1, scale=0.1), "w2": numbers(6, read, outputs, 3, 3, scale=0.06),
+        "bias2": numbers(7, read), "last": numbers(8, 16, made, 2, 1, scale=0.1),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 3, height, width], (batch, 3, height, width), (batch + 2, 3, height, width))
+    steps = [step for made in partitions for program in made.native_programs for step in program.steps]
+    assert sum("Winograd" in step.operators for step in steps) == 2
+
+
 @pytest.mark.parametrize("channels", [32, 256])
 def test_winograd_error_is_that_of_a_float32_sum(channels: int) -> None:
     x, w = numbers(1, 1, channels, 16, 16), numbers(2, channels, channels, 3, 3, scale=(9 * channels) ** -0.5)

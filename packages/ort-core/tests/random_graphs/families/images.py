@@ -74,16 +74,18 @@ def wide_convolution(g: GraphWriter) -> Value:
     value = image(g, et.F32, least=4, most=4)
 
     def convolved(value: Value, count: int, kernel: tuple[int, int], **given: Any) -> Value:
-        depth = value.size(1)
+        depth = value.size(1) // given.get("group", 1)
         spread = 1 / np.sqrt(depth * kernel[0] * kernel[1])
         weights = g.weights(et.F32, count, depth, *kernel, low=-spread, high=spread)
         return g.node("Conv", [value, weights, g.weights(et.F32, count) if g.chance(0.5) else None], **given)
 
-    value = convolved(value, g.choice((32, 48, 64)), (1, 1))
+    groups = g.choice((1, 1, 1, 2, 3))
+    value = convolved(value, groups * g.choice((32, 48, 64)), (1, 1))
     for _ in range(g.choice((1, 1, 2))):
         kernel = g.choice(((3, 3), (3, 3), (3, 3), (7, 1), (3, 1), (1, 5)))
         pads = [each // 2 for each in kernel] * 2 if g.chance(0.6) else [g.random.randint(0, 2) for _ in range(4)]
-        value = followed(g, convolved(value, g.choice((32, 32, 64)), kernel, pads=pads))
+        count = groups * g.choice((32, 32, 64))
+        value = followed(g, convolved(value, count, kernel, pads=pads, **({"group": groups} if groups > 1 else {})))
     return convolved(value, g.choice((1, 3, 8)), (1, 1))
 
 

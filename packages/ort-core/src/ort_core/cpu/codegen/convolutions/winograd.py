@@ -120,20 +120,22 @@ def input_kernel(
 
 
 def output_kernel(
-    name: str, channels: int, epilogue: Epilogue | None, is_whole: bool, target: Target, y_pixel: int | None = None
-) -> list[Emitter]:
+    name: str, channels: int, epilogue: Epilogue | None, is_whole: bool, target: Target, y_pixel: int | None = None,
+    groups: int = 1,
+) -> list[Emitter]:  # fmt: skip
     """Return the kernel that makes outputs of the products.
 
     Args:
         name: the kernel's symbol.
-        channels: of the outputs.
+        channels: of the outputs; of one group.
         epilogue: what is done before the store.
         is_whole: tiles cover height and width exactly.
         target: what the code is for.
-        y_pixel: elements from one output pixel to the next; ``None``: ``channels``.
+        y_pixel: elements from one output pixel to the next; ``None``: the channels of all groups.
+        groups: how many there are, of which one call makes one.
     """
     emitter, at = kernel_emitter(name), OUTPUT_ARGUMENTS
-    pitches = (channels, y_pixel or channels)
+    pitches = (channels * groups, y_pixel or channels * groups)
     args, lanes = emitter.parameter("args"), Lanes(target.lanes, target.lanes)
     place_stride = emitter.argument(args, at.place_stride)
     height, width = emitter.argument(args, at.height), emitter.argument(args, at.width)
@@ -208,7 +210,7 @@ def _finish(
 ) -> None:  # fmt: skip
     """Append the epilogue and the store of one pixel's vector of channels.
 
-    ``pitches`` are the number of channels and the elements from one pixel of the output to the next.
+    ``pitches`` are the channels of all groups and the elements from one pixel of the output to the next.
     """
     at, args = OUTPUT_ARGUMENTS, emitter.parameter("args")
     image, row, pixel, channel = where

@@ -3,11 +3,12 @@
 Stored as a whole, transformed inputs and products take four times the memory of the images, each. Here a thread
 transforms a block of its tiles, multiplies them, and transforms them back, before it takes the next. The parts are the
 kernels of ``winograd`` and ``matrix_product``, called with argument tables of their own. All convolutions share one
-product, compiled by itself.
+product, compiled by itself. Each group of a grouped convolution is one of its own, of some of the channels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.convolutions.winograd import (
@@ -17,11 +18,13 @@ from ort_core.cpu.codegen.convolutions.winograd import (
     input_kernel,
     output_kernel,
 )
-from ort_core.cpu.codegen.images.channels_last import Epilogue, ceil_divide, kernel_emitter, share_of
+from ort_core.cpu.codegen.images.channels_last import Epilogue, ceil_divide, divide, kernel_emitter, share_of
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT
 from ort_core.cpu.codegen.products.matrix_product import BATCH_DIMS, product_functions
+from ort_core.cpu.codegen.products.microkernel import tile_shape
+from ort_core.cpu.codegen.products.packing import panels_shape
 from ort_core.plugin import frozen
 
 SCRATCH, SCRATCH_STRIDE, TILES, PRODUCT_CODE, FIRST_PART = range(5)  # of the argument table; parts follow each other
@@ -29,6 +32,7 @@ SKEW = 64  # elements between places beyond the tiles: else all places of a tile
 LEAST_TILES = 48  # of a block: the product reads all weights once for each block
 MOST_TILES = 512
 PRODUCT_NAME = "winograd_product"
+FLOAT_NBYTES = 4
 BALANCED_BLOCKS = 16  # as many at least, where they are large enough: threads end more nearly together
 
 
@@ -37,14 +41,15 @@ class WinogradBlocks:
     """A convolution of 3x3 windows in blocks of tiles.
 
     Attributes:
-        inputs: channels; a multiple of the vector's lanes, as ``outputs``.
-        outputs: channels.
+        inputs: channels of a group; a multiple of the vector's lanes, as ``outputs``.
+        outputs: channels of a group.
         pads: rows above the images and columns left of them.
         tiles: of a block at most.
         is_whole: tiles cover height and width exactly.
         epilogue: what is done before the store.
-        x_pixel: elements from one input pixel to the next.
+        x_pixel: elements from one input pixel to the next; ``None``: the channels of all groups, as ``y_pixel``.
         y_pixel: elements from one output pixel to the next.
+        groups: how many there are.
     """
 
     inputs: int
@@ -55,6 +60,7 @@ class WinogradBlocks:
     epilogue: Epilogue | None
     x_pixel: int | None = None
     y_pixel: int | None = None
+    groups: int = 1
 
     @property
     def transformed(self) -> tuple[int, int]:
@@ -70,7 +76,7 @@ class WinogradBlocks:
     def facts(self) -> str:
         """All that the kernel's text depends on, the target apart."""
         epilogue = self.epilogue.structure if self.epilogue else ""
-        sizes = f"{self.inputs} {self.outputs} {self.pads} {self.tiles} {self.is_whole}"
+        sizes = f"{self.inputs} {self.outputs} {self.groups} {self.pads} {self.tiles} {self.is_whole}"
         return f"{sizes} {self.x_pixel} {self.y_pixel} {epilogue}"
 
 
@@ -87,11 +93,11 @@ def winograd_kernel(name: str, blocks: WinogradBlocks, target: Target) -> list[E
     number of all tiles, the address of the address of ``product_text``'s kernel, then the tables of the input's
     transform, of the product and of the output's transform.
     """
-    pads, x_pixel, y_pixel = blocks.pads, blocks.x_pixel, blocks.y_pixel
+    x_pixel, y_pixel, epilogue = blocks.x_pixel or blocks.inputs * blocks.groups, blocks.y_pixel, blocks.epilogue
     return [
-        *input_kernel(f"{name}.input", blocks.inputs, pads, target, x_pixel),
-        *output_kernel(f"{name}.output", blocks.outputs, blocks.epilogue, blocks.is_whole, target, y_pixel),
-        _driver(name, blocks),
+        *input_kernel(f"{name}.input", blocks.inputs, blocks.pads, target, x_pixel),
+        *output_kernel(f"{name}.output", blocks.outputs, epilogue, blocks.is_whole, target, y_pixel, blocks.groups),
+        _driver(name, blocks, target),
     ]
 
 
@@ -100,8 +106,11 @@ def product_text(target: Target) -> str:
     return module_text(product_functions(PRODUCT_NAME, target, packed=True))
 
 
-def _driver(name: str, blocks: WinogradBlocks) -> Emitter:
-    """Return the walk of a thread through its blocks, which are nearly equal, and the same for each thread count."""
+def _driver(name: str, blocks: WinogradBlocks, target: Target) -> Emitter:
+    """Return the walk of a thread through its blocks, which are nearly equal, and the same for each thread count.
+
+    The blocks of a group follow each other, so that its weights stay near.
+    """
     e = kernel_emitter(name)
     args = e.parameter("args")
     own = e.mul(e.parameter("thread"), e.argument(args, SCRATCH_STRIDE))
@@ -117,9 +126,13 @@ def _driver(name: str, blocks: WinogradBlocks) -> Emitter:
     _write(e, product, {PRODUCT.a: v_address, PRODUCT.c: m_address, **batches})
     _write(e, back, {OUTPUT_ARGUMENTS.m: m_address, OUTPUT_ARGUMENTS.place_stride: places[1]})
     tiles, multiply = e.argument(args, TILES), e.load("ptr", e.argument(args, PRODUCT_CODE, "ptr"))
-    balanced = e.minimum(e.udiv(tiles, LEAST_TILES), BALANCED_BLOCKS)
+    balanced = e.minimum(e.udiv(tiles, LEAST_TILES), -(-BALANCED_BLOCKS // blocks.groups))
     blocks_count = e.maximum(e.maximum(ceil_divide(e, tiles, blocks.tiles), balanced), 1)
-    with share_of(e, blocks_count) as block:
+    starts = _starts(e, args, (transform, product, back), blocks, target)
+    with share_of(e, e.mul(blocks_count, blocks.groups)) as item:
+        group, block = divide(e, item, blocks_count) if blocks.groups > 1 else (integer(0), item)
+        for table, entry, start, nbytes in starts:
+            e.store(e.add(start, e.mul(group, nbytes)), e.element(table, entry, "i64"))
         first, end = (e.udiv(e.mul(tiles, each), blocks_count) for each in (block, e.add(block, 1)))
         count = e.sub(end, first)
         _write(e, transform, {INPUT_ARGUMENTS.tiles: count, INPUT_ARGUMENTS.first: first})
@@ -147,3 +160,23 @@ def _tables(e: Emitter, args: IRValue, sizes: Sequence[int]) -> list[IRValue]:
 def _write(e: Emitter, table: IRValue, values: dict[int, IRValue]) -> None:
     for entry, value in values.items():
         e.store(value, e.element(table, entry, "i64"))
+
+
+def _starts(
+    e: Emitter, args: IRValue, tables: Sequence[IRValue], blocks: WinogradBlocks, target: Target
+) -> list[tuple[IRValue, int, IRValue, int]]:
+    """Append loads of all addresses that change with the group: table, entry, address of group 0, bytes of a group."""
+    if blocks.groups == 1:
+        return []
+    transform, product, back = tables
+    epilogue, panel = blocks.epilogue, tile_shape(target).columns
+    weights = PLACES * math.prod(panels_shape((blocks.inputs, blocks.outputs), panel))
+    result_nbytes = FLOAT_NBYTES if epilogue is None or epilogue.stored == "float" else FLOAT_NBYTES // 2
+    found = [
+        (transform, INPUT_ARGUMENTS.x, FLOAT_NBYTES * blocks.inputs),
+        (product, PRODUCT.b, FLOAT_NBYTES * weights),
+        (back, OUTPUT_ARGUMENTS.y, result_nbytes * blocks.outputs),
+    ]
+    for entry in epilogue.entries(OUTPUT_ARGUMENTS.epilogue) if epilogue else ():
+        found.append((back, entry, FLOAT_NBYTES * blocks.outputs))
+    return [(table, entry, e.load("i64", e.element(table, entry, "i64")), nbytes) for table, entry, nbytes in found]

@@ -88,7 +88,7 @@ class ConvolutionAnchor(ConvolutionBase):
             and takes_winograd(self.weights, self.strides, self.dilations, self.groups, pending.shape, machine)
         ):
             operands, operators = pending.inputs, pending.operators
-            emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators)
+            emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators, self.groups)
             return
         spec, sizes = self._spec(x, y, epilogue)
         x, spec = bordered(lowering, x, spec, self.pads)

@@ -47,8 +47,9 @@ def takes_winograd(
     target: Target,
 ) -> bool:  # fmt: skip
     """Return whether a convolution with result ``shape`` (batch, channels, height, width) is done this way."""
-    outputs, inputs, *window = weights.shape
-    if window != [3, 3] or strides != (1, 1) or dilations != (1, 1) or groups != 1:
+    outputs, inputs, *window = weights.shape  # a group's inputs
+    outputs //= groups
+    if window != [3, 3] or strides != (1, 1) or dilations != (1, 1):
         return False
     height, width = shape[2:]
     is_wide = min(outputs, inputs) >= LEAST_CHANNELS and outputs % target.lanes == inputs % target.lanes == 0
@@ -68,14 +69,15 @@ class _Convolved:
     pads: tuple[int, int, int, int]
     epilogue: Epilogue | None
     operands: Sequence[View]
+    groups: int
 
     @property
     def channels(self) -> tuple[int, int]:
-        """Of the input and of the result."""
+        """Of a group of the input and of the result."""
         inputs, outputs = self.x.shape[1], self.y.shape[1]
         assert isinstance(inputs, int)
         assert isinstance(outputs, int)
-        return inputs, outputs
+        return inputs // self.groups, outputs // self.groups
 
     @property
     def tiles(self) -> tuple[KnownDim, KnownDim, KnownDim]:
@@ -123,17 +125,23 @@ def emit_winograd(
     operands: Sequence[View],
     y: View,
     operators: Operators,
+    groups: int = 1,
 ) -> None:
-    """Write the steps that convolve channels-last images ``x`` into ``y``."""
-    outputs, inputs = weights.shape[:2]
+    """Write the steps that convolve channels-last images ``x`` into ``y``; ``weights`` are as ONNX has them."""
+    outputs, inputs = weights.shape[0] // groups, weights.shape[1]
     panel = tile_shape(lowering.target).columns
+
+    def fill(out: np.ndarray) -> None:
+        of_groups = weights.reshape(groups, outputs, *weights.shape[1:])
+        for each, of_group in zip(of_groups, out.reshape(groups, PLACES, *out.shape[1:]), strict=True):
+            pack_panels(transformed_weights(each), panel, of_group)
+
     packed = lowering.weights.packed(
-        weights, f"winograd panels {panel}",
-        lambda: aligned_empty(panels_shape((PLACES, inputs, outputs), panel)),
-        lambda out: pack_panels(transformed_weights(weights), panel, out),
+        weights, f"winograd panels {panel} {groups}",
+        lambda: aligned_empty(panels_shape((groups * PLACES, inputs, outputs), panel)), fill,
     )  # fmt: skip
-    convolved = _Convolved(x, y, packed, pads, epilogue, operands)
-    if _takes_steps(convolved, lowering.target):
+    convolved = _Convolved(x, y, packed, pads, epilogue, operands, groups)
+    if groups == 1 and _takes_steps(convolved, lowering.target):
         _emit_whole(lowering, convolved, operators)
     else:
         _emit_blocks(lowering, convolved, operators)
@@ -159,7 +167,7 @@ def _emit_blocks(lowering: Lowering, convolved: _Convolved, operators: Operators
     machine, (inputs, outputs), x, y = lowering.target, convolved.channels, convolved.x, convolved.y
     blocks = WinogradBlocks(
         inputs, outputs, convolved.pads[:2], block_tiles(inputs, outputs, machine), convolved.is_whole,
-        convolved.epilogue, pixel_pitch(x), pixel_pitch(y),
+        convolved.epilogue, pixel_pitch(x), pixel_pitch(y), convolved.groups,
     )  # fmt: skip
     kernel = kernel_text(
         "winograd", blocks.facts, lambda name: winograd_kernel(name, blocks, machine), is_vectorized=True
@@ -173,7 +181,7 @@ def _emit_blocks(lowering: Lowering, convolved: _Convolved, operators: Operators
     assert len(words) == FIRST_PART
     words += [*convolved.input_words(lowering, 0, 0), *product, *convolved.output_words(0, 0)]
     reads = [x.buffer, b.buffer, *(view.buffer for view in convolved.operands)]
-    flops = tiles * (2 * PLACES * (inputs * outputs + inputs + outputs))
+    flops = tiles * (2 * PLACES * convolved.groups * (inputs * outputs + inputs + outputs))
     moved = moved_nbytes([x, b, y, *convolved.operands])
     lowering.emit(
         kernel, words, reads, [y.buffer, scratch, panels], flops // 32 + 1, (*operators, "Winograd"), flops, moved
