@@ -153,10 +153,13 @@ def _is_scaled(case: Case) -> bool:
 
 
 def _has_equal_experts(case: Case) -> bool:
-    """Whether a router that is fed gives two experts of a token the same."""
+    """Whether a router that is fed gives two experts of a token the same, if only rounded behind a softmax."""
     routers = {node.input[1] for node in case.model.graph.node if node.op_type in ("MoE", "QMoE")}
     fed = [array for feeds in case.feeds for name, array in feeds.items() if name in routers and array.ndim == 2]
-    return any(len(set(row)) < len(row) for array in fed for row in array.astype(np.float64).tolist())
+    numbers = [array.astype(np.float32) for array in fed]
+    powers = [np.exp(array - array.max(-1, keepdims=True)) for array in numbers]
+    shares = [array / array.sum(-1, keepdims=True) for array in powers]
+    return any(len(set(row)) < len(row) for array in (*numbers, *shares) for row in array.tolist())
 
 
 WINDOWED = (
@@ -341,7 +344,7 @@ KNOWN: tuple[Explained, ...] = (
         "its functions want types of all outputs of a node, and infer none of those that nobody reads",
     ),
     Explained(
-        OURS, "MultiHeadAttention Attention GroupQueryAttention", r"expected np\.float64\(nan\)",
+        OURS, "MultiHeadAttention Attention GroupQueryAttention PagedAttention", r"expected np\.float64\(nan\)",
         "compiled code leaves masked keys out, where a weight of zero times no number is no number",
         lambda case: has_special_values(case) and _masks(case),
     ),
@@ -470,6 +473,18 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "SparseAttention", "sparse_attention.cc", "it wants one buffer for past and present"
     ),
     Explained(
+        "onnxruntime", "OptionalGetElement", r"Type \(optional\(tensor\(float16\)\)\) .* does not match expected type",
+        "it reads optionals of halves as such of float32, and forgets to say so of the node that makes them",
+    ),
+    Explained(
+        "onnxruntime", "QEmbedLayerNormalization", "word_embedding should have 2 dimensions",
+        "it wants the sizes of words that were reshaped known before it runs",
+    ),
+    Explained(
+        "onnxruntime", "SkipLayerNormalization", "already has tensor with name  but different TensorProto",
+        "it keeps constants that it packed under the name of an optional one that is not given",
+    ),
+    Explained(
         "onnxruntime", "MatMulNBitsQkv MatMulNBitsMlp", "bias shape must be", "it wants the size of a bias declared",
         lambda case: bool(_reads_of(case, "MatMulNBitsQkv", "MatMulNBitsMlp") & _inputs(case)),
     ),
@@ -492,7 +507,7 @@ KNOWN: tuple[Explained, ...] = (
         lambda case: has_special_values(case) and _attribute(case, "accuracy_level", 0) >= 4,
     ),
     Explained(
-        "onnxruntime", "Attention", "Incompatible dimensions for matrix multiplication",
+        "onnxruntime", "Attention DecoderMaskedSelfAttention", "Incompatible dimensions for matrix multiplication",
         "the inference that it calls takes the size of values that is not known for 0",
     ),
     Explained(
