@@ -10,7 +10,9 @@ from onnx import TensorProto, helper
 
 import ort_genai as og
 from ort_genai import decoder_states
-from ort_genai.decoder_states import AppendedState, SharedState
+from ort_genai.appended_state import AppendedState
+from ort_genai.decoder_states import SharedState
+from ort_genai.graph_wiring import find_wiring
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.row_inputs import RowInputs, stacked
 
@@ -117,7 +119,7 @@ def test_what_memory_will_be_taken_is_what_is_taken():
 @pytest.mark.parametrize("reader", ["Shape", "ReduceSum", "Mul", "If"])
 def test_masks_that_are_read_otherwise_stay_as_long_as_what_was_read(reader, tmp_path):
     model = onnx.load(built() / "model.onnx", load_external_data=False)
-    assert takes_lengths_alone(built() / "model.onnx", "attention_mask")
+    assert takes_lengths_alone(find_wiring(built() / "model.onnx"), "attention_mask")
     if reader == "Mul":
         model.graph.node.append(helper.make_node("Mul", ["attention_mask", "attention_mask"], ["more"]))
     elif reader == "If":  # as of rotations for long contexts: which body runs may depend on the length
@@ -127,13 +129,13 @@ def test_masks_that_are_read_otherwise_stay_as_long_as_what_was_read(reader, tmp
         model.graph.node.append(helper.make_node(reader, ["attention_mask"], ["more"]))
         model.graph.output.append(helper.make_tensor_value_info("more", TensorProto.INT64, None))
     onnx.save(model, tmp_path / "model.onnx")
-    assert not takes_lengths_alone(tmp_path / "model.onnx", "attention_mask")
-    assert not takes_lengths_alone(model.SerializeToString(), "attention_mask")
+    assert not takes_lengths_alone(find_wiring(tmp_path / "model.onnx"), "attention_mask")
+    assert not takes_lengths_alone(find_wiring(model.SerializeToString()), "attention_mask")
 
 
 def test_a_graph_that_cannot_be_read_is_taken_to_read_anything(tmp_path):
     (tmp_path / "model.ort").write_bytes(b"\xff" * 99)
-    assert not takes_lengths_alone(tmp_path / "model.ort", "attention_mask")
+    assert not takes_lengths_alone(find_wiring(tmp_path / "model.ort"), "attention_mask")
 
 
 def test_an_input_without_axes_is_the_same_for_all_rows():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,16 +11,22 @@ from pathlib import Path
 import numpy as np
 
 import ort_core
+from ort_genai.appended_state import AppendedState
 from ort_genai.configuration import Config
-from ort_genai.decoder_states import AppendedState, DecoderState, SharedState
+from ort_genai.decoder_states import DecoderState, SharedState
 from ort_genai.element_types import CACHES
 from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder, raised_as
+from ort_genai.graph_wiring import Wiring, find_wiring
 from ort_genai.mask_use import takes_lengths_alone
 from ort_genai.paging.equal_rows import EqualRows
 from ort_genai.paging.paged_decoder import PagedDecoder, open_paged
+from ort_genai.paging.paged_inputs import WANTED
 from ort_genai.prompt_parts import FEW_ROWS, PRODUCT, operators_of_few_bits
-from ort_genai.session_options import open_made, open_part, run_options
+from ort_genai.session_options import open_made, open_part, open_rewired, part_source, run_options
 from ort_genai.token_table import TokenTable, texts_of
+from ort_genai.wanted_rows import NotGathered, with_wanted_rows
+
+log = logging.getLogger(__name__)
 
 Array = np.ndarray
 _TOKEN_TYPES = {"tensor(int32)": np.int32}
@@ -50,7 +57,9 @@ class Decoder:
         stated = config.decoder
         _refuse_others(stated)
         self._config = config
-        session, self._model = open_part(config, "decoder", "model.onnx")
+        self._model = part_source(config, "decoder", "model.onnx")
+        wiring = find_wiring(self._model)
+        session = self._open(wiring)
         self._session: ort_core.InferenceSession | None = session
         self.run_options = run_options(stated.get("run_options"))
         self.providers = session.get_providers()
@@ -75,7 +84,11 @@ class Decoder:
         self.pad_token = config.number("pad_token_id") if isinstance(config.model.get("pad_token_id"), int) else 0
         self.shares_caches = bool(config.search.get("past_present_share_buffer", False)) and self.mask is not None
         self.caches = self._cache_names(config, inputs, outputs)
-        known = {self.tokens, self.mask, self.positions, *(each.past for each in self.caches)}
+        self.takes_long_masks = self.mask is not None and takes_lengths_alone(wiring, self.mask)
+        self._few_bits = operators_of_few_bits(wiring)
+        self.gathers = WANTED in self._inputs
+        self._gives_all = not self.gathers
+        known = {self.tokens, self.mask, self.positions, WANTED, *(each.past for each in self.caches)}
         self.further = {name: each for name, each in self._inputs.items() if name not in known}
         main = config.part("mtp").get("main_hidden_states")
         told = [*outputs.values(), *([main] if isinstance(main, str) else ())]
@@ -127,14 +140,35 @@ class Decoder:
             raise InvalidModelFolder(f"neither the graph nor genai_config.json says how large {past!r} is")
         return CacheNames(past, present, heads, size, np.dtype(CACHES[given.type]))
 
-    @cached_property
-    def takes_long_masks(self) -> bool:
-        """Whether zeros may stand in the mask behind the tokens that were read."""
-        return self.mask is not None and takes_lengths_alone(self._model, self.mask)
+    def _open(self, wiring: Wiring | None) -> ort_core.InferenceSession:
+        """Return a session of the graph; of the tokens that are asked for alone it gives logits, where that fits."""
+        config = self._config
+        inputs, outputs = texts_of(config.decoder, "inputs"), texts_of(config.decoder, "outputs")
+        tokens = inputs.get("inputs_embeds", "inputs_embeds"), inputs.get("input_ids", "input_ids")
+        try:
+            if wiring is None:
+                raise NotGathered("its graph is large, with weights within, or no file of ONNX")
+            _refuse_sessions(config)
+            model = with_wanted_rows(self._bytes(), wiring, tokens, outputs.get("logits", "logits"))
+            return open_rewired(config, "decoder", self._model, model)
+        except (NotGathered, InvalidModelFolder) as refusal:
+            log.info("a prompt gives the logits of all of its tokens, and not of the last ones alone: %s", refusal)
+        return open_part(config, "decoder", "model.onnx")
 
-    @cached_property
-    def _few_bits(self) -> frozenset[str]:
-        return operators_of_few_bits(self._model)
+    def _bytes(self) -> bytes:
+        return self._model if isinstance(self._model, bytes) else self._model.read_bytes()
+
+    def rows_of_logits(self, tokens: int) -> int:
+        """Return of how many tokens of a part of a prompt, the last ones, logits are computed, though one is asked for.
+
+        A product takes one row, and maybe few rows, in another arithmetic than many: it gets more than few where there
+        are as many tokens, so that the numbers are those that it gives of all.
+        """
+        return tokens if self._gives_all else min(tokens, FEW_ROWS + 1)
+
+    def give_all(self) -> None:
+        """Compute logits of all tokens of prompts from now on: somebody has asked for them."""
+        self._gives_all = True
 
     @property
     def rows_of_step(self) -> int | None:
@@ -168,7 +202,7 @@ class Decoder:
     def session(self) -> ort_core.InferenceSession:
         """The session of the graph as it is, opened again if it was let go of."""
         if self._session is None:
-            self._session = open_part(self._config, "decoder", "model.onnx")[0]
+            self._session = self._open(find_wiring(self._model))
         return self._session
 
     def release_session(self) -> None:
@@ -205,6 +239,8 @@ class Decoder:
             feeds[self.mask] = np.ones((1, count), np.int64)
         if self.positions is not None:
             feeds[self.positions] = np.arange(count)[None]
+        if self.gathers:
+            feeds[WANTED] = np.arange(count) if output == self.logits else np.array([count - 1])
         empty = {each.past: np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self.caches}
         with raised_as(GenerationFailed):
             return np.asarray(self.session.run([output], {**feeds, **empty})[0])
@@ -224,6 +260,19 @@ class Decoder:
     def cache_bytes(self, positions: int) -> int:
         """Return the bytes that caches of one row take."""
         return positions * sum(each.heads * each.size * each.dtype.itemsize for each in self.caches)
+
+
+def _refuse_sessions(config: Config) -> None:
+    """Refuse to change the graph of sessions that run elsewhere, or that write what they run.
+
+    Raises:
+        NotGathered: the session is such a one.
+    """
+    first, stated = config.providers[0][0], config.decoder.get("session_options")
+    if first != "CPUExecutionProvider":
+        raise NotGathered(f"it is for {first}, and this is for processors alone here")
+    if isinstance(stated, Mapping) and any(str(name).startswith("ep.context") for name in stated):
+        raise NotGathered("its session writes a compiled model, which is to be that of the file")
 
 
 def _refuse_others(stated: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""What a decoder has read, row by row: caches that stay where they are, or that come back longer each time.
+"""What a decoder has read, row by row, and caches that stay where they are.
 
 Shared caches are (batch, heads, capacity, size) and are bound as past and as present, so that a step writes one
 position of each and copies nothing. The capacity is a power of 2 and doubles when it is used up; what no row will reach
@@ -10,14 +10,16 @@ as long as the caches: all steps have the same shapes then, and one binding serv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import ort_core
 from ort_genai.errors import GenerationFailed, raised_as
+from ort_genai.paging.paged_inputs import WANTED
 from ort_genai.prompt_parts import part_length, steps_of
 from ort_genai.row_inputs import RowInputs, stacked
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 _FIRST = 64  # positions that a new cache has
 _STEP = 256  # positions: longest rows of all lengths give few capacities, and so few shapes of a step
-_CHUNK = 256  # tokens of a prompt at once: logits of all of them come back
+_CHUNK = 256  # tokens of a prompt at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class DecoderState(ABC):
         lengths: tokens that each row has read.
         run_options: of the runs: adapters, or a wish to end.
         last_feeds: what the last run was fed, but for caches.
-        last_logits: what it gave.
+        last_logits: what it gave, (rows, n, vocabulary): of a prompt maybe of its last tokens alone.
         last_outputs: what else it gave, by name: the outputs that the decoder tells.
         inputs: of each row, beside its tokens.
     """
@@ -89,6 +91,8 @@ class DecoderState(ABC):
         self.last_logits: Array = np.zeros((0, 0, decoder.vocab_size), np.float32)
         self.last_outputs: dict[str, Array] = {}
         self.inputs: list[RowInputs] = []
+        self._has_all = True  # whether the last logits are those of all tokens
+        self._again: Callable[[], Array] | None = None  # computes them where they are not; it does not have the state
 
     @abstractmethod
     def add_row(self) -> int:
@@ -131,8 +135,8 @@ class DecoderState(ABC):
         """Make room for so many positions of a row, where runs do not make it."""
 
     @abstractmethod
-    def _read_part(self, row: int, tokens: Array) -> Array:
-        """Read tokens (n,) into a row in one run and return logits (1, n, vocabulary)."""
+    def _read_part(self, row: int, tokens: Array, wanted: int) -> Array:
+        """Read tokens (n,) into a row in one run and return logits (1, wanted, vocabulary) of the last ones."""
 
     def read(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,), one at least, into a row, and return float32 logits (vocabulary,) of the last one."""
@@ -140,9 +144,21 @@ class DecoderState(ABC):
         done = 0
         while done < len(tokens):
             count = part_length(len(tokens) - done, _CHUNK)
-            self._read_part(row, tokens[done : done + count])
+            self._read_part(row, tokens[done : done + count], self._decoder.rows_of_logits(count))
             done += count
         return self.last_logits[0, -1].astype(np.float32)
+
+    def all_logits(self) -> Array | None:
+        """Return the logits of all tokens of the last run; ``None`` where one behind it has failed.
+
+        Of a prompt its last part is read once more, into the same places, unless that gave all; prompts give all from
+        then on.
+        """
+        if not self._has_all and self._again is not None:
+            self._decoder.give_all()
+            self.last_logits, self._has_all = self._again(), True
+            self._again = None
+        return self.last_logits if self._has_all else None
 
     def _fed(self, first: int, tokens: Array) -> Array:
         """Return what the graph reads for tokens (rows, n) of rows from the first one on: them, or their vectors."""
@@ -154,7 +170,7 @@ class DecoderState(ABC):
 
     def read_all(self, row: int, tokens: Array) -> Array:
         """Read tokens (n,) into a row in one run, and return float32 logits (n, vocabulary) of all of them."""
-        return self._read_part(row, tokens)[0].astype(np.float32)
+        return self._read_part(row, tokens, len(tokens))[0].astype(np.float32)
 
     def read_each(self, rows: Sequence[int], tokens: Sequence[Array]) -> list[Array]:
         """Read tokens (n,) of its own into each of some rows, and return float32 logits (n, vocabulary) of each."""
@@ -168,6 +184,7 @@ class _Bound:
     session: ort_core.InferenceSession
     binding: ort_core.IOBinding
     feeds: dict[str, Array]
+    wanted: Array
 
 
 class SharedState(DecoderState):
@@ -176,7 +193,7 @@ class SharedState(DecoderState):
     def __init__(self, decoder: Decoder, longest: int | None = None) -> None:
         super().__init__(decoder, longest)
         self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in decoder.caches]
-        self._bound: dict[tuple[int, int, int], _Bound] = {}
+        self._bound: dict[tuple[int, int, int, int], _Bound] = {}
 
     def add_row(self) -> int:
         """Add a row that has read nothing, and return its place."""
@@ -197,6 +214,7 @@ class SharedState(DecoderState):
         self.inputs.pop()
         if not self.lengths:
             self._bound.clear()
+            self._again = None
             self._arrays = [np.zeros((0, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches]
 
     def export_row(self, row: int) -> RowCaches:
@@ -256,15 +274,15 @@ class SharedState(DecoderState):
         deep, wide = self._sizes_for(rows, positions)
         return deep * self._decoder.cache_bytes(wide)
 
-    def _read_part(self, row: int, tokens: Array) -> Array:
-        return self._run(row, row + 1, tokens[None])
+    def _read_part(self, row: int, tokens: Array, wanted: int) -> Array:
+        return self._run(row, row + 1, tokens[None], wanted)
 
-    def _run(self, first: int, end: int, tokens: Array) -> Array:
+    def _run(self, first: int, end: int, tokens: Array, wanted: int = 1) -> Array:
         decoder, count = self._decoder, tokens.shape[1]
         before = np.array(self.lengths[first:end], np.int64)
         total = int(before.max()) + count
         self._grow(len(self.lengths), total)
-        bound = self._bound_run(first, end, count)
+        bound = self._bound_run(first, end, count, wanted)
         feeds = bound.feeds
         feeds[decoder.tokens][:] = self._fed(first, tokens)
         for name, value in stacked(self.inputs[first:end]).items():
@@ -284,20 +302,21 @@ class SharedState(DecoderState):
         logits = last.numpy()
         self.last_outputs = {name: each.numpy() for name, each in zip(decoder.told, others, strict=True)}
         self.lengths[first:end] = [length + count for length in self.lengths[first:end]]
-        self.last_feeds, self.last_logits = feeds, logits
+        self.last_feeds, self.last_logits, self._has_all = feeds, logits, wanted == count
+        self._again = None if self._has_all else partial(_all_logits, bound, count, self.run_options)
         return logits
 
-    def _bound_run(self, first: int, end: int, count: int) -> _Bound:
+    def _bound_run(self, first: int, end: int, count: int, wanted: int) -> _Bound:
         """Return a run of rows; those of one token, and of a whole part of a prompt, are kept."""
-        key = (first, end, count)
+        key = (first, end, count, wanted)
         found = self._bound.get(key)
         if found is None:
-            found = self._bind(first, end, count)
+            found = self._bind(first, end, count, wanted)
             if count in (1, _CHUNK):
                 self._bound[key] = found
         return found
 
-    def _bind(self, first: int, end: int, count: int) -> _Bound:
+    def _bind(self, first: int, end: int, count: int, wanted: int) -> _Bound:
         decoder = self._decoder
         session = decoder.session
         binding = session.io_binding()
@@ -314,7 +333,10 @@ class SharedState(DecoderState):
             feeds[decoder.mask] = np.zeros((end - first, self._capacity()), np.int64)
         for name, fed in feeds.items():
             binding.bind_cpu_input(name, fed)
-        return _Bound(session, binding, feeds)
+        places = np.arange(count - wanted, count)
+        if decoder.gathers:
+            binding.bind_cpu_input(WANTED, places)
+        return _Bound(session, binding, feeds, places)
 
     def _capacity(self) -> int:
         return int(self._arrays[0].shape[2]) if self._arrays else 0
@@ -338,94 +360,30 @@ class SharedState(DecoderState):
         deep, wide = self._sizes_for(rows, max(positions, had))
         deep = max(deep, had_rows)
         self._bound.clear()
+        self._again = None  # it has the arrays
         for place, array in enumerate(self._arrays):  # one after another: the old ones go as the new ones come
             made = np.zeros((deep, array.shape[1], wide, array.shape[3]), array.dtype)
             made[:had_rows, :, :had] = array
             self._arrays[place] = made
 
 
-class AppendedState(DecoderState):
-    """Caches that come back longer than they went in: one run a row."""
+def _all_logits(bound: _Bound, count: int, options: ort_core.RunOptions | None) -> Array:
+    """Return logits of all tokens of the last run, which writes to the caches what they have already."""
+    bound.binding.bind_cpu_input(WANTED, np.arange(count))
+    with raised_as(GenerationFailed):
+        bound.session.run_with_iobinding(bound.binding, going_on(options))
+    logits = bound.binding.get_outputs()[-1].numpy()
+    bound.binding.bind_cpu_input(WANTED, bound.wanted)
+    return logits
 
-    def __init__(self, decoder: Decoder, longest: int | None = None) -> None:
-        super().__init__(decoder, longest)
-        self._rows: list[list[Array]] = []
 
-    def add_row(self) -> int:
-        """Add a row that has read nothing, and return its place."""
-        self.lengths.append(0)
-        self.inputs.append(RowInputs())
-        self._rows.append([np.zeros((1, each.heads, 0, each.size), each.dtype) for each in self._decoder.caches])
-        return len(self.lengths) - 1
-
-    def drop_row(self, row: int) -> None:
-        """Take a row out; the last one stands in its place."""
-        self.lengths[row], self._rows[row], self.inputs[row] = self.lengths[-1], self._rows[-1], self.inputs[-1]
-        self.lengths.pop()
-        self.inputs.pop()
-        self._rows.pop()
-
-    def export_row(self, row: int) -> RowCaches:
-        """Return a copy of what a row has read."""
-        return RowCaches(self.lengths[row], tuple(each[0].copy() for each in self._rows[row]))
-
-    def import_row(self, caches: RowCaches) -> int:
-        """Add a row that has read what another one had, and return its place."""
-        row = self.add_row()
-        self._rows[row] = [np.ascontiguousarray(each[None]) for each in caches.arrays]
-        self.lengths[row] = caches.length
-        return row
-
-    def step(self, tokens: Array) -> Array:
-        """Read one token into each row, one row after another."""
-        found = [self._read_part(row, tokens[row : row + 1]) for row in range(len(self.lengths))]
-        self.last_logits = np.concatenate(found)
-        return self.last_logits[:, -1].astype(np.float32)
-
-    def rewind(self, row: int, length: int) -> None:
-        """Forget what a row has read behind a length."""
-        self.lengths[row] = min(length, self.lengths[row])
-        self.inputs[row].rewind(length)
-        self._rows[row] = [np.ascontiguousarray(each[:, :, :length]) for each in self._rows[row]]
-
-    def reorder(self, rows: Array) -> None:
-        """Let each row go on from what another one has read."""
-        self.lengths = [self.lengths[row] for row in rows]
-        self._rows = [self._rows[row] for row in rows]
-        self.inputs = [self.inputs[row].copy() for row in rows]
-
-    def cache(self, name: str) -> Array | None:
-        """Return the cache of the first row."""
-        for place, names in enumerate(self._decoder.caches):
-            if name in (names.past, names.present) and self._rows:
-                return self._rows[0][place]
+def going_on(options: ort_core.RunOptions | None) -> ort_core.RunOptions | None:
+    """Return the options of a run that was made, for one more like it, also where runs are to end by now."""
+    if options is None:
         return None
-
-    def nbytes_for(self, rows: int, positions: int) -> int:
-        """Return the bytes of caches of so many rows; a step holds one row's twice."""
-        return (rows + 1) * self._decoder.cache_bytes(positions)
-
-    def reserve(self, row: int, positions: int) -> None:
-        """Do nothing: each run makes the room of what it gives back."""
-
-    def _read_part(self, row: int, tokens: Array) -> Array:
-        decoder, before, count = self._decoder, self.lengths[row], len(tokens)
-        feeds = {decoder.tokens: decoder.token_feed(1, count)}
-        feeds[decoder.tokens][:] = self._fed(row, tokens[None])
-        if decoder.mask is not None:
-            feeds[decoder.mask] = np.ones((1, before + count), np.int64)
-        if decoder.positions is not None:
-            feeds[decoder.positions] = np.arange(before, before + count)[None]
-        pasts = dict(zip([each.past for each in decoder.caches], self._rows[row], strict=True))
-        feeds.update(self.inputs[row].further)
-        names = [decoder.logits, *(each.present for each in decoder.caches), *decoder.told]
-        with raised_as(GenerationFailed):
-            logits, *found = cast(list[Array], decoder.session.run(names, {**feeds, **pasts}, self.run_options))
-        presents, others = found[: len(pasts)], found[len(pasts) :]
-        self.last_outputs = dict(zip(decoder.told, others, strict=True))
-        self._rows[row], self.lengths[row] = presents, before + count
-        self.last_feeds, self.last_logits = feeds, logits
-        return logits
+    found = options.copy()
+    found.terminate = False
+    return found
 
 
 def _power(count: int) -> int:

@@ -335,7 +335,7 @@ class Generator:
         Raises:
             InvalidGeneration: there is no such output.
         """
-        found = self._state.last_logits if name == self._decoder.logits else self._state.cache(name)
+        found = self._state.all_logits() if name == self._decoder.logits else self._state.cache(name)
         found = self._state.last_outputs.get(name) if found is None else found
         if found is None:
             raise InvalidGeneration(f"Generator output '{name}' was not found.")

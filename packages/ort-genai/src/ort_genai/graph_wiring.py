@@ -7,16 +7,14 @@ and of messages within messages (https://protobuf.dev/programming-guides/encodin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-_BYTES = 2  # a wire type: a length, then so many bytes
-_FIXED = {1: 8, 5: 4}  # bytes of wire types of one size
-_GRAPH = 7  # of a model
-_NODE, _OUTPUT = 1, 12  # of a graph
-_INPUT_NAME, _OUTPUT_NAME, _OP_TYPE, _ATTRIBUTE = 1, 2, 4, 5  # of a node
-_BODIES = (6, 11)  # of an attribute: a graph, graphs
-_NAME = 1  # of a graph's output
+from ort_genai import onnx_numbers as of
+from ort_genai.protobuf_fields import Content, fields, messages, number_of
+
+LARGEST = 64 << 20  # bytes of a graph: one with its weights inside takes longer to read than the answer is worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +29,33 @@ class WiredNode:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The nodes of a graph, in its order, and the names of its outputs."""
+    """The nodes of a graph, in its order.
+
+    Attributes:
+        nodes: all of them.
+        initializers: their names.
+        inputs: their names, and their sizes as far as they are stated.
+        outputs: the same of outputs.
+    """
 
     nodes: tuple[WiredNode, ...]
-    outputs: tuple[str, ...]
+    initializers: frozenset[str]
+    inputs: Mapping[str, tuple[int | str, ...]]
+    outputs: Mapping[str, tuple[int | str, ...]]
+
+
+def find_wiring(model: Path | bytes) -> Wiring | None:
+    """Return how the graph of a model is wired; ``None`` where that is not found out: it is large, or in ORT's format.
+
+    Args:
+        model: a file, or its bytes.
+    """
+    if (len(model) if isinstance(model, bytes) else model.stat().st_size) > LARGEST:
+        return None
+    try:
+        return wiring_of(model if isinstance(model, bytes) else model.read_bytes())
+    except ValueError:  # the ORT format
+        return None
 
 
 def wiring_of(model: bytes) -> Wiring:
@@ -44,62 +65,68 @@ def wiring_of(model: bytes) -> Wiring:
         ValueError: the bytes are no model.
     """
     nodes: list[WiredNode] = []
-    outputs: list[str] = []
-    whole = memoryview(model)
-    for number, graph in _messages(whole):
-        if number != _GRAPH:
+    initializers: set[str] = set()
+    borders: dict[int, dict[str, tuple[int | str, ...]]] = {of.INPUT: {}, of.OUTPUT: {}}
+    for number, graph in messages(memoryview(model)):
+        if number != of.GRAPH:
             continue
-        for part, content in _messages(graph):
-            if part == _NODE:
+        for part, content in messages(graph):
+            if part == of.NODE:
                 nodes.append(_node(content))
-            elif part == _OUTPUT:
-                outputs += [_text(name) for field, name in _messages(content) if field == _NAME]
-    return Wiring(tuple(nodes), tuple(outputs))
+            elif part == of.INITIALIZER:
+                initializers.add(text_of(content, of.TENSOR_NAME))
+            elif part in borders:
+                borders[part][text_of(content, of.VALUE_NAME)] = _sizes(content)
+    return Wiring(tuple(nodes), frozenset(initializers), borders[of.INPUT], borders[of.OUTPUT])
 
 
-def _node(content: memoryview) -> WiredNode:
-    names: dict[int, list[str]] = {_INPUT_NAME: [], _OUTPUT_NAME: [], _OP_TYPE: [""]}
+def text_of(content: Content, wanted: int) -> str:
+    """Return a text of a message, empty where it has none.
+
+    Raises:
+        ValueError: the bytes are no message.
+    """
+    return next((str(value, "utf-8") for number, value in messages(content) if number == wanted), "")
+
+
+def _node(content: Content) -> WiredNode:
+    names: dict[int, list[str]] = {of.NODE_INPUT: [], of.NODE_OUTPUT: [], of.OP_TYPE: [""]}
     has_bodies = False
-    for number, value in _messages(content):
+    for number, value in messages(content):
         if number in names:
-            names[number].append(_text(value))
-        elif number == _ATTRIBUTE:
-            has_bodies = has_bodies or any(field in _BODIES for field, _ in _messages(value))
-    return WiredNode(names[_OP_TYPE][-1], tuple(names[_INPUT_NAME]), tuple(names[_OUTPUT_NAME]), has_bodies)
+            names[number].append(str(value, "utf-8"))
+        elif number == of.ATTRIBUTE:
+            has_bodies = has_bodies or any(field in of.ATTRIBUTE_BODIES for field, _ in messages(value))
+    return WiredNode(names[of.OP_TYPE][-1], tuple(names[of.NODE_INPUT]), tuple(names[of.NODE_OUTPUT]), has_bodies)
 
 
-def _text(value: memoryview) -> str:
-    return str(value, "utf-8")
+def _sizes(content: Content) -> tuple[int | str, ...]:
+    """Return the sizes of an input or an output: numbers or names, an empty name where none is stated."""
+    return tuple(_size(dim) for dim in dims_of(content))
 
 
-def _messages(content: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield numbers and bytes of the fields that have a length; numbers are passed over."""
-    place, end = 0, len(content)
-    while place < end:
-        tag, place = _number(content, place)
-        kind = tag & 7
-        if kind == _BYTES:
-            length, place = _number(content, place)
-            if place + length > end:
-                raise ValueError("a field is longer than what it stands in")
-            yield tag >> 3, content[place : place + length]
-            place += length
-        elif kind == 0:
-            _, place = _number(content, place)
-        elif kind in _FIXED:
-            place += _FIXED[kind]
-        else:
-            raise ValueError(f"wire type {kind} is none of protobuf's that ONNX has")
+def dims_of(content: Content) -> Iterator[Content]:
+    """Yield the messages of the dimensions of an input or an output."""
+    for kind in _inside(content, of.VALUE_TYPE, of.TENSOR_TYPE, of.SHAPE):
+        for number, dim in messages(kind):
+            if number == of.DIM:
+                yield dim
 
 
-def _number(content: memoryview, place: int) -> tuple[int, int]:
-    """Return a number of 7 bits a byte, and where it ends."""
-    found = shift = 0
-    while place < len(content) and shift < 70:
-        byte = content[place]
-        found |= (byte & 127) << shift
-        place += 1
-        if byte < 128:
-            return found, place
-        shift += 7
-    raise ValueError("a number does not end")
+def _inside(content: Content, *path: int) -> Iterator[Content]:
+    """Yield the messages that stand in messages of given numbers."""
+    if not path:
+        yield content
+        return
+    for number, inner in messages(content):
+        if number == path[0]:
+            yield from _inside(inner, *path[1:])
+
+
+def _size(dim: Content) -> int | str:
+    for number, value, whole in fields(dim):
+        if number == of.DIM_NAME and value is not None:
+            return str(value, "utf-8")
+        if number == of.DIM_SIZE:
+            return number_of(whole, 1)[0]
+    return ""

@@ -6,29 +6,20 @@ zeros behind its ones change nothing, and it may be as long as the caches.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ort_genai.graph_wiring import Wiring, wiring_of
+from ort_genai.graph_wiring import Wiring
 
 _COUNTS = frozenset({"ReduceSum", "Sub", "Cast", "Shape", "Gather", "Squeeze", "Unsqueeze", "Identity"})
 _LENGTHS = (5, 6)  # inputs of GroupQueryAttention
-_LARGEST = 64 << 20  # bytes of a graph: one with its weights inside takes longer to read than the answer is worth
 
 
-def takes_lengths_alone(model: Path | bytes, mask: str) -> bool:
+def takes_lengths_alone(wiring: Wiring | None, mask: str) -> bool:
     """Return whether a model takes nothing of its mask but lengths; ``False`` where that is not found out.
 
     Args:
-        model: a file, or its bytes.
+        wiring: of its graph, if it is known.
         mask: name of the input.
     """
-    if (len(model) if isinstance(model, bytes) else model.stat().st_size) > _LARGEST:
-        return False
-    try:
-        wiring = wiring_of(model if isinstance(model, bytes) else model.read_bytes())
-    except ValueError:  # the ORT format
-        return False
-    return _ends_in_lengths(wiring, mask)
+    return wiring is not None and _ends_in_lengths(wiring, mask)
 
 
 def _ends_in_lengths(wiring: Wiring, mask: str) -> bool:

@@ -25,7 +25,7 @@ class AudioEncoder:
 
     def __init__(self, config: Config) -> None:
         stated = config.part("encoder")
-        self.session = open_part(config, "encoder", "encoder.onnx")[0]
+        self.session = open_part(config, "encoder", "encoder.onnx")
         self._run_options = run_options(stated.get("run_options"))
         self.features = texts_of(stated, "inputs").get("audio_features", "audio_features")
         outputs, inputs = texts_of(stated, "outputs"), texts_of(config.decoder, "inputs")
@@ -72,7 +72,7 @@ class VisionEncoder:
 
     def __init__(self, config: Config) -> None:
         stated = config.part("vision")
-        self.session = open_part(config, "vision", "vision.onnx")[0]
+        self.session = open_part(config, "vision", "vision.onnx")
         self._run_options = run_options(stated.get("run_options"))
         self.pixels = texts_of(stated, "inputs").get("pixel_values", "pixel_values")
         self._result = texts_of(stated, "outputs").get("image_features", "image_features")

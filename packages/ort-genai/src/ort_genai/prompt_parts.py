@@ -10,12 +10,10 @@ up to 16.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from ort_genai.graph_wiring import wiring_of
+from ort_genai.graph_wiring import Wiring
 
 FEW_ROWS = 16
-_LARGEST = 64 << 20  # bytes of a graph: one with its weights inside takes longer to read than the answer is worth
 PRODUCT = "MatMulNBits"
 _FEW_BITS = frozenset({PRODUCT, "QMoE"})
 
@@ -57,14 +55,8 @@ def runs_of(counts: Sequence[int], most: int | None) -> list[tuple[int, int]]:
     return found
 
 
-def operators_of_few_bits(model: Path | bytes) -> frozenset[str]:
+def operators_of_few_bits(wiring: Wiring | None) -> frozenset[str]:
     """Return the operators of a graph that multiply by weights of few bits; all where that is not found out."""
-    if (len(model) if isinstance(model, bytes) else model.stat().st_size) > _LARGEST:
-        return _FEW_BITS
-    try:
-        wiring = wiring_of(model if isinstance(model, bytes) else model.read_bytes())
-    except ValueError:  # the ORT format
-        return _FEW_BITS
-    if any(node.has_bodies for node in wiring.nodes):
+    if wiring is None or any(node.has_bodies for node in wiring.nodes):
         return _FEW_BITS
     return _FEW_BITS.intersection(node.op_type for node in wiring.nodes)

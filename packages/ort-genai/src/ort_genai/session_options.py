@@ -106,8 +106,25 @@ def _demand(is_met: bool, name: str, value: object, expected: str, section: str 
         raise InvalidModelFolder(f"genai_config.json has {section}.{name} = {value!r}, expected {expected}")
 
 
-def open_part(config: Config, part: str, default: str) -> tuple[ort_core.InferenceSession, Path | bytes]:
-    """Return a session of a part's graph, and what it was read from.
+def part_source(config: Config, part: str, default: str) -> Path | bytes:
+    """Return what a part's graph is read from.
+
+    Args:
+        config: of the folder.
+        part: its section of the configuration: ``decoder``.
+        default: the file where the section names none.
+
+    Raises:
+        InvalidModelFolder: the file is not there, or not in the folder.
+    """
+    file, path = part_file(config.folder, config.part(part), part, default)
+    if file not in config.model_data and not path.is_file():
+        raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names for its {part}, is not there")
+    return config.model_data.get(file, path)
+
+
+def open_part(config: Config, part: str, default: str) -> ort_core.InferenceSession:
+    """Return a session of a part's graph.
 
     Args:
         config: of the folder.
@@ -117,17 +134,26 @@ def open_part(config: Config, part: str, default: str) -> tuple[ort_core.Inferen
     Raises:
         InvalidModelFolder: the file is not there, or not in the folder, or not a model that can be run.
     """
-    stated = config.part(part)
-    file, path = part_file(config.folder, stated, part, default)
-    if file not in config.model_data and not path.is_file():
-        raise InvalidModelFolder(f"{str(path)!r}, which genai_config.json names for its {part}, is not there")
-    model: Path | bytes = config.model_data.get(file, path)
-    options = session_options(stated.get("session_options"), config.folder)
-    with raised_as(InvalidModelFolder):
-        session = ort_core.InferenceSession(model, options, providers=config.providers)
-    if options.enable_profiling:  # onnxruntime writes the trace when a session ends
-        weakref.finalize(config, session.end_profiling)
-    return session, model
+    model = part_source(config, part, default)
+    return _opened(config, model, session_options(config.part(part).get("session_options"), config.folder))
+
+
+def open_rewired(config: Config, part: str, source: Path | bytes, model: bytes) -> ort_core.InferenceSession:
+    """Return a session of a graph that stands in the place of a part's own.
+
+    Args:
+        config: of the folder.
+        part: its section of the configuration, whose options of sessions are taken.
+        source: what the part's own graph is read from: weights lie beside it, and a file's session is remembered.
+        model: the graph.
+
+    Raises:
+        InvalidModelFolder: it cannot be run.
+    """
+    options = session_options(config.part(part).get("session_options"), config.folder)
+    if isinstance(source, Path):
+        _say_where(options, source)
+    return _opened(config, model, options)
 
 
 def open_made(config: Config, part: str, default: str, model: bytes) -> ort_core.InferenceSession:
@@ -143,10 +169,20 @@ def open_made(config: Config, part: str, default: str, model: bytes) -> ort_core
         InvalidModelFolder: it cannot be run.
     """
     stated = config.part(part)
-    _, path = part_file(config.folder, stated, part, default)
     options = session_options(stated.get("session_options"), config.folder)
     options.enable_profiling = False  # the part's own session writes the trace
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    _say_where(options, part_file(config.folder, stated, part, default)[1])
+    return _opened(config, model, options)
+
+
+def _say_where(options: ort_core.SessionOptions, file: Path) -> None:
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
     options.add_session_config_entry("session.recalls_bytes", "1")
+
+
+def _opened(config: Config, model: Path | bytes, options: ort_core.SessionOptions) -> ort_core.InferenceSession:
     with raised_as(InvalidModelFolder):
-        return ort_core.InferenceSession(model, options, providers=config.providers)
+        session = ort_core.InferenceSession(model, options, providers=config.providers)
+    if options.enable_profiling:  # onnxruntime writes the trace when a session ends
+        weakref.finalize(config, session.end_profiling)
+    return session

@@ -27,7 +27,7 @@ class TokenTable:
 
     def __init__(self, config: Config) -> None:
         stated = config.part("embedding")
-        self._session = open_part(config, "embedding", "embedding.onnx")[0]
+        self._session = open_part(config, "embedding", "embedding.onnx")
         self._run_options = run_options(stated.get("run_options"))
         inputs, outputs = texts_of(stated, "inputs"), texts_of(stated, "outputs")
         known = {each.name: each for each in self._session.get_inputs()}

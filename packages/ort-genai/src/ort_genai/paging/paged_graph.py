@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from ort_genai.graph_wiring import WiredNode
 from ort_genai.paging.paged_inputs import ENDS, PAST, TABLE, WANTED
+from ort_genai.wanted_rows import find_head
 
 _MS = "com.microsoft"
 
@@ -36,8 +38,6 @@ _NORMS = _named(
 )
 _LOOKUPS = frozenset({"Gather", "GatherBlockQuantized"})
 _LAST_AXIS = frozenset({"Softmax", "LogSoftmax", "Split", "TopK", "Concat"})
-_HEAD_TAIL = frozenset({"Cast", "Mul", "Div", "Tanh", "Identity", "Clip"})  # behind the product that gives logits
-_HEADS = frozenset({"MatMul", "MatMulNBits"})
 _KEPT = ("do_rotary", "kv_num_heads", "local_window_size", "num_heads", "rotary_interleaved", "scale", "softcap",
          "k_quant_type", "v_quant_type")  # fmt: skip
 _SHARED_INPUTS = {7: 8, 8: 9, 11: 11, 14: 12, 15: 13, 12: 14, 13: 15}  # of GroupQueryAttention, and where they go
@@ -77,7 +77,6 @@ class _PagedGraph:
         self._model, self._names = model, names
         self._makers = {name: node for node in self._nodes for name in node.output if name}
         self._fixed = {each.name for each in self._graph.initializer}
-        self._fixed |= {name for node in self._nodes if node.op_type == "Constant" for name in node.output}
 
     def rewrite(self) -> None:
         """Rewrite the graph, or say why not."""
@@ -160,26 +159,19 @@ class _PagedGraph:
 
     def _gather_before_head(self) -> None:
         """Leave the tokens alone whose logits are wanted: before the product that gives logits, or behind it."""
-        logits, head = self._names.logits, self._head()
+        logits, place = self._names.logits, len(self._nodes)
+        wired = [WiredNode(each.op_type, tuple(each.input), tuple(each.output), False) for each in self._nodes]
+        head = find_head(wired, (each.name for each in self._graph.initializer), logits)
         if head is not None:
-            source, output, before = head.input[0], f"{logits}/wanted", head
-            head.input[0] = output
+            place = head.place
+            source, output = self._nodes[place].input[0], f"{logits}/wanted"
+            self._nodes[place].input[0] = output
         else:
-            source, output, before = f"{logits}/all", logits, None
+            source, output = f"{logits}/all", logits
             maker = self._makers[logits]
             maker.output[list(maker.output).index(logits)] = source
         made = helper.make_node("Gather", [source, WANTED], [output], name=f"{logits}/Gather", axis=1)
-        place = len(self._nodes) if before is None else next(i for i, each in enumerate(self._nodes) if each is before)
         self._nodes.insert(place, made)
-
-    def _head(self) -> NodeProto | None:
-        """Return the product that gives logits, which nothing but what treats each number by itself stands behind."""
-        head = self._makers.get(self._names.logits)
-        while head is not None and head.op_type in _HEAD_TAIL:
-            varying = [each for each in head.input if each and each not in self._fixed]
-            head = self._makers.get(varying[0]) if len(varying) == 1 else None
-        is_product = head is not None and head.op_type in _HEADS and head.input[0] not in self._fixed
-        return head if is_product else None
 
     def _keep_needed(self) -> None:
         """Leave out what only the mask was counted for."""

@@ -328,8 +328,8 @@ class PagedState(DecoderState):
             found += np.split(logits, np.cumsum([len(own) for own in tokens[first : end - 1]]))
         return found
 
-    def _read_part(self, row: int, tokens: Array) -> Array:
-        return _run([(self, row)], [tokens], is_all=True)[None]
+    def _read_part(self, row: int, tokens: Array, wanted: int) -> Array:
+        return _run([(self, row)], [tokens], is_all=True)[None, -wanted:]
 
     def _read_rows(self, rows: Sequence[int], tokens: Sequence[Array]) -> Array:
         """Read tokens into rows and return float32 logits of the last one of each."""
