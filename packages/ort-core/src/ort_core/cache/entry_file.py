@@ -12,7 +12,6 @@ looks at it, and whoever writes into it changes what has been checked.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 from ort_core.cache.digests import check_sum
 from ort_core.forks import be_first
 from ort_core.frozen import frozen
+from ort_core.tensors.large_pages import large_memory
 
 if TYPE_CHECKING:
     import io
@@ -36,8 +36,6 @@ _ABOUT_NBYTES = HEADER_NBYTES - _LINE_NBYTES
 PIECE_NBYTES = 1 << 20  # read and summed in turns: it lies in the second cache between both
 CHUNK_NBYTES = 16 * PIECE_NBYTES  # read by one thread
 _ROW_LENGTH = 2048  # words
-_HUGE_NBYTES = 1 << 22  # below, large pages save nothing
-_HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux alone has it
 
 
 class Damaged(ValueError):
@@ -102,7 +100,7 @@ def read_content(descriptor: int, head: Head, name: str) -> mmap.mmap | bytes:
     if not head.nbytes:
         content, sums = None, [0]
     else:
-        content = _memory(head.nbytes)
+        content = large_memory(head.nbytes)
         sums = _read(descriptor, memoryview(content))
     if header_of(name, head.nbytes, head.about, sums) != head.header:
         raise Damaged("its check sum is another, or it belongs to another key")
@@ -119,16 +117,6 @@ def write_entry(file: io.FileIO, name: str, about: bytes, parts: Sequence[bytes 
     sums = _write(file, parts)
     file.seek(0)
     file.write(header_of(name, sum(map(len, parts)), about, sums))
-
-
-def _memory(nbytes: int) -> mmap.mmap:
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, nbytes)  # Windows
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if _HUGE is not None and nbytes >= _HUGE_NBYTES:
-        with contextlib.suppress(OSError):  # a system without large pages
-            memory.madvise(_HUGE)  # half the time, for there are 512 times fewer pages to clear
-    return memory
 
 
 def _read(descriptor: int, content: memoryview) -> list[int]:

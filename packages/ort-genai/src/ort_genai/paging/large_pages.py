@@ -5,15 +5,14 @@ A processor knows where some two thousand pages lie. Of 4 KiB they are fewer tha
 
 from __future__ import annotations
 
-import contextlib
 import math
-import mmap
 from collections.abc import Sequence
 
 import numpy as np
 
+from ort_core.plugin.memory import large_memory
+
 _LINE = 64  # bytes of a cache line
-_LARGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux alone has it
 
 
 def large_zeros(shapes: Sequence[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
@@ -24,18 +23,8 @@ def large_zeros(shapes: Sequence[tuple[tuple[int, ...], np.dtype]]) -> list[np.n
     """
     sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes]
     starts = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes)]).tolist()
-    memory = np.frombuffer(_mapped(max(starts[-1], 1)), np.uint8)
+    memory = np.frombuffer(large_memory(max(starts[-1], 1)), np.uint8)
     return [
         memory[start : start + size].view(dtype).reshape(shape)
         for start, size, (shape, dtype) in zip(starts, sizes, shapes, strict=False)
     ]
-
-
-def _mapped(nbytes: int) -> mmap.mmap:
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, nbytes)  # Windows
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if _LARGE is not None:
-        with contextlib.suppress(OSError):  # a system without large pages
-            memory.madvise(_LARGE)
-    return memory

@@ -7,6 +7,7 @@ once is all that a single row costs; more rows share what was unpacked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +75,7 @@ def pack_nbits(
     zero_points: np.ndarray | None,
     target: Target,
     multiple: int = 1,
+    place: Callable[[np.ndarray], np.ndarray] = aligned,
 ) -> np.ndarray:
     """Return the stream of weights, as int32.
 
@@ -84,6 +86,7 @@ def pack_nbits(
         zero_points: float32 ``[out][blocks]``, or ``None``.
         target: whose vectors are panels.
         multiple: of panels that the stream is filled up to, with zeros.
+        place: copies the stream to where it stays, on a cache line.
     """
     lanes, outputs = target.lanes, spec.out_channels
     panels = -(-outputs // (lanes * multiple)) * multiple
@@ -92,7 +95,7 @@ def pack_nbits(
     if zero_points is not None:
         stream[:outputs, :, 1] = np.ascontiguousarray(zero_points, np.float32).view(np.uint32)
     stream[:outputs, :, spec.head :] = words
-    return aligned(stream.reshape(panels, lanes, -1).transpose(0, 2, 1).view(np.int32))
+    return place(stream.reshape(panels, lanes, -1).transpose(0, 2, 1).view(np.int32))
 
 
 class NBitsTile(IntegerTile):

@@ -14,7 +14,15 @@ from types import TracebackType
 import numpy as np
 
 from ort_core.plugin.forks import be_first
-from ort_core.plugin.memory import PackedWeight, WeightKey, WeightStore, is_mapped, read_ahead, release_pages
+from ort_core.plugin.memory import (
+    LargePages,
+    PackedWeight,
+    WeightKey,
+    WeightStore,
+    is_mapped,
+    read_ahead,
+    release_pages,
+)
 
 Fill = Callable[[np.ndarray], object]
 MIN_SHARED_NBYTES = 1 << 18  # below it (about 100 us) a weight is packed at once: to hand it over costs as much
@@ -35,6 +43,7 @@ class WeightPacking:
         self._num_threads = num_threads
         self._store = WeightStore() if store is None else store
         self._target = target
+        self._pages = LargePages()
         self._pool: ThreadPoolExecutor | None = None
         self._used: dict[WeightKey, PackedWeight] = {}
         self._alone: dict[WeightKey, tuple[np.ndarray, np.ndarray]] = {}  # small, with their sources: packed at once
@@ -59,6 +68,10 @@ class WeightPacking:
                 self._start(found, fill)
             return found.buffer
         return self._packed_alone(key, source, allocate, fill)
+
+    def placed(self, array: np.ndarray) -> np.ndarray:
+        """Return a contiguous copy of a weight that is packed already, beside others in large pages."""
+        return self._pages.copied(array)
 
     def _packed_alone(
         self, key: WeightKey, source: np.ndarray, allocate: Callable[[], np.ndarray], fill: Fill

@@ -101,7 +101,9 @@ class NBitsAnchor:
             has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
         )  # fmt: skip
         multiple = 1 if in_bytes else panel_multiple(machine)
-        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, multiple)
+        stream = pack_nbits(
+            spec, known.words, known.scales, known.zero_points, machine, multiple, lowering.weights.placed
+        )
         packed = lowering.constant_view(stream, DataType.INT32)
         release_pages(known.words)
         x, y = strides[0], strides[1]
