@@ -324,3 +324,25 @@ def test_a_graph_with_large_weights_within_is_not_looked_at(tmp_path):
     with (tmp_path / "model.onnx").open("wb") as file:
         file.truncate((64 << 20) + 1)
     assert find_wiring(tmp_path / "model.onnx") is None
+
+
+def test_a_graph_with_weights_within_stays_as_it_is():
+    model = head_graph(HEAD)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(17 << 20, np.uint8), "more"))
+    with pytest.raises(NotGathered, match="17 MB, with weights within"):
+        rewired(model)
+
+
+def test_a_folder_of_links_gathers_too_and_runs_over_blocks(tmp_path):
+    folder, blobs, links = built("granite"), tmp_path / "blobs", tmp_path / "snapshots" / "one"
+    blobs.mkdir()
+    links.mkdir(parents=True)
+    for number, file in enumerate(folder.iterdir()):
+        (blobs / str(number)).write_bytes(file.read_bytes())
+        try:
+            (links / file.name).symlink_to(f"../../blobs/{number}")
+        except OSError as error:
+            pytest.skip(f"this system allows no symbolic links: {error}")
+    model = model_of(links)
+    np.testing.assert_array_equal(begun(model).get_logits(), begun(model_of(folder)).get_logits())
+    assert model.decoder.paged is not None

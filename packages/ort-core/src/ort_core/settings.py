@@ -207,6 +207,8 @@ def _files() -> tuple[Setting, ...]:
         _session(f"{external}_file_name", "", "File beside the saved model that takes its weights."),
         _session(f"{external}_min_size_in_bytes", 0, "Smallest weight that goes to that file."),
         _session("session.model_external_initializers_file_folder_path", "", "Folder of external data."),
+        _session("session.model_external_initializers_linked_folder_path", "",
+                 "With that folder: where the file lies that a link there leads to; its data may lie beside it."),
         _session(
             "session.use_external_initializer_file_buffers_directly", False, "Do not copy buffers given by name.",
             "given buffers are never copied",

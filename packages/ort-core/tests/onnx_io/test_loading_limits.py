@@ -71,6 +71,25 @@ def test_data_lies_beside_the_link_or_beside_its_target(beside: str, tmp_path: P
     np.testing.assert_array_equal(found, X + WEIGHT)
 
 
+@pytest.mark.parametrize("beside", ["link", "target"])
+def test_bytes_of_a_linked_model_find_its_data_where_both_folders_are_told(beside: str, tmp_path: Path) -> None:
+    snapshot = hub_cache(tmp_path, {"model.onnx": external_model(), "model.onnx_data": WEIGHT.tobytes()})
+    target = (snapshot / "model.onnx").resolve().parent
+    if beside == "target":
+        (snapshot / "model.onnx_data").unlink()
+        (target / "model.onnx_data").write_bytes(WEIGHT.tobytes())
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(snapshot))
+    if beside == "link":
+        with pytest.raises(Fail, match="escapes model directory"):
+            ort.InferenceSession(external_model(), options)
+    options.add_session_config_entry("session.model_external_initializers_linked_folder_path", str(target))
+    [found] = ort.InferenceSession(external_model(), options).run(None, {"x": X})
+    np.testing.assert_array_equal(found, X + WEIGHT)
+    with pytest.raises(Fail, match="escapes model directory"):
+        ort.InferenceSession(external_model("../secret.bin"), options)
+
+
 @pytest.mark.parametrize(
     "location", ["../secret.bin", "../../secret.bin", "a/../../../secret.bin", "out.bin", "up/secret.bin"]
 )

@@ -176,7 +176,11 @@ def open_made(config: Config, part: str, default: str, model: bytes) -> ort_core
 
 
 def _say_where(options: ort_core.SessionOptions, file: Path) -> None:
+    """Say where external data of a part's file lies: beside it, and beside what it leads to where it is a link."""
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
+    if file.is_symlink():  # as in the cache of Hugging Face's hub
+        linked = str(file.resolve().parent)
+        options.add_session_config_entry("session.model_external_initializers_linked_folder_path", linked)
     options.add_session_config_entry("session.recalls_bytes", "1")
 
 

@@ -18,6 +18,7 @@ from ort_genai.graph_wiring import WiredNode, Wiring, text_of
 from ort_genai.paging.paged_inputs import WANTED
 from ort_genai.protobuf_fields import Content, field_of, field_of_number, fields
 
+_LARGEST = 16 << 20  # bytes of a graph: one with its weights inside would lie in memory once more
 _HEADS = frozenset({"MatMul", "MatMulNBits"})
 _HEAD_TAIL = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Sub", "Tanh"})  # behind the product
 _RANDOM = frozenset({
@@ -83,6 +84,8 @@ def with_wanted_rows(model: bytes, wiring: Wiring, tokens: Collection[str], logi
     Raises:
         NotGathered: the graph does not fit.
     """
+    if len(model) > _LARGEST:
+        raise NotGathered(f"its graph is of {len(model) >> 20} MB, with weights within")
     head = _checked_head(wiring, tokens, logits)
     parts = list[Content]()
     for number, graph, whole in fields(memoryview(model)):

@@ -40,6 +40,7 @@ def load_model(
     source: ProtoSource,
     *,
     folder: str | os.PathLike | None = None,
+    linked_folder: str | os.PathLike | None = None,
     in_memory_files: Mapping[str, memoryview] | None = None,
     given: Collection[str] = (),
     released_opsets_only: bool = True,
@@ -51,6 +52,7 @@ def load_model(
     Args:
         source: a path, the bytes of a model, a binary file object, or a ``ModelProto`` (not kept, not changed).
         folder: where external data lies; by default the folder of the path, for other sources nowhere.
+        linked_folder: with ``folder``, where a model's file lies that stands there as a link; of a path, it is found.
         in_memory_files: contents of external files by the names that the model uses.
         given: names of initializers whose data the caller puts into the model loaded: their files need not be there.
         released_opsets_only: refuse a model that imports a newer operator set than is known; else that is a warning.
@@ -66,7 +68,7 @@ def load_model(
     """
     proto, found = read_proto(source)
     base = Path(folder) if folder is not None else None if found is None else found.parent
-    linked = None if folder is not None else _linked_folder(found)
+    linked = _linked_folder(found) if folder is None else None if linked_folder is None else Path(linked_folder)
     files = ExternalFiles(base, dict(in_memory_files or {}), linked, given)
     model = model_from_proto(proto, files, released_opsets_only=released_opsets_only)
     if denoted_sizes:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _FOLDER = "session.model_external_initializers_file_folder_path"
+_LINKED_FOLDER = "session.model_external_initializers_linked_folder_path"
 _BYTES = "bytes "  # no path of a file begins so: theirs are absolute
 Loadable = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | object  # object: an onnx.ModelProto
 
@@ -88,7 +89,8 @@ class ModelSource:
             folder = str(options.setting(_FOLDER)) or None
             model = load_model(
                 cast(Any, self._source),  # Any: an object may be a ModelProto, which only onnx_io knows
-                folder=folder, in_memory_files=options.external_files, released_opsets_only=_released_only(options),
+                folder=folder, linked_folder=str(options.setting(_LINKED_FOLDER)) or None,
+                in_memory_files=options.external_files, released_opsets_only=_released_only(options),
                 given=options.initializers.keys(),
                 denoted_sizes=options.dimensions_by_denotation, named_sizes=options.dimensions_by_name,
             )  # fmt: skip
