@@ -22,9 +22,10 @@ def product_text(
     packed: bool,
     epilogue: Epilogue | None = None,
     blocking: Blocking = USUAL,
+    word: str = "float",
 ) -> str:
     """Return the module of ``product_functions``."""
-    return module_text(product_functions(name, target, packed=packed, epilogue=epilogue, blocking=blocking))
+    return module_text(product_functions(name, target, packed=packed, epilogue=epilogue, blocking=blocking, word=word))
 
 
 def bfloat16_text(name: str, target: Target, *, epilogue: Epilogue | None = None) -> str:
@@ -34,14 +35,14 @@ def bfloat16_text(name: str, target: Target, *, epilogue: Epilogue | None = None
 
 @dataclass(slots=True)
 class Scale:
-    """``value * alpha``; the argument holds the bits of a float32 in its low half."""
+    """``value * alpha``; the argument holds the bits of a float64, or those of a float32 in its low half."""
 
     argument: int
     _alpha: IRValue | None = field(default=None, init=False)
 
     def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Load alpha."""
-        self._alpha = emitter.load("float", emitter.element(args, 2 * self.argument))
+        self._alpha = emitter.load(emitter.word, emitter.element(args, self.argument, "i64"))
 
     def apply(
         self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None

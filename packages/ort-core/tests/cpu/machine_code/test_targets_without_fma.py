@@ -30,12 +30,13 @@ def nest_assembly(expression: Scalar) -> str:
     return assembly(module_text(kernel.generate(kernel.name)), SSE)
 
 
-def test_products_of_sse_call_no_library_and_those_of_avx2_fuse() -> None:
-    code = assembly(tiles_text(SSE), SSE, is_vectorized=True)
+@pytest.mark.parametrize(("word", "suffix"), [("float", "ps"), ("double", "pd")])
+def test_products_of_sse_call_no_library_and_those_of_avx2_fuse(word: str, suffix: str) -> None:
+    code = assembly(tiles_text(SSE, word), SSE, is_vectorized=True)
     assert not calls_fma(code)
-    assert "mulps" in code
-    assert "addps" in code
-    assert "vfmadd" in assembly(tiles_text(AVX2), AVX2, is_vectorized=True)
+    assert f"mul{suffix}" in code
+    assert f"add{suffix}" in code
+    assert re.search(rf"vfmadd\w+{suffix}", assembly(tiles_text(AVX2, word), AVX2, is_vectorized=True))
 
 
 @pytest.mark.parametrize("expression", [exp(X) + Y, log(X) + Y, tanh(X) + Y, erf(X) + Y])

@@ -43,9 +43,10 @@ def inner_loops(text: str, function: str) -> list[list[str]]:
         pytest.param(NEON, r"\[sp", id="NEON"),
     ],
 )
-def test_tile_keeps_its_sums_in_registers(target: Target, stack: str) -> None:
-    shape = tile_shape(target)
-    text = assembly(tiles_text(target), target, is_vectorized=True)
+@pytest.mark.parametrize("word", ["float", "double"])
+def test_tile_keeps_its_sums_in_registers(target: Target, stack: str, word: str) -> None:
+    shape = tile_shape(target, word)
+    text = assembly(tiles_text(target, word), target, is_vectorized=True)
     for rows in range(1, shape.rows + 1):
         loops = inner_loops(text, tile_name(rows))
         assert loops, f"no inner loop found in the tile of {rows} rows"
@@ -58,9 +59,10 @@ def test_tile_keeps_its_sums_in_registers(target: Target, stack: str) -> None:
         assert len(on_stack) <= 1, f"the tile of {rows} rows reads more than one stride from the stack: {on_stack}"
 
 
-def test_full_tile_of_avx2_takes_few_instructions_beside_its_loads_and_products() -> None:
+@pytest.mark.parametrize("word", ["float", "double"])
+def test_full_tile_of_avx2_takes_few_instructions_beside_its_loads_and_products(word: str) -> None:
     """Where a core is shared, every instruction counts: 12 products, 2 loads of B and 6 of A make 20 for each k."""
-    loops = inner_loops(assembly(tiles_text(AVX2), AVX2, is_vectorized=True), tile_name(6))
+    loops = inner_loops(assembly(tiles_text(AVX2, word), AVX2, is_vectorized=True), tile_name(6))
     main = max(loops, key=len)
     products = sum(bool(MULTIPLY_ADD.search(line)) for line in main)
     assert products == 48, "four numbers of K in a turn"
@@ -69,11 +71,10 @@ def test_full_tile_of_avx2_takes_few_instructions_beside_its_loads_and_products(
 
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["AVX-512", "AVX2", "NEON"])
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
-def test_product_compiles_for_every_kind_of_target(target: Target, packed: bool) -> None:
-    text = assembly(
-        product_text("product", target, packed=packed, epilogue=Bias(ARGUMENTS.count)), target, is_vectorized=True
-    )
-    assert "product:" in text
+@pytest.mark.parametrize("word", ["float", "double"])
+def test_product_compiles_for_every_kind_of_target(target: Target, packed: bool, word: str) -> None:
+    text = product_text("product", target, packed=packed, epilogue=Bias(ARGUMENTS.count), word=word)
+    assert "product:" in assembly(text, target, is_vectorized=True)
 
 
 def test_text_of_a_product_is_the_same_each_time() -> None:
@@ -88,13 +89,18 @@ def test_tile_shape_follows_the_vector_unit() -> None:
     assert lesser.columns == lesser.vectors * lesser.lanes
     assert tile_shape(AVX512).rows * tile_shape(AVX512).vectors + tile_shape(AVX512).vectors < 32
     assert tile_shape(AVX2).rows * tile_shape(AVX2).vectors + tile_shape(AVX2).vectors < 16
+    for target in (AVX512, AVX2, NEON):
+        floats, doubles = tile_shape(target), tile_shape(target, "double")
+        assert (doubles.rows, doubles.vectors, 2 * doubles.lanes) == (floats.rows, floats.vectors, floats.lanes)
 
 
 @pytest.mark.parametrize("shape", [(5, 1), (7, 32), (3, 33), (0, 4), (4, 0), (2, 3, 6, 70)], ids=str)
-def test_pack_panels_keeps_every_element_and_pads_with_zeros(shape: tuple[int, ...]) -> None:
-    matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_pack_panels_keeps_every_element_and_pads_with_zeros(shape: tuple[int, ...], dtype: type) -> None:
+    matrix = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     packed = pack_panels(matrix, 32)
     *batch, depth, columns = shape
+    assert packed.dtype == dtype
     assert not packed.size or packed.ctypes.data % 64 == 0
     assert packed.size == int(np.prod(batch, dtype=int)) * -(-columns // 32) * 32 * depth
     wide = np.moveaxis(packed, -3, -2).reshape(*batch, depth, packed.shape[-3] * 32)

@@ -50,10 +50,13 @@ class Emitter:
         name: the function's symbol.
         parameters: (type with attributes, name) of each parameter, such as ``("ptr noalias", "x")``.
         linkage: ``""`` for a function that others call, ``"internal"`` else.
+        word: the type of the elements that ``element`` counts where it is not told: ``float`` or ``double``.
     """
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, str]], *, linkage: str = "") -> None:
-        self.name = name
+    def __init__(
+        self, name: str, parameters: Sequence[tuple[str, str]], *, linkage: str = "", word: str = "float"
+    ) -> None:
+        self.name, self.word = name, word
         self._head = f"define {linkage} void @{name}({', '.join(f'{t} %{n}' for t, n in parameters)})"
         self._slots: list[str] = []
         self._body: list[str] = []
@@ -148,11 +151,12 @@ class Emitter:
 
     # memory ---------------------------------------------------------------------------------------------------------
 
-    def element(self, base: IRValue, index: IRValue | int, type_: str = "float") -> IRValue:
-        """Return the address of element ``index`` of an array of ``type_``."""
+    def element(self, base: IRValue, index: IRValue | int, type_: str = "") -> IRValue:
+        """Return the address of element ``index`` of an array of ``type_``, of words where it is empty."""
         index = _operand(index, "i64")
         if index.text == "0":
             return base
+        type_ = type_ or self.word
         return self.assign("ptr", f"getelementptr inbounds {type_}, ptr {base.text}, i64 {index.text}", "p")
 
     def load(self, type_: str, address: IRValue, align: int | None = None) -> IRValue:

@@ -1,9 +1,9 @@
 """Access to a part of a vector in memory: nothing that is left out is read or written.
 
 The one place where masked intrinsics are used. LLVM 22 stores the wrong element where one lane of a mask is on and the
-value is a truncation of wider integers: four bytes for one. So masks serve float32 only, which no truncation makes, and
-the first elements of any other vector go in pieces: each a plain load or store of an integer of 8 to 64 bits, or of a
-vector of more, as large as a power of two allows.
+value is a truncation of wider integers: four bytes for one. So masks serve floats of 32 and 64 bits only, which no
+truncation makes. The first elements of a vector of any type but float32 go in pieces: each a plain load or store of an
+integer of 8 to 64 bits, or of a vector of more, as large as a power of two allows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, suffix, vecto
 _BITS = {"i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 _WORD_BITS = 64
 _MASKED = "float"
+_TRUSTED = ("float", "double")
 
 
 def load_first(emitter: Emitter, type_: str, count: int, address: IRValue, align: int) -> IRValue:
@@ -52,14 +53,14 @@ def load_masked(emitter: Emitter, type_: str, address: IRValue, align: int, mask
 
 
 def store_masked(emitter: Emitter, value: IRValue, address: IRValue, align: int, mask: IRValue) -> None:
-    """Store the float32 elements whose lane of the mask is on.
+    """Store the float32 or float64 elements whose lane of the mask is on.
 
     Raises:
-        ValueError: the elements are not float32, of which alone LLVM can be trusted with a mask.
+        ValueError: the elements are neither, of which alone LLVM can be trusted with a mask.
     """
     element, _ = _parts(value.type)
-    if element != _MASKED:
-        raise ValueError(f"A masked store takes float32, not {value.type}; store the first elements in pieces.")
+    if element not in _TRUSTED:
+        raise ValueError(f"A masked store takes floats, not {value.type}; store the first elements in pieces.")
     function = f"llvm.masked.store.{suffix(value.type)}.p0"
     emitter.declarations[f"declare void @{function}({value.type}, ptr, i32, {mask.type})"] = None
     emitter.call_void(function, value, address, IRValue("i32", str(align)), mask)

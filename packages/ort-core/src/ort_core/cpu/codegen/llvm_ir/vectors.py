@@ -11,6 +11,11 @@ from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_masked, store_masked
 
 
+def word_nbytes(word: str) -> int:
+    """Return how many bytes a word has: a ``float`` or a ``double``."""
+    return {"float": 4, "double": 8}[word]
+
+
 def zero(type_: str) -> IRValue:
     """Return the zero of a vector type or of a float type."""
     return IRValue(type_, "zeroinitializer" if type_.startswith("<") else "0.0")
@@ -25,19 +30,20 @@ def lane_mask(emitter: Emitter, count: IRValue, width: int) -> IRValue:
 
 
 def load_vector(emitter: Emitter, address: IRValue, width: int, mask: IRValue | None = None) -> IRValue:
-    """Load ``width`` floats from any address; lanes that the mask leaves out are not read and are 0."""
-    type_ = vector_type(width, "float")
+    """Load ``width`` words from any address; lanes that the mask leaves out are not read and are 0."""
+    type_, align = vector_type(width, emitter.word), word_nbytes(emitter.word)
     if mask is None:
-        return emitter.load(type_, address, 4)
-    return load_masked(emitter, type_, address, 4, mask)
+        return emitter.load(type_, address, align)
+    return load_masked(emitter, type_, address, align, mask)
 
 
 def store_vector(emitter: Emitter, value: IRValue, address: IRValue, mask: IRValue | None = None) -> None:
-    """Store a vector of floats at any address; lanes that the mask leaves out are not written."""
+    """Store a vector of words at any address; lanes that the mask leaves out are not written."""
+    align = word_nbytes(emitter.word)
     if mask is None:
-        emitter.store(value, address, 4)
+        emitter.store(value, address, align)
         return
-    store_masked(emitter, value, address, 4, mask)
+    store_masked(emitter, value, address, align, mask)
 
 
 def each_vector(emitter: Emitter, count: IRValue, width: int, body: Callable[[IRValue, IRValue | None], None]) -> None:
@@ -50,7 +56,7 @@ def each_vector(emitter: Emitter, count: IRValue, width: int, body: Callable[[IR
 
 
 def copy_row(emitter: Emitter, width: int, source: IRValue, target: IRValue, count: IRValue) -> None:
-    """Copy ``count`` floats."""
+    """Copy ``count`` words."""
 
     def copy(j: IRValue, mask: IRValue | None) -> None:
         value = load_vector(emitter, emitter.element(source, j), width, mask)

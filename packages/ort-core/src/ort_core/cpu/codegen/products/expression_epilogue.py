@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.llvm_ir.vectors import load_vector
+from ort_core.cpu.codegen.llvm_ir.vectors import load_vector, word_nbytes
 from ort_core.plugin.loops import Scalar, structure
 
 WORDS = 6  # of the argument table for each operand: pointer, row stride, four batch strides
@@ -56,7 +56,7 @@ class ExpressionEpilogue:
                 if self.dense[index - 1]:
                     loaded[index] = load_vector(emitter, emitter.element(place, column), width, mask)
                 else:
-                    loaded[index] = emitter.splat(emitter.load("float", place, 4), width)
+                    loaded[index] = emitter.splat(emitter.load(emitter.word, place, word_nbytes(emitter.word)), width)
             return loaded[index]
 
         return ScalarPrinter(emitter, width, read).print(self.expression)

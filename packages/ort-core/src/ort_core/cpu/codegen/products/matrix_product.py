@@ -1,4 +1,4 @@
-"""Matrix products: ``C[b, m, n] = epilogue(A[b, m, k] @ B[b, k, n])`` in float32, over sizes known at run time.
+"""Matrix products: ``C[b, m, n] = epilogue(A[b, m, k] @ B[b, k, n])`` of float32 or float64, sizes known at run time.
 
 M is cut into tiles of nearly equal heights, at most MR rows; N into panels of NR columns. Tiles are numbered panel by
 panel over all batch entries, and each thread takes an equal, contiguous range of them; tall single matrices are cut by
@@ -22,6 +22,7 @@ from ort_core.cpu.codegen.products.packing import ALIGNMENT
 
 BATCH_DIMS = 4
 
+_COLLIDING = 2048  # bytes: rows that lie a multiple of it apart fall on few sets of the first-level cache
 PREFETCH_DISTANCE = 3072  # bytes ahead in a stream of B; less and more (1024, 8192) read 5 to 10 % slower
 
 
@@ -79,32 +80,39 @@ class Blocking:
             raise ValueError(f"depth {self.depth} must be a positive multiple of 8, tiles {self.tiles} positive")
 
 
-def scratch_nbytes(target: Target, blocking: Blocking = Blocking()) -> int:
+def scratch_nbytes(target: Target, blocking: Blocking = Blocking(), word: str = "float") -> int:
     """Return how much scratch a product needs for each thread, whatever the sizes."""
-    layout = Scratch.of(tile_shape(target), blocking)
-    return -(-layout.count * 4 // ALIGNMENT) * ALIGNMENT
+    shape = tile_shape(target, word)
+    return -(-Scratch.of(shape, blocking).count * shape.word_nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def product_functions(
-    name: str, target: Target, *, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = Blocking()
+    name: str,
+    target: Target,
+    *,
+    packed: bool,
+    epilogue: Epilogue | None = None,
+    blocking: Blocking = Blocking(),
+    word: str = "float",
 ) -> list[Emitter]:
     """Return the functions of one product; the last one is a step kernel with the parameters of every kernel.
 
     Args:
         name: the kernel's symbol.
-        target: what the code is for; ``tiles_text`` of the same target gives the microkernels.
+        target: what the code is for; ``tiles_text`` of the same target and word gives the microkernels.
         packed: B is constant and packed by ``pack_panels``; else it is a strided matrix, packed as the product runs.
         epilogue: what to do with the sums before they are stored; may be emitted more than once.
         blocking: the sizes of blocks.
+        word: the type of the elements, ``float`` or ``double``.
     """
-    shape = tile_shape(target)
+    shape = tile_shape(target, word)
     finish = finish_function(f"{name}_finish", shape, epilogue)
     return [finish, ProductDriver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Where things lie in a thread's scratch, in floats: the partial panel's sums, a panel of B, a block of A."""
+    """Where things lie in a thread's scratch, in words: the partial panel's sums, a panel of B, a block of A."""
 
     sums: int
     panel: int
@@ -130,7 +138,7 @@ _FINISH = [
 
 def finish_function(name: str, shape: TileShape, epilogue: Epilogue | None) -> Emitter:
     """Emit the last step of a tile: sums, through the epilogue, to C; in whole vectors or with a masked tail."""
-    emitter = Emitter(name, _FINISH, linkage="internal")
+    emitter = Emitter(name, _FINISH, linkage="internal", word=shape.word)
     columns = emitter.parameter("columns")
     if epilogue:
         batch = [emitter.parameter(f"batch{i}_") for i in range(BATCH_DIMS)]
@@ -155,7 +163,7 @@ def _finish_vector(
         at_row = emitter.add(emitter.parameter("start"), row)
         column = emitter.add(emitter.parameter("column"), start)
         value = epilogue.apply(emitter, value, at_row, column, shape.lanes, mask)
-        assert value.type == vector_type(shape.lanes, "float")
+        assert value.type == vector_type(shape.lanes, shape.word)
     place = emitter.add(emitter.mul(row, emitter.parameter("out_row")), start)
     store_vector(emitter, value, emitter.element(emitter.parameter("out"), place), mask)
 
@@ -192,7 +200,7 @@ class ProductDriver:
 
     def __init__(self, name: str, shape: TileShape, blocking: Blocking, *, packed: bool, has_epilogue: bool) -> None:
         self.shape, self.blocking, self.packed, self.has_epilogue = shape, blocking, packed, has_epilogue
-        self.emitter = Emitter(name, KERNEL_PARAMETERS)
+        self.emitter = Emitter(name, KERNEL_PARAMETERS, word=shape.word)
         self.name = name
         self.scratch = Scratch.of(shape, blocking)
         args = self.emitter.parameter("args")
@@ -279,7 +287,8 @@ class ProductDriver:
         """Return whether blocks of A are copied: its rows are strided, or fall on the same few sets of the cache."""
         e, given = self.emitter, self.given
         strided = e.compare("ne", given["a_k"], 1)
-        colliding = e.compare("eq", e.binary("and", given["a_row"], integer(511)), 0)
+        below = integer(_COLLIDING // self.shape.word_nbytes - 1)
+        colliding = e.compare("eq", e.binary("and", given["a_row"], below), 0)
         reused = e.binary("and", e.compare("sge", self.panels, 8), e.compare("sge", given["m"], 8))
         return e.binary("or", strided, e.binary("and", colliding, reused))
 
@@ -405,12 +414,12 @@ class ProductDriver:
         if self.packed:
             behind = e.element(part.b, e.mul(self.given["k"], columns))
             start = e.select(single, e.element(part.b, PREFETCH_DISTANCE, "i8"), behind)
-            step = e.udiv(integer(4 * columns), tiles)
+            step = e.udiv(integer(self.shape.word_nbytes * columns), tiles)
         contiguous = self._fetches_strips(e.compare("eq", part.strip_row, part.count))
         cold = e.binary("and", e.binary("and", at_first, contiguous), e.compare("sgt", tiles, 1))
         height = e.add(self.base, 1)
         below = e.add(e.sub(self._row_of(part.low), part.start), height)
-        step = e.select(cold, e.mul(height, 4), step)
+        step = e.select(cold, e.mul(height, self.shape.word_nbytes), step)
         start = e.select(cold, e.element(part.strips, e.mul(below, part.strip_row)), start)
         return _Ahead(start, step, e.mul(part.count, step))
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
-from ort_core.cpu.codegen.llvm_ir.vectors import prefetch, zero
+from ort_core.cpu.codegen.llvm_ir.vectors import prefetch, word_nbytes, zero
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -31,7 +31,7 @@ AddProducts = Callable[[Emitter, "TileShape", IRValue, list[IRValue], IRValue, l
 """Emits a step of K: the row of B, the strips of A, the step's number, and the variables that hold the sums."""
 
 _CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
-_LINE = 16  # floats in a cache line
+_LINE_NBYTES = 64
 _ADDRESSED = 3  # rows that x86 reaches from one address: 0, 1 and 2 strides on
 _TURN = 4  # numbers of K in a turn over dense panels, where a core that is shared runs 29 instructions for 12 products
 # a fifth slower than 22: 128 x 768 x 768 takes 2.25 ms and 1.88 on a virtual machine with AVX2, 1.51 and 1.50 at best
@@ -51,11 +51,12 @@ TILE_PARAMETERS = [
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """``rows`` x ``vectors`` sums of ``lanes`` floats that fit the register file with the operands they need."""
+    """``rows`` x ``vectors`` sums of ``lanes`` words that fit the register file with the operands they need."""
 
     rows: int
     vectors: int
     lanes: int
+    word: str = "float"  # or double
 
     @property
     def columns(self) -> int:
@@ -63,16 +64,27 @@ class TileShape:
         return self.vectors * self.lanes
 
     @property
+    def word_nbytes(self) -> int:
+        """How many bytes a word has."""
+        return word_nbytes(self.word)
+
+    @property
+    def line(self) -> int:
+        """How many words a cache line has."""
+        return _LINE_NBYTES // self.word_nbytes
+
+    @property
     def is_large(self) -> bool:
         """Whether it takes more registers than AVX2 has; then its loads are few beside its products."""
         return self.rows * self.vectors > 12
 
 
-def tile_shape(target: Target) -> TileShape:
+def tile_shape(target: Target, word: str = "float") -> TileShape:
     """Return the tile of a target: its sums, one row of B and one broadcast of A fill the registers."""
+    lanes = target.vector_nbytes // word_nbytes(word)
     if target.vector_registers >= 32:
-        return TileShape(14, 2, target.lanes) if target.lanes >= 16 else TileShape(8, 3, target.lanes)
-    return TileShape(6, 2, target.lanes)
+        return TileShape(14, 2, lanes, word) if target.vector_nbytes >= 64 else TileShape(8, 3, lanes, word)
+    return TileShape(6, 2, lanes, word)
 
 
 def tile_name(rows: int, prefix: str = "product") -> str:
@@ -80,10 +92,10 @@ def tile_name(rows: int, prefix: str = "product") -> str:
     return f"{prefix}_tile_{rows}"
 
 
-def tiles_text(target: Target) -> str:
+def tiles_text(target: Target, word: str = "float") -> str:
     """Return the module with the block copy and a tile for each row count."""
-    shape = tile_shape(target)
-    return module_text([copy_block(target), *(tile(shape, rows) for rows in range(1, shape.rows + 1))])
+    shape = tile_shape(target, word)
+    return module_text([copy_block(target, word), *(tile(shape, rows) for rows in range(1, shape.rows + 1))])
 
 
 def tile_table(module: CompiledModule, target: Target) -> CodeTable:
@@ -111,13 +123,13 @@ _FLOAT_PRODUCTS = products_of(_float_multiply)
 
 
 def tile(shape: TileShape, rows: int, add: AddProducts = _FLOAT_PRODUCTS, prefix: str = "product") -> Emitter:
-    """Return the tile of so many rows; its words are floats, or what else of 32 bits ``add`` takes them for."""
-    emitter = Emitter(tile_name(rows, prefix), TILE_PARAMETERS)
+    """Return the tile of so many rows; its words are floats, or what else as wide ``add`` takes them for."""
+    emitter = Emitter(tile_name(rows, prefix), TILE_PARAMETERS, word=shape.word)
     sums = _Sums(emitter, shape, rows, max(1, -(-_CHAINS // (rows * shape.vectors))))
     a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
     strips = [emitter.element(a, emitter.mul(a_row, row)) for row in range(rows)]
     for row in range(rows):
-        for line in range(0, shape.columns, _LINE):
+        for line in range(0, shape.columns, shape.line):
             prefetch(emitter, emitter.element(_output(emitter, shape, row + rows, 0), line), write=True, level=3)
     depth = emitter.parameter("depth")
     done = _unrolled(emitter, shape, rows, sums) if add is _FLOAT_PRODUCTS else integer(0)
@@ -139,7 +151,7 @@ def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums) -> IRV
     depth, a_row = emitter.parameter("depth"), emitter.parameter("a_row")
     step = emitter.parameter("ahead_step")
     dense = emitter.compare("eq", emitter.parameter("b_row"), shape.columns)
-    near = emitter.compare("sle", step, 4 * _LINE // _TURN)
+    near = emitter.compare("sle", step, _LINE_NBYTES // _TURN)
     whole = emitter.sub(depth, emitter.urem(depth, _TURN))
     done = emitter.select(emitter.binary("and", dense, near), whole, integer(0))
     firsts = [emitter.element(emitter.parameter("a"), emitter.mul(a_row, row)) for row in range(0, rows, _ADDRESSED)]
@@ -162,7 +174,7 @@ class _Sums:
 
     def __init__(self, emitter: Emitter, shape: TileShape, rows: int, sets: int) -> None:
         self.emitter, self.shape, self.sets, self.chain = emitter, shape, sets, CHAIN * sets
-        self.type = vector_type(shape.lanes, "float")
+        self.type = vector_type(shape.lanes, shape.word)
         self.places = [(row, vector) for row in range(rows) for vector in range(shape.vectors)]
         self.slots = [[[self._slot() for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(sets)]
         self.is_first = emitter.variable("i1", emitter.compare("ne", emitter.parameter("first"), 0), "first")
@@ -189,10 +201,11 @@ class _Sums:
         totals = self._totals()
         with e.either(e.load("i1", self.is_first)) as branch:
             for output, total in zip(outputs, totals, strict=True):
-                e.store(total, output, 4)
+                e.store(total, output, self.shape.word_nbytes)
             with branch.otherwise():
                 for output, total in zip(outputs, totals, strict=True):
-                    e.store(e.binary("fadd", total, e.load(self.type, output, 4)), output, 4)
+                    known = e.load(self.type, output, self.shape.word_nbytes)
+                    e.store(e.binary("fadd", total, known), output, self.shape.word_nbytes)
 
     def _totals(self) -> list[IRValue]:
         e = self.emitter
@@ -215,7 +228,7 @@ def _step(
 ) -> None:
     row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
     ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, emitter.parameter("ahead_step")), "i8")
-    for line in range(0, shape.columns, _LINE):
+    for line in range(0, shape.columns, shape.line):
         prefetch(emitter, emitter.element(ahead, line), write=False, level=2)
     add(emitter, shape, row, strips, k, sums)
 
@@ -230,10 +243,10 @@ def _add_products(
     multiply: Multiply,
 ) -> None:
     """Add the products of a row of B with word ``k`` of each strip of A to the sums."""
-    type_ = vector_type(shape.lanes, "float")
-    panel = [emitter.load(type_, emitter.element(row, v * shape.lanes), 4) for v in range(shape.vectors)]
+    type_, nbytes = vector_type(shape.lanes, shape.word), shape.word_nbytes
+    panel = [emitter.load(type_, emitter.element(row, v * shape.lanes), nbytes) for v in range(shape.vectors)]
     for strip, slots in zip(strips, sums, strict=True):
-        value = emitter.splat(emitter.load("float", emitter.element(strip, k)), shape.lanes)
+        value = emitter.splat(emitter.load(shape.word, emitter.element(strip, k)), shape.lanes)
         for vector, slot in zip(panel, slots, strict=True):
             emitter.store(multiply(emitter, value, vector, emitter.load(type_, slot)), slot)
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
-from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, transpose, zero
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, transpose, word_nbytes, zero
 from ort_core.cpu.codegen.machine_code.target import Target
 
+Real = TypeVar("Real", np.float32, np.float64)
 COPY_BLOCK = "product_copy_block"
 ALIGNMENT = 64  # bytes; a cache line, and the widest vector
 _COPY = [
@@ -38,14 +40,12 @@ def panels_shape(shape: Sequence[int], panel: int) -> tuple[int, ...]:
     return (*batch, -(-columns // panel), depth, panel)
 
 
-def pack_panels(
-    matrix: npt.NDArray[np.float32], panel: int, out: npt.NDArray[np.float32] | None = None
-) -> npt.NDArray[np.float32]:
+def pack_panels(matrix: npt.NDArray[Real], panel: int, out: npt.NDArray[Real] | None = None) -> npt.NDArray[Real]:
     """Return ``[..., k, n]`` packed as ``[..., panels, k, panel]``, in ``out`` or in new memory, 64-byte aligned."""
     *batch, depth, columns = matrix.shape
     panels = -(-columns // panel)
     if out is None:
-        out = aligned_empty(panels_shape(matrix.shape, panel))
+        out = aligned_empty(panels_shape(matrix.shape, panel), matrix.dtype)
     whole = columns // panel
     split = matrix[..., : whole * panel].reshape(*batch, depth, whole, panel)
     out[..., :whole, :, :] = np.moveaxis(split, -2, -3)
@@ -56,18 +56,18 @@ def pack_panels(
     return out
 
 
-def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Return uninitialized float32 memory that starts on a cache line."""
-    size = math.prod(shape)
-    raw = np.empty(size + ALIGNMENT // 4, np.float32)
-    skip = -raw.ctypes.data % ALIGNMENT // 4
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> np.ndarray:
+    """Return uninitialized memory that starts on a cache line."""
+    size, each = math.prod(shape), np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNMENT // each, dtype)
+    skip = -raw.ctypes.data % ALIGNMENT // each
     return raw[skip : skip + size].reshape(shape)
 
 
-def copy_block(target: Target) -> Emitter:
+def copy_block(target: Target, word: str = "float") -> Emitter:
     """Return the function that copies a strided block into contiguous, padded rows."""
-    emitter = Emitter(COPY_BLOCK, _COPY)
-    lanes = target.lanes
+    emitter = Emitter(COPY_BLOCK, _COPY, word=word)
+    lanes = target.vector_nbytes // word_nbytes(word)
     with emitter.either(emitter.compare("eq", emitter.parameter("column"), 1)) as branch:
         _copy_rows(emitter, lanes)
         with branch.otherwise(), emitter.loop(0, emitter.parameter("padded"), lanes, unroll=False) as start:
@@ -94,10 +94,10 @@ def _copy_rows(emitter: Emitter, lanes: int) -> None:
             store_vector(emitter, load_vector(emitter, _source(emitter, i, j), lanes), _target(emitter, i, j))
         with emitter.loop(whole, padded, lanes, unroll=False) as j:
             inside = emitter.compare("slt", j, columns)
-            value = emitter.variable(f"<{lanes} x float>", zero(f"<{lanes} x float>"))
+            value = emitter.variable(f"<{lanes} x {emitter.word}>", zero(f"<{lanes} x {emitter.word}>"))
             with emitter.when(inside):
                 emitter.store(load_vector(emitter, _source(emitter, i, j), lanes, mask), value)
-            store_vector(emitter, emitter.load(f"<{lanes} x float>", value), _target(emitter, i, j))
+            store_vector(emitter, emitter.load(f"<{lanes} x {emitter.word}>", value), _target(emitter, i, j))
 
 
 def _copy_squares(emitter: Emitter, start: IRValue, lanes: int) -> IRValue:
@@ -125,7 +125,7 @@ def _squares(
     emitter: Emitter, start: IRValue, lanes: int, whole: IRValue, columns: Sequence[IRValue], mask: IRValue | None
 ) -> None:
     """Transpose the rows up to ``whole`` of a strip of columns; lanes that the mask leaves out are 0."""
-    nothing = zero(f"<{lanes} x float>")
+    nothing = zero(f"<{lanes} x {emitter.word}>")
     with emitter.loop(0, whole, lanes, unroll=False) as i:
         square = transpose(emitter, [load_vector(emitter, _source(emitter, i, j), lanes) for j in columns])
         for row, vector in enumerate(square):
@@ -136,7 +136,7 @@ def _squares(
 def _clear(emitter: Emitter, start: IRValue, lanes: int) -> None:
     """Write zeros to a strip behind the last column."""
     with emitter.loop(0, emitter.parameter("rows"), unroll=False) as i:
-        store_vector(emitter, zero(f"<{lanes} x float>"), _target(emitter, i, start))
+        store_vector(emitter, zero(f"<{lanes} x {emitter.word}>"), _target(emitter, i, start))
 
 
 def _copy_elements(emitter: Emitter, start: IRValue, lanes: int, done: IRValue) -> None:
@@ -145,9 +145,9 @@ def _copy_elements(emitter: Emitter, start: IRValue, lanes: int, done: IRValue) 
     inside = emitter.maximum(emitter.minimum(stop, emitter.parameter("columns")), start)
     with emitter.loop(emitter.load("i64", done), emitter.parameter("rows"), unroll=False) as i:
         with emitter.loop(start, inside, unroll=False) as j:
-            emitter.store(emitter.load("float", _source(emitter, i, j)), _target(emitter, i, j))
+            emitter.store(emitter.load(emitter.word, _source(emitter, i, j)), _target(emitter, i, j))
         with emitter.loop(inside, stop, unroll=False) as j:
-            emitter.store(zero("float"), _target(emitter, i, j))
+            emitter.store(zero(emitter.word), _target(emitter, i, j))
 
 
 def _source(emitter: Emitter, i: IRValue, j: IRValue) -> IRValue:

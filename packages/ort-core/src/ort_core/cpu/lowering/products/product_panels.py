@@ -1,4 +1,4 @@
-"""Constant right sides of matrix products: in panels of float32 or bfloat16, with the kernels that read each."""
+"""Constant right sides of matrix products: in panels of floats, doubles or bfloat16, with the kernels of each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir import matrix_tiles
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import TYPES
 from ort_core.cpu.codegen.machine_code.code_cache import compiled_for_target, noted
 from ort_core.cpu.codegen.machine_code.code_table import code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -41,26 +42,26 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panels:
-    """A packed matrix; ``words`` are floats, or pairs of bfloat16."""
+    """A packed matrix; ``words`` are floats, doubles, or pairs of bfloat16."""
 
     words: np.ndarray
     is_bfloat16: bool = False
 
 
-def float_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
-    """Return ``[k, n]`` packed as float32."""
-    width = tile_shape(lowering.target).columns
+def float_panels(lowering: Lowering, constant: np.ndarray, dtype: DataType = DataType.FLOAT) -> Panels:
+    """Return ``[k, n]`` packed as float32, or as float64."""
+    width, real = tile_shape(lowering.target, TYPES[dtype]).columns, dtype.numpy
     words = lowering.weights.packed(
-        constant, f"panels {width}", lambda: aligned_empty(panels_shape(constant.shape, width)),
-        lambda out: pack_panels(np.asarray(constant, np.float32), width, out),
+        constant, f"panels {width} {dtype.text}", lambda: aligned_empty(panels_shape(constant.shape, width), real),
+        lambda out: pack_panels(np.asarray(constant, real), width, out),
     )  # fmt: skip
     return Panels(words)
 
 
-def weight_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
+def weight_panels(lowering: Lowering, constant: np.ndarray, dtype: DataType = DataType.FLOAT) -> Panels:
     """Return a model's weights ``[k, n]`` packed: as bfloat16 where they are that, or where the user asked for it."""
-    if constant.dtype != BFLOAT16 and not lowering.uses_bfloat16:
-        return float_panels(lowering, constant)
+    if dtype is DataType.DOUBLE or (constant.dtype != BFLOAT16 and not lowering.uses_bfloat16):
+        return float_panels(lowering, constant, dtype)
     width = tile_shape(lowering.target).columns
     step = matrix_tiles.ROWS if has_tile_products(lowering.target) else 1
     words = lowering.weights.packed(
@@ -78,7 +79,9 @@ def least_piece_flops(target: Target, panels: Panels | None) -> int:
     return 2 * PAIR * depth * least_piece_sums(target)
 
 
-def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEpilogue | None) -> DeferredKernel:
+def product_kernel(
+    target: Target, panels: Panels | None, epilogue: ExpressionEpilogue | None, dtype: DataType = DataType.FLOAT
+) -> DeferredKernel:
     """Return the kernel of a product with packed panels, or with a matrix known only at run time (``None``)."""
     structure = epilogue.structure if epilogue else ""
     if panels is not None and panels.is_bfloat16:
@@ -88,10 +91,10 @@ def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEp
             lambda name: bfloat16_functions(name, target, epilogue=epilogue),
             is_vectorized=True,
         )
-    packed = panels is not None
+    packed, word = panels is not None, TYPES[dtype]
     return deferred_kernel(
-        "product", f"{packed} {structure}",
-        lambda name: product_functions(name, target, packed=packed, epilogue=epilogue), is_vectorized=True,
+        "product" if word == "float" else f"product_{word}", f"{packed} {structure}",
+        lambda name: product_functions(name, target, packed=packed, epilogue=epilogue, word=word), is_vectorized=True,
     )  # fmt: skip
 
 
@@ -102,8 +105,10 @@ def tile_table_buffer(target: Target, *, in_bfloat16: bool = False) -> Buffer:
     return _table_buffer((_pair_tiles if in_bfloat16 and has_pair_products(target) else _tiles)(target))
 
 
-def panels_table_buffer(target: Target, panels: Panels | None) -> Buffer:
+def panels_table_buffer(target: Target, panels: Panels | None, dtype: DataType = DataType.FLOAT) -> Buffer:
     """Return the constant that holds the addresses of the microkernels that ``product_kernel`` calls."""
+    if dtype is DataType.DOUBLE:
+        return _table_buffer(_double_tiles(target))
     if panels is None or not panels.is_bfloat16:
         return tile_table_buffer(target)
     if has_tile_products(target):
@@ -139,6 +144,13 @@ def _table_buffer(tiles: tuple[CompiledModule, np.ndarray]) -> Buffer:
 def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
     """Return the addresses of the microkernels with the module, which owns their code."""
     module = compiled_for_target("tiles", tiles_text, target, is_common=True)
+    return module, tile_table(module, target)
+
+
+@functools.cache
+def _double_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    word = TYPES[DataType.DOUBLE]
+    module = compiled_for_target("double_tiles", lambda machine: tiles_text(machine, word), target)
     return module, tile_table(module, target)
 
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.rows.reducing import ReductionOperand, reduce_operand
-from ort_core.cpu.lowering.rules.products import Product
+from ort_core.cpu.lowering.rules.products import MULTIPLIED, Product
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
-from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ir import KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 
-F32 = DataType.FLOAT
 DOTS = "..."
 Sizes = dict[str, KnownDim]
 
@@ -48,11 +47,11 @@ class Term:
 
 
 def einsum(lowering: Lowering, node: Node) -> None:
-    """Einsum of float32 operands."""
+    """Einsum of operands of float32 or float64."""
     views = [lowering.view(value) for value in node.present_inputs()]
     dtype, declared = tensor_type(node.output)
-    if dtype is not F32 or any(view.dtype is not F32 for view in views):
-        raise NotLowered("only float32 is summed natively")
+    if dtype not in MULTIPLIED or any(view.dtype is not dtype for view in views):
+        raise NotLowered(f"{dtype.text} is not summed natively")
     written, result = _letters(node.string_attribute("equation", ""), views)
     sizes = _sizes(lowering, written, views)
     terms = [_diagonal(lowering, view, letters) for view, letters in zip(views, written)]
@@ -63,7 +62,7 @@ def einsum(lowering: Lowering, node: Node) -> None:
         kept = "".join(letter for letter in _union(terms[:2]) if letter in later)
         terms = [Term(_joined(lowering, node, terms[:2], kept, sizes), kept), *terms[2:]]
     view = _joined(lowering, node, terms, result, sizes)
-    lowering.set(node.output, PendingElementwise(element(0, F32), (view,), view.shape, (node,)))
+    lowering.set(node.output, PendingElementwise(element(0, dtype), (view,), view.shape, (node,)))
 
 
 def _joined(lowering: Lowering, node: Node, terms: Sequence[Term], result: str, sizes: Sizes) -> View:
@@ -79,7 +78,7 @@ def _joined(lowering: Lowering, node: Node, terms: Sequence[Term], result: str, 
     shape = tuple(sizes[letter] for letter in every)
     if len(every) == len(result):
         pending = PendingElementwise(total, tuple(state.inputs), shape, (node,))
-        return lowering.stores.store_elementwise(pending, lowering.new_view(F32, shape))
+        return lowering.stores.store_elementwise(pending, lowering.new_view(total.dtype, shape))
     operand = ReductionOperand(total, tuple(state.inputs), shape)
     folded = reduce_operand(lowering, operand, range(len(result), len(every)), "sum", operators=(node,))
     return folded.reshaped(shape[: len(result)])
@@ -97,9 +96,9 @@ def _product(lowering: Lowering, node: Node, left: Term, right: Term, result: st
     a = _matrix(lowering, left, batch, rows, summed, sizes)
     b = _matrix(lowering, right, batch, summed, columns, sizes)
     shape = (*(sizes[letter] for letter in batch), a.shape[-2], b.shape[-1])
-    target = lowering.new_view(F32, shape)
+    target = lowering.new_view(a.dtype, shape)
     product = Product(a, b, None, "Einsum")
-    product.store(lowering, PendingAnchor(product, element(0, F32), (), shape, (node,)), target)
+    product.store(lowering, PendingAnchor(product, element(0, a.dtype), (), shape, (node,)), target)
     made = batch + rows + columns
     return Term(target.reshaped([sizes[letter] for letter in made]), made).spread(result, sizes)
 

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import TYPES as WORDS_OF
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionEpilogue
-from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
+from ort_core.cpu.codegen.products.matrix_product import (
+    ARGUMENTS,
+    BATCH_DIMS,
+    Blocking,
+    product_functions,
+    scratch_nbytes,
+)
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.product_panels import (
@@ -41,11 +48,12 @@ from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
 F32 = DataType.FLOAT
+MULTIPLIED = (F32, DataType.DOUBLE)  # by these kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``A @ B`` over views; ``packed`` is a constant B in panels, then ``b`` is its matrix's shape only."""
+    """``A @ B`` over views of one type; ``packed`` is a constant B in panels, then ``b`` is its matrix's shape only."""
 
     a: View
     b: View
@@ -54,14 +62,14 @@ class Product:
 
     @property
     def result_types(self) -> frozenset[DataType]:
-        """Products are float32."""
-        return frozenset({F32})
+        """Products have the type of their operands."""
+        return frozenset({self.a.dtype})
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
-        """Return whether the epilogue can read these views: float32, dense or constant along the columns."""
+        """Return whether the epilogue can read these views: of its own type, dense or constant along the columns."""
         for view in inputs:
             strides = broadcast_strides(view, shape)
-            if view.dtype is not F32 or strides is None or strides[-1] not in (0, 1):
+            if view.dtype is not self.a.dtype or strides is None or strides[-1] not in (0, 1):
                 return False
         return len(inputs) <= 4
 
@@ -107,27 +115,27 @@ class Product:
         sizes: Sequence[KnownDim],
         strides: Sequence[Sequence[KnownDim]],
     ) -> None:
-        machine = lowering.target
+        machine, dtype = lowering.target, self.a.dtype
         rows, columns, depth = sizes[-1], pending.shape[-1], self.a.shape[-1]
         epilogue = None
         if pending.expression.operation != "input":
             dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
         is_bfloat16 = self.packed is not None and self.packed.is_bfloat16
-        what = ("product", self.packed is None, is_bfloat16, "" if epilogue is None else epilogue.structure)
-        kernel = lowering.kernel(what, lambda: _kernel_text(product_kernel(machine, self.packed, epilogue)))
-        scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        table = panels_table_buffer(machine, self.packed)
+        what = ("product", dtype, self.packed is None, is_bfloat16, "" if epilogue is None else epilogue.structure)
+        kernel = lowering.kernel(what, lambda: _kernel_text(product_kernel(machine, self.packed, epilogue, dtype)))
+        each = scratch_nbytes(machine, Blocking(), WORDS_OF[dtype])
+        scratch = lowering.scratch(DataType.UINT8, each)
+        table = panels_table_buffer(machine, self.packed, dtype)
         words: list[Argument] = [0] * ARGUMENTS.count
-        b = self.b if self.packed is None else lowering.constant_view(self.packed.words, F32)
+        b = self.b if self.packed is None else lowering.constant_view(self.packed.words, dtype)
         values: dict[int, Argument] = {
             ARGUMENTS.a: pointer(self.a), ARGUMENTS.b: pointer(b), ARGUMENTS.c: pointer(target), ARGUMENTS.m: rows,
             ARGUMENTS.n: columns, ARGUMENTS.k: depth, ARGUMENTS.a_row: strides[0][-1],
             ARGUMENTS.a_k: self.a.strides[-1],
             ARGUMENTS.b_k: 0 if self.packed is not None else self.b.strides[-2],
             ARGUMENTS.b_n: 0 if self.packed is not None else self.b.strides[-1], ARGUMENTS.c_row: strides[1][-1],
-            ARGUMENTS.scratch: Pointer(scratch), ARGUMENTS.scratch_stride: scratch_nbytes(machine),
-            ARGUMENTS.tiles: Pointer(table),
+            ARGUMENTS.scratch: Pointer(scratch), ARGUMENTS.scratch_stride: each, ARGUMENTS.tiles: Pointer(table),
         }  # fmt: skip
         for position, value in values.items():
             words[position] = value
@@ -174,8 +182,9 @@ def matmul(lowering: Lowering, node: Node) -> None:
         if node.int_attribute("transBatchA", 0) or node.int_attribute("transBatchB", 0):
             raise NotLowered("transposed batches are not generated")
         left = _swapped(left) if node.int_attribute("transA", 0) else left
-    if len(left.shape) < 2 or len(right[0].shape) < 2 or left.dtype is not F32 or right[0].dtype is not F32:
-        raise NotLowered("only float32 matrices of rank 2 and more are multiplied natively")
+    _check_types(left, right[0])
+    if len(left.shape) < 2 or len(right[0].shape) < 2:
+        raise NotLowered("only matrices of rank 2 and more are multiplied natively")
     transposed = node.op_type == "FusedMatMul" and node.int_attribute("transB", 0) != 0
     alpha = node.float_attribute("alpha", 1.0)
     if transposed:
@@ -184,11 +193,11 @@ def matmul(lowering: Lowering, node: Node) -> None:
     right = (_repeated(lowering, right[0], shape), None) if right[1] is None else right
     sums = vector_product(lowering, node, left, right, shape, is_result=alpha == 1.0)
     if sums is not None:
-        scaled = PendingElementwise(element(0, F32) * alpha, (sums,), shape, (node,))
+        scaled = PendingElementwise(element(0, sums.dtype) * alpha, (sums,), shape, (node,))
         lowering.set(node.output, sums if alpha == 1.0 else scaled)
         return
     product = _product(lowering, left, *right, node.op_type)
-    value: Scalar = element(0, F32)
+    value: Scalar = element(0, left.dtype)
     if alpha != 1.0:
         value = value * alpha
     lowering.set(node.output, PendingAnchor(product, lowering.expressions.shared(value), (), shape, (node,)))
@@ -200,15 +209,14 @@ def gemm(lowering: Lowering, node: Node) -> None:
         return
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
-    if left.dtype is not F32:
-        raise NotLowered("only float32 is multiplied natively")
+    _check_types(left, right[0])
     if len(shape) != 2 or len(left.shape) != 2:
         raise NotLowered("Gemm takes matrices")
     if node.int_attribute("transA", 0):
         left = _swapped(left)
     if node.int_attribute("transB", 0):
         right = _transposed(*right)
-    value: Scalar = element(0, F32)
+    value: Scalar = element(0, left.dtype)
     alpha, beta = node.float_attribute("alpha", 1.0), node.float_attribute("beta", 1.0)
     if alpha != 1.0:
         value = value * alpha
@@ -217,7 +225,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
         bias = lowering.view(node.input(2))
         if len(bias.shape) > 2:
             raise NotLowered("C has more dimensions than the result")
-        term = element(1, F32)
+        term = element(1, left.dtype)
         value = value + (term if beta == 1.0 else term * beta)
         inputs = (lowering.operands.spread(bias, shape),)
     sums = vector_product(lowering, node, left, right, shape, is_result=False)
@@ -228,6 +236,11 @@ def gemm(lowering: Lowering, node: Node) -> None:
     if not product.can_fuse(shape, inputs):
         raise NotLowered("C does not lie along the result's rows")
     lowering.set(node.output, PendingAnchor(product, lowering.expressions.shared(value), inputs, shape, (node,)))
+
+
+def _check_types(left: View, right: View) -> None:
+    if left.dtype not in MULTIPLIED or right.dtype is not left.dtype:
+        raise NotLowered(f"{left.dtype.text} and {right.dtype.text} are not multiplied natively")
 
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
@@ -247,14 +260,14 @@ def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | 
 
 def _product(lowering: Lowering, left: View, right: View, constant: np.ndarray | None, operator: str) -> Product:
     lowering.require_equal(left.shape[-1], right.shape[-2])
-    packed = None if constant is None else weight_panels(lowering, constant)
+    packed = None if constant is None else weight_panels(lowering, constant, left.dtype)
     if packed is not None and packed.is_bfloat16 and left.strides[-1] != 1:
         left = lowering.copied(left)
     return Product(left, right, packed, operator)
 
 
 def computed_product(lowering: Lowering, left: View, right: View, operator: str) -> Product:
-    """Return the product of two float32 views of rank 2 and more, neither of which is constant."""
+    """Return the product of two views of one type and of rank 2 and more, neither of which is constant."""
     return _product(lowering, left, right, None, operator)
 
 

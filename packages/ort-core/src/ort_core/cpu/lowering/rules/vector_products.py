@@ -12,7 +12,6 @@ from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim, Node
 
 LEAST_DEPTH = 8  # below it tiles are as fast: adding up the lanes of a row costs more than its products
-F32 = DataType.FLOAT
 
 
 def vector_product(
@@ -36,9 +35,11 @@ def vector_product(
     """
     other, constant = right
     if constant is not None:
-        if other.shape[-1] != 1 or constant.dtype != np.float32 or lowering.uses_bfloat16:
+        if other.shape[-1] != 1 or constant.dtype != left.dtype.numpy:
             return None
-        other = lowering.constant_view(constant.reshape(-1), F32).reshaped(constant.shape)
+        if left.dtype is DataType.FLOAT and lowering.uses_bfloat16:
+            return None
+        other = lowering.constant_view(constant.reshape(-1), left.dtype).reshaped(constant.shape)
     if not _runs_along_vectors(left, other):
         return None
     lowering.require_equal(left.shape[-1], other.shape[-2])
@@ -46,14 +47,14 @@ def vector_product(
     a = _spread(left, -1, depth)
     b = _spread(other.transposed(turned), -2, depth)
     products = combined((*shape, depth), lambda x, y: x * y, a, b)
-    target = lowering.result_view(node.output) if is_result else lowering.new_view(F32, shape)
+    target = lowering.result_view(node.output) if is_result else lowering.new_view(left.dtype, shape)
     return reduce_operand(lowering, products, (len(shape),), "sum", None, target, (node,))
 
 
 def _runs_along_vectors(left: View, right: View) -> bool:
     """Return whether one side is a vector, or a stack of them, and both lie densely along what is summed."""
     depth = left.shape[-1]
-    if left.dtype is not F32 or right.dtype is not F32 or (isinstance(depth, int) and depth < LEAST_DEPTH):
+    if left.dtype is not right.dtype or (isinstance(depth, int) and depth < LEAST_DEPTH):
         return False
     is_vector = right.shape[-1] == 1 or left.shape[-2] == 1
     return is_vector and left.strides[-1] == 1 and right.strides[-2] == 1
