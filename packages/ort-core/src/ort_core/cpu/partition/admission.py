@@ -96,7 +96,9 @@ ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.B
 ML_TYPES_AND_DOUBLE = ML_TYPES | {DataType.DOUBLE}
 WITH_SMALL_TYPES = frozenset({*SUPPORTED, *SMALL_TYPES})
 OF_SMALL_TYPES = CASTS | {"QuantizeLinear", "DequantizeLinear"}
-DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
+DOUBLE = frozenset(
+    {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "LinearClassifier", "LinearRegressor"}
+)  # take float64, too
 
 CALLS = frozenset({"NonMaxSuppression", "TfIdfVectorizer", "TopK"})  # native without a program (``native_calls``)
 NO_HALVES = "the processor does not convert float16"  # the reason of a node that reads or gives them

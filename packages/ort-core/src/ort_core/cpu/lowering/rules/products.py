@@ -287,8 +287,9 @@ def constant_product(
     One that ``is_weight`` is packed as the model's weights are: in bfloat16 where the user asked for it.
     """
     lowering.require_equal(left.shape[-1], constant.shape[0])
-    shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
-    packed = (weight_panels if is_weight else float_panels)(lowering, constant)
+    dtype = left.dtype
+    shape = View(Buffer(dtype, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
+    packed = (weight_panels if is_weight else float_panels)(lowering, constant, dtype)
     if packed.is_bfloat16 and left.strides[-1] != 1:
         left = lowering.copied(left)
     return Product(left, shape, packed, operator)

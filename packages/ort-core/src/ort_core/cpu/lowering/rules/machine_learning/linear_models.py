@@ -1,4 +1,7 @@
-"""LinearRegressor and LinearClassifier: a product with constant coefficients, then scores and labels."""
+"""LinearRegressor and LinearClassifier: a product with constant coefficients, then scores and labels.
+
+Scores of float64 features are summed in float64; all scores are float32.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.machine_learning.class_scores import TRANSFORMS, ClassScores
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.rules.machine_learning.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.rules.products import constant_product
 from ort_core.cpu.lowering.steps import NotLowered
@@ -14,12 +17,12 @@ from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, cast, element
 
-F32 = DataType.FLOAT
+F32, F64 = DataType.FLOAT, DataType.DOUBLE
 
 
 def linear_regressor(lowering: Lowering, node: Node) -> None:
     """LinearRegressor: ``X @ coefficients.T + intercepts`` through the post transform."""
-    features, width = feature_matrix(lowering, node)
+    features, width = feature_matrix(lowering, node, keeps_float64=True)
     targets = node.int_attribute("targets", 1)
     transform = _transform(node)
     if targets < 1 or len(node.floats_attribute("coefficients")) < targets * width:
@@ -35,7 +38,7 @@ def linear_regressor(lowering: Lowering, node: Node) -> None:
 
 def linear_classifier(lowering: Lowering, node: Node) -> None:
     """LinearClassifier: the label of the largest score; a single score decides by its sign."""
-    features, width = feature_matrix(lowering, node)
+    features, width = feature_matrix(lowering, node, keeps_float64=True)
     intercepts = node.floats_attribute("intercepts")
     classes = len(intercepts) or len(node.floats_attribute("coefficients")) // max(width, 1)
     transform = _transform(node)
@@ -63,12 +66,15 @@ def linear_classifier(lowering: Lowering, node: Node) -> None:
         lowering.set(node.outputs[1], results)
 
 
-def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
-    """Return the rows as a float32 matrix and their width; a vector is one row."""
+def feature_matrix(lowering: Lowering, node: Node, *, keeps_float64: bool = False) -> tuple[View, int]:
+    """Return the rows as a float32 matrix, or as one of float64 if they are that, and their width.
+
+    A vector is one row.
+    """
     view = lowering.contiguous(node.input(0))
-    if view.dtype is DataType.DOUBLE:
-        raise NotLowered("a linear model of float64 is not generated")
-    if view.dtype is not F32:
+    if view.dtype is F64 and not keeps_float64:
+        raise NotLowered("features of float64 are not generated")
+    if view.dtype not in (F32, F64):
         view = lowering.computed(cast(element(0, view.dtype), F32), (view,))
     if len(view.shape) == 1:
         view = view.reshaped((1, *view.shape))
@@ -78,21 +84,30 @@ def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
     return view, width
 
 
-def _scores(lowering: Lowering, node: Node, features: View, width: int, count: int) -> PendingAnchor:
-    weights = np.array(node.floats_attribute("coefficients")[: count * width], np.float32).reshape(count, width)
+def _scores(
+    lowering: Lowering, node: Node, features: View, width: int, count: int
+) -> PendingAnchor | PendingElementwise:
+    dtype = features.dtype
+    weights = np.array(node.floats_attribute("coefficients")[: count * width], dtype.numpy).reshape(count, width)
     product = constant_product(lowering, features, weights.T, node.op_type)
     intercepts = node.floats_attribute("intercepts")
-    value: Scalar = element(0, F32)
+    value: Scalar = element(0, dtype)
     inputs: tuple[View, ...] = ()
     if len(intercepts) == count:  # another count is none, as in onnxruntime
-        inputs = (lowering.constant_view(np.array(intercepts, np.float32), F32),)
-        value = value + element(1, F32)
-    return PendingAnchor(product, value, inputs, (features.shape[0], count), (node,))
+        inputs = (lowering.constant_view(np.array(intercepts, dtype.numpy), dtype),)
+        value = value + element(1, dtype)
+    scores = PendingAnchor(product, value, inputs, (features.shape[0], count), (node,))
+    if dtype is F32:
+        return scores
+    sums = stored_product(lowering, scores)
+    return PendingElementwise(cast(element(0, dtype), F32), (sums,), sums.shape, (node,))
 
 
-def stored_product(lowering: Lowering, pending: PendingAnchor) -> View:
+def stored_product(lowering: Lowering, pending: PendingAnchor | PendingElementwise) -> View:
     """Return a product computed now, as a new matrix."""
-    target = lowering.new_view(F32, pending.shape)
+    target = lowering.new_view(pending.dtype, pending.shape)
+    if isinstance(pending, PendingElementwise):
+        return lowering.stores.store_elementwise(pending, target)
     pending.anchor.store(lowering, pending, target)  # type: ignore[attr-defined]  # a Product, which has it
     return target
 
