@@ -12,8 +12,6 @@ from ort_core.cpu.codegen.products.bfloat16_product import bfloat16_functions
 from ort_core.cpu.codegen.products.epilogue import Epilogue
 from ort_core.cpu.codegen.products.matrix_product import Blocking, product_functions
 
-USUAL = Blocking()
-
 
 def product_text(
     name: str,
@@ -21,7 +19,7 @@ def product_text(
     *,
     packed: bool,
     epilogue: Epilogue | None = None,
-    blocking: Blocking = USUAL,
+    blocking: Blocking | None = None,
     word: str = "float",
 ) -> str:
     """Return the module of ``product_functions``."""

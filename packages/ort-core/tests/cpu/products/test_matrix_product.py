@@ -23,7 +23,6 @@ from ort_core.cpu.codegen.products.partial_sums import CHAIN
 from ort_core.cpu.threads.pool import ThreadPool
 
 Matrix = np.ndarray  # of float32 or float64
-DEFAULT = Blocking()
 SMALL = Blocking(depth=24, tiles=2)  # so that few rows make several blocks
 GUARD = -12345.5
 TARGETS = {"host": host_target, "without AVX-512": functools.partial(restricted_target, "avx512", "amx")}
@@ -44,13 +43,13 @@ class Product:
 
     target: Target
     packed: bool
-    blocking: Blocking
+    blocking: Blocking | None
     word: str
     module: CompiledModule
 
     @classmethod
     def build(
-        cls, target: Target, word: str, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = DEFAULT
+        cls, target: Target, word: str, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking | None = None
     ) -> Product:
         text = product_text("product", target, packed=packed, epilogue=epilogue, blocking=blocking, word=word)
         return cls(target, packed, blocking, word, compile_module(text, target, is_vectorized=True))
@@ -96,7 +95,7 @@ def batch_strides(array: Matrix, tail: int) -> list[int]:
 
 @functools.cache
 def product(
-    target: str, word: str, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = DEFAULT
+    target: str, word: str, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking | None = None
 ) -> Product:
     return Product.build(TARGETS[target](), word, packed, epilogue, blocking)
 

@@ -80,10 +80,16 @@ class Blocking:
             raise ValueError(f"depth {self.depth} must be a positive multiple of 8, tiles {self.tiles} positive")
 
 
-def scratch_nbytes(target: Target, blocking: Blocking = Blocking(), word: str = "float") -> int:
+def blocking_of(word: str) -> Blocking:
+    """Return the usual blocks of a product: those of doubles have half the rows, and so as many bytes of A."""
+    return Blocking() if word == "float" else Blocking(tiles=10)
+
+
+def scratch_nbytes(target: Target, blocking: Blocking | None = None, word: str = "float") -> int:
     """Return how much scratch a product needs for each thread, whatever the sizes."""
     shape = tile_shape(target, word)
-    return -(-Scratch.of(shape, blocking).count * shape.word_nbytes // ALIGNMENT) * ALIGNMENT
+    layout = Scratch.of(shape, blocking or blocking_of(word))
+    return -(-layout.count * shape.word_nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def product_functions(
@@ -92,7 +98,7 @@ def product_functions(
     *,
     packed: bool,
     epilogue: Epilogue | None = None,
-    blocking: Blocking = Blocking(),
+    blocking: Blocking | None = None,
     word: str = "float",
 ) -> list[Emitter]:
     """Return the functions of one product; the last one is a step kernel with the parameters of every kernel.
@@ -102,10 +108,10 @@ def product_functions(
         target: what the code is for; ``tiles_text`` of the same target and word gives the microkernels.
         packed: B is constant and packed by ``pack_panels``; else it is a strided matrix, packed as the product runs.
         epilogue: what to do with the sums before they are stored; may be emitted more than once.
-        blocking: the sizes of blocks.
+        blocking: the sizes of blocks, if not the usual ones.
         word: the type of the elements, ``float`` or ``double``.
     """
-    shape = tile_shape(target, word)
+    shape, blocking = tile_shape(target, word), blocking or blocking_of(word)
     finish = finish_function(f"{name}_finish", shape, epilogue)
     return [finish, ProductDriver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
 

@@ -10,13 +10,7 @@ import numpy as np
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import TYPES as WORDS_OF
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionEpilogue
-from ort_core.cpu.codegen.products.matrix_product import (
-    ARGUMENTS,
-    BATCH_DIMS,
-    Blocking,
-    product_functions,
-    scratch_nbytes,
-)
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.products.product_panels import (
@@ -124,7 +118,7 @@ class Product:
         is_bfloat16 = self.packed is not None and self.packed.is_bfloat16
         what = ("product", dtype, self.packed is None, is_bfloat16, "" if epilogue is None else epilogue.structure)
         kernel = lowering.kernel(what, lambda: _kernel_text(product_kernel(machine, self.packed, epilogue, dtype)))
-        each = scratch_nbytes(machine, Blocking(), WORDS_OF[dtype])
+        each = scratch_nbytes(machine, word=WORDS_OF[dtype])
         scratch = lowering.scratch(DataType.UINT8, each)
         table = panels_table_buffer(machine, self.packed, dtype)
         words: list[Argument] = [0] * ARGUMENTS.count
