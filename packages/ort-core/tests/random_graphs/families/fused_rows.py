@@ -131,14 +131,17 @@ def routed(g: GraphWriter) -> Value:
     width, experts, hidden = value.size(-1), g.choice((2, 4)), g.choice((4, 8, 16))
     rows = g.node("Reshape", [value, g.constant(fixed([-1, width]))])
     scores = g.node("MatMul", [rows, g.weights(et.F32, width, experts)])
-    shapes = [(hidden, width), (width, hidden)]
-    if g.chance(0.2):
+    kind = g.choice(("relu", "gelu", "silu", "identity", "swiglu"))
+    columns = 2 * hidden if kind == "swiglu" else hidden  # gates and what they open, side by side
+    shapes = [(columns, width), (width, hidden)]
+    if g.chance(0.2) and kind != "swiglu":
         shapes.reverse()  # as earlier exporters declare the same bytes
     first, second = (g.weights(et.F32, experts, *shape, low=-0.3, high=0.3) for shape in shapes)
-    biases = [g.weights(et.F32, experts, size) if g.chance(0.3) else None for size in (hidden, width)]
+    biases = [g.weights(et.F32, experts, size) if g.chance(0.3) else None for size in (columns, width)]
+    more = {"swiglu_fusion": 1, "swiglu_limit": g.choice((0.5, 7.0))} if kind == "swiglu" else {}
     return g.node(
         "MoE", [rows, scores, first, biases[0], second, biases[1]], domain=MICROSOFT, k=g.choice((1, 2)),
-        activation_type=g.choice(("relu", "gelu", "silu", "identity")), normalize_routing_weights=g.choice((0, 1)),
+        activation_type=kind, normalize_routing_weights=g.choice((0, 1)), **more,
     )  # fmt: skip
 
 

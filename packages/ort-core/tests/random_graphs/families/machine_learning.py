@@ -59,7 +59,7 @@ def array_feature_extractor(g: GraphWriter) -> Value:
 
 @family()
 def linear_regressor(g: GraphWriter) -> Value:
-    value, targets = rows(g), g.choice((1, 2, 17))
+    value, targets = rows(g, et.F32, et.F32, et.F64), g.choice((1, 2, 17))
     bias = g.numbers.uniform(-1, 1, targets).tolist() if g.chance(0.7) else None
     weights = g.numbers.uniform(-1, 1, targets * value.size(1)).tolist()
     return g.node("LinearRegressor", [value], domain=ML, coefficients=weights, intercepts=bias, targets=targets)
@@ -67,7 +67,7 @@ def linear_regressor(g: GraphWriter) -> Value:
 
 @family()
 def linear_classifier(g: GraphWriter) -> list[Value]:
-    value, classes = rows(g), g.choice((2, 3))
+    value, classes = rows(g, et.F32, et.F32, et.F64), g.choice((2, 3))
     return g.node(
         "LinearClassifier", [value], 2, domain=ML, classlabels_ints=[3, 7, 9][:classes],
         coefficients=g.numbers.uniform(-1, 1, classes * value.size(1)).tolist(),

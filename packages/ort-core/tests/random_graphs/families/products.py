@@ -62,6 +62,21 @@ def gemm(g: GraphWriter) -> Value:
     return g.node(g.choice(("Relu", "Tanh", "Sigmoid")), [result]) if g.chance(0.4) else result
 
 
+@family(2)
+def layers_of_doubles(g: GraphWriter) -> Value:
+    """Layers over features of float64, as scikit-learn's models are exported."""
+    value = g.pick(et.F64, rank=2)
+    if g.chance(0.5):
+        value = g.node("Sub", [value, g.weights(et.F64, value.size(1))])
+    for columns in (g.choice((3, 17, 33)), g.choice((1, 4, 16))):
+        weights = g.weights(et.F64, value.size(1), columns)
+        if g.chance(0.3):
+            value = g.node("Gemm", [value, weights, g.weights(et.F64, columns)], alpha=g.choice((None, 0.5)))
+        else:
+            value = epilogue(g, g.node("MatMul", [value, weights]), columns)
+    return value
+
+
 @family()
 def einsum(g: GraphWriter) -> Value:
     value = g.pick(et.F32, et.F64, least=1, most=4)
@@ -77,8 +92,8 @@ def einsum(g: GraphWriter) -> Value:
 def one_row_product(g: GraphWriter) -> Value:
     """A product of one row and what follows classifiers of batch one."""
     columns = g.choice((1, 3, 10, 17))
-    value = g.pick(et.F32, rank=2, where=lambda v: all(shape[0] == 1 for shape in v.shapes))
-    result = g.node("MatMul", [value, g.weights(et.F32, value.size(1), columns)])
+    value = g.pick(et.F32, et.F32, et.F64, rank=2, where=lambda v: all(shape[0] == 1 for shape in v.shapes))
+    result = g.node("MatMul", [value, g.weights(value.dtype, value.size(1), columns)])
     kind = g.choice(("squeeze", "reshape", "flatten"))
     if kind == "squeeze":
         return g.node("Squeeze", [result, g.constant([0])])

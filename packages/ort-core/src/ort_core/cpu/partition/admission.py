@@ -29,6 +29,7 @@ HEAVY = frozenset(
         "Softmax",
         "LayerNormalization",
         "FusedMatMul",
+        "MoE",
         "MultiHeadAttention",
         "Attention",
         "GroupQueryAttention",
