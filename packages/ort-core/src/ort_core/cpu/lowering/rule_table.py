@@ -73,6 +73,7 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "products.gemm": "Gemm",
     "einsum.einsum": "Einsum",
     "experts.mixture_of_experts": "com.microsoft:MoE",
+    "experts.quantized_mixture_of_experts": "com.microsoft:QMoE",
     "recurrent.recurrent": "LSTM GRU RNN",
     "machine_learning.trees.tree_ensemble": "ai.onnx.ml:TreeEnsemble ai.onnx.ml:TreeEnsembleRegressor",
     "machine_learning.trees.tree_classifier": "ai.onnx.ml:TreeEnsembleClassifier",

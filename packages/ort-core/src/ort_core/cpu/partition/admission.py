@@ -30,6 +30,7 @@ HEAVY = frozenset(
         "LayerNormalization",
         "FusedMatMul",
         "MoE",
+        "QMoE",
         "MultiHeadAttention",
         "Attention",
         "GroupQueryAttention",

@@ -1,4 +1,4 @@
-"""MoE: each token asks k experts, small networks of two layers or three, and gets the weighted sum of their answers.
+"""MoE and QMoE: each token asks k experts, networks of two or three layers, and gets the weighted sum of their answers.
 
 Tokens are routed (a softmax of their best logits), copied row by row in the order of their experts, multiplied by each
 expert's matrices with as many rows as it got, and added up:
@@ -10,71 +10,84 @@ expert's matrices with as many rows as it got, and added up:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
 
 from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.codegen.indexing.top_k import MAX_K, top_k_kernel
-from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
-from ort_core.cpu.codegen.products.expert_product import expert_functions
 from ort_core.cpu.codegen.products.expert_rows import mixing_kernel, sorting_kernel
-from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
-from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
-from ort_core.cpu.codegen.products.microkernel import tile_shape
-from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
+from ort_core.cpu.lowering.products.expert_products import (
+    Activation,
+    ExpertLayer,
+    ExpertRows,
+    elements_of_expert,
+    float_layer,
+)
 from ort_core.cpu.lowering.rows.reducing import combined, operand_of, reduce_operand
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, binary, element, exp, maximum, meaning_of, minimum, select, sigmoid
 
 F32, I64 = DataType.FLOAT, DataType.INT64
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows sorted by expert: where each expert's begin, and how many there are in all."""
-
-    starts: View
-    experts: int
-    count: KnownDim
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One layer of all experts: its matrices [columns, depth] or those packed, and its bias if it has one.
-
-    ``step`` is how many elements lie from one expert's matrix to the next.
-    """
-
-    matrices: View
-    packed: bool
-    step: int
-    depth: int
-    columns: int
-    bias: View | None
-
-
 def mixture_of_experts(lowering: Lowering, node: Node) -> None:
-    """MoE of float experts, routed by a softmax."""
+    """MoE: experts of floats."""
+    experts, hidden, inner, columns = _sizes(lowering, node, 4)
+    inputs = [*node.inputs, *[None] * 6]
+    first = float_layer(lowering, inputs[2], inputs[3], experts, columns, hidden)
+    second = float_layer(lowering, inputs[4], inputs[5], experts, hidden, inner)
+    has_third = inputs[6] is not None
+    third = float_layer(lowering, inputs[6], inputs[7], experts, inner, hidden) if has_third else None
+    _mixed(lowering, node, first, second, third)
+
+
+def quantized_mixture_of_experts(lowering: Lowering, node: Node) -> None:
+    """QMoE: experts of 4 or 8 bits, with a scale for a row or for a block of one."""
+    from ort_core.cpu.lowering.rules.quantized.nbits_experts import nbits_layer  # floats have no use for it
+
+    if node.string_attribute("quant_type", "int") != "int":
+        raise NotLowered("experts that are not integers are not generated")
+    if any(node.input(place) is not None for place in range(14, 21)):
+        raise NotLowered("weights of the router, and scales of all experts or of activations, are not generated")
+    experts, hidden, inner, columns = _sizes(lowering, node, 5)
+    first = nbits_layer(lowering, node, (2, 3, 4, 11), "fc1", experts, columns, hidden)
+    second = nbits_layer(lowering, node, (5, 6, 7, 12), "fc2", experts, hidden, inner)
+    third = None
+    if node.input(8) is not None:
+        third = nbits_layer(lowering, node, (8, 9, 10, 13), "fc3", experts, inner, hidden)
+    _mixed(lowering, node, first, second, third)
+
+
+def _sizes(lowering: Lowering, node: Node, second: int) -> tuple[int, int, int, int]:
+    """Return how many experts there are, the width of a row, that of a hidden row, and what fc1 gives for it.
+
+    ``second`` is the input with the weights of fc2.
+    """
     if node.int_attribute("use_sparse_mixer", 0):
         raise NotLowered("the sparse mixer is not generated")
-    x, logits = lowering.contiguous(node.input(0)), lowering.contiguous(node.input(1))
-    hidden, (tokens, experts), k = x.shape[-1], logits.shape, node.int_attribute("k", 1)
+    x, logits = lowering.view(node.input(0)), lowering.view(node.input(1))
+    (hidden, experts), k = (x.shape[-1], logits.shape[-1]), node.int_attribute("k", 1)
     if x.dtype is not F32 or logits.dtype is not F32 or not isinstance(hidden, int) or not isinstance(experts, int):
         raise NotLowered("other than float32 of known widths is not generated")
     if not 0 < k <= min(experts, MAX_K):
         raise NotLowered(f"k = {k} of {experts} experts is not generated")
+    elements = elements_of_expert(node.input(second), experts)
+    if second != 4:  # codes, several in a byte
+        bits = node.int_attribute("fc2_expert_weight_bits", 0) or node.int_attribute("expert_weight_bits", 4)
+        elements = elements * 8 // bits
+    inner = elements // hidden
+    is_fused = node.string_attribute("activation_type", "relu") == "swiglu" and _fusion(node) != 0
+    return experts, hidden, inner, 2 * inner if is_fused else inner
+
+
+def _mixed(lowering: Lowering, node: Node, first: ExpertLayer, second: ExpertLayer, third: ExpertLayer | None) -> None:
+    x, logits = lowering.contiguous(node.input(0)), lowering.contiguous(node.input(1))
+    hidden, tokens, k = x.shape[-1], logits.shape[0], node.int_attribute("k", 1)
     lowering.require_equal(count_of(x.shape[:-1]), tokens)
-    first, second, third = _layers(lowering, node, experts, hidden)
     chosen, weights = _routed(lowering, node, logits, k)
-    rows, places, sorted_x = _sorted(lowering, node, x.reshaped((tokens, hidden)), chosen, experts)
-    active = _activated(lowering, node, rows, sorted_x, first, third)
-    answers = _product(lowering, node, rows, active, second)
+    rows, places, sorted_x = _sorted(lowering, node, x.reshaped((tokens, hidden)), chosen, logits.shape[1])
+    answers = second.product(lowering, node, rows, _activated(lowering, node, rows, sorted_x, first, third))
     target = lowering.result_view(node.output)
     kernel = mixing_kernel(lowering.target)
     lowering.emit(
@@ -112,8 +125,9 @@ def _routed(lowering: Lowering, node: Node, logits: View, k: int) -> tuple[View,
     return chosen, scaled
 
 
-def _sorted(lowering: Lowering, node: Node, x: View, chosen: View, experts: int) -> tuple[_Rows, View, View]:
+def _sorted(lowering: Lowering, node: Node, x: View, chosen: View, experts: KnownDim) -> tuple[ExpertRows, View, View]:
     """Return the rows by expert, which row each token's slots got, and the tokens' rows in that order."""
+    assert isinstance(experts, int)
     tokens, k = chosen.shape
     count = count_of(chosen.shape)
     starts, places = lowering.new_view(I64, (experts + 1,)), lowering.new_view(I64, chosen.shape)
@@ -131,71 +145,28 @@ def _sorted(lowering: Lowering, node: Node, x: View, chosen: View, experts: int)
     )  # fmt: skip
     reads = (x.buffer, owners.buffer)
     lowering.emit(KernelText(name, function), arguments, reads, (rows.buffer,), count_of(rows.shape), (node,))
-    return _Rows(starts, experts, count), places, rows
+    return ExpertRows(starts, experts, count), places, rows
 
 
 # what experts compute -------------------------------------------------------------------------------------------------
 
 
-def _layers(lowering: Lowering, node: Node, experts: int, hidden: int) -> tuple[_Layer, _Layer, _Layer | None]:
-    """Return fc1, fc2 and fc3; files of earlier exporters turn the shapes of the first two, not their elements."""
-    inputs = [*node.inputs, *[None] * 6]
-    is_fused = node.string_attribute("activation_type", "relu") == "swiglu" and _fusion(node) != 0
-    inner = _elements_of_expert(inputs[4], experts) // hidden
-    columns = 2 * inner if is_fused else inner
-    first = _layer(lowering, inputs[2], inputs[3], experts, columns, hidden)
-    second = _layer(lowering, inputs[4], inputs[5], experts, hidden, inner)
-    third = None if inputs[6] is None else _layer(lowering, inputs[6], inputs[7], experts, inner, hidden)
-    return first, second, third
-
-
-def _elements_of_expert(value: Value | None, experts: int) -> int:
-    shape = () if value is None else tensor_type(value)[1]
-    sizes = [size for size in shape if isinstance(size, int)]
-    if len(sizes) != 3 or sizes[0] != experts or 0 in sizes:
-        raise NotLowered("the weights of the experts are not three known sizes")
-    return sizes[1] * sizes[2]
-
-
-def _layer(
-    lowering: Lowering, weights: Value | None, bias: Value | None, experts: int, columns: int, depth: int
-) -> _Layer:
-    if weights is None or columns == 0 or _elements_of_expert(weights, experts) != columns * depth:
-        raise NotLowered("the weights of the experts do not fit")
-    if set(tensor_type(weights)[1][1:]) != {columns, depth}:
-        raise NotLowered("the weights of the experts do not fit")
-    added = None if bias is None else lowering.contiguous(bias)
-    if added is not None and added.shape != (experts, columns):
-        raise NotLowered("a bias does not fit")
-    constant, width = lowering.constant_of(weights), tile_shape(lowering.target).columns
-    if constant is None:
-        view = lowering.contiguous(weights).reshaped((experts, columns, depth))
-        return _Layer(view, False, columns * depth, depth, columns, added)
-
-    def fill(out: np.ndarray) -> None:
-        for matrix, panels in zip(constant.reshape(experts, columns, depth), out):
-            pack_panels(np.asarray(matrix, np.float32).T, width, panels)
-
-    shape = panels_shape((experts, depth, columns), width)
-    panels = lowering.weights.packed(constant, f"experts {width} {columns}", lambda: aligned_empty(shape), fill)
-    view = lowering.constant_view(panels, F32)
-    return _Layer(view, True, panels[0].size, depth, columns, added)
-
-
-def _activated(lowering: Lowering, node: Node, rows: _Rows, x: View, first: _Layer, third: _Layer | None) -> View:
+def _activated(
+    lowering: Lowering, node: Node, rows: ExpertRows, x: View, first: ExpertLayer, third: ExpertLayer | None
+) -> View:
     """Return the activated hidden rows."""
     kind = node.string_attribute("activation_type", "relu")
     if kind != "swiglu":
         active = _activation(kind)
         if third is None:
-            return _product(lowering, node, rows, x, first, active)
-        opened, gated = _product(lowering, node, rows, x, third), _product(lowering, node, rows, x, first)
+            return first.product(lowering, node, rows, x, active)
+        opened, gated = third.product(lowering, node, rows, x), first.product(lowering, node, rows, x)
         return _stored(lowering, node, lambda gate, linear: active(gate) * linear, gated, opened)
-    found, fusion = _product(lowering, node, rows, x, first), _fusion(node)
+    found, fusion = first.product(lowering, node, rows, x), _fusion(node)
     if fusion == 0:
         if third is None:
             raise NotLowered("swiglu needs fc3 where nothing is fused")
-        return _stored(lowering, node, _swiglu(node), found, _product(lowering, node, rows, x, third))
+        return _stored(lowering, node, _swiglu(node), found, third.product(lowering, node, rows, x))
     shape, step = (rows.count, first.columns // 2), 2 if fusion == 1 else 1
     offset = 1 if fusion == 1 else first.columns // 2
     halves = (
@@ -219,8 +190,8 @@ def _stored(
     return target
 
 
-def _activation(kind: str) -> Callable[[Scalar], Scalar]:
-    def meant(domain: str, op_type: str) -> Callable[[Scalar], Scalar]:
+def _activation(kind: str) -> Activation:
+    def meant(domain: str, op_type: str) -> Activation:
         def apply(x: Scalar) -> Scalar:
             found = meaning_of(domain, op_type, [x], {})
             assert isinstance(found, Scalar), found
@@ -255,51 +226,3 @@ def _swiglu(node: Node) -> Callable[[Scalar, Scalar], Scalar]:
         return active * (linear + beta)
 
     return formula
-
-
-def _product(
-    lowering: Lowering, node: Node, rows: _Rows, a: View, layer: _Layer,
-    activation: Callable[[Scalar], Scalar] = lambda x: x,
-) -> View:  # fmt: skip
-    """Return ``activation(a @ matrix + bias)`` of each row by its expert."""
-    machine = lowering.target
-    target = lowering.new_view(F32, (rows.count, layer.columns))
-    value, biases = element(0, F32), () if layer.bias is None else (layer.bias,)
-    value = activation(value if layer.bias is None else value + element(1, F32))
-    epilogue = None
-    if value.operation != "input":
-        epilogue = ExpressionEpilogue(value, (True,) * len(biases), ARGUMENTS.count)
-    facts = f"{layer.packed} {len(biases)} {'' if epilogue is None else epilogue.structure}"
-
-    def write() -> KernelText:
-        kernel = deferred_kernel(
-            "product_experts", facts,
-            lambda name: expert_functions(
-                name, machine, packed=layer.packed, operands=len(biases), epilogue=epilogue
-            ),
-            is_vectorized=True,
-        )  # fmt: skip
-        return KernelText(kernel.name, kernel)
-
-    scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-    words: list[Argument] = [0] * ARGUMENTS.count
-    values: dict[int, Argument] = {
-        ARGUMENTS.a: pointer(a), ARGUMENTS.b: pointer(layer.matrices), ARGUMENTS.c: pointer(target),
-        ARGUMENTS.m: rows.count, ARGUMENTS.n: layer.columns, ARGUMENTS.k: layer.depth, ARGUMENTS.a_row: layer.depth,
-        ARGUMENTS.a_k: 1, ARGUMENTS.b_k: 1, ARGUMENTS.b_n: layer.depth, ARGUMENTS.c_row: layer.columns,
-        ARGUMENTS.scratch: Pointer(scratch), ARGUMENTS.scratch_stride: scratch_nbytes(machine),
-        ARGUMENTS.tiles: Pointer(tile_table_buffer(machine)),
-    }  # fmt: skip
-    for position, each in values.items():
-        words[position] = each
-    words[ARGUMENTS.batch : ARGUMENTS.batch + BATCH_DIMS] = [1] * BATCH_DIMS
-    for bias in biases:
-        words.extend([pointer(bias), *[0] * (1 + BATCH_DIMS)])
-    words.extend([pointer(rows.starts), rows.experts, layer.step, *[layer.columns for _ in biases]])
-    reads = [a.buffer, layer.matrices.buffer, rows.starts.buffer, *(bias.buffer for bias in biases)]
-    flops = rows.count * (2 * layer.columns * layer.depth)
-    lowering.emit(
-        lowering.kernel(("product_experts", facts), write), words, reads, [target.buffer, scratch], flops // 32 + 1,
-        (node,), flops, moved_nbytes([a, target]),
-    )  # fmt: skip
-    return target
