@@ -84,6 +84,36 @@ def test_rows_may_lie_in_any_order(order: tuple[int, ...], batch: int) -> None:
         check_near(run(compiled, {"x": x}), expected)
 
 
+VECTORS = (  # as numpy takes them: a row in front, a column behind
+    ((40,), (40,)), ((5, 40), (40,)), ((40,), (40, 7)), ((3, 5, 40), (40,)), ((40,), (3, 40, 7)), ((2, 3, 5, 4), (4,)),
+    ((4,), (4, 3)), ((1,), (1,)),
+)  # fmt: skip
+KINDS = [(*each, kind) for each in VECTORS for kind in ("fed", "constant", "open")]
+KINDS.extend([((0, 40), (40,), "open"), ((5, 0), (0,), "open")])  # a model that declares no elements needs no code
+
+
+@pytest.mark.parametrize(("left", "right", "kind"), KINDS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_operands_of_one_axis_are_a_row_or_a_column(
+    left: tuple[int, ...], right: tuple[int, ...], kind: str, dtype: type
+) -> None:
+    generator, element = np.random.default_rng(1), TensorProto.FLOAT if dtype is np.float32 else TensorProto.DOUBLE
+    x, w = (generator.integers(-30, 30, shape).astype(dtype) for shape in (left, right))
+    shapes = {"x": left, "w": right}
+    if kind == "open":
+        depth = "K" if len(right) == 1 else right[-2]
+        rows = (*left[:-2], "N", depth) if len(left) > 1 else (depth,)
+        shapes = {"x": rows, "w": (depth,) if len(right) == 1 else right}
+    constants = {"w": w} if kind == "constant" else {}
+    fed = {"x": x} if kind == "constant" else {"x": x, "w": w}
+    inputs = {name: (element, shapes[name]) for name in fed}
+    nodes = [N("MatMul", ["x", "w"], ["p"]), N("Neg", ["p"], ["y"])]
+    compiled = session(model_of(nodes, inputs, {"y": element}, constants), "CPUExecutionProvider")
+    (found,) = run(compiled, fed)
+    assert (found.shape, found.dtype) == (np.shape(x @ w), dtype)
+    np.testing.assert_array_equal(found, -(x @ w))
+
+
 @pytest.mark.parametrize(("b", "s"), [(1, 9), (9, 1), (4, 4), (0, 3)])
 def test_the_largest_of_open_sizes_comes_last_with_its_strides(b: int, s: int) -> None:
     batch, length = SymbolicDim.named("B"), SymbolicDim.named("S")

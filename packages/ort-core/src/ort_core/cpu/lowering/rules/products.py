@@ -163,7 +163,7 @@ def _is_quantized(lowering: Lowering, node: Node) -> bool:
 
 
 def matmul(lowering: Lowering, node: Node) -> None:
-    """MatMul: numpy's semantics for two operands of rank 2 and more."""
+    """MatMul and FusedMatMul: numpy's semantics; FusedMatMul's operands have rank 2 and more."""
     if _is_quantized(lowering, node):
         return
     dtype, shape = tensor_type(node.output)
@@ -172,6 +172,9 @@ def matmul(lowering: Lowering, node: Node) -> None:
         return
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)
+    if node.op_type == "MatMul" and 1 in (len(left.shape), len(right[0].shape)):
+        _with_vectors(lowering, node, left, *right)
+        return
     if node.op_type == "FusedMatMul":
         if node.int_attribute("transBatchA", 0) or node.int_attribute("transBatchB", 0):
             raise NotLowered("transposed batches are not generated")
@@ -195,6 +198,26 @@ def matmul(lowering: Lowering, node: Node) -> None:
     if alpha != 1.0:
         value = value * alpha
     lowering.set(node.output, PendingAnchor(product, lowering.expressions.shared(value), (), shape, (node,)))
+
+
+def _with_vectors(lowering: Lowering, node: Node, left: View, right: View, constant: np.ndarray | None) -> None:
+    """Lower a product with a vector: a matrix of one row, or of one column, which the result does not show."""
+    _check_types(left, right)
+    _, shape = tensor_type(node.output)
+    if len(left.shape) == 1:
+        left = lowering.contiguous(node.input(0)).reshaped((1, *left.shape))
+        shape = (*shape[:-1], 1, *shape[-1:]) if len(right.shape) > 1 else (1,)
+    if len(right.shape) == 1:
+        right = lowering.contiguous(node.input(1)).reshaped((*right.shape, 1))
+        shape = (*shape, 1)
+    left = _repeated(lowering, left, shape)
+    right = _repeated(lowering, right, shape) if constant is None else right
+    sums = vector_product(lowering, node, left, (right, constant), shape, is_result=True)
+    if sums is None:
+        sums = lowering.result_view(node.output, shape)
+        product = _product(lowering, left, right, constant, "MatMul")
+        product.store(lowering, PendingAnchor(product, element(0, left.dtype), (), shape, (node,)), sums)
+    lowering.set(node.output, sums.reshaped(tensor_type(node.output)[1]))
 
 
 def gemm(lowering: Lowering, node: Node) -> None:
