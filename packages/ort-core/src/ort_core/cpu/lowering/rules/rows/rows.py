@@ -1,7 +1,7 @@
 """Operators of rows: softmax, normalizations, reductions. What they compute is in ``loops.row_operators``.
 
-Rows that lie in memory as such are one row nest, with the expression in front taken in. Over other axes each reduction
-is a step, and what is left of the formula is an expression that the reader takes in.
+Rows of float32 that lie in memory as such are one row nest, with the expression in front taken in. Over other axes, and
+of float64, each reduction is a step, and what is left of the formula is an expression that the reader takes in.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
 
 def layer_normalization(lowering: Lowering, node: Node) -> None:
     """LayerNormalization, RMSNormalization and their com.microsoft forms with a residual in front."""
-    value, has_residual = float_input(node), node.op_type.startswith("Skip")
+    value, has_residual = float_input(node, F32, F64), node.op_type.startswith("Skip")
     _, shape = tensor_type(node.output)
     axis, is_centered = node.int_attribute("axis", -1), node.op_type in ("LayerNormalization", "SkipLayerNormalization")
     if not -len(shape) <= axis < len(shape):
@@ -74,7 +74,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     present = [operand for operand in operands if operand is not None]
     if any(len(tensor_type(operand)[1]) > len(shape) for operand in present):
         raise NotLowered("an operand has more dimensions than the input")
-    if all(_fits_rows(operand, shape, start) for operand in present):
+    if tensor_type(value)[0] is F32 and all(_fits_rows(operand, shape, start) for operand in present):
         key = (epsilon, tuple(operand is not None for operand in operands))
         _along_rows(lowering, node, value, start, formula, present, key=key, work=4)
     else:
@@ -132,7 +132,7 @@ def normalizer(lowering: Lowering, node: Node) -> None:
 
 def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     """MeanVarianceNormalization over its axes."""
-    value = float_input(node)
+    value = float_input(node, F32, F64)
     rank = len(tensor_type(value)[1])
     axes = sorted({axis_place(axis, rank) for axis in (node.ints_attribute("axes") or (0, 2, 3))})
     if lowering.opset_of(node) < _FIRST_WITH_AXES:
@@ -144,7 +144,7 @@ def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
 
 def lp_normalization(lowering: Lowering, node: Node) -> None:
     """LpNormalization: elements over their norm along an axis; nothing stays nothing."""
-    value, p = float_input(node), node.int_attribute("p", 2)
+    value, p = float_input(node, F32, F64), node.int_attribute("p", 2)
     axis = axis_place(node.int_attribute("axis", -1), len(tensor_type(value)[1]))
     _normalize(lowering, node, value, [axis], lambda x: [loops.lp_normalized(x, p)], key=(p,))
 
@@ -152,8 +152,8 @@ def lp_normalization(lowering: Lowering, node: Node) -> None:
 def _normalize(
     lowering: Lowering, node: Node, value: Value, axes: Sequence[int], formula: Formula, key: Hashable = ()
 ) -> None:
-    rank = len(tensor_type(value)[1])
-    if _is_trailing(axes, rank) and not known_order(lowering.pending(value)):
+    dtype, shape = tensor_type(value)
+    if dtype is F32 and _is_trailing(axes, len(shape)) and not known_order(lowering.pending(value)):
         _along_rows(lowering, node, value, axes[0], formula, key=key, work=4)
     else:
         _over_axes(lowering, node, lowering.view(value), axes, formula)
@@ -298,11 +298,12 @@ def required(node: Node, index: int) -> Value:
     return value
 
 
-def float_input(node: Node) -> Value:
-    """Return the first input of a node; ``NotLowered`` where it is not float32."""
+def float_input(node: Node, *types: DataType) -> Value:
+    """Return the first input of a node; ``NotLowered`` where it is not of these types, float32 if none is named."""
     value = required(node, 0)
-    if tensor_type(value)[0] is not F32:
-        raise NotLowered("only float32 is generated")
+    wanted = types or (F32,)
+    if tensor_type(value)[0] not in wanted:
+        raise NotLowered(f"only {' and '.join(dtype.numpy.name for dtype in wanted)} is generated")
     return value
 
 
