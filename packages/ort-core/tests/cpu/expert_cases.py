@@ -77,13 +77,13 @@ class Experts:
         router = (np.array(order).reshape(tokens, self.experts) / 2).astype(self.dtype)
         return {"x": x, "router": router} | ({} if self.is_constant else self.weights())
 
-    def truth(self, x: np.ndarray, router: np.ndarray) -> np.ndarray:
+    def truth(self, x: np.ndarray, router: np.ndarray, mixing: np.ndarray | None = None) -> np.ndarray:
         """Return what each token gets, in float64, one after the other."""
         weights = {name: array.astype(np.float64) for name, array in self.weights().items()}
         result = np.zeros(x.shape)
         for token, (row, logits) in enumerate(zip(x.astype(np.float64), router.astype(np.float64), strict=True)):
             shares = np.exp(logits - logits.max())
-            shares /= shares.sum()
+            shares = shares / shares.sum() if mixing is None else mixing[token].astype(np.float64)
             chosen = np.argsort(-logits)[: self.k]
             total = shares[chosen].sum() if self.normalized else 1.0
             for expert in chosen:
@@ -126,7 +126,7 @@ def check(case: Experts, threads: int = 2, eps: float = 2e-6) -> None:
     compiled = session(case.model(), threads)
     for tokens in COUNTS:
         feeds = case.feeds(tokens)
-        found, expected = compiled.run(None, feeds)[0], case.truth(feeds["x"], feeds["router"])
+        found, expected = compiled.run(None, feeds)[0], case.truth(feeds["x"], feeds["router"], feeds.get("mixing"))
         assert (found.shape, found.dtype) == (expected.shape, case.dtype)
         bound = eps * max(1.0, float(np.abs(expected).max(initial=0)))
         np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0, atol=bound)

@@ -26,6 +26,7 @@ class QuantizedExperts(Experts):
     block: int = 0
     has_zeros: bool = False
     scale_type: type = np.float32
+    has_mixing: bool = False  # weights that the router only chooses
 
     def _shapes(self) -> dict[str, tuple[int, int]]:
         """Return columns and depth of each layer."""
@@ -67,20 +68,27 @@ class QuantizedExperts(Experts):
                 held[f"{name}_zeros"] = packed(zeros if self.block else zeros[:, :, 0], self.bits)
         names = [name for layer in LAYERS for name in (layer, f"{layer}_scales", f"{layer}_bias")]
         names.extend(f"{layer}_zeros" for layer in LAYERS)
+        names.append("mixing")
         optional = {"block_size": self.block} if self.block else {}
         optional |= {} if self.limit is None else {"swiglu_limit": self.limit}
+        rows = {"x": self.hidden, "router": self.experts} | ({"mixing": self.experts} if self.has_mixing else {})
+        inputs = ["x", "router", *(name if name in (*held, *rows) else "" for name in names)]
         node = helper.make_node(
-            "QMoE", ["x", "router", *(name if name in held else "" for name in names)], ["y"], domain="com.microsoft",
-            k=self.k, activation_type=self.activation, swiglu_fusion=self.fusion, activation_alpha=1.5,
-            activation_beta=0.5, normalize_routing_weights=self.normalized, expert_weight_bits=self.bits, **optional,
+            "QMoE", inputs, ["y"], domain="com.microsoft", k=self.k, activation_type=self.activation,
+            swiglu_fusion=self.fusion, activation_alpha=1.5, activation_beta=0.5, expert_weight_bits=self.bits,
+            normalize_routing_weights=self.normalized, **optional,
         )  # fmt: skip
-        rows = {"x": self.hidden, "router": self.experts}
-        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["T", size]) for name, size in rows.items()]
+        fed = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["T", size]) for name, size in rows.items()]
         result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["T", self.hidden])
         initializers = [numpy_helper.from_array(array, name) for name, array in held.items()]
-        graph = helper.make_graph([node], "g", inputs, [result], initializer=initializers)
+        graph = helper.make_graph([node], "g", fed, [result], initializer=initializers)
         opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def feeds(self, tokens: int) -> dict[str, np.ndarray]:
+        """Return tokens, with weights of the experts where the router only chooses them."""
+        mixing = np.random.default_rng(tokens + 1).uniform(0.1, 1, (tokens, self.experts)).astype(np.float32)
+        return super().feeds(tokens) | ({"mixing": mixing} if self.has_mixing else {})
 
 
 def packed(codes: np.ndarray, bits: int) -> np.ndarray:
@@ -102,6 +110,8 @@ CASES = {
     "gates side by side": replace(PLAIN, activation="swiglu", fusion=1, limit=1.0, block=16),
     "gates of their own": replace(PLAIN, activation="swiglu", third=True, bits=8),
     "odd sizes": replace(PLAIN, experts=3, hidden=40, inner=72, block=8),
+    "chosen by the router, weighted by others": replace(PLAIN, has_mixing=True, k=3),
+    "chosen by the router, with shares of others": replace(PLAIN, has_mixing=True, k=2, normalized=1),
     "scales of halves": replace(PLAIN, scale_type=np.float16, block=32),
 }
 

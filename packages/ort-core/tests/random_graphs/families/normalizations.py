@@ -15,7 +15,7 @@ from random_graphs.writer import GraphWriter, Refused, Value
 def layer(g: GraphWriter) -> Value:
     if g.opset < 17:
         raise Refused("a newer operator")
-    value = g.pick(et.F32, et.F32, et.F16, et.BF16, least=1)
+    value = g.pick(et.F32, et.F32, et.F16, et.BF16, et.F64, least=1)
     axis = g.random.randrange(value.rank) if g.chance(0.3) else value.rank - 1
     shape = value.sizes(*range(axis, value.rank))
     if int(np.prod(shape)) < 2:
@@ -91,5 +91,5 @@ def local_response(g: GraphWriter) -> Value:
 
 @family()
 def mean_variance(g: GraphWriter) -> Value:
-    value = g.pick(et.F32, least=4, most=4)
+    value = g.pick(et.F32, et.F32, et.F64, least=4, most=4)
     return g.node("MeanVarianceNormalization", [value], axes=g.choice((None, [0, 2, 3], [2, 3])))

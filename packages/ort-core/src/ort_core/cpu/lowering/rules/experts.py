@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ort_core.cpu.codegen.indexing.gather import gather_kernel
+from ort_core.cpu.codegen.indexing.indexed_access import gather_elements_kernel
 from ort_core.cpu.codegen.indexing.top_k import MAX_K, top_k_kernel
 from ort_core.cpu.codegen.products.expert_rows import mixing_kernel, sorting_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -26,7 +27,7 @@ from ort_core.cpu.lowering.rows.reducing import combined, operand_of, reduce_ope
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
-from ort_core.plugin.loops import Scalar, binary, element, exp, maximum, meaning_of, minimum, select, sigmoid
+from ort_core.plugin.loops import Scalar, binary, element, exp, maximum, meaning_of, minimum, select, sigmoid, unary
 
 F32, I64 = DataType.FLOAT, DataType.INT64
 
@@ -48,15 +49,16 @@ def quantized_mixture_of_experts(lowering: Lowering, node: Node) -> None:
 
     if node.string_attribute("quant_type", "int") != "int":
         raise NotLowered("experts that are not integers are not generated")
-    if any(node.input(place) is not None for place in range(14, 21)):
-        raise NotLowered("weights of the router, and scales of all experts or of activations, are not generated")
+    if any(node.input(place) is not None for place in range(15, 21)):
+        raise NotLowered("scales of all experts or of activations are not generated")
     experts, hidden, inner, columns = _sizes(lowering, node, 5)
     first = nbits_layer(lowering, node, (2, 3, 4, 11), "fc1", experts, columns, hidden)
     second = nbits_layer(lowering, node, (5, 6, 7, 12), "fc2", experts, hidden, inner)
     third = None
     if node.input(8) is not None:
         third = nbits_layer(lowering, node, (8, 9, 10, 13), "fc3", experts, inner, hidden)
-    _mixed(lowering, node, first, second, third)
+    mixing = None if node.input(14) is None else lowering.contiguous(node.input(14))
+    _mixed(lowering, node, first, second, third, mixing)
 
 
 def _sizes(lowering: Lowering, node: Node, second: int) -> tuple[int, int, int, int]:
@@ -81,11 +83,29 @@ def _sizes(lowering: Lowering, node: Node, second: int) -> tuple[int, int, int, 
     return experts, hidden, inner, 2 * inner if is_fused else inner
 
 
-def _mixed(lowering: Lowering, node: Node, first: ExpertLayer, second: ExpertLayer, third: ExpertLayer | None) -> None:
+def _mixed(
+    lowering: Lowering,
+    node: Node,
+    first: ExpertLayer,
+    second: ExpertLayer,
+    third: ExpertLayer | None,
+    mixing: View | None = None,
+) -> None:
+    """Set a node's output to the weighted answers; ``mixing`` are weights of the experts, if not the router's."""
     x, logits = lowering.contiguous(node.input(0)), lowering.contiguous(node.input(1))
     hidden, tokens, k = x.shape[-1], logits.shape[0], node.int_attribute("k", 1)
     lowering.require_equal(count_of(x.shape[:-1]), tokens)
-    chosen, weights = _routed(lowering, node, logits, k)
+    if mixing is None:
+        best, chosen = _chosen(lowering, node, logits, k)
+        weights = _shares(lowering, node, logits, best)
+    else:
+        is_missing = unary("is_nan", element(0, F32))  # numbers are chosen first, where only they have weights
+        lowering.require_equal(mixing.shape[1], logits.shape[1])
+        known = lowering.computed(select(is_missing, float("-inf"), element(0, F32)), [logits])
+        _, chosen = _chosen(lowering, node, known, k)
+        weights = _picked(lowering, node, mixing, chosen)
+    if node.int_attribute("normalize_routing_weights", 0):
+        weights = _normalized(lowering, node, weights)
     rows, places, sorted_x = _sorted(lowering, node, x.reshaped((tokens, hidden)), chosen, logits.shape[1])
     answers = second.product(lowering, node, rows, _activated(lowering, node, rows, sorted_x, first, third))
     target = lowering.result_view(node.output)
@@ -101,8 +121,8 @@ def _mixed(lowering: Lowering, node: Node, first: ExpertLayer, second: ExpertLay
 # where tokens go ------------------------------------------------------------------------------------------------------
 
 
-def _routed(lowering: Lowering, node: Node, logits: View, k: int) -> tuple[View, View]:
-    """Return the k best experts of each token, best first, and their weights."""
+def _chosen(lowering: Lowering, node: Node, logits: View, k: int) -> tuple[View, View]:
+    """Return the k largest logits of each token, largest first, and whose they are."""
     tokens, experts = logits.shape
     best, chosen = lowering.new_view(F32, (tokens, k)), lowering.new_view(I64, (tokens, k))
     name, function = top_k_kernel(F32, largest=True)
@@ -110,19 +130,43 @@ def _routed(lowering: Lowering, node: Node, logits: View, k: int) -> tuple[View,
         KernelText(name, function), (*map(pointer, (best, chosen, logits)), tokens, experts, k), [logits.buffer],
         [best.buffer, chosen.buffer], count_of(logits.shape) * 4, (node,),
     )  # fmt: skip
+    return best, chosen
+
+
+def _shares(lowering: Lowering, node: Node, logits: View, best: View) -> View:
+    """Return the softmax of logits at the largest ones."""
+    tokens, k = best.shape
     largest = View(best.buffer, (tokens, 1), (k, 1), best.offset)
     powers = combined(logits.shape, lambda each, most: exp(each - most), logits, largest)
     total = reduce_operand(lowering, powers, (1,), "sum", operators=(node,))
-    weights = lowering.new_view(F32, (tokens, k))
-    share = combined(weights.shape, lambda each, most, of: exp(each - most) / of, best, largest, total)
+    weights = lowering.new_view(F32, best.shape)
+    share = combined(best.shape, lambda each, most, of: exp(each - most) / of, best, largest, total)
     lowering.stores.store(share.expression, share.inputs, weights, (node,))
-    if not node.int_attribute("normalize_routing_weights", 0):
-        return chosen, weights
+    return weights
+
+
+def _picked(lowering: Lowering, node: Node, mixing: View, chosen: View) -> View:
+    """Return the weights of the experts that were chosen."""
+    lowering.require_equal(mixing.shape[0], chosen.shape[0])
+    weights, experts = lowering.new_view(F32, chosen.shape), mixing.shape[1]
+    name, function = gather_elements_kernel(2, 1, F32.numpy.itemsize, I64.bits, is_dense=True)
+    arguments = (
+        *map(pointer, (weights, mixing, chosen)), Pointer(lowering.error_buffer()), *chosen.shape, experts, experts, 1,
+    )  # fmt: skip
+    lowering.emit(
+        KernelText(name, function), arguments,
+        [mixing.buffer, chosen.buffer], [weights.buffer], count_of(chosen.shape) * 2, (node,),
+    )  # fmt: skip
+    return weights
+
+
+def _normalized(lowering: Lowering, node: Node, weights: View) -> View:
+    """Return weights over their sum, where that is not zero."""
     total = reduce_operand(lowering, operand_of(weights), (1,), "sum", operators=(node,))
-    scaled = lowering.new_view(F32, (tokens, k))
+    scaled = lowering.new_view(F32, weights.shape)
     share = combined(weights.shape, lambda each, of: each / select(binary("eq", of, 0.0), 1.0, of), weights, total)
     lowering.stores.store(share.expression, share.inputs, scaled, (node,))
-    return chosen, scaled
+    return scaled
 
 
 def _sorted(lowering: Lowering, node: Node, x: View, chosen: View, experts: KnownDim) -> tuple[ExpertRows, View, View]:
