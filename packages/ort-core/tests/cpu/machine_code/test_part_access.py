@@ -125,8 +125,9 @@ def test_what_lies_behind_a_part_of_a_vector_reads_as_0(host: str, dtype: type[n
 
 def test_a_masked_store_of_what_a_truncation_may_make_is_refused() -> None:
     mask = IRValue("<16 x i1>", "zeroinitializer")
-    with pytest.raises(ValueError, match="float32"):
-        store_masked(Emitter("f", []), IRValue("<16 x i8>", "zeroinitializer"), IRValue("ptr", "null"), 1, mask)
+    for type_ in ("<16 x i8>", "<16 x i32>", "<16 x half>"):
+        with pytest.raises(ValueError, match="float32 or float64"):
+            store_masked(Emitter("f", []), IRValue(type_, "zeroinitializer"), IRValue("ptr", "null"), 1, mask)
 
 
 def test_one_file_alone_uses_masked_access() -> None:

@@ -60,7 +60,7 @@ def store_masked(emitter: Emitter, value: IRValue, address: IRValue, align: int,
     """
     element, _ = _parts(value.type)
     if element not in _TRUSTED:
-        raise ValueError(f"A masked store takes floats, not {value.type}; store the first elements in pieces.")
+        raise ValueError(f"A masked store takes float32 or float64, not {value.type}; store that in pieces.")
     function = f"llvm.masked.store.{suffix(value.type)}.p0"
     emitter.declarations[f"declare void @{function}({value.type}, ptr, i32, {mask.type})"] = None
     emitter.call_void(function, value, address, IRValue("i32", str(align)), mask)
