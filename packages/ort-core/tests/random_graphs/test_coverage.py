@@ -58,14 +58,20 @@ _UNDRAWN: Mapping[str, str] = {
         "com.microsoft:Attention.past_present_share_buffer com.microsoft:QAttention.past_present_share_buffer "
         "com.microsoft:MatMulNBits.weight_prepacked com.microsoft:PagedAttention.kv_cache_layout "
         "com.microsoft:PagedAttention.k_cache_dtype com.microsoft:PagedAttention.v_cache_dtype "
-        "com.microsoft:PagedAttention.v_head_size com.microsoft:RotaryEmbedding.is_packed_batching"
+        "com.microsoft:PagedAttention.v_head_size com.microsoft:RotaryEmbedding.is_packed_batching "
+        "com.microsoft:QMoE.quant_type com.microsoft:QMoE.weights_prepacked"
     ),
     "compiled code leaves it to the kernel, whose tests have it": (
         "Attention.qk_matmul_output_mode Attention.softmax_precision GRU.layout LSTM.input_forget LSTM.layout "
         "RNN.layout com.microsoft:GroupQueryAttention.k_norm_epsilon com.microsoft:GroupQueryAttention.q_norm_epsilon "
         "com.microsoft:GroupQueryAttention.qk_norm_epsilon com.microsoft:GroupQueryAttention.qk_output "
-        "com.microsoft:GroupQueryAttention.sliding_window_cache com.microsoft:PagedAttention.qk_norm_epsilon"
+        "com.microsoft:GroupQueryAttention.sliding_window_cache com.microsoft:PagedAttention.qk_norm_epsilon "
+        "com.microsoft:MoE.use_sparse_mixer com.microsoft:QMoE.use_sparse_mixer"
     ),
+    "onnxruntime refuses it on CPUs": (
+        "com.microsoft:MoE.swiglu_limit_after_activation com.microsoft:QMoE.swiglu_limit_after_activation"
+    ),
+    "it lets onnxruntime round to 8 bits, and changes nothing here": "com.microsoft:QMoE.accuracy_level",
     "onnxruntime counts places by columns in another order": "MaxPool.storage_order",
     "of 8-bit scales alone, which no family makes": "Cast.round_mode CastLike.round_mode CastLike.saturate",
     "sums of families have no room for another precision": (

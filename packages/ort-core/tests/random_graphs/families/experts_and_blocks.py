@@ -90,12 +90,21 @@ def integer_experts(g: GraphWriter) -> Value:
         largest = 0.2 if bits == 4 else 0.02
         return [g.constant(packed), g.constant(g.numbers_of(value.dtype, shape, largest / 4, largest))]
 
-    first, second = weights(inner, hidden), weights(hidden, inner)
-    biases = [g.constant(g.numbers_of(value.dtype, (experts, n))) if g.chance(0.4) else None for n in (inner, hidden)]
+    kind = g.choice(("relu", "gelu", "silu", "identity", "swiglu"))
+    columns = 2 * inner if kind == "swiglu" else inner  # gates and what they open, side by side
+    more = {} if kind != "swiglu" else {
+        "swiglu_fusion": 1, "swiglu_limit": g.choice((None, 0.5, 7.0)), "activation_alpha": g.choice((None, 1.702)),
+        "activation_beta": g.choice((None, 1.0)),
+    }  # fmt: skip
+    if g.chance(0.2):
+        more |= {"fc1_expert_weight_bits": bits, "fc2_expert_weight_bits": bits, "fc3_expert_weight_bits": bits}
+    first, second = weights(columns, hidden), weights(hidden, inner)
+    sizes = (columns, hidden)
+    biases = [g.constant(g.numbers_of(value.dtype, (experts, n))) if g.chance(0.4) else None for n in sizes]
     return g.node(
         "QMoE", [tokens, scores, *first, biases[0], *second, biases[1]], domain=MICROSOFT, k=g.choice((1, 2)),
         expert_weight_bits=bits, block_size=block or None, normalize_routing_weights=g.choice((0, 1)),
-        activation_type=g.choice(("relu", "gelu", "silu", "identity")),
+        activation_type=kind, **more,
     )  # fmt: skip
 
 

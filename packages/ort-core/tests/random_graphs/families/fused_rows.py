@@ -138,7 +138,10 @@ def routed(g: GraphWriter) -> Value:
         shapes.reverse()  # as earlier exporters declare the same bytes
     first, second = (g.weights(et.F32, experts, *shape, low=-0.3, high=0.3) for shape in shapes)
     biases = [g.weights(et.F32, experts, size) if g.chance(0.3) else None for size in (columns, width)]
-    more = {"swiglu_fusion": 1, "swiglu_limit": g.choice((0.5, 7.0))} if kind == "swiglu" else {}
+    more = {} if kind != "swiglu" else {
+        "swiglu_fusion": 1, "swiglu_limit": g.choice((None, 0.5, 7.0)), "activation_alpha": g.choice((None, 1.702)),
+        "activation_beta": g.choice((None, 1.0)),
+    }  # fmt: skip
     return g.node(
         "MoE", [rows, scores, first, biases[0], second, biases[1]], domain=MICROSOFT, k=g.choice((1, 2)),
         activation_type=kind, normalize_routing_weights=g.choice((0, 1)), **more,
