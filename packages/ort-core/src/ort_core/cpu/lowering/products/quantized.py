@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
-from ort_core.cpu.lowering.views import View
+from ort_core.cpu.lowering.views import Place, View
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_core.plugin.loops import Scalar, cast, maximum, minimum, unary
+from ort_core.plugin.loops import Scalar, binary, cast, maximum, minimum, select, unary
 
 F32 = DataType.FLOAT
 BYTES = frozenset({DataType.UINT8, DataType.INT8})
@@ -65,10 +65,34 @@ def dequantized(lowering: Lowering, state: FusionState, value: Scalar, grid: Gri
     if grid.dtype is DataType.INT32:
         real = cast(value - grid.zero_point if grid.zero_point else value, F32)
     else:
-        real = as_float(value)
-        if grid.zero_point:
-            real = real - state.add(float_constant(lowering, grid.zero_point))
+        real = _less_zero_point(lowering, state, value, grid) if grid.zero_point else as_float(value)
     return real * state.add(float_constant(lowering, grid.scale))
+
+
+def _less_zero_point(lowering: Lowering, state: FusionState, value: Scalar, grid: Grid) -> Scalar:
+    """Return a narrow integer less its zero point as float32.
+
+    An anchor's that was rounded just before never has the zero point added: its limits are moved instead.
+    """
+    whole = _rounded_around(state, value, grid.zero_point)
+    if whole is None:
+        return as_float(value) - state.add(float_constant(lowering, grid.zero_point))
+    low, high = (state.add(float_constant(lowering, limit - grid.zero_point)) for limit in limits(value.dtype))
+    above = select(binary("gt", low, whole), low, whole)  # an operand is no NaN, of which maximum() would not know
+    return select(binary("lt", high, above), high, above)
+
+
+def _rounded_around(state: FusionState, value: Scalar, zero_point: int) -> Scalar | None:
+    """Return the whole number of an anchor that an integer was made of by adding a zero point, if it was."""
+    total = value.arguments[0] if value.operation == "cast" and state.anchor is not None else value
+    if total.operation != "add" or total.dtype is not F32:
+        return None
+    whole, zero = total.arguments
+    if whole.operation != "rint" or zero.operation != "input" or not zero.index:
+        return None
+    buffer = state.inputs[zero.index - 1].buffer
+    added = buffer.array if buffer.place is Place.CONSTANT else None
+    return whole if added is not None and added.size == 1 and added.item() == zero_point else None
 
 
 def quantized_expression(

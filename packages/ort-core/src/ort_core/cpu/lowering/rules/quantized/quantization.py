@@ -32,7 +32,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import Place, View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
-from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, select, substitute, unary, unpacked
+from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, fma, packed, select, substitute, unary, unpacked
 
 SMALL_CONSTANT = 1 << 14  # elements up to which a constant is made real at load: larger ones stay in few bits
 OWN_OPERANDS = 3  # that a quantization adds: a scale, a zero point, and a scale divided by another
@@ -236,6 +236,9 @@ def _divided(lowering: Lowering, state: FusionState, value: Scalar, divisor: np.
         parts = [_divided(lowering, state, argument, divisor) for argument in value.arguments]
         if parts[0] is None or parts[1] is None:
             return None
+        if value.operation == "add" and parts[0].operation == "mul":
+            levels, scale = parts[0].arguments
+            return fma(levels, scale, parts[1])
         return binary(value.operation, parts[0], parts[1])
     if value.operation == "max" and value.arguments[1].operation == "constant" and value.arguments[1].value == 0:
         part = _divided(lowering, state, value.arguments[0], divisor)
@@ -249,4 +252,6 @@ def _is_whole_sum(value: Scalar) -> bool:
         return not value.arguments[0].dtype.is_float
     if value.operation in ("min", "max", "sub"):
         return _is_whole_sum(value.arguments[0])
+    if value.operation == "select":
+        return _is_whole_sum(value.arguments[2])
     return value.operation in ("add", "rint")
