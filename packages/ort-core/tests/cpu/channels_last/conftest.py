@@ -26,11 +26,12 @@ class Guarded:
     """An array whose neighbors in memory are known, so that a write past its ends is seen."""
 
     def __init__(self, array: np.ndarray) -> None:
-        size = array.size
-        raw = np.full(size + 3 * MARGIN, GUARD, np.float32)
-        start = MARGIN + (-(raw.ctypes.data + 4 * MARGIN) % 64) // 4
-        self._raw, self._start, self._stop = raw, start, start + size
+        size, element = array.size, np.dtype(np.uint16 if array.dtype == np.uint16 else np.float32)
+        raw = np.full(size + 3 * MARGIN, GUARD, np.float32).view(element)
+        start = MARGIN + (-(raw.ctypes.data + element.itemsize * MARGIN) % 64) // element.itemsize
         self.array = raw[start : start + size].reshape(array.shape)
+        self._beside = raw[:start], raw[start + size :]
+        self._kept = [each.copy() for each in self._beside]
         self.array[...] = array
 
     @property
@@ -40,8 +41,9 @@ class Guarded:
 
     def check(self) -> None:
         """Fail if a number beside the array has changed."""
-        assert (self._raw[: self._start] == GUARD).all(), "written before the start of the tensor"
-        assert (self._raw[self._stop :] == GUARD).all(), "written past the end of the tensor"
+        before, behind = (np.array_equal(each, kept) for each, kept in zip(self._beside, self._kept, strict=True))
+        assert before, "written before the start of the tensor"
+        assert behind, "written past the end of the tensor"
 
 
 @functools.cache
@@ -105,11 +107,11 @@ def closed_at_the_end() -> Iterator[Callable[[np.ndarray], np.ndarray]]:
 
     def copy(array: np.ndarray) -> np.ndarray:
         pages = -(-array.nbytes // page) + 1
-        memory = np.frombuffer(mmap.mmap(-1, pages * page), np.float32)
-        end = memory.size - page // 4
+        memory = np.frombuffer(mmap.mmap(-1, pages * page), array.dtype)
+        end = memory.size - page // memory.itemsize
         held = memory[end - array.size : end].reshape(array.shape)
         held[...] = array
-        closed.append(memory.ctypes.data + 4 * end)
+        closed.append(memory.ctypes.data + memory.itemsize * end)
         assert protect(closed[-1], page, 0) == 0
         kept.append(memory)
         return held

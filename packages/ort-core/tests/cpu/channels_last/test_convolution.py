@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from convolution_sums import Pads, expected
 
 from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, pack_weights, register_tile
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    Convolution,
+    RoundedInputConvolution,
+    pack_weights,
+    register_tile,
+)
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
@@ -22,7 +29,7 @@ from ort_core.cpu.codegen.products.partial_sums import CHAIN
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import element, maximum, minimum, sigmoid
+from ort_core.plugin.loops import cast, element, maximum, minimum, sigmoid
 
 RunKernel = Callable[..., np.ndarray]
 
@@ -40,8 +47,10 @@ def computed(
     packed = (pack_narrow_weights if narrow else pack_weights)(spec, weights, target)
     functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, target)
     row, image = padded.shape[2] * padded.shape[3], int(np.prod(padded.shape[1:]))
+    y = np.full((batch, height, width, channels), np.nan, np.float32)
+    y = y if spec.stored == "float" else np.zeros(y.shape, np.uint16)
     entries: list[int | np.ndarray] = [
-        padded, packed, np.full((batch, height, width, channels), np.nan, np.float32), batch, height, width, row, image,
+        padded, packed, y, batch, height, width, row, image,
         width * channels, height * width * channels, x.shape[1], x.shape[2], 0 if scale is None else scale, x.shape[3],
         0, 0, 0,
     ]  # fmt: skip
@@ -139,6 +148,75 @@ def test_narrow_convolution_makes_up_the_border_that_is_not_in_memory(
         assert_close(actual, expected(spec, x, weights, pads), spec.depth)
 
 
+def rounded_input(spec: Convolution) -> RoundedInputConvolution:
+    """Return the same convolution of images in bfloat16."""
+    return RoundedInputConvolution(**{name: getattr(spec, name) for name in Convolution.__match_args__})
+
+
+DEPTHWISE = [case for case in NARROW if case[0].group_inputs == case[0].group_outputs == 1]
+
+
+@pytest.mark.parametrize("expected_width", [None, 7])
+@pytest.mark.parametrize("in_memory", [True, False], ids=["border in memory", "border made up"])
+@pytest.mark.parametrize(("spec", "size", "pads"), DEPTHWISE)
+def test_depthwise_convolution_reads_bfloat16_and_nothing_beside_it(
+    run_kernel: RunKernel, target: Target, spec: Convolution, size: tuple[int, int, int], pads: Pads, in_memory: bool,
+    expected_width: int | None,
+) -> None:  # fmt: skip
+    made = replace(rounded_input(spec), border=None if in_memory else pads, expected_width=expected_width)
+    for height, width in (size[1:], (5, 5), (size[1], 29)):
+        x, weights = arrays(spec, (size[0], height, width))
+        rounded = x.astype(ml_dtypes.bfloat16)
+        actual = computed(run_kernel, made, rounded.view(np.uint16), weights, pads, target)
+        assert_close(actual, expected(spec, rounded.astype(np.float32), weights, pads), spec.depth)
+
+
+@pytest.mark.parametrize("spec", [Convolution(32, 32, (3, 3), groups=8), Convolution(32, 64, (3, 3), groups=32)])
+def test_only_depthwise_convolutions_read_bfloat16(spec: Convolution) -> None:
+    with pytest.raises(ValueError, match="only depthwise convolutions"):
+        narrow_kernel("kernel", rounded_input(spec), host_target())
+
+
+def rounding(spec: Convolution) -> RoundedInputConvolution:
+    """Return a depthwise convolution of bfloat16 that adds a bias, takes off what is negative, and stores bfloat16."""
+    value = maximum(element(0, DataType.FLOAT) + element(1, DataType.FLOAT), 0.0)
+    epilogue = Epilogue(cast(value, DataType.BFLOAT16), (OperandKind.CHANNEL,))
+    return replace(rounded_input(spec), epilogue=epilogue)
+
+
+@pytest.mark.parametrize("channels", [32, 35])
+def test_depthwise_convolution_of_bfloat16_rounds_its_results_to_the_nearest(
+    run_kernel: RunKernel, target: Target, channels: int
+) -> None:
+    spec = rounding(Convolution(channels, channels, (3, 3), groups=channels, border=(1, 1, 1, 1)))
+    random = np.random.default_rng(5)
+    x, weights = (random.integers(-16, 17, s).astype(np.float32) for s in ((2, 9, 17, channels), (channels, 1, 3, 3)))
+    bias = random.integers(-99, 100, channels).astype(np.float32)
+    bits = x.astype(ml_dtypes.bfloat16).view(np.uint16)
+    actual = computed(run_kernel, spec, bits, weights, (1, 1, 1, 1), target, (bias,)).view(ml_dtypes.bfloat16)
+    wanted = np.maximum(expected(spec, x, weights, (1, 1, 1, 1)) + bias, 0)
+    assert wanted.max() > 512, "all sums are such numbers anyway"
+    np.testing.assert_array_equal(actual, wanted.astype(np.float32).astype(ml_dtypes.bfloat16))
+
+
+@pytest.mark.parametrize(("cpu", "count"), [("sapphirerapids", 4), ("skylake-avx512", 0)])
+def test_results_are_rounded_by_one_instruction_where_there_is_one(cpu: str, count: int) -> None:
+    features = "+avx512f,+avx512bw,+avx512dq,+avx512vl,+fma" + (",+avx512bf16" if count else "")
+    target = target_of("x86_64-unknown-linux-gnu", cpu, features)
+    spec = rounding(Convolution(32, 32, (3, 3), groups=32, expected_width=4))
+    text = assembly(module_text(narrow_kernel("kernel", spec, target)), target, is_vectorized=True)
+    assert text[: text.index("1x16")].count("vcvtneps2bf16") == count
+
+
+def test_a_number_of_an_image_in_bfloat16_is_widened_once_for_all_taps_that_use_it() -> None:
+    spec = rounded_input(Convolution(32, 32, (3, 3), groups=32, expected_width=4))
+    target = target_of("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+fma")
+    text = assembly(module_text(narrow_kernel("kernel", spec, target)), target, is_vectorized=True)
+    tile = text[: text.index("1x16")]  # the one of four pixels stands first
+    assert tile.count("vpmovzxwd") == 3 * (4 + 2), "a window of three rows over four pixels"
+    assert len(re.findall(r"vfmadd\S+\s.*zmm", tile)) == 3 * 3 * 4
+
+
 @pytest.mark.parametrize(
     "spec", [Convolution(40, 24), Convolution(17, 33, expected_width=14), Convolution(8, 70, strides=(2, 2))]
 )
@@ -211,11 +289,13 @@ def test_convolution_of_no_images_does_nothing(run_kernel: RunKernel, groups: in
 
 
 BORDERED = [(replace(spec, border=pads), size, pads) for spec, size, pads in NARROW]
+ROUNDED = [(rounded_input(spec), size, pads) for spec, size, pads in DEPTHWISE]
+ROUNDED += [(replace(spec, border=pads), size, pads) for spec, size, pads in ROUNDED]
 
 
 @pytest.mark.sweep
 @pytest.mark.skipif(sys.platform != "linux", reason="closes memory pages by a call of Linux")
-@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW + BORDERED)
+@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW + BORDERED + ROUNDED)
 def test_convolution_reads_nothing_beside_its_tensors(
     closed_at_the_end: Callable[[np.ndarray], np.ndarray], spec: Convolution, size: tuple[int, int, int], pads: Pads
 ) -> None:
@@ -223,7 +303,11 @@ def test_convolution_reads_nothing_beside_its_tensors(
     spec = spec if narrow else replace(spec, border=None)  # of other vectors, another kernel, which makes up none
     top, left, bottom, right = (0, 0, 0, 0) if spec.border else pads
     x, weights = arrays(spec, size)
-    wanted = expected(spec, x, weights, pads)
+    if isinstance(spec, RoundedInputConvolution):
+        rounded = x.astype(ml_dtypes.bfloat16)
+        wanted, x = expected(spec, rounded.astype(np.float32), weights, pads), rounded.view(np.uint16)
+    else:
+        wanted = expected(spec, x, weights, pads)
     padded = closed_at_the_end(np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0))))
     packed = closed_at_the_end((pack_narrow_weights if narrow else pack_weights)(spec, weights, host_target()))
     y = closed_at_the_end(np.zeros(wanted.shape, np.float32))

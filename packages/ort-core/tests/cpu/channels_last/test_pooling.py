@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.images.pooling import Pooling, pooling_kernel
+from ort_core.cpu.codegen.images.pooling import Pooling, RoundedPooling, pooling_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_of
@@ -65,6 +66,7 @@ def computed(run: RunKernel, spec: Pooling, x: np.ndarray, target: Target, *oper
     batch, x_height, x_width, channels = x.shape
     height, width = output_size(spec, (x_height, x_width))
     y = np.full((batch, height, width, channels), np.nan, np.float32)
+    y = y.astype(ml_dtypes.bfloat16).view(x.dtype) if isinstance(spec, RoundedPooling) else y
     strides = [x_width * channels, x_height * x_width * channels, width * channels, height * width * channels]
     entries = [x, y, batch, height, width, x_height, x_width, *strides, *operands]
     return run(pooling_kernel("kernel", spec, target), entries, 1, target)
@@ -103,6 +105,32 @@ def test_pooling_keeps_nan_and_infinity(run_kernel: RunKernel, is_maximum: bool)
     x = np.random.default_rng(0).standard_normal((1, 8, 9, 20)).astype(np.float32)
     x[0, 1, 1, 3], x[0, 5, 6, 4], x[0, 0, 0, 5], x[0, :, :, 6] = np.nan, np.inf, -np.inf, -np.inf
     np.testing.assert_allclose(computed(run_kernel, spec, x, host_target()), expected(spec, x), rtol=0, atol=1e-6)
+
+
+MAXIMA = [case for case in CASES if case[0].is_maximum and case[0].kernel]
+
+
+@pytest.mark.parametrize("has_nan", [False, True], ids=["numbers", "NaN and infinity"])
+@pytest.mark.parametrize(("spec", "size"), MAXIMA)
+def test_largest_numbers_of_bfloat16_are_exact(
+    run_kernel: RunKernel, target: Target, spec: Pooling, size: tuple[int, int, int], has_nan: bool
+) -> None:
+    made = RoundedPooling(**{name: getattr(spec, name) for name in Pooling.__match_args__})
+    x = np.random.default_rng(0).standard_normal((*size, spec.channels)).astype(ml_dtypes.bfloat16)
+    if has_nan:
+        x[0, 1, 1, -1], x[-1, 2, 1, 0], x[0, 0, 0, 0], x[0, :, :, spec.channels // 2] = np.nan, np.inf, -np.inf, -np.inf
+    wanted = expected(spec, x.astype(np.float32)).astype(np.float32)
+    lowest = wanted == np.finfo(np.float32).min  # the lowest bfloat16 stands for it
+    wanted[lowest] = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
+    actual = computed(run_kernel, made, x.view(np.uint16), target).view(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(actual.astype(np.float32), wanted)
+
+
+def test_what_is_no_maximum_of_bfloat16_is_refused() -> None:
+    epilogue = Epilogue(maximum(element(0, DataType.FLOAT), 0.0))
+    for spec in ({"is_maximum": False}, {"epilogue": epilogue}):
+        with pytest.raises(ValueError, match="only the largest numbers"):
+            RoundedPooling(8, (2, 2), **spec)
 
 
 def test_pooling_applies_its_epilogue(run_kernel: RunKernel) -> None:

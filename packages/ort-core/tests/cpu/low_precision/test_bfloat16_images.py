@@ -106,7 +106,7 @@ def test_a_bottleneck_stores_what_convolutions_alone_read_rounded_and_its_residu
     assert sorted(rounded) == ["copied", *(["made", "made", "twice"] if has_tiles else ["copied", "made", "made"])]
 
 
-def test_depthwise_convolutions_read_float32_and_store_rounded_what_the_next_one_reads(rounded: list[str]) -> None:
+def test_depthwise_convolutions_read_and_store_rounded_what_nobody_else_reads(rounded: list[str]) -> None:
     constants = {"a": weights(48, 32, 1, 1), "b": weights(48, 1, 3, 3), "c": weights(20, 48, 1, 1)}
     nodes = [
         N("Conv", ["x", "a"], ["h"]), N("Clip", ["h"], ["i"]),
@@ -114,8 +114,83 @@ def test_depthwise_convolutions_read_float32_and_store_rounded_what_the_next_one
         N("Sigmoid", ["j"], ["s"]), N("Mul", ["j", "s"], ["k"]),
         N("Conv", ["k", "c"], ["y"]),
     ]  # fmt: skip
-    check(nodes, constants, (1, 32, 8, 10), 8)  # x * sigmoid(x) changes up to 1.1 times as much as x: counted as 2
+    check(nodes, constants, (1, 32, 8, 10), 9)  # x * sigmoid(x) changes up to 1.1 times as much as x: counted as 2
+    assert rounded == ["copied", "made", "made"]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes"),
+    [
+        ((2, 33, 9, 11), (33, 1, 5, 3), {"pads": [2, 1, 2, 1]}),
+        ((1, 40, 12, 9), (40, 1, 3, 3), {"strides": [2, 2], "pads": [0, 0, 1, 1]}),
+        ((1, 17, 15, 14), (17, 1, 3, 3), {"dilations": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ((2, 19, 31), (19, 1, 7), {"pads": [3, 3]}),
+        ((1, 24, 6, 6), (24, 1, 6, 6), {}),
+        ((1, 16, 20, 1), (16, 1, 4, 1), {"strides": [2, 1]}),
+    ],
+    ids=["odd channels", "strides", "automatic pads", "1-D", "whole images", "columns"],
+)
+def test_depthwise_convolutions_of_every_form_read_what_a_sum_stored_rounded(
+    shape: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, object], threads: int, rounded: list[str]
+) -> None:
+    first = weights(kernel[0], shape[1], *[1] * (len(shape) - 2))
+    second, x = weights(*kernel), RANDOM.standard_normal(shape).astype(np.float32)
+    nodes = [
+        N("Conv", ["x", "a"], ["h"]), N("Relu", ["h"], ["i"]),
+        N("Conv", ["i", "b"], ["y"], group=kernel[0], **attributes),
+    ]  # fmt: skip
+    model = model_of(nodes, {"x": (FLOAT, list(shape))}, {"y": FLOAT}, {"a": first, "b": second})
+    (found,) = run(model, x, "bfloat16", threads)
+    assert rounded == (["copied", "made"] if shape[1] % 2 == 0 else ["made"])
+    sums, signs = (
+        run(model_of(nodes, {"x": (FLOAT, list(shape))}, {"y": FLOAT}, {"a": a, "b": b}), each, "float32")[0]
+        for a, b, each in ((first, second, x), (np.abs(first), np.abs(second), np.abs(x)))
+    )
+    assert (np.abs(found - sums) <= ((1 + UNIT) ** 3 - 1 + 1e-5) * signs).all()
+    assert (found != sums).any()
+
+
+@pytest.mark.parametrize("reader", ["Add", "output", "GlobalAveragePool"])
+def test_an_image_that_others_read_stays_float32_for_a_depthwise_convolution(reader: str, rounded: list[str]) -> None:
+    constants = {"b": weights(24, 1, 3, 3)}
+    nodes = [N("Relu", ["x"], ["h"]), N("Conv", ["h", "b"], ["j"], pads=[1, 1, 1, 1], group=24)]
+    more = {"Add": [N("Add", ["j", "h"], ["y"])], "output": [N("Relu", ["j"], ["y"])]}.get(reader)
+    nodes += more or [N("GlobalAveragePool", ["h"], ["m"]), N("Add", ["j", "m"], ["y"])]
+    outputs = {"y": FLOAT, "h": FLOAT} if reader == "output" else {"y": FLOAT}
+    model = model_of(nodes, {"x": (FLOAT, ["N", 24, "H", "W"])}, outputs, constants)
+    x = RANDOM.standard_normal((2, 24, 9, 10)).astype(np.float32)
+    for wide, narrow in zip(run(model, x, "float32"), run(model, x, "bfloat16"), strict=True):
+        np.testing.assert_array_equal(narrow, wide)
+    assert not rounded
+
+
+@pytest.mark.parametrize("window", [3, 9])
+@pytest.mark.parametrize("pools", [1, 3])
+def test_largest_numbers_of_a_rounded_image_are_stored_rounded_for_the_convolution_that_reads_them(
+    pools: int, window: int, rounded: list[str]
+) -> None:
+    constants = {"a": weights(24, 32, 1, 1), "b": weights(20, 24, 1, 1)}
+    nodes = [N("Conv", ["x", "a"], ["h"]), N("Relu", ["h"], ["p0"])]
+    for number in range(pools):
+        nodes.append(
+            N("MaxPool", [f"p{number}"], [f"p{number + 1}"], kernel_shape=[window] * 2, strides=[2, 1],
+              pads=[window // 2] * 4)
+        )  # fmt: skip
+    nodes.append(N("Conv", [f"p{pools}", "b"], ["y"]))
+    check(nodes, constants, (1, 32, 17, 19), 4)
     assert rounded == ["copied", "made"]
+
+
+@pytest.mark.parametrize("reader", ["Relu", "Concat"])
+def test_largest_numbers_that_others_read_stay_float32(reader: str, rounded: list[str]) -> None:
+    constants = {"a": weights(24, 32, 1, 1), "b": weights(20, 24, 1, 1)}
+    nodes = [
+        N("Conv", ["x", "a"], ["h"]), N("MaxPool", ["h"], ["p"], kernel_shape=[2, 2]), N("Conv", ["p", "b"], ["y"]),
+        N("Relu", ["p"], ["z"]) if reader == "Relu" else N("Concat", ["p", "p"], ["z"], axis=1),
+    ]  # fmt: skip
+    check(nodes, constants, (1, 32, 16, 18), 4, ("y", "z"))
+    assert rounded == ["copied", "copied"]
 
 
 @pytest.mark.parametrize("pads", [[3, 0, 3, 0], [0, 0, 1, 0], [0, 2, 0, 2]], ids=str)

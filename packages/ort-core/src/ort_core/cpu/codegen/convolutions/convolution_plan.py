@@ -173,6 +173,14 @@ class TwiceStoredConvolution(PairConvolution):
     """
 
 
+@frozen
+class RoundedInputConvolution(Convolution):
+    """A depthwise convolution of images whose input is bfloat16; weights and sums are float32.
+
+    Pitches and strides of the input count its elements. Of ``depthwise`` only.
+    """
+
+
 def is_tiled(spec: Convolution, target: Target) -> bool:
     """Return whether ``tile_convolution`` computes it, by registers of tiles."""
     return isinstance(spec, PairConvolution) and has_tile_products(target)

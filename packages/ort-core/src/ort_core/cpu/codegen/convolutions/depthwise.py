@@ -6,7 +6,8 @@ is loaded once for all the taps of a window row that use it.
 
 The input holds the border, as for ``convolution``, or (``Convolution.border``) the kernel makes it up: rows of the
 window outside the image are left out, and pixels beside it are read from zeros. The argument table is the same. Of
-volumes, the planes of the window that lie outside are left out as well.
+volumes, the planes of the window that lie outside are left out as well. Images of a depthwise convolution may lie in
+bfloat16 (``RoundedInputConvolution``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, PairConvolution, tile_widths
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    ARGUMENTS,
+    Convolution,
+    PairConvolution,
+    RoundedInputConvolution,
+    tile_widths,
+)
 from ort_core.cpu.codegen.convolutions.window_planes import WindowPlanes, window_planes
 from ort_core.cpu.codegen.images.channels_last import (
     Lanes,
@@ -30,6 +37,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     zeros,
 )
 from ort_core.cpu.codegen.images.layout import joined_vectors
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import rounded_lanes, widened_lanes
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import shuffle
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -99,8 +107,14 @@ class _Window:
 class _Generator:
     def __init__(self, name: str, spec: Convolution, target: Target) -> None:
         self.name, self.spec, self.lanes = name, spec, target.lanes
+        self.is_rounded = isinstance(spec, RoundedInputConvolution)
+        if self.is_rounded and (spec.planes or spec.group_inputs * spec.group_outputs != 1):
+            raise ValueError(f"only depthwise convolutions of images read bfloat16, not {spec}")
+        self.element = "i16" if self.is_rounded else "float"  # of the input
         self.vectors = channel_vectors(spec.out_channels, target.lanes)
         self.widths = tile_widths(spec.expected_width, target.vector_registers // 2 - 2)
+        is_able = self.is_rounded and target.lanes == 16 and target.has("avx512bf16")
+        self.unrounded = spec.epilogue.unrounded if spec.epilogue and is_able else None
         self.operands = spec.epilogue.operands if spec.epilogue else ()
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
 
@@ -156,7 +170,7 @@ class _Generator:
         if planes:
             place = [*place, (planes.origin, emitter.argument(args, ARGUMENTS.x_plane))]
         inputs = (emitter.mul(vector, self.lanes // spec.group_outputs), spec.group_inputs)
-        x = position(emitter, emitter.argument(args, ARGUMENTS.x, "ptr"), [*place, inputs])
+        x = position(emitter, emitter.argument(args, ARGUMENTS.x, "ptr"), [*place, inputs], self.element)
         packed = emitter.argument(args, ARGUMENTS.weights, "ptr")
         weights = position(emitter, packed, [(vector, self.lanes * spec.depth)])
         window = self._window(emitter, x, row, pixel)
@@ -176,7 +190,7 @@ class _Generator:
         first_column = emitter.sub(emitter.mul(pixel, spec.strides[1]), left)
         x_row = emitter.argument(args, ARGUMENTS.x_row)
         if not spec.border:
-            start = position(emitter, x, [(first_row, x_row), (first_column, spec.input_pitch)])
+            start = position(emitter, x, [(first_row, x_row), (first_column, spec.input_pitch)], self.element)
             return _Window(start, x_row, integer(0), integer(0), integer(0), integer(spec.kernel[0]), None)
         height, width = emitter.argument(args, ARGUMENTS.x_height), emitter.argument(args, ARGUMENTS.x_width)
 
@@ -224,7 +238,7 @@ class _Generator:
         spec = self.spec
         columns, inputs = spec.kernel[1], spec.group_inputs
         row = emitter.add(window.row, emitter.mul(ky, spec.dilations[0]))
-        line = position(emitter, window.x, [(row, window.x_row)])
+        line = position(emitter, window.x, [(row, window.x_row)], self.element)
         last = (len(slots) - 1) * spec.strides[1] + (columns - 1) * spec.dilations[1]
         numbers: dict[tuple[int, int], IRValue] = {}
         packed = position(emitter, weights, [(ky, columns * inputs * self.lanes)])
@@ -250,9 +264,9 @@ class _Generator:
         """
         spec = self.spec
         if window.outside is None:
-            return emitter.element(line, place * spec.input_pitch)
+            return emitter.element(line, place * spec.input_pitch, self.element)
         column = emitter.add(window.column, place)
-        address = position(emitter, line, [(column, spec.input_pitch)])
+        address = position(emitter, line, [(column, spec.input_pitch)], self.element)
         assert spec.border is not None
         if spec.border[1] <= place <= last - spec.border[3]:
             return address
@@ -262,6 +276,9 @@ class _Generator:
     def _inputs(self, emitter: Emitter, address: IRValue, lanes: Lanes) -> list[IRValue]:
         """Append the loads of an input pixel; vector ``i`` has in each lane input ``i`` of the lane's group."""
         inputs, outputs = self.spec.group_inputs, self.spec.group_outputs
+        if self.is_rounded:
+            bits = replace(lanes, element=self.element).read(emitter, address)
+            return [widened_lanes(emitter, bits, self.lanes)]
         if inputs == outputs == 1:
             return [lanes.read(emitter, address)]
         existing = lanes.count // outputs * inputs
@@ -313,6 +330,9 @@ class _Generator:
                 known = per_channel.get(operand)
                 return known if known is not None else lanes.read(emitter, address(operand + 1, pixel))
 
-            if self.spec.epilogue:
-                value = self.spec.epilogue.apply(emitter, value, lanes.width, read)
+            epilogue = self.unrounded or self.spec.epilogue
+            if epilogue:
+                value = epilogue.apply(emitter, value, lanes.width, read)
+            if self.unrounded:
+                value = rounded_lanes(emitter, value, lanes.width)
             lanes.write(emitter, value, address(0))

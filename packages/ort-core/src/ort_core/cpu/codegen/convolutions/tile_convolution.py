@@ -15,7 +15,6 @@ stored. The input holds the border, as for ``convolution``, and the argument tab
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import (
     ARGUMENTS,
@@ -42,8 +41,6 @@ from ort_core.cpu.codegen.llvm_ir.vectors import prefetch
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import share
 from ort_core.plugin import frozen
-from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar
 
 SUMS = 4  # tiles of them
 _A, _B = 4, 6  # the first of two tiles each
@@ -94,7 +91,7 @@ class _Generator:
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
         self.is_copied = isinstance(spec, TwiceStoredConvolution)
         self.copy_entry = ARGUMENTS.epilogue + sum(kind.words for kind in self.operands)
-        self.rounds = spec.epilogue is not None and _ends_in_rounding(spec.epilogue.expression)
+        self.unrounded = spec.epilogue.unrounded if spec.epilogue else None
         self.tensors = [i for i, kind in enumerate(self.operands) if kind is OperandKind.TENSOR]
         self.joins_rows = spec.strides == (1, 1) and spec.kernel != (1, 1)
         self.segments = MOST_SEGMENTS if self.joins_rows else 1
@@ -395,9 +392,7 @@ class _Generator:
         self, e: Emitter, entry: IRValue, vectors: Sequence[Lanes], lines: IRValue,
         per_channel: Mapping[tuple[int, int], IRValue],
     ) -> None:  # fmt: skip
-        spec, channel, epilogue = self.spec, e.parameter("channel"), self.spec.epilogue
-        if epilogue and self.rounds:
-            epilogue = replace(epilogue, expression=epilogue.expression.arguments[0])
+        spec, channel, epilogue = self.spec, e.parameter("channel"), self.unrounded or self.spec.epilogue
         y = e.element(e.argument(entry, _Y, "ptr"), channel, spec.stored)
         tensors = {
             operand: e.element(e.argument(entry, _OPERANDS + i, "ptr"), channel)
@@ -418,7 +413,7 @@ class _Generator:
 
                 value = e.load(lanes.type, e.element(line, j * ROWS), LINE_NBYTES)
                 values.append(epilogue.apply(e, value, lanes.width, read) if epilogue else value)
-            if self.rounds:
+            if self.unrounded:
                 _write_rounded(e, vectors, values, pixel)
             else:
                 for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
@@ -459,11 +454,6 @@ def _write_rounded(e: Emitter, vectors: Sequence[Lanes], values: Sequence[IRValu
         return
     for j, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
         lanes.write(e, rounded_lanes(e, value, ROWS), e.element(pixel, j * ROWS, "i16"))
-
-
-def _ends_in_rounding(expression: Scalar) -> bool:
-    is_cast = expression.operation == "cast" and expression.dtype is DataType.BFLOAT16
-    return is_cast and expression.arguments[0].dtype is DataType.FLOAT
 
 
 def _put(e: Emitter, entry: IRValue, number: int, value: IRValue) -> None:

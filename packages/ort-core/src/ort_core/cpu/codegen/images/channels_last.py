@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, vector_type
@@ -16,6 +17,7 @@ from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.plugin import frozen
+from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
 
 
@@ -64,6 +66,15 @@ class Epilogue:
     def stored(self) -> str:
         """The type of an element of the result as it lies in memory: a float, or the bits of a bfloat16."""
         return STORED[self.expression.dtype]
+
+    @property
+    def unrounded(self) -> Epilogue | None:
+        """The epilogue without the rounding to bfloat16 that it ends in; ``None`` where it ends in none."""
+        last = self.expression
+        is_rounding = last.operation == "cast" and last.dtype is DataType.BFLOAT16
+        if not is_rounding or last.arguments[0].dtype is not DataType.FLOAT:
+            return None
+        return replace(self, expression=last.arguments[0])
 
     @property
     def structure(self) -> str:

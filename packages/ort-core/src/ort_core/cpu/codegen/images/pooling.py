@@ -3,25 +3,27 @@
 Where channels are fewer than a vector has lanes and windows move by one pixel, neighboring pixels fill the vectors.
 Windows are clipped to the image, so that no border is needed; a clipped maximum ignores what lies outside, a clipped
 average divides by what it counted, or with ``counts_border`` by the part of the window inside the padded image.
-A maximum over NaN is NaN.
+A maximum over NaN is NaN. Maxima of images in bfloat16 are such numbers again, and stored so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ort_core.cpu.codegen.images.channels_last import (
     Epilogue,
     Lanes,
     OperandKind,
+    Terms,
     channel_vectors,
     divide,
     kernel_emitter,
     position,
     share_of,
 )
+from ort_core.cpu.codegen.llvm_ir.bfloat16_lanes import narrowed_lanes, widened_lanes
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 
@@ -83,6 +85,26 @@ class Pooling:
     epilogue: Epilogue | None = None
     x_pixel: int | None = None
     y_pixel: int | None = None
+
+    @property
+    def element(self) -> str:
+        """The type of an element of the input and of the result as it lies in memory."""
+        return "float"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedPooling(Pooling):
+    """The largest numbers of images in bfloat16, which are stored in bfloat16; nothing else is done before that."""
+
+    def __post_init__(self) -> None:
+        """Make sure that nothing has to be rounded."""
+        if not self.is_maximum or self.epilogue is not None:
+            raise ValueError(f"only the largest numbers of bfloat16 are such again, not {self}")
+
+    @property
+    def element(self) -> str:
+        """The bits of a bfloat16."""
+        return "i16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +277,9 @@ def _window_function(
     image, row, pixel, channel = (emitter.parameter(n) for n in ("image", "row", "pixel", "channel"))
     rows, columns = _spans(emitter, spec, (row, pixel), is_line=is_line, is_inside=is_inside)
     x_row = emitter.argument(args, ARGUMENTS.x_row)
-    x = emitter.element(emitter.argument(args, ARGUMENTS.x, "ptr"), channel)
-    x = position(emitter, x, [(image, emitter.argument(args, ARGUMENTS.x_image)), (rows.origin, x_row)])
-    x = position(emitter, x, [(columns.origin, spec.x_pixel or spec.channels)])
+    x = emitter.element(emitter.argument(args, ARGUMENTS.x, "ptr"), channel, spec.element)
+    place: Terms = [(image, emitter.argument(args, ARGUMENTS.x_image)), (rows.origin, x_row)]
+    x = position(emitter, x, [*place, (columns.origin, spec.x_pixel or spec.channels)], spec.element)
     totals = _reduce(emitter, spec, vectors, x, x_row, rows, columns)
     if not spec.is_maximum and not spec.is_sum:
         counted = emitter.mul(rows.counted, columns.counted)
@@ -310,7 +332,7 @@ class _Totals:
     """
 
     def __init__(self, emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes]) -> None:
-        self.emitter, self.is_maximum, self.vectors = emitter, spec.is_maximum, vectors
+        self.emitter, self.spec, self.is_maximum, self.vectors = emitter, spec, spec.is_maximum, vectors
         # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding; a whole image has none.
         lowest = -math.inf if spec.kernel is None else LOWEST
         start = float32(lowest if spec.is_maximum else 0.0)
@@ -322,7 +344,7 @@ class _Totals:
         """Append the numbers at an address."""
         emitter = self.emitter
         for i, (lanes, total, other) in enumerate(zip(self.vectors, self.totals, self.others, strict=True)):
-            value = lanes.read(emitter, emitter.element(tap, i * lanes.width))
+            value = _numbers(emitter, self.spec, lanes, i, tap)
             if not self.is_maximum:
                 emitter.store(emitter.binary("fadd", emitter.load(lanes.type, other), value), other)
                 continue
@@ -368,27 +390,35 @@ def _reduce(
     totals, dilation = _Totals(emitter, spec, vectors), spec.dilations
     pitch = dilation[1] * (spec.x_pixel or spec.channels)
     if rows.taps is not None and columns.taps is not None:
-        lines = [position(emitter, x, [(x_row, ky * dilation[0])]) for ky in range(rows.taps)]
-        taps = [[emitter.element(line, kx * pitch) for kx in range(columns.taps)] for line in lines]
+        lines = [position(emitter, x, [(x_row, ky * dilation[0])], spec.element) for ky in range(rows.taps)]
+        taps = [[emitter.element(line, kx * pitch, spec.element) for kx in range(columns.taps)] for line in lines]
         if spec.is_maximum:
-            return [_largest(emitter, lanes, i, taps) for i, lanes in enumerate(vectors)]
+            return [_largest(emitter, spec, lanes, i, taps) for i, lanes in enumerate(vectors)]
         for row in taps:
             for tap in row:
                 totals.take(tap)
             totals.end_row()
         return totals.results()
     with emitter.loop(rows.first, rows.stop, unroll=False, hint="ky") as ky_index:
-        line = position(emitter, x, [(emitter.mul(ky_index, dilation[0]), x_row)])
+        line = position(emitter, x, [(emitter.mul(ky_index, dilation[0]), x_row)], spec.element)
         with emitter.loop(columns.first, columns.stop, unroll=False, hint="kx") as kx_index:
-            totals.take(position(emitter, line, [(kx_index, pitch)]))
+            totals.take(position(emitter, line, [(kx_index, pitch)], spec.element))
         totals.end_row()
     return totals.results()
 
 
-def _largest(emitter: Emitter, lanes: Lanes, number: int, taps: Sequence[Sequence[IRValue]]) -> IRValue:
+def _numbers(emitter: Emitter, spec: Pooling, lanes: Lanes, number: int, tap: IRValue) -> IRValue:
+    """Append the load of vector ``number`` of those at an address, as floats."""
+    place = emitter.element(tap, number * lanes.width, spec.element)
+    if spec.element == "float":
+        return lanes.read(emitter, place)
+    return widened_lanes(emitter, replace(lanes, element=spec.element).read(emitter, place), lanes.width)
+
+
+def _largest(emitter: Emitter, spec: Pooling, lanes: Lanes, number: int, taps: Sequence[Sequence[IRValue]]) -> IRValue:
     """Append the maximum of vector ``number`` of all taps; one comparison tells whether either of two is a NaN."""
     bits = vector_type(lanes.width, "i1")
-    values = [lanes.read(emitter, emitter.element(tap, number * lanes.width)) for row in taps for tap in row]
+    values = [_numbers(emitter, spec, lanes, number, tap) for row in taps for tap in row]
     largest = emitter.splat(float32(LOWEST), lanes.width)
     for value in values:
         is_larger = emitter.assign(bits, f"fcmp ogt {value.typed}, {largest.text}")
@@ -407,12 +437,12 @@ def _store(emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], totals: Se
     operands = spec.epilogue.operands if spec.epilogue else ()
     entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
 
-    def address(entry: int, strides: int | None, pitch: int, first: int) -> IRValue:
-        base = emitter.element(emitter.argument(args, entry, "ptr"), emitter.add(channel, first))
+    def address(entry: int, strides: int | None, pitch: int, first: int, type_: str = "float") -> IRValue:
+        base = emitter.element(emitter.argument(args, entry, "ptr"), emitter.add(channel, first), type_)
         if strides is None:
             return base
         row_stride, image_stride = emitter.argument(args, strides), emitter.argument(args, strides + 1)
-        return position(emitter, base, [(image, image_stride), (row, row_stride), (pixel, pitch)])
+        return position(emitter, base, [(image, image_stride), (row, row_stride), (pixel, pitch)], type_)
 
     for i, (lanes, total) in enumerate(zip(vectors, totals, strict=True)):
         first = i * lanes.width
@@ -422,4 +452,6 @@ def _store(emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], totals: Se
             return lanes.read(emitter, address(entries[operand], strides, spec.channels, first))
 
         value = spec.epilogue.apply(emitter, total, lanes.width, read) if spec.epilogue else total
-        lanes.write(emitter, value, address(ARGUMENTS.y, ARGUMENTS.y_row, spec.y_pixel or spec.channels, first))
+        value = value if spec.element == "float" else narrowed_lanes(emitter, value, lanes.width)
+        place = address(ARGUMENTS.y, ARGUMENTS.y_row, spec.y_pixel or spec.channels, first, spec.element)
+        lanes.write(emitter, value, place)

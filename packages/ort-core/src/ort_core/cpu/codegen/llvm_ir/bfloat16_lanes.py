@@ -1,4 +1,7 @@
-"""Vectors of floats rounded to bfloat16 by AVX512-BF16: each by itself, two behind each other, or in words of two."""
+"""Vectors of floats rounded to bfloat16 by AVX512-BF16: each by itself, two behind each other, or in words of two.
+
+And the way back, which is exact and needs no such instruction.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,19 @@ def joined_words(emitter: Emitter, low: IRValue, high: IRValue, lanes: int) -> I
     """Return words of two, given each half as ``rounded_bits`` has it."""
     moved = emitter.assign(high.type, f"shl {high.typed}, <{', '.join(['i32 16'] * lanes)}>")
     return emitter.assign(high.type, f"or {moved.typed}, {low.text}")
+
+
+def widened_lanes(emitter: Emitter, bits: IRValue, lanes: int) -> IRValue:
+    """Return the bits of a vector of bfloat16 as the floats that they are."""
+    words, floats = vector_type(lanes, "i32"), vector_type(lanes, "float")
+    wide = emitter.assign(words, f"zext {bits.typed} to {words}")
+    moved = emitter.assign(words, f"shl {wide.typed}, <{', '.join(['i32 16'] * lanes)}>")
+    return emitter.assign(floats, f"bitcast {moved.typed} to {floats}")
+
+
+def narrowed_lanes(emitter: Emitter, value: IRValue, lanes: int) -> IRValue:
+    """Return the bits of a vector of bfloat16, given as the floats that they are: what lies behind them is cut off."""
+    words, halves = vector_type(lanes, "i32"), vector_type(lanes, "i16")
+    bits = emitter.assign(words, f"bitcast {value.typed} to {words}")
+    moved = emitter.assign(words, f"lshr {bits.typed}, <{', '.join(['i32 16'] * lanes)}>")
+    return emitter.assign(halves, f"trunc {moved.typed} to {halves}")

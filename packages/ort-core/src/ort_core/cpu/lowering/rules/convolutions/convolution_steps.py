@@ -17,6 +17,7 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import (
     PAIR,
     Convolution,
     PairConvolution,
+    RoundedInputConvolution,
     TwiceStoredConvolution,
     is_tiled,
     pack_weights,
@@ -196,7 +197,7 @@ def stage_of(spec: Convolution, target: Target, x: View, y: View) -> StageOfImag
     (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
     if spec.x_pixel is not None or spec.y_pixel is not None:
         return None
-    if isinstance(spec, PairConvolution) or spec.stored != "float":
+    if isinstance(spec, PairConvolution | RoundedInputConvolution) or spec.stored != "float":
         return None  # bands keep floats
     if not (isinstance(x_height, int) and isinstance(x_width, int)):
         return None

@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, PairConvolution
+from ort_core.cpu.codegen.convolutions.convolution_plan import (
+    Convolution,
+    PairConvolution,
+    RoundedInputConvolution,
+)
 from ort_core.cpu.codegen.images.channels_last import Epilogue
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_tiles import has_tile_products
@@ -23,7 +27,13 @@ from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
     emit_convolution,
     stage_of,
 )
-from ort_core.cpu.lowering.rules.convolutions.rounded_images import bordered_words, rounded_images, takes_pairs
+from ort_core.cpu.lowering.rules.convolutions.rounded_images import (
+    bordered_words,
+    made_rounded,
+    rounded_images,
+    takes_pairs,
+    takes_rounded,
+)
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.rules.images.images import Pads, biased, has_known_pads, images, open_pads_of, pair
@@ -115,6 +125,8 @@ class ConvolutionAnchor(ConvolutionBase):
         expected = sizes[2] if isinstance(sizes[2], int) else None
         weights = self.weights.reshape(self.weights.shape[0], self.weights.shape[1], *window)
         make = PairConvolution if self.is_paired else Convolution
+        if not self.is_paired and x.dtype is DataType.BFLOAT16:
+            make = RoundedInputConvolution
         spec = make(
             channels, weights.shape[0], window, self.strides, self.dilations, self.groups, epilogue,
             x_pixel=pixel_pitch(x), y_pixel=pixel_pitch(y), expected_width=expected, is_scaled=self.scale is not None,
@@ -174,6 +186,9 @@ def _images(lowering: Lowering, node: Node, weights: np.ndarray, *, is_paired: b
     channels, value = weights.shape[1] * node.int_attribute("group", 1), node.input(0)
     if is_paired and value is not None:
         return words_of(rounded_images(lowering, value, channels)), None
+    rounded = made_rounded(lowering, value) if value is not None and takes_rounded(lowering, node) else None
+    if rounded is not None:
+        return rounded, None
     scaled = _scaled_images(lowering, node, weights)
     return scaled if scaled is not None else (images(lowering, value, channels, as_parts=True), None)
 

@@ -3,10 +3,14 @@
 A convolution rounds what it reads. An image that only such convolutions read is rounded by the step that makes it, and
 lies in memory in half of the bytes; one that others read as well, such as a residual, stays float32 and is rounded in a
 step of its own, once for all convolutions. Either way the numbers are the same.
+
+Depthwise convolutions and MaxPool gain nothing by multiplying pairs, but read half as much: they take an image that is
+stored rounded, and are among those that read no other. For them alone none is rounded in a step of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,10 +25,10 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import Pending, PendingAnchor, PendingElementwise, order_of
 from ort_core.cpu.lowering.products.quantized import quantized_value
 from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads, images, open_pads_of
-from ort_core.cpu.lowering.steps import Argument, pointer
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import cast, element
 
 F32, BF16 = DataType.FLOAT, DataType.BFLOAT16
@@ -60,18 +64,70 @@ def _takes_pairs(lowering: Lowering, node: Node) -> bool:
     return products >= LEAST_PRODUCTS and not is_narrow(spec, lowering.target)
 
 
+def takes_rounded(lowering: Lowering, node: Node) -> bool:
+    """Return whether a node reads images in bfloat16 as well, where they lie so: the user asked for it."""
+    if not lowering.uses_bfloat16 or not rounds_both(lowering.target):
+        return False
+    reads = {"Conv": _is_depthwise, "MaxPool": _is_pooled_for_rounding}.get(node.op_type)
+    if reads is None or node.domain or not lowering.is_member(node):
+        return False
+    return lowering.remembered(("takes rounded", node), lambda: reads(lowering, node))
+
+
+def _is_depthwise(lowering: Lowering, node: Node) -> bool:
+    """Return whether a node is a depthwise convolution of images with a border that is known."""
+    value, weights = node.input(0), lowering.constant_of(node.input(1))
+    if value is None or weights is None or weights.ndim not in (3, 4) or weights.dtype not in (np.float32, np.float16):
+        return False
+    dtype, shape = tensor_type(value)
+    groups = node.int_attribute("group", 1)
+    if dtype is not F32 or quantized_value(lowering, value) is not None or groups != shape[1] or groups == 1:
+        return False
+    return weights.shape[:2] == (groups, 1) and _has_known_border(node, weights.shape[2:], shape)
+
+
+def _is_pooled_for_rounding(lowering: Lowering, node: Node) -> bool:
+    """Return whether a MaxPool of images makes what is read in bfloat16 alone, with a border that is known."""
+    value, window = node.input(0), node.ints_attribute("kernel_shape") or ()
+    if value is None or any(node.outputs[1:]) or node.int_attribute("storage_order", 0):
+        return False
+    dtype, shape = tensor_type(value)
+    if dtype is not F32 or len(shape) not in (3, 4) or quantized_value(lowering, value) is not None:
+        return False
+    is_known = _has_known_border(node, window, shape)
+    return is_known and not lowering.is_returned(node.output) and _is_read_rounded(lowering, node.output)
+
+
+def _has_known_border(node: Node, window: Sequence[int], shape: Sequence[KnownDim]) -> bool:
+    """Return whether the pads of a node that reads images of a shape, rank 3 or 4, are numbers that kernels take."""
+    rank = len(shape)
+    try:
+        return has_known_pads(open_pads_of(node, rank, window, (1, *shape[2:]) if rank == 3 else shape[2:]))
+    except NotLowered:
+        return False
+
+
+def made_rounded(lowering: Lowering, value: Value) -> View | None:
+    """Return a value as channels-last images of bfloat16 without gaps, if it lies so, or can be made so at no cost."""
+    found = lowering.rounded.get(value)
+    if found is None:
+        pending = lowering.pending(value)
+        if not _is_made_rounded(lowering, value, pending):
+            return None
+        found = lowering.rounded[value] = lowering.stored_by(value, lambda: _stored_rounded(lowering, value, pending))
+    return as_images(found)
+
+
 def rounded_images(lowering: Lowering, value: Value, channels: int) -> View:
     """Return a value as channels-last images (rank 4) of bfloat16 without gaps, rounded to the nearest once.
 
     Raises:
         NotLowered: these are not images, or how many channels they have is not known.
     """
-    found = lowering.rounded.get(value)
+    found = made_rounded(lowering, value)
     if found is None:
         pending = lowering.pending(value)
-        if _is_made_rounded(lowering, value, pending):
-            found = lowering.stored_by(value, lambda: _stored_rounded(lowering, value, pending))
-        elif (twice := _as_stored_twice(lowering, pending)) is not None:
+        if (twice := _as_stored_twice(lowering, pending)) is not None:
             found, anchor = twice
             lowering.set(value, anchor)
             images(lowering, value, channels, as_parts=True)
@@ -119,8 +175,15 @@ def _is_made_rounded(lowering: Lowering, value: Value, pending: View | Pending |
         return False
     if isinstance(pending, PendingAnchor) and BF16 not in pending.anchor.result_types:
         return False
+    return _is_read_rounded(lowering, value)
+
+
+def _is_read_rounded(lowering: Lowering, value: Value) -> bool:
+    """Return whether all that read a value take it in bfloat16."""
     return all(
-        takes_pairs(lowering, node) and node.input(0) is value and value not in node.inputs[1:]
+        (takes_pairs(lowering, node) or takes_rounded(lowering, node))
+        and node.input(0) is value
+        and value not in node.inputs[1:]
         for node in value.consumers()
     )
 
@@ -160,7 +223,9 @@ def _inside_border(lowering: Lowering, value: Value, pending: PendingElementwise
         return None
     channels, *sizes = (size for size in pending.shape[1:] if isinstance(size, int))
     node = next(value.readers()) if lowering.is_single_use(value) else None
-    if node is None or node.op_type != "Conv" or len(sizes) != 2 or sizes[1] < LEAST_WIDTH:
+    if node is None or node.op_type != "Conv" or not takes_pairs(lowering, node):
+        return None
+    if len(sizes) != 2 or sizes[1] < LEAST_WIDTH:
         return None
     weights = lowering.constant_of(node.input(1))
     pads = open_pads_of(node, 4, weights.shape[2:], sizes) if weights is not None else ()

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ort_core.cpu.codegen.images.pooling import Pooling
+from ort_core.cpu.codegen.images.pooling import Pooling, RoundedPooling
 from ort_core.cpu.lowering.images.layout_steps import as_images, emit_padded
 from ort_core.cpu.lowering.images.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.rules.convolutions.rounded_images import made_rounded, takes_rounded
 from ort_core.cpu.lowering.rules.convolutions.volumes import planes_as_rows, pooled_volumes, volumes
 from ort_core.cpu.lowering.rules.images.images import Pads, has_known_pads, images, open_pads_of, pair
 from ort_core.cpu.lowering.rules.images.indexed_pooling import max_pooling_with_indices
@@ -19,7 +21,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
-from ort_core.plugin.loops import element, lift
+from ort_core.plugin.loops import cast, element, lift
 from ort_core.plugin.ops import node_windows
 
 F32 = DataType.FLOAT
@@ -35,6 +37,8 @@ def pooling(lowering: Lowering, node: Node) -> None:
     if node.int_attribute("storage_order", 0):
         raise NotLowered("another storage_order than 0 is not generated")
     require_inner_pads(node)
+    if takes_rounded(lowering, node) and rounded_max_pooling(lowering, node):
+        return
     is_whole = not node.int_attribute("ceil_mode", 0) and not hangs_over(lowering, node, _space(node))
     if is_whole and byte_max_pooling(lowering, node):
         return
@@ -46,6 +50,19 @@ def pooling(lowering: Lowering, node: Node) -> None:
         counts_border=node.int_attribute("count_include_pad", 0) != 0,
     )  # fmt: skip
     lowering.set(node.output, pooled(lowering, node, x, kind))
+
+
+def rounded_max_pooling(lowering: Lowering, node: Node) -> bool:
+    """Take the largest numbers of images that lie in bfloat16, or are made so; return whether they do."""
+    value, (_, shape) = node.input(0), tensor_type(node.output)
+    x = made_rounded(lowering, value) if value is not None else None
+    if x is None or not isinstance(x.shape[1], int):
+        return False
+    hangs_over(lowering, node, _space(node))
+    found = lowering.rounded[node.output] = _windows(lowering, node, x, shape, RoundedPooling(x.shape[1], None))
+    real = PendingElementwise(cast(element(0, DataType.BFLOAT16), F32), (found,), found.shape, (node,))
+    lowering.set(node.output, real)
+    return True
 
 
 def require_inner_pads(node: Node) -> None:
@@ -119,14 +136,17 @@ def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim],
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
     window = kernel[1:] if rank == 3 else kernel
     pads = open_pads_of(node, rank, window, x.shape[2:])
-    target = lowering.placed_view(node.output, F32, shape, channels_last(rank))
+    if x.dtype is F32:
+        target = lowering.placed_view(node.output, F32, shape, channels_last(rank))
+    else:
+        target = lowering.new_view(x.dtype, shape, channels_last(rank))
     spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations)
     if not has_known_pads(pads):
         _bordered_windows(lowering, node, spec, x, pads, as_images(target))
         return target
     spec = replace(spec, pads=pads)
     if is_pooled_apart(kernel, is_maximum=kind.is_maximum):
-        between = lowering.new_view(F32, (*x.shape[:2], as_images(target).shape[2], x.shape[3]), channels_last(4))
+        between = lowering.new_view(x.dtype, (*x.shape[:2], as_images(target).shape[2], x.shape[3]), channels_last(4))
         down, along = (replace(spec, **each) for each in apart(kernel, strides, pads))
         emit_pooling(lowering, node, replace(down, dilations=(dilations[0], 1)), x, between)
         x, spec = between, replace(along, dilations=(1, dilations[1]))
