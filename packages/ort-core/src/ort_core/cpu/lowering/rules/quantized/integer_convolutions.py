@@ -26,7 +26,7 @@ from ort_core.cpu.lowering.rules.quantized.integer_anchors import (
     integer_weights,
     scale_operand,
 )
-from ort_core.cpu.lowering.rules.quantized.integer_images import bordered_images, byte_images, emit_byte_border
+from ort_core.cpu.lowering.rules.quantized.integer_images import byte_images, emit_byte_border, own_bordered
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View
@@ -139,7 +139,7 @@ def _anchor(
         raise NotLowered("only 1-D and 2-D convolutions of bytes are generated")
     window, groups = integers.shape[2:], node.int_attribute("group", 1)
     dilations, strides = pair(node.ints_attribute("dilations"), rank), pair(node.ints_attribute("strides"), rank)
-    x = _own_bordered(lowering, node, source, zero_point) if rank == 4 else None
+    x = own_bordered(lowering, node, source, zero_point) if rank == 4 else None
     if x is None:
         x = byte_images(lowering, source)
         pads = open_pads_of(node, rank, window, x.shape[2:])
@@ -148,17 +148,6 @@ def _anchor(
     if rank == 3:
         integers = integers.reshape(*integers.shape[:2], 1, integers.shape[2])
     return IntegerAnchor(x, integers, True, rank, node.op_type, strides, dilations, groups)
-
-
-def _own_bordered(lowering: Lowering, node: Node, source: Value | View, zero_point: int | View) -> View | None:
-    """Return the images with the border that a node states in numbers, if nothing else reads them."""
-    pads, real = node.ints_attribute("pads") or (), node.input(0)
-    is_stated = node.string_attribute("auto_pad", "NOTSET") == "NOTSET" and len(pads) == 4
-    if not is_stated or not any(pads) or min(pads) < 0 or not isinstance(source, Value):
-        return None
-    if real is None or (real is not source and not lowering.is_single_use(real)):
-        return None
-    return bordered_images(lowering, source, pads, zero_point)
 
 
 def integer_bias(lowering: Lowering, value: Value | None, scales: np.ndarray) -> np.ndarray | None:

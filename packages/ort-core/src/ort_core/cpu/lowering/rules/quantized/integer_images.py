@@ -16,7 +16,7 @@ from ort_core.cpu.lowering.products.quantized import BYTES
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import IntegerAnchor
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, ordered_strides
-from ort_core.plugin.ir import DataType, KnownDim, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import element
 
 
@@ -49,6 +49,17 @@ def _channels_last_image(lowering: Lowering, view: View, shape: Sequence[KnownDi
     if not is_image or not view.is_contiguous or is_channels_last(view):
         return view
     return emit_channels_last(lowering, view)
+
+
+def own_bordered(lowering: Lowering, node: Node, source: Value | View, fill: int | View) -> View | None:
+    """Return the images with the border that a node states in numbers, if nothing else reads them."""
+    pads, real = node.ints_attribute("pads") or (), node.input(0)
+    is_stated = node.string_attribute("auto_pad", "NOTSET") == "NOTSET" and len(pads) == 4
+    if not is_stated or not any(pads) or min(pads) < 0 or not isinstance(source, Value):
+        return None
+    if real is None or (real is not source and not lowering.is_single_use(real)):
+        return None
+    return bordered_images(lowering, source, pads, fill)
 
 
 def bordered_images(lowering: Lowering, value: Value, pads: Sequence[int], fill: int | View) -> View | None:

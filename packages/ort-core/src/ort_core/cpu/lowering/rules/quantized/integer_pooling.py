@@ -9,7 +9,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.products.quantized import BYTES, limits, quantized_value, set_quantized
 from ort_core.cpu.lowering.rules.images.images import pads_of, pair
-from ort_core.cpu.lowering.rules.quantized.integer_images import byte_images, emit_byte_border
+from ort_core.cpu.lowering.rules.quantized.integer_images import byte_images, emit_byte_border, own_bordered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import KnownDim, Node
@@ -31,11 +31,14 @@ def byte_max_pooling(lowering: Lowering, node: Node) -> bool:
     window = pair(kernel, rank)
     if stored not in BYTES or window[0] * window[1] > MAX_TAPS:
         return False
-    x = byte_images(lowering, value if quantized is None else quantized.source)
+    source, least = value if quantized is None else quantized.source, limits(stored)[0]
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
-    pads = pads_of(node, rank, kernel, x.shape[2:])
-    if any(pads):
-        x = emit_byte_border(lowering, x, pads, limits(stored)[0])
+    x = own_bordered(lowering, node, source, least) if rank == 4 else None
+    if x is None:
+        x = byte_images(lowering, source)
+        pads = pads_of(node, rank, kernel, x.shape[2:])
+        if any(pads):
+            x = emit_byte_border(lowering, x, pads, least)
     size: tuple[KnownDim, ...] = shape if rank == 4 else (shape[0], shape[1], 1, shape[2])
     taps = [
         _tap(x, size, strides, row * dilations[0], column * dilations[1])
