@@ -296,3 +296,29 @@ def test_helpers_of_tests_have_names_of_their_own() -> None:
         if path.suffix == ".py" and path.parent.name == "tests" and not path.name.startswith(("test_", "conftest")):
             names.setdefault(path.name, []).append(path.parent.relative_to(ROOT).as_posix())
     assert not {name: folders for name, folders in names.items() if len(folders) > 1 and name != "__init__.py"}
+
+
+def test_every_border_lets_errors_of_signal_handlers_pass() -> None:
+    """What catches any exception and does not raise it again must hand a program its own interruptions."""
+    shown_to_a_user = {"cli/failures.py", "cli/measuring/bench_worker.py"}
+    lacking = []
+    for path in sorted(CORE.rglob("*.py")):
+        name = path.relative_to(CORE).as_posix()
+        if name in shown_to_a_user:
+            continue
+        for each in ast.walk(ast.parse(text_of(path))):
+            if not isinstance(each, ast.ExceptHandler) or not _catches_all(each):
+                continue
+            steps = list(ast.walk(ast.Module(each.body, [])))
+            raises_again = any(isinstance(step, ast.Raise) and step.exc is None for step in steps)
+            asks = any(isinstance(step, ast.Name) and step.id == "raise_interruption" for step in steps)
+            if not raises_again and not asks:
+                lacking.append(f"{name}:{each.lineno}")
+    assert not lacking, "call ort_core.interruptions.raise_interruption first"
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException") for kind in kinds)

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ort_core.cpu.options import CpuOptions
-from ort_core.plugin import Available, KernelPartition, KernelProvider, OrtError, Rejection, Unavailable
+from ort_core.plugin import (
+    Available,
+    KernelPartition,
+    KernelProvider,
+    OrtError,
+    Rejection,
+    Unavailable,
+    raise_interruption,
+)
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.machine_code.target import Target
@@ -63,6 +71,7 @@ class CpuExecutionProvider(KernelProvider):
         except (OrtError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
+            raise_interruption(error)
             from ort_core.plugin.kernels import BoundGraph  # as above
 
             request.faults.note(

@@ -20,6 +20,7 @@ from ort_core.custom_ops.traceback_text import place_of, user_traceback
 from ort_core.errors import OrtError, RuntimeException
 from ort_core.forks import Lock, new_lock
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.types import DataType, TensorType
 from ort_core.kernels.evaluator import normalize
 from ort_core.kernels.kernel import KernelContext, KernelFunction
@@ -82,6 +83,7 @@ def guarded(kernel: GuardedKernel) -> KernelFunction:
         except OrtError:
             raise
         except Exception as error:  # the border to the user's function
+            raise_interruption(error)
             raise RuntimeException(_failure(kernel, given, arguments, error)) from error
         return _Results(kernel, ctx, given, arguments).checked(result, expected)
 
@@ -118,6 +120,7 @@ def _state(
             try:
                 ctx.state[_STATE] = make_state(**taken_attributes(make_state, attributes))
             except Exception as error:  # the border to the user's function
+                raise_interruption(error)
                 text = user_traceback(error, make_state)
                 raise RuntimeException(f"the state of {kernel.name} could not be made: {text}") from error
         return ctx.state[_STATE]
@@ -226,6 +229,7 @@ class _Results:
         try:
             return output_shapes(function, schema, padded(shapes, schema), self._attributes, count)
         except Exception as error:  # the border to the user's function
+            raise_interruption(error)
             text = user_traceback(error, function)
             raise RuntimeException(f"the shape function of {self._kernel.name} failed: {text}") from error
 

@@ -17,6 +17,7 @@ import numpy as np
 from ort_core.custom_ops.traceback_text import user_traceback
 from ort_core.errors import InvalidArgument, RuntimeException
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.types import DataType
 from ort_core.kernels.device_kernel import CudaSource, Launch, LaunchRequest
 
@@ -111,6 +112,7 @@ def plan_launch(
     try:
         launch = kernel.launch(request)
     except Exception as error:  # the border to the user's function
+        raise_interruption(error)
         text = user_traceback(error, kernel.launch)
         raise RuntimeException(f"the launch of {where} failed on {request}: {text}") from error
     if not isinstance(launch, Launch):

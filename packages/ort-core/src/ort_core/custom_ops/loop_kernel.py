@@ -21,6 +21,7 @@ from ort_core.custom_ops.shape_rule import ShapeFunction, TensorShape, broadcast
 from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import user_traceback
 from ort_core.errors import Fail, InvalidArgument
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.constants import Constant
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
@@ -149,6 +150,7 @@ def _called(
     except UnsupportedTypeError as error:
         return Rejection(str(error))
     except Exception as error:  # the border to the user's function
+        raise_interruption(error)
         raise Fail(f"the loop kernel of {name} failed: {user_traceback(error, function)}") from error
 
 

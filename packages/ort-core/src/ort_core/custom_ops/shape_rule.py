@@ -19,6 +19,7 @@ import numpy as np
 from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import user_traceback
 from ort_core.errors import InvalidArgument
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, KnownDim, SymbolicDim, broadcast
 from ort_core.ir.types import DataType, TensorType
@@ -101,6 +102,7 @@ def shape_rule(
         try:
             found = output_shapes(function, schema, padded(shapes, schema), attributes, ctx.output_count)
         except Exception as error:  # noqa: BLE001 - the border to the user's function
+            raise_interruption(error)
             ctx.refuse(f"the shape function of {qualified_name} failed: {user_traceback(error, function)}")
         for index, each in enumerate(found):
             _tell(ctx, index, each)

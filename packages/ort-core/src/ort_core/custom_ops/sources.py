@@ -14,6 +14,7 @@ from ort_core.custom_ops.custom_op import CustomOp
 from ort_core.custom_ops.library import OpLibrary, library_of_module
 from ort_core.custom_ops.traceback_text import frames_of_file, place_of
 from ort_core.errors import Fail
+from ort_core.interruptions import raise_interruption
 
 
 def load_libraries(sources: Iterable[object]) -> list[OpLibrary]:
@@ -77,6 +78,7 @@ def _module_of_file(path: Path) -> ModuleType:
         specification.loader.exec_module(module)
     except Exception as error:  # the border to the user's file
         _restore(name, before)
+        raise_interruption(error)
         raise Fail(f"Failed to load library {path}: {frames_of_file(error, path)}") from error
     return module
 

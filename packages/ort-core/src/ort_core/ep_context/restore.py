@@ -14,6 +14,7 @@ from ort_core.ep_context.container import ContextContent, context_digest, decode
 from ort_core.ep_context.nodes import element_type, embedded_content, facts_of, is_context
 from ort_core.errors import EngineError, InvalidGraph, ModelRequiresCompilation, OrtError
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -150,6 +151,7 @@ def _restore(
     try:
         loaded = provider.load(bytes(context.blob), policy.request(name, graph))
     except Exception as error:  # noqa: BLE001 - the border to providers: becomes a reason
+        raise_interruption(error)
         return Rejection(f"load failed: {error if isinstance(error, OrtError) else f'{type(error).__name__}: {error}'}")
     if isinstance(loaded, Rejection):
         return loaded

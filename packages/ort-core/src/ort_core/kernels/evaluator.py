@@ -23,6 +23,7 @@ from ort_core.errors import (
     RuntimeException,
 )
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -158,6 +159,7 @@ def _bind_kernel(
         except MemoryError as error:
             raise _without_memory(node, error) from error
         except Exception as error:  # the border to kernels, users' own included: any exception becomes the node's
+            raise_interruption(error)
             raise failed(node, inputs, error) from error
 
     return BoundNode(node, run)

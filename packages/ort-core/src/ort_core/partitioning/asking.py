@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ort_core.errors import EPFail, NotImplemented
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.partitioning.parts import claims_with_parts
@@ -46,6 +47,7 @@ def ask_for_claims(
         log.debug("%s claimed nothing: %s", provider.name, error)
         return Rejection(str(error))
     except Exception as error:  # noqa: BLE001 - the border to providers: noted, told and a reason
+        raise_interruption(error)
         faults.note(f"{provider.name} claims nothing: get_capability failed{_where(provider, view)}", error)
         return Rejection(f"get_capability failed: {type(error).__name__}: {error}")
     if provider.is_last_resort or not provider.takes_parts:
@@ -68,6 +70,7 @@ def _with_parts(
         except NotImplemented as error:
             log.debug("%s claims nothing in parts: %s", provider.name, error)
         except Exception as error:  # noqa: BLE001 - the border to providers: noted and told; what it said before counts
+            raise_interruption(error)
             where = _where(provider, seen)
             faults.note(f"{provider.name} failed when it was asked about the parts of operators{where}", error)
             failed.append(f"asked about its parts, the provider failed{where}: {type(error).__name__}: {error}")
@@ -78,6 +81,7 @@ def _with_parts(
     except EPFail:  # faults are strict
         raise
     except Exception as error:  # noqa: BLE001 - its answers are of another kind than they must be: noted and told
+        raise_interruption(error)
         faults.note(f"{provider.name} gave answers about the parts of operators that cannot be read", error)
         return plain
     return [_with_fault(answer, view, failed[0]) for answer in answers] if failed else answers
@@ -102,7 +106,8 @@ def _where(provider: ExecutionProvider, view: GraphView) -> str:
 def _raises(provider: ExecutionProvider, view: GraphView) -> bool:
     try:
         list(provider.get_capability(view))
-    except Exception:  # noqa: BLE001 - the border to providers: the first fault is told, this finds its node
+    except Exception as error:  # noqa: BLE001 - the border to providers: the first fault is told, this finds its node
+        raise_interruption(error)
         return True
     return False
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_core.errors import Fail, OrtError
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -149,6 +150,7 @@ def _run(each: Pass, context: PassContext) -> PassReport:
     except (OrtError, RecursionError, MemoryError):
         raise
     except Exception as error:  # the border to passes, users' own included: the error names the pass
+        raise_interruption(error)
         raise Fail(
             f"pass {each.name} ({type(each).__module__}.{type(each).__qualname__}) failed: "
             f"{type(error).__name__}: {error}. Leave it out by disabled_optimizers=[{each.name!r}]."

@@ -15,6 +15,7 @@ from ort_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
     from ort_core.frozen import frozen
+    from ort_core.interruptions import raise_interruption
     from ort_core.ir.rejection import Rejection
     from ort_core.lifetimes import keep_for_ever
     from ort_core.passes.base import Pass
@@ -49,7 +50,7 @@ __all__ = [
     "NotImplemented", "OptionFacts", "OrtError", "OutputPlan", "PartitionPlan", "Pass", "PlainFunction", "Rejection",
     "Roofline", "RunState", "StepFacts", "ThreadOptions", "Unavailable", "body_path", "convex_groups",
     "describe_options", "environment_value", "filled", "frozen", "hand_out", "hookimpl", "keep_for_ever",
-    "output_buffer", "output_names",
+    "output_buffer", "output_names", "raise_interruption",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -57,6 +58,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
     {
         "ort_core.errors": ("AllocationLimitExceeded", "EPFail", "InvalidArgument", "NotImplemented", "OrtError"),
         "ort_core.frozen": ("frozen",),
+        "ort_core.interruptions": ("raise_interruption",),
         "ort_core.ir.rejection": ("Rejection",),
         "ort_core.lifetimes": ("keep_for_ever",),
         "ort_core.passes.base": ("Pass",),

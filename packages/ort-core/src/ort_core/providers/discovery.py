@@ -14,6 +14,7 @@ from types import ModuleType
 import pluggy
 
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.providers import hookspecs
 from ort_core.providers.provider import ExecutionProvider, Unavailable
 
@@ -64,6 +65,7 @@ class PluginRegistry:
             try:
                 results.append((plugin.name, function()))
             except Exception as error:
+                raise_interruption(error)
                 log.warning("plugin %s failed in %s: %s: %s", plugin.name, hook, type(error).__name__, error)
                 log.debug("plugin %s failed in %s", plugin.name, hook, exc_info=True)
         return results
@@ -117,9 +119,8 @@ def _load(source: PluginSource, manager: pluggy.PluginManager) -> DiscoveredPlug
         if refusal is None:
             manager.register(module, name=source.name)
             manager.check_pending()
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # the border to plugins: even an import that exits must not end the program
+        raise_interruption(error)
         log.debug("plugin %s cannot be used", source.name, exc_info=True)
         refusal = Unavailable(
             f"plugin {source.name!r} of {source.distribution} failed to load: {type(error).__name__}: {error}",
@@ -153,9 +154,8 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
         return ()
     try:
         classes = list(hook())
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # the border to plugins: the hook imports what the module did not
+        raise_interruption(error)
         log.debug("plugin %s failed in ort_providers", plugin.name, exc_info=True)
         return Unavailable(f"plugin {plugin.name!r} failed in ort_providers: {type(error).__name__}: {error}")
     for cls in classes:

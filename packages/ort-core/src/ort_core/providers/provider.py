@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.rejection import Rejection
 from ort_core.providers.options import NoOptions, parse_options
 
@@ -187,5 +188,6 @@ def _checked(name: str, method: str, ask: Callable[[], Available | Unavailable])
     try:
         return ask()
     except Exception as error:  # the border to plugins
+        raise_interruption(error)
         logging.getLogger(__name__).debug("%s.%s failed", name, method, exc_info=True)
         return Unavailable(f"{name}.{method} raised {type(error).__name__}: {error} (a bug of that provider)")

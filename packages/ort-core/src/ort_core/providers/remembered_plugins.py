@@ -20,6 +20,7 @@ from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.cache.versions import package_facts
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.providers.provider import ExecutionProvider
 
 if TYPE_CHECKING:
@@ -51,9 +52,8 @@ class RememberedProvider:
             found: object = importlib.import_module(self.module)
             for part in self.qualified_name.split("."):
                 found = getattr(found, part)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - the border to plugins: the discovery that follows says what is wrong
+            raise_interruption(error)
             log.debug("%s is not where it was: %s: %s", self.name, type(error).__name__, error)
             return None
         is_provider = isinstance(found, type) and issubclass(found, ExecutionProvider)

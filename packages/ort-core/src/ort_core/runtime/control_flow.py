@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ort_core.errors import KernelNotFoundError, OrtError
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
@@ -59,6 +60,7 @@ class ControlFlowStep:
         except (OrtError, RecursionError):
             raise
         except Exception as error:  # the border to kernels
+            raise_interruption(error)
             raise failed(node, inputs, error) from error
         return [result for value, result in zip(node.outputs, results, strict=False) if value is not None]
 

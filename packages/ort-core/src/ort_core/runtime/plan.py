@@ -12,6 +12,7 @@ import numpy as np
 from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
 from ort_core.forks import new_lock
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.rejection import Rejection
 from ort_core.memory.slots import picker
 from ort_core.runtime.device_values import (
@@ -100,6 +101,7 @@ class PartitionStep:
         except (OrtError, RecursionError):
             raise
         except Exception as error:  # the border to providers
+            raise_interruption(error)
             raise self._failed(error) from error
         if self._border is not None:
             self._border.check(arguments, outputs)
@@ -120,6 +122,7 @@ class PartitionStep:
             except (OrtError, RecursionError):
                 raise
             except Exception as error:  # as in ``execute``
+                raise_interruption(error)
                 raise self._failed(error) from error
 
         return run

@@ -8,6 +8,7 @@ from typing import Any
 
 from ort_core.errors import EPFail, OrtError
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import reads_of
@@ -98,6 +99,7 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:  # the border to providers
+        raise_interruption(error)
         reason = str(error) if isinstance(error, OrtError) else f"{type(error).__name__}: {error}"
         raise CompileFailed(
             f"{part.provider.name} failed to compile partition {part.name!r} ({_first(part.nodes)}): {reason}", part

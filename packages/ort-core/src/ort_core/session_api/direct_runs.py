@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ort_core.forks import new_reentrant_lock
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.rejection import Rejection
 from ort_core.runtime.known_runs import KnownRuns
 
@@ -54,6 +55,7 @@ class DirectRunsState:
         try:
             return self._plan.direct_calls()
         except Exception as error:  # noqa: BLE001 - the border to providers; a run must not fail for want of a shortcut
+            raise_interruption(error)
             return _fault(error)
 
     @cached_property

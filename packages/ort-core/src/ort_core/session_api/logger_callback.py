@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from ort_core.arguments import takes, whole
 from ort_core.errors import InvalidValue
+from ort_core.interruptions import raise_interruption
 from ort_core.session_api.process import SEVERITIES, log, set_default_logger_severity
 
 LoggerCallback = Callable[[int, str, str, str, str], object]  # severity, category, logid, code_location, message
@@ -56,6 +57,7 @@ class CallbackHandler(logging.Handler):
             place = f"{record.filename}:{record.lineno} {record.funcName}"
             self._callback(severity, record.name, "", place, record.getMessage())
         except Exception as error:  # noqa: BLE001 - a program's function; reported as what nobody can catch
+            raise_interruption(error)
             _to_standard_error(record)
             facts = SimpleNamespace(
                 exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, object=self._callback,

@@ -13,6 +13,7 @@ from pathlib import Path
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
 from ort_core.errors import EPFail, OrtError, ProviderUnavailable
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
 from ort_core.kernels.evaluation_context import EvaluationContext
@@ -54,6 +55,7 @@ class ForeseenPlacement:
             try:
                 refused = part.provider.build(request)
             except Exception as error:
+                raise_interruption(error)
                 raise EPFail(f"{provider} could not build partition {part.name}: {error}") from error
             if refused is not None:
                 return refused
@@ -116,6 +118,7 @@ def _select(providers: ProviderRequest, environment: Environment, settings: Prep
         except OrtError:  # an option that is not known, or does not parse
             raise
         except Exception as error:
+            raise_interruption(error)
             raise ProviderUnavailable(
                 f"{name} cannot be asked what it would run: making it failed with {type(error).__name__}: {error}. "
                 f"It is not available here: {state}"

@@ -16,6 +16,7 @@ from ort_core.arguments import whole
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
 from ort_core.forks import new_lock
 from ort_core.frozen import frozen
+from ort_core.interruptions import raise_interruption
 
 
 @frozen
@@ -307,6 +308,7 @@ class DeviceDirectory:
         try:
             return self._factories[device.kind](device.index)
         except Exception as error:  # the border to plugins
+            raise_interruption(error)
             raise InvalidValue(
                 f"Can't allocate memory on {device}: the plugin that offers it cannot reach it here "
                 f"({type(error).__name__}: {error}); `ort doctor` shows what is missing."

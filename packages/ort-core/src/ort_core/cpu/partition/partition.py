@@ -63,6 +63,7 @@ from ort_core.plugin import (
     StepFacts,
     body_path,
     convex_groups,
+    raise_interruption,
 )
 from ort_core.plugin.collecting import paused_collection
 from ort_core.plugin.ir import Graph, Node, TensorType, Value, border_of
@@ -346,6 +347,7 @@ class CpuPartition(EagerPartition):
         except (OrtError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
+            raise_interruption(error)
             self._note_fault(group, lowering.node, error)
         finally:
             lowering.close()

@@ -16,7 +16,11 @@ class _Compiling:
 
     def __enter__(self) -> None:
         self._gate.__enter__()  # first: a fork waits for whoever waits for the lock, too, and for its holder
-        self._lock.acquire()
+        try:
+            self._lock.acquire()
+        except BaseException:  # a program's signal ended the wait
+            self._gate.__exit__()
+            raise
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()

@@ -13,6 +13,7 @@ from types import TracebackType
 
 import numpy as np
 
+from ort_core.plugin import raise_interruption
 from ort_core.plugin.forks import be_first
 from ort_core.plugin.memory import (
     LargePages,
@@ -65,7 +66,7 @@ class WeightPacking:
             found, is_new = self._store.claim(key, source, allocate)
             self._used[key] = found
             if is_new:
-                self._start(found, fill)
+                self._start_or_fail(found, fill)
             return found.buffer
         return self._packed_alone(key, source, allocate, fill)
 
@@ -86,7 +87,7 @@ class WeightPacking:
             self._alone[key] = source, buffer
         else:
             found = self._used[key] = PackedWeight(source, buffer)
-            self._start(found, fill)
+            self._start_or_fail(found, fill)
         return buffer
 
     def _is_packed_at_once(self, buffer: np.ndarray) -> bool:
@@ -116,19 +117,24 @@ class WeightPacking:
             self._alone = {}
             self._used = {key: weight for key, weight in self._used.items() if is_mapped(weight.source)}
 
+    def _start_or_fail(self, weight: PackedWeight, fill: Fill) -> None:
+        """Start a packing that another session may wait for already: it hears of what goes wrong before it began."""
+        try:
+            self._start(weight, fill)
+        except BaseException as error:
+            if not weight.packed.done():
+                weight.packed.set_exception(error)
+            raise
+
     def _start(self, weight: PackedWeight, fill: Fill) -> None:
         if self._is_packed_at_once(weight.buffer):
             _pack(weight, fill)
             weight.packed.result()
             return
-        try:
-            if self._pool is None:
-                be_first()
-                self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
-            self._pool.submit(_pack, weight, fill)
-        except BaseException as error:
-            weight.packed.set_exception(error)  # another session may wait for it already
-            raise
+        if self._pool is None:
+            be_first()
+            self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
+        self._pool.submit(_pack, weight, fill)
 
 
 def _pack(weight: PackedWeight, fill: Fill) -> None:
@@ -138,5 +144,6 @@ def _pack(weight: PackedWeight, fill: Fill) -> None:
         release_pages(weight.source)
     except BaseException as error:  # noqa: BLE001 - handed to all who wait for the weight, and raised there
         weight.packed.set_exception(error)
+        raise_interruption(error)
     else:
         weight.packed.set_result(None)
