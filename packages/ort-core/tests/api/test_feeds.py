@@ -65,6 +65,12 @@ def test_a_feed_in_another_form_gives_the_same_result(session_of, feed):
     np.testing.assert_array_equal(product, X * X)
 
 
+def test_strings_of_numpy_s_own_type_for_numbers_are_refused_as_other_strings_are(session_of):
+    texts = np.array([["a", "b", "c", "d"]], np.dtypes.StringDType())
+    with pytest.raises(RuntimeError, match=r"Actual: \(tensor\(string\)\) , expected: \(tensor\(float\)\)"):
+        session_of("two_inputs").run(None, {"x": X, "z": texts})
+
+
 class Exporter:
     """An array behind the protocols only."""
 

@@ -262,10 +262,9 @@ class _Conversion:
         if dtype is DataType.UNDEFINED:
             return array
         if array.dtype != dtype.numpy:
-            swapped = array.dtype.newbyteorder("=")
-            if swapped != dtype.numpy:
+            if array.dtype.isnative or array.dtype.newbyteorder("=") != dtype.numpy:
                 raise self._wrong_type(array, f"tensor({dtype.text})")
-            array = array.astype(swapped)
+            array = array.astype(dtype.numpy)
         return _in_order(array)
 
     def _array(self, value: object, dtype: DataType) -> np.ndarray:
