@@ -185,3 +185,64 @@ def test_ort_format_without_its_writer_is_refused_with_what_to_install(
     options.optimized_model_filepath = str(tmp_path / "a.ort")
     with pytest.raises(errors.NotImplemented, match="pip install ort-tools"):
         InferenceSession(parser.parse_model(SMALL).SerializeToString(), options)
+
+
+GROUP_NORM = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4, H, W] image) => (float[N, 4, H, W] y)
+    <float[4, 4, 1, 1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2},
+     float[2] ones = {1, 1}, float[2] zeros = {0, 0}, int64[3] rows = {0, 2, -1},
+     float[4, 1, 1] scale = {1, 2, 3, 4}, float[4, 1, 1] bias = {5, 6, 7, 8}>
+    {
+        [conv] x = Conv (image, w)
+        [shape] s = Shape (x)
+        [group] r = Reshape (x, rows)
+        [norm] n = InstanceNormalization <epsilon = 0.001> (r, ones, zeros)
+        [restore] b = Reshape (n, s)
+        [scale] m = Mul (b, scale)
+        [bias] y = Add (m, bias)
+    }
+"""
+UNNAMED_BODY = """
+    <ir_version: 8, opset_import: ["": 17, "own": 1]>
+    g (float[N, 4] x) => (float[N, 4] y)
+    {
+        [first] a = own.Twice (x)
+        [second] b = own.Twice (a)
+        c = own.Twice (b)
+        y = own.Twice (c)
+    }
+    <domain: "own", opset_import: ["": 17]> Twice (a) => (d) { b = Sin (a) c = Sin (b) d = Mul (b, c) }
+"""
+
+
+@pytest.mark.parametrize("level", [GraphOptimizationLevel.ORT_ENABLE_EXTENDED, GraphOptimizationLevel.ORT_ENABLE_ALL])
+def test_a_fusion_newer_than_the_model_is_saved_in_parts_that_onnxruntime_runs(
+    tmp_path: Path, level: GraphOptimizationLevel
+) -> None:
+    saved, content = tmp_path / "saved.onnx", parser.parse_model(GROUP_NORM).SerializeToString()
+    session = InferenceSession(content, saving(saved, level))
+    written = onnx.load(saved)
+    assert {"GroupNormalization" in node.name for node in written.graph.node if node.op_type == "Mul"} == {True}
+    assert not written.functions
+    onnx.checker.check_model(written, full_check=True)
+    again = InferenceSession(saved, saving(tmp_path / "again.onnx", level))
+    assert operators(tmp_path / "again.onnx") == operators(saved)
+    image = np.random.default_rng(0).standard_normal((2, 4, 3, 5)).astype(np.float32)
+    truth = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, {"image": image})[0]
+    theirs = onnxruntime.InferenceSession(saved, providers=["CPUExecutionProvider"]).run(None, {"image": image})[0]
+    for found in (theirs, session.run(None, {"image": image})[0], again.run(None, {"image": image})[0]):
+        assert_within(found, truth)
+
+
+def test_nodes_of_inlined_functions_are_saved_under_names_of_their_own(tmp_path: Path) -> None:
+    saved, content = tmp_path / "saved.onnx", parser.parse_model(UNNAMED_BODY).SerializeToString()
+    InferenceSession(content, saving(saved, GraphOptimizationLevel.ORT_ENABLE_BASIC))
+    names = [node.name for node in onnx.load(saved).graph.node]
+    assert len(set(names)) == len(names) == 12
+    x = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
+    of_original, of_saved = (
+        onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        for model in (content, saved)
+    )
+    assert_within(of_saved, of_original)

@@ -3,7 +3,8 @@
     y = Softmax(x), opset 12 in a model of opset 17  ->  y = ort_core.functions.Softmax_12_0(x)
     with   ort_core.functions.Softmax_12_0 (a) => (b) { b = Softmax(a) }  that imports opset 12
 
-Such nodes come from functions that were inlined. Loading inlines these ones again.
+Such nodes come from functions that were inlined. Loading inlines these ones again. Where a fusion made one of an opset
+that is newer than the model's, the file has older operators instead, where they are known.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import ValueMap, copy_node
 from ort_core.ir.traversal import reads_of, walk
 from ort_core.ir.values import Value
+from ort_core.onnx_io.older_parts import write_in_older_parts
 
 DOMAIN = "ort_core.functions"
 _FUNCTIONS_SINCE_IR = 8
@@ -25,7 +27,11 @@ def with_own_opsets(model: Model) -> Model:
         return model
     copy = model.clone()
     # Inner nodes first, so that the body of a node that is wrapped holds calls already.
-    for number, node in enumerate(reversed([node for node in walk(copy.graph) if _differs(copy, node)])):
+    different = [node for node in walk(copy.graph) if _differs(copy, node)]
+    left = [node for node in different if not (_is_newer(copy, node) and write_in_older_parts(node))]
+    if not left:
+        return copy
+    for number, node in enumerate(reversed(left)):
         _wrap(copy, node, number)
     copy.opset_imports[DOMAIN] = 1
     copy.ir_version = max(copy.ir_version, _FUNCTIONS_SINCE_IR)
@@ -34,6 +40,10 @@ def with_own_opsets(model: Model) -> Model:
 
 def _differs(model: Model, node: Node) -> bool:
     return node.opset is not None and node.opset != model.opset_imports.get(node.domain)
+
+
+def _is_newer(model: Model, node: Node) -> bool:
+    return node.opset is not None and node.opset > model.opset_imports.get(node.domain, node.opset)
 
 
 def _wrap(model: Model, node: Node, number: int) -> None:

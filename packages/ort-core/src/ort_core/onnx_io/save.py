@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
@@ -153,6 +154,7 @@ def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.M
     for key, text in model.metadata.items():
         proto.metadata_props.add(key=key, value=text)
     proto.graph.CopyFrom(graph_to_proto(model.graph, writer))
+    _name_apart(proto.graph)
     for function in model.functions.values():
         proto.functions.append(_function(function))
     return proto
@@ -178,6 +180,22 @@ def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None, *, with_t
             if value.type is not None and id(value) not in outputs:
                 proto.value_info.append(_value_info(value))
     return proto
+
+
+def _name_apart(graph: onnx.GraphProto) -> None:
+    """Give nodes of one name names of their own, for onnxruntime refuses others; unnamed ones stay so."""
+    taken = Counter(node.name for node in graph.node if node.name)
+    seen: set[str] = set()
+    for node in graph.node:
+        if taken[node.name] > 1:
+            number, name = 1, node.name
+            while name in seen or (name != node.name and name in taken):
+                name, number = f"{node.name}_{number}", number + 1
+            seen.add(name)
+            node.name = name
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _name_apart(attribute.g)
 
 
 def node_to_proto(node: Node) -> onnx.NodeProto:
