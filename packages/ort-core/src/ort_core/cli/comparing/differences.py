@@ -42,8 +42,8 @@ def difference(name: str, found: object, expected: object, tolerance: ToleranceN
             return Difference(name, False, f"{len(found)} elements and {len(expected)}")
         return _of_parts(name, found, expected, tolerance)
     if _is_number(found) and _is_number(expected):  # a value of a map, a plain Python number perhaps
-        right = np.asarray(expected)
-        return _of_arrays(name, np.asarray(found).astype(right.dtype), right, tolerance)
+        left, right = _as_arrays(found, expected)
+        return _of_arrays(name, left, right, tolerance)
     if any(isinstance(each, (np.ndarray, Mapping, list, tuple)) for each in (found, expected)):
         return Difference(name, False, f"{type(found).__name__} and {type(expected).__name__}")
     same = found == expected
@@ -60,6 +60,17 @@ def _of_parts(
     index = max(range(len(parts)), key=lambda i: (not parts[i].is_equal, parts[i].max_absolute or 0.0))
     worst = parts[index]
     return worst if worst.is_equal else replace(worst, text=f"element {index}: {worst.text}")
+
+
+def _as_arrays(found: object, expected: object) -> tuple[np.ndarray, np.ndarray]:
+    """Return two numbers in one type: what float32 holds was float32 before it became a number of Python."""
+    left, right = np.asarray(found), np.asarray(expected)
+    if right.dtype == np.float64 and left.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            narrow = left.astype(np.float32), right.astype(np.float32)
+        if all(np.array_equal(a, b, equal_nan=True) for a, b in zip(narrow, (left, right), strict=True)):
+            return narrow
+    return left.astype(right.dtype), right
 
 
 def _is_number(value: object) -> bool:
