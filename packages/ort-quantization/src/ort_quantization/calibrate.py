@@ -20,7 +20,6 @@ from ort_quantization.calibration.calibration_runs import CalibrationRuns
 from ort_quantization.calibration.collectors import (
     CalibrationDataCollector,
     HistogramCollector,
-    refuse_without_numbers,
 )
 from ort_quantization.calibration.moments import MomentsState
 from ort_quantization.calibration.tensor_ranges import (
@@ -247,7 +246,11 @@ class MinMaxCalibrater(CalibraterBase):
         missing = [name for name in self._tensors if name not in self.calibrate_tensors_range]
         for name in missing:
             if self._numbers.get(name, True):
-                refuse_without_numbers(name)
+                raise InvalidCalibration(
+                    f"value {name!r} had NaN or infinities in every calibration sample: its extremes are not "
+                    "known. Look for overflows in the float model, or exclude the nodes that read and give it from "
+                    "quantization. Where NaN stands for a missing number, calibrate by Entropy or Percentile"
+                )
         if not missing and self._moments is None:
             return self.calibrate_tensors_range
         found = {**self.calibrate_tensors_range.data, **dict.fromkeys(missing, TensorData.of_nothing())}

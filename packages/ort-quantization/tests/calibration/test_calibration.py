@@ -234,8 +234,21 @@ def test_values_that_are_no_numbers_are_left_out_or_refused(tmp_path, method, ca
     assert "y" in caplog.text
     assert float(np.squeeze(found["y"].highest)) <= 3
     reader.samples = reader.samples[:1]
-    with pytest.raises(InvalidCalibration, match="'y' had no finite number"):
+    with pytest.raises(InvalidCalibration, match=r"'y' had (no finite number|NaN or infinities in every)"):
         calibrated(tmp_path, create_calibrator, method, reader, model)
+
+
+def test_numbers_beside_missing_ones_are_counted_and_extremes_refused_with_what_to_do(tmp_path):
+    b = Builder()
+    b.node("Sqrt", ["x"], "y")
+    model = b.model({"x": (4,)}, ["y"])
+    reader = Reader((4,))
+    reader.samples = [{"x": np.array([np.nan, 1, 4, 9], "f")}, {"x": np.array([1, 4, 4, np.nan], "f")}]
+    found = calibrated(tmp_path, create_calibrator, CalibrationMethod.Percentile, reader, model)
+    assert 2.9 < float(np.squeeze(found["y"].highest)) <= 3.1
+    reader.samples = list(reader.samples)
+    with pytest.raises(InvalidCalibration, match=r"in every calibration sample.*calibrate by Entropy or Percentile"):
+        calibrated(tmp_path, create_calibrator, CalibrationMethod.MinMax, reader, model)
 
 
 @pytest.mark.parametrize(
