@@ -10,7 +10,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.views import Place, View
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_core.plugin.loops import Scalar, binary, cast, maximum, minimum, select, unary
+from ort_core.plugin.loops import Scalar, binary, cast, minimum, select, unary
 
 F32 = DataType.FLOAT
 BYTES = frozenset({DataType.UINT8, DataType.INT8})
@@ -78,8 +78,8 @@ def _less_zero_point(lowering: Lowering, state: FusionState, value: Scalar, grid
     if whole is None:
         return as_float(value) - state.add(float_constant(lowering, grid.zero_point))
     low, high = (state.add(float_constant(lowering, limit - grid.zero_point)) for limit in limits(value.dtype))
-    above = select(binary("gt", low, whole), low, whole)  # an operand is no NaN, of which maximum() would not know
-    return select(binary("lt", high, above), high, above)
+    above = select(binary("gt", whole, low), whole, low)  # an operand is no NaN, of which maximum() would not know
+    return select(binary("lt", above, high), above, high)
 
 
 def _rounded_around(state: FusionState, value: Scalar, zero_point: int) -> Scalar | None:
@@ -118,10 +118,13 @@ def float_constant(lowering: Lowering, value: float) -> View:
 
 
 def as_float(value: Scalar) -> Scalar:
-    """Return a narrow integer as float32, exactly; the limits of a rounded float are kept, its conversion is not."""
+    """Return a narrow integer as float32, exactly; the limits of a rounded float are kept, its conversion is not.
+
+    Not a number is the lower limit, which it would be converted to.
+    """
     if value.operation == "cast" and value.arguments[0].dtype is F32 and is_whole(value.arguments[0]):
-        low, high = limits(value.dtype)
-        return minimum(maximum(value.arguments[0], float(low)), float(high))
+        whole, (low, high) = value.arguments[0], limits(value.dtype)
+        return minimum(select(binary("gt", whole, float(low)), whole, float(low)), float(high))
     return cast(value, F32)
 
 

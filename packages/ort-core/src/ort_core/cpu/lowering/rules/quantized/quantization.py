@@ -252,6 +252,6 @@ def _is_whole_sum(value: Scalar) -> bool:
         return not value.arguments[0].dtype.is_float
     if value.operation in ("min", "max", "sub"):
         return _is_whole_sum(value.arguments[0])
-    if value.operation == "select":
-        return _is_whole_sum(value.arguments[2])
+    if value.operation == "select":  # between limits
+        return _is_whole_sum(value.arguments[1])
     return value.operation in ("add", "rint")
