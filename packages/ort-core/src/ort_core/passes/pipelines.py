@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
@@ -49,7 +50,13 @@ from ort_core.passes.share_constants import ConstantSharing
 
 def build_basic_passes() -> list[Pass]:
     """Return the passes that keep to standard operators, whatever will run them."""
-    return [
+    return list(_basic_passes())
+
+
+@functools.cache
+def _basic_passes() -> tuple[Pass, ...]:
+    """One set for all sessions: passes keep nothing, and what is known of a rule's pattern is known once."""
+    return (
         InlineFunctions(),
         FreeDimensionOverride(),
         RulePass("EliminateIdentity", [EliminateIdentity()]),
@@ -88,7 +95,7 @@ def build_basic_passes() -> list[Pass]:
         TransposeOptimizer(),
         *STANDARD_FUSIONS,
         DeadCodeElimination(),
-    ]
+    )
 
 
 def build_extended_passes() -> list[Pass]:

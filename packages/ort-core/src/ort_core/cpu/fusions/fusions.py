@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ PADS = RulePass(ConstantPads.name, [ConstantPads()], Level.EXTENDED)
 LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
 
+@functools.cache
 def chosen_fusions() -> Sequence[Pass]:
     """Return the passes in order; the other extended ones would take nodes away from the compiler."""
     passes: list[Pass] = []
