@@ -53,3 +53,30 @@ def test_arithmetic_agrees_with_integers(drawn: tuple[KnownDim, object], n: int,
     sizes = {"n": n, "m": m}
     assert evaluate(dim, sizes) == compute(sizes)  # type: ignore[operator]  # a function of the sizes
     assert substitute(dim, sizes) == compute(sizes)  # type: ignore[operator]  # as above
+
+
+@given(expressions(), st.integers(0, 9), st.integers(0, 9))
+def test_python_reads_the_text_as_the_dimension_that_it_is_of(drawn: tuple[KnownDim, object], n: int, m: int) -> None:
+    dim, compute = drawn
+    known = {"n": n, "m": m, "broadcast": lambda *sizes: next((size for size in sizes if size != 1), 1)}
+    assert eval(str(dim), known) == compute({"n": n, "m": m})  # type: ignore[operator]  # a function of the sizes
+
+
+def test_quotients_that_differ_have_texts_that_differ() -> None:
+    halves = floor_div(M, 2)
+    assert str(floor_div(N, halves)) == "n//(m//2)"
+    assert str(floor_div(floor_div(N, M), 2)) in ("n//m//2", "n//(2*m)")
+    assert str(2 * floor_div(N, 3) * halves) == "2*(m//2)*(n//3)"
+    assert str(halves * halves) == "(m//2)**2"
+    assert str(modulo(N, halves)) == "n%(m//2)"
+
+
+def test_names_that_read_like_expressions_are_quoted_within_them() -> None:
+    odd = SymbolicDim.named("n//2")
+    assert str(odd) == "n//2"
+    assert str(odd + 1) == "'n//2' + 1"
+    assert str(2 * odd) == "2*'n//2'"
+    assert str(floor_div(odd, 2)) == "'n//2'//2"
+    assert str(maximum(odd, M)) == "max(m, 'n//2')"
+    assert str(floor_div(M, odd)) == "m//'n//2'"
+    assert str(SymbolicDim.named("batch.size") * 2) == "2*batch.size"

@@ -21,6 +21,7 @@ MAX_TERMS = 256  # of one polynomial; detectors that join the sizes of five leve
 MAX_WEIGHT = 4096  # atoms written out, powers counted; real sizes stay under 500
 MAX_DEPTH = 48  # calls within calls, one for each stride of a tower; Python's parser takes 200 brackets
 MAX_COEFFICIENT = 2**63  # sizes are int64
+_OPERATORS = frozenset("+-*/%(), '\"\\")  # in a name: it reads like an expression
 
 
 class DimTooLarge(ArithmeticError):
@@ -42,6 +43,10 @@ class Symbol:
     def __str__(self) -> str:
         return self.name
 
+    def as_factor(self) -> str:
+        """Return the text within an expression: a name that could be one itself stands in quotes."""
+        return repr(self.name) if _OPERATORS.intersection(self.name) else self.name
+
 
 @frozen
 class Call:
@@ -52,9 +57,24 @@ class Call:
 
     def __str__(self) -> str:
         if self.function in ("floordiv", "mod"):
-            left, right = (f"({a})" if isinstance(a, SymbolicDim) and not a.is_atom else str(a) for a in self.arguments)
+            left, right = (
+                f"({a})" if isinstance(a, SymbolicDim) and not a.is_atom else _within(a) for a in self.arguments
+            )
+            divisor = self.arguments[1]
+            if isinstance(divisor, SymbolicDim) and divisor.is_atom:
+                right = divisor.terms[0][0][0][0].as_factor()
             return f"{left}{'//' if self.function == 'floordiv' else '%'}{right}"
-        return f"{self.function}({', '.join(map(str, self.arguments))})"
+        return f"{self.function}({', '.join(map(_within, self.arguments))})"
+
+    def as_factor(self) -> str:
+        """Return the text beside other factors, as Python reads it: a quotient stands in brackets."""
+        return f"({self})" if self.function in ("floordiv", "mod") else str(self)
+
+
+def _within(argument: int | SymbolicDim) -> str:
+    """Return the text of an argument of a call."""
+    is_name = isinstance(argument, SymbolicDim) and argument.name is not None
+    return argument.terms[0][0][0][0].as_factor() if is_name else str(argument)  # type: ignore[union-attr]  # it is one
 
 
 Atom = Symbol | Call
@@ -184,9 +204,16 @@ class SymbolicDim:
         return modulo(other, self)
 
     def __str__(self) -> str:
+        if self.is_atom:
+            return str(self.terms[0][0][0][0])
         parts = []
         for monomial, coefficient in self.terms:
-            factors = [str(atom) if power == 1 else f"{atom}**{power}" for atom, power in monomial]
+            is_factor = coefficient != 1 or len(monomial) != 1 or monomial[0][1] != 1
+            texts = (
+                (atom.as_factor() if is_factor or isinstance(atom, Symbol) else str(atom), power)
+                for atom, power in monomial
+            )
+            factors = [text if power == 1 else f"{text}**{power}" for text, power in texts]
             if coefficient != 1 or not factors:
                 factors.insert(0, str(coefficient))
             parts.append("*".join(factors))

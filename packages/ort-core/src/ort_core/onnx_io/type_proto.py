@@ -94,7 +94,7 @@ def _dim(proto: onnx.TensorShapeProto.Dimension, where: str) -> Dim:
         return proto.dim_value if proto.dim_value >= 0 else None
     if kind == "dim_param" and proto.dim_param:
         check_text(proto.dim_param)
-        return SymbolicDim.named(proto.dim_param)
+        return None if "\0" in proto.dim_param else SymbolicDim.named(proto.dim_param)  # a mark of keys: no name has it
     return None
 
 

@@ -35,7 +35,7 @@ _FUNCTIONS: Mapping[str, Callable[..., int]] = {
 
 @frozen
 class Binding:
-    """An atom, by its text, that is read off an axis of an input: that size is ``sign * atom + rest``."""
+    """An atom, by its key, that is read off an axis of an input: that size is ``sign * atom + rest``."""
 
     atom: str
     index: int
@@ -75,7 +75,7 @@ def _solved(size: SymbolicDim, known: Collection[str]) -> tuple[str, int, KnownD
     (monomial, sign), *_ = unknown
     if sign not in (1, -1) or len(monomial) != 1 or monomial[0][1] != 1:
         return None
-    return str(monomial[0][0]), sign, size - SymbolicDim(((monomial, sign),))
+    return _key(monomial[0][0]), sign, size - SymbolicDim(((monomial, sign),))
 
 
 def is_evaluable(size: KnownDim, known: Collection[str]) -> bool:
@@ -83,8 +83,13 @@ def is_evaluable(size: KnownDim, known: Collection[str]) -> bool:
     return isinstance(size, int) or all(_is_given(atom, known) for m, _ in size.terms for atom, _ in m)
 
 
+def _key(atom: Symbol | Call) -> str:
+    """Return a name, or the text of a call behind a mark that no name has: models name sizes ``n//2``, too."""
+    return atom.name if isinstance(atom, Symbol) else f"\0{atom}"
+
+
 def _is_given(atom: Symbol | Call, known: Collection[str]) -> bool:
-    if str(atom) in known:
+    if _key(atom) in known:
         return True
     return isinstance(atom, Call) and all(is_evaluable(argument, known) for argument in atom.arguments)
 
@@ -101,8 +106,8 @@ def evaluate(size: KnownDim, sizes: Mapping[str, int]) -> int:
     total = 0
     for monomial, coefficient in size.terms:
         for atom, power in monomial:
-            if isinstance(atom, Symbol) or str(atom) in sizes:
-                value = sizes[str(atom)]
+            if isinstance(atom, Symbol) or _key(atom) in sizes:
+                value = sizes[_key(atom)]
             else:
                 function = _FUNCTIONS[atom.function]
                 value = function(*(evaluate(argument, sizes) for argument in atom.arguments))
@@ -124,7 +129,7 @@ class SizeProgram:
 
     Args:
         sizes: what to evaluate.
-        given: the texts of calls that have values of their own, as named sizes have.
+        given: the keys of calls that have values of their own, as named sizes have.
     """
 
     def __init__(self, sizes: Sequence[KnownDim], given: Collection[str] = ()) -> None:
@@ -196,8 +201,8 @@ class SizeProgram:
         return f"({' + '.join(terms)})"
 
     def _atom(self, atom: Symbol | Call) -> str:
-        if isinstance(atom, Symbol) or str(atom) in self._given:
-            return self._names.setdefault(str(atom), f"n{len(self._names)}")
+        if isinstance(atom, Symbol) or _key(atom) in self._given:
+            return self._names.setdefault(_key(atom), f"n{len(self._names)}")
         arguments = [self._text(a) for a in atom.arguments]
         sign = {"floordiv": "//", "mod": "%"}.get(atom.function)
         return f"({f' {sign} '.join(arguments)})" if sign else f"{atom.function}({', '.join(arguments)})"
