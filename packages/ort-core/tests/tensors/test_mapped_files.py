@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,19 @@ def test_a_file_changed_in_place_is_another(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"content")
     first = map_file(path)
+    os.utime(path, ns=(1, 1))
+    assert _address(map_file(path)) != _address(first)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no time of change that programs cannot set")
+def test_a_file_changed_in_place_whose_time_was_set_back_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"content")
+    os.utime(path, ns=(1, 1))
+    first = map_file(path)
+    time.sleep(0.02)  # the clock of files ticks every 4 to 10 ms
+    with path.open("r+b") as file:
+        file.write(b"CONTENT")
     os.utime(path, ns=(1, 1))
     assert _address(map_file(path)) != _address(first)
 

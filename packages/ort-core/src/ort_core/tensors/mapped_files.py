@@ -16,7 +16,7 @@ from numpy.lib.array_utils import byte_bounds
 from ort_core.forks import new_lock
 from ort_core.tensors.mapped_pages import mapping_of
 
-Stamp = tuple[int, int, int, int]
+Stamp = tuple[int, int, int, int, int]  # device, file number, size, times of change: no program can set the last
 Place = tuple[str, Stamp, int]
 
 
@@ -71,7 +71,7 @@ def map_place(place: Place, nbytes: int) -> memoryview:
 def _map(path: str | os.PathLike[str], wanted: Stamp | None) -> memoryview:
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
-        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if wanted is not None and stamp != tuple(wanted):
             raise OSError(f"{path} has changed")
         if status.st_size == 0:
