@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -185,14 +186,14 @@ def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None, *, with_t
 def _name_apart(graph: onnx.GraphProto) -> None:
     """Give nodes of one name names of their own, for onnxruntime refuses others; unnamed ones stay so."""
     taken = Counter(node.name for node in graph.node if node.name)
-    seen: set[str] = set()
+    numbers: dict[str, Iterator[int]] = {}
     for node in graph.node:
-        if taken[node.name] > 1:
-            number, name = 1, node.name
-            while name in seen or (name != node.name and name in taken):
-                name, number = f"{node.name}_{number}", number + 1
-            seen.add(name)
-            node.name = name
+        name = node.name
+        if name in numbers:
+            node.name = next(new for number in numbers[name] if (new := f"{name}_{number}") not in taken)
+            taken[node.name] = 1
+        elif taken[name] > 1:  # the first keeps it
+            numbers[name] = itertools.count(1)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 _name_apart(attribute.g)
