@@ -767,11 +767,15 @@ def array_of(tensor: TensorProto) -> np.ndarray:
 
 
 def _rounded_rows(node: NodeProto, inputs: Sequence[Triple | None]) -> np.ndarray | float:
-    """Return what a product may lose where its accuracy level lets rows be signed bytes with a scale for each block."""
+    """Return what a product may lose where its accuracy level lets rows be signed bytes with a scale for each block.
+
+    At level 2 a number is two bytes.
+    """
     given = {attribute.name: attribute.i for attribute in node.attribute}
     rows, scales = inputs[0], inputs[2]
-    if given.get("accuracy_level", 0) < 3 or rows is None or scales is None:
+    level = given.get("accuracy_level", 0)
+    if level < 2 or rows is None or scales is None:
         return 0.0
     numbers = min(given["block_size"], given["K"])
     weights = np.abs(scales.truth.reshape(given["N"], -1)).sum(axis=1) * 2.0 ** given.get("bits", 4) * numbers
-    return np.abs(rows.truth).max(axis=-1, keepdims=True) * weights / 254
+    return np.abs(rows.truth).max(axis=-1, keepdims=True) * weights / (254.0**2 if level == 2 else 254.0)

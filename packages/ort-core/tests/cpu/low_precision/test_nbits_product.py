@@ -131,17 +131,21 @@ def test_any_number_of_rows_is_rounded_to_bytes_where_the_accuracy_level_allows(
             np.testing.assert_array_equal(fewer, results[-1][: len(fewer)])
 
 
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(("has_zero_points", "instruction"), [(False, "tdpbssd"), (True, "tdpbsud")])
-def test_rows_of_bytes_run_in_registers_of_tiles_where_they_may(has_zero_points: bool, instruction: str) -> None:
+def test_rows_of_bytes_run_in_registers_of_tiles_where_they_may(
+    has_zero_points: bool, instruction: str, parts: int
+) -> None:
     features = "+amx-int8,+amx-tile,+avx512bw,+avx512dq,+avx512f,+avx512vl,+avx512vnni"
     target = target_of("x86_64-unknown-linux-gnu", "sapphirerapids", features)
     spec = NBitsProduct(
-        256, 64, element(0, DataType.FLOAT), bits=4, block=64, has_zero_points=has_zero_points, x_pixel=288
-    )
+        256, 64, element(0, DataType.FLOAT), bits=4, block=64, has_zero_points=has_zero_points, x_pixel=288 * parts,
+        parts=parts,
+    )  # fmt: skip
     kernel = NBitsKernel(spec, None, 0, in_bytes=True, in_tiles=True)
     text = assembly(module_text(nbits_functions("kernel", kernel, target)), target, is_vectorized=True)
     assert text.count("\tldtilecfg") == text.count("\ttilerelease") == 1
-    for rows in (16, 8):
+    for rows in (16 // parts, 8 // parts):
         body = text.split(f"\nkernel.1x{rows}:", 1)[1].split(".Lfunc_end", 1)[0]
         assert body.count(f"\t{instruction}") == body.count("\ttilestored") == 1
         assert "vpdpbusd" not in body

@@ -1,4 +1,7 @@
-"""MatMulNBits with accuracy level 4 gives a row the same numbers beside any number of others, in code of each level."""
+"""MatMulNBits gives a row the same numbers beside any number of others, in code of each level.
+
+With accuracy level 4 rows are bytes, with 2 two bytes a number, which lose a 254th of that.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ CASES = {  # bits, block, columns, depth, zero points
     "8 bits": (8, 64, 48, 100, True),
     "8 bits, symmetric": (8, 32, 16, 32, False),
 }
+STEPS = {4: 127, 2: 127 * 254}  # of a block's largest number
 COUNTS = (1, 2, 5, 8, 15, 16, 17, 31, 33, 64, 201)
 
 
-def product(case: str) -> tuple[bytes, np.ndarray]:
+def product(case: str, accuracy: int) -> tuple[bytes, np.ndarray]:
     """Return a model of one product, and its weights in float64."""
     bits, block, columns, depth, has_zeros = CASES[case]
     random, blocks = np.random.default_rng(len(case)), -(-depth // block)
@@ -34,7 +38,7 @@ def product(case: str) -> tuple[bytes, np.ndarray]:
     tensors += [("z", zeros.ravel())] if has_zeros else []
     node = helper.make_node(
         "MatMulNBits", ["x", *(name for name, _ in tensors)], ["y"], domain="com.microsoft", K=depth, N=columns,
-        bits=bits, block_size=block, accuracy_level=4,
+        bits=bits, block_size=block, accuracy_level=accuracy,
     )  # fmt: skip
     graph = helper.make_graph(
         [node], "product", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", depth])],
@@ -48,18 +52,19 @@ def product(case: str) -> tuple[bytes, np.ndarray]:
     return bytes(model.SerializeToString()), real[:, :depth].T
 
 
-def check(case: str, threads: int = 2) -> None:
+def check(case: str, accuracy: int, threads: int = 2) -> None:
     """Require equal rows however many there are, and numbers within what rounding the left side to bytes allows."""
     bits, block, _, depth, _ = CASES[case]
-    content, real = product(case)
+    content, real = product(case, accuracy)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     x = np.random.default_rng(3).standard_normal((max(COUNTS), depth)).astype(np.float32)
     (whole,) = session.run(None, {"x": x})
     largest = np.stack([np.abs(part).max(axis=1) for part in np.split(x, range(block, depth, block), axis=1)], axis=1)
-    steps = np.repeat(largest, block, axis=1)[:, :depth] / 127
-    bound = steps / 2 @ np.abs(real) + 1e-4 * (np.abs(x) @ np.abs(real))
+    steps = np.repeat(largest, block, axis=1)[:, :depth] / STEPS[accuracy]
+    summed = 1e-4 if accuracy == 4 else 1e-6
+    bound = steps / 2 @ np.abs(real) + summed * (np.abs(x) @ np.abs(real))
     assert (np.abs(whole - x.astype(np.float64) @ real) <= bound).all()
     if not multiplies_bytes(bits, host_target()):
         return
@@ -71,16 +76,36 @@ def check(case: str, threads: int = 2) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("accuracy", STEPS)
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_row_gets_the_same_numbers_beside_any_others(case: str, threads: int) -> None:
-    check(case, threads)
+def test_a_row_gets_the_same_numbers_beside_any_others(case: str, accuracy: int, threads: int) -> None:
+    check(case, accuracy, threads)
+
+
+@pytest.mark.parametrize("accuracy", STEPS)
+def test_blocks_with_infinities_and_without_numbers_do_not_change_others(accuracy: int) -> None:
+    content, _ = product("blocks of 32", accuracy)
+    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(4).standard_normal((9, 96)).astype(np.float32)
+    (expected,) = session.run(None, {"x": x})
+    wild = x.copy()
+    wild[2, 40], wild[3, 70], wild[4], wild[5] = -np.inf, np.nan, 0.0, 1e-42
+    (found,) = session.run(None, {"x": wild})
+    others = [0, 1, 6, 7, 8]
+    assert found[others].tobytes() == expected[others].tobytes()
+    assert not np.isfinite(found[[2, 3]]).any()
+    assert np.isfinite(found[4:6]).all()
+    assert not found[4].any()
 
 
 @pytest.mark.parametrize("memory", ["end", "begin"])
+@pytest.mark.parametrize("accuracy", STEPS)
 @pytest.mark.parametrize("case", ["odd sizes", "8 bits", "long blocks"])
-def test_nothing_beside_the_rows_is_touched(case: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_beside_the_rows_is_touched(
+    case: str, accuracy: int, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ORT_GUARDED_MEMORY", memory)
-    check(case)
+    check(case, accuracy)
 
 
 @pytest.mark.sweep
@@ -91,4 +116,5 @@ def test_code_of_each_level_gives_a_row_the_same(level: str) -> None:
 
 if __name__ == "__main__":
     for each in CASES:
-        check(each)
+        for level in STEPS:
+            check(each, level)

@@ -157,6 +157,6 @@ def block_quantized_product(g: GraphWriter) -> Value:
     if g.chance(0.5):
         packed = columns * -(-blocks * bits // 8)
         operands.append(g.constant(g.numbers.integers(0, 256, packed), et.U8))
-    level = g.choice((0, 0, 1, 4))  # 4: rows may be rounded to bytes, as language models ask for
+    level = g.choice((0, 1, 2, 4))  # 4: rows may be rounded to bytes, 2: to two a number; language models ask for it
     more = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
     return g.node("MatMulNBits", operands, domain=MICROSOFT, **more)

@@ -29,7 +29,7 @@ class WeightFormat:
         block_size: rows that share a scale.
         method: that finds the numbers.
         is_symmetric: whether there are no zero points.
-        accuracy_level: of MatMulNBits; 4: activations of 8 bits where the processor is faster so.
+        accuracy_level: of MatMulNBits; see ``BuildOptions``.
     """
 
     precision: Precision
@@ -37,7 +37,7 @@ class WeightFormat:
     block_size: int = 32
     method: Method = Method.REAL
     is_symmetric: bool = False
-    accuracy_level: int = 4
+    accuracy_level: int = 2
 
     @property
     def dtype(self) -> np.dtype:

@@ -21,7 +21,9 @@ def build(
     block_size: Annotated[int, typer.Option(help="Weights that share a scale.")] = 32,
     method: Annotated[Method, typer.Option(help="How numbers of 4 bits are found.")] = Method.REAL,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="No zero points.")] = False,
-    accuracy_level: Annotated[int, typer.Option(help="Of MatMulNBits; 4: activations of 8 bits where faster.")] = 4,
+    accuracy_level: Annotated[
+        int, typer.Option(help="Of MatMulNBits; 2: activations of 16 bits where faster, 4: of 8 bits.")
+    ] = 2,
     head_bits: Annotated[int, typer.Option(help="Bits of the table of tokens in int4 and int8; 0: floats.")] = 8,
     context: Annotated[int | None, typer.Option(help="Longest context; default: the model's.")] = None,
     hidden_states: Annotated[bool, typer.Option("--hidden-states", help="Give vectors, too: for embeddings.")] = False,

@@ -1,11 +1,15 @@
 """Rows of float32 as signed bytes in blocks with a scale each: the left side of products of few bits in integers.
 
+A number is one byte, or two: then a row of bytes is followed by another, alike, which holds what the first left of each
+number, with scales that are smaller by 254. Two lose a 64,000th of a block's largest number, one a 254th.
+
 A block of a row is 8 bytes of head and ``block`` bytes: what the middle of the weights' range adds to each sum (int32;
 where blocks have zero points, the sum of the bytes as float32), the scale (float32), and the numbers divided by it,
 rounded to -127 to 127. Bytes lie in the order in which weights leave their words: of 4 bits first the even ones of
 eight, then the odd ones. What a row lacks to whole blocks is 0.
 
-A block with NaN has a scale of NaN; infinities are the largest byte times an infinite scale.
+A block with NaN has a scale of NaN; infinities are the largest byte times an infinite scale. Of such blocks the second
+row has scales of 0.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from ort_core.cpu.codegen.nests.places import unravel
 HEAD_NBYTES = 8
 LARGEST = 127  # of a byte: -128 has no counterpart
 ROW_DIMS = 3
+FINER = 2 * LARGEST  # what is left of a number is at most half of a scale
 _UNROLLED_VECTORS = 8
 _LARGEST_FLOAT = 3.4028234663852886e38
 
@@ -50,12 +55,14 @@ class ByteRows:
         block: numbers with one scale, a multiple of 8.
         bits: of the weights that they meet, 4 or 8.
         has_zero_points: whether those have zero points, or stand around the middle of their range.
+        parts: bytes of a number, 1 or 2.
     """
 
     depth: int
     block: int
     bits: int
     has_zero_points: bool
+    parts: int = 1
 
     @property
     def blocks(self) -> int:
@@ -70,6 +77,11 @@ class ByteRows:
     @property
     def pitch(self) -> int:
         """Bytes from one row to the next."""
+        return self.parts * self.part_nbytes
+
+    @property
+    def part_nbytes(self) -> int:
+        """Bytes of one part of a row."""
         return self.blocks * self.block_nbytes
 
 
@@ -87,7 +99,8 @@ def byte_rows_kernel(name: str, spec: ByteRows, target: Target) -> Emitter:
         offset: IRValue = emitter.mul(block, spec.block)
         for index, stride in zip(unravel(emitter, row, sizes), strides, strict=True):
             offset = emitter.add(offset, emitter.mul(index, stride))
-        to = emitter.element(out, emitter.mul(unit, spec.block_nbytes), "i8")
+        at = emitter.add(emitter.mul(row, spec.pitch), emitter.mul(block, spec.block_nbytes))
+        to = emitter.element(out, at, "i8")
         writer.write(emitter.element(x, offset), to, block)
     return emitter
 
@@ -112,27 +125,36 @@ class _BlockWriter:
                     self._block(place, to, spec.block)
 
     def _block(self, place: IRValue, to: IRValue, count: int) -> None:
-        e = self.emitter
-        scale, inverse = self._scale(place, count)
-        inverses, total = e.splat(inverse, self.width), self._zeros("sum")
-        bytes_ = e.element(to, HEAD_NBYTES, "i8")
+        e, parts = self.emitter, self.spec.parts
+        scales, inverses = zip(*self._scales(place, count), strict=True)
+        factors = [e.splat(each, self.width) for each in inverses]
+        less = e.splat(e.assign("float", f"fneg {scales[0].typed}"), self.width)
+        totals = [self._zeros("sum") for _ in range(parts)]
+        places = [e.element(to, part * self.spec.part_nbytes, "i8") for part in range(parts)]
+        bytes_ = [e.element(each, HEAD_NBYTES, "i8") for each in places]
 
         def keep(first: IRValue, numbers: IRValue) -> None:
-            rounded = self._rounded(e.binary("fmul", numbers, inverses))
-            e.store(e.binary("add", e.load(self.words, total), rounded), total)
-            e.store(self._ordered(rounded), e.element(bytes_, first, "i8"), 1)
+            for part, (factor, total, here) in enumerate(zip(factors, totals, bytes_, strict=True)):
+                rounded = self._rounded(e.binary("fmul", numbers, factor))
+                e.store(e.binary("add", e.load(self.words, total), rounded), total)
+                e.store(self._ordered(rounded), e.element(here, first, "i8"), 1)
+                if part + 1 < parts:
+                    whole = e.assign(self.floats, f"sitofp {rounded.typed} to {self.floats}")
+                    numbers = e.fma(whole, less, numbers)
 
         self._over(place, count, keep)
-        for first in range(-(-count // self.width) * self.width, self.spec.block, self.width):
-            nothing = IRValue(vector_type(self.width, "i8"), "zeroinitializer")
-            e.store(nothing, e.element(bytes_, first, "i8"), 1)
-        e.store(self._head(self._reduced("add", e.load(self.words, total))), to, 4)
-        e.store(scale, e.element(to, 1), 4)
+        for total, scale, at, here in zip(totals, scales, places, bytes_, strict=True):
+            for first in range(-(-count // self.width) * self.width, self.spec.block, self.width):
+                nothing = IRValue(vector_type(self.width, "i8"), "zeroinitializer")
+                e.store(nothing, e.element(here, first, "i8"), 1)
+            e.store(self._head(self._reduced("add", e.load(self.words, total))), at, 4)
+            e.store(scale, e.element(at, 1), 4)
 
-    def _scale(self, place: IRValue, count: int) -> tuple[IRValue, IRValue]:
-        """Return the scale of a block and what its numbers are multiplied by; both finite but where the block is not.
+    def _scales(self, place: IRValue, count: int) -> list[tuple[IRValue, IRValue]]:
+        """Return the scale of each part of a block and what its numbers are multiplied by.
 
-        Magnitudes are compared as integers: NaN is above infinity, and infinity above all else.
+        Both are finite but where the block is not. Magnitudes are compared as integers: NaN is above infinity, and
+        infinity above all else.
         """
         e, top = self.emitter, self._zeros("top")
         mask = f"<{', '.join(['i32 2147483647'] * self.width)}>"
@@ -146,8 +168,14 @@ class _BlockWriter:
         reduced = self._reduced("smax", e.load(self.words, top))
         largest = e.assign("float", f"bitcast {reduced.typed} to float")
         finite = self._lesser(largest, float32(_LARGEST_FLOAT))
-        inverse = e.binary("fdiv", float32(LARGEST), finite)
-        return e.binary("fdiv", largest, float32(LARGEST)), self._lesser(inverse, float32(_LARGEST_FLOAT))
+        scale = e.binary("fdiv", largest, float32(LARGEST))
+        inverse = self._lesser(e.binary("fdiv", float32(LARGEST), finite), float32(_LARGEST_FLOAT))
+        if self.spec.parts == 1:
+            return [(scale, inverse)]
+        is_finite = e.assign("i1", f"fcmp ole {largest.typed}, {float32(_LARGEST_FLOAT).text}", "c")
+        finer = e.select(is_finite, e.binary("fdiv", scale, float32(FINER)), float32(0.0))
+        times = self._lesser(e.binary("fmul", inverse, float32(FINER)), float32(_LARGEST_FLOAT))
+        return [(scale, inverse), (finer, times)]
 
     def _over(self, place: IRValue, count: int, body: Callable[[IRValue, IRValue], None]) -> None:
         """Hand the body each vector of a block and where it begins; behind the last number are zeros."""

@@ -3,6 +3,8 @@
 The weights of a block are unpacked to bytes once for all rows of a tile, and multiplied four at a time; the sum of a
 block is exact, and only then scaled. A row gives the same numbers however many others there are beside it.
 
+Where a number is two bytes, a row is two rows of bytes, whose scaled sums are added to the same total.
+
 Weights are read once for all rows that a tile has room for: the last tile of a product computes more rows than there
 are, and leaves those out that are none. What it reads of them is memory of ``byte_rows``, whatever stands there.
 """
@@ -42,9 +44,10 @@ def multiplies_bytes(bits: int, target: Target) -> bool:
     return target.lanes > 4 or target.has("ssse3")
 
 
-def byte_tiling(target: Target) -> Tiling:
+def byte_tiling(target: Target, parts: int = 1) -> Tiling:
     """Return the tiles: rows whose sums fit the registers beside unpacked weights."""
-    return Tiling(1, (8, 4, 2, 1) if target.vector_registers >= 32 else (4, 2, 1), 1)
+    most = (8 if target.vector_registers >= 32 else 4) // parts
+    return Tiling(1, tuple(width for width in (8, 4, 2, 1) if width <= most), 1)
 
 
 class NBitsByteDriver(IntegerDriver):
@@ -77,13 +80,28 @@ class NBitsByteTile(IntegerTile):
 
     def _accumulate(self, sums: list[list[IRValue]]) -> None:
         emitter, spec = self.emitter, self.spec
-        totals = [slots[0] for slots in sums]
-        x, weights = emitter.parameter("x"), emitter.parameter("w")
-        rows = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(len(totals))]
+        totals, rows, weights = self._totals(sums), self._byte_rows(len(sums)), emitter.parameter("w")
         with emitter.loop(0, integer(spec.blocks), unroll=False, hint="block") as block:
             at = emitter.element(weights, emitter.mul(block, spec.block_words * self.panel), "i32")
             offset = emitter.mul(block, HEAD_NBYTES + spec.block)
             self._block(totals, [emitter.element(row, offset, "i8") for row in rows], at)
+
+    def _totals(self, sums: list[list[IRValue]]) -> list[IRValue]:
+        """Return the total of each row of bytes."""
+        return [slots[0] for slots in sums for _ in range(self.spec.parts)]
+
+    def _byte_rows(self, count: int) -> list[IRValue]:
+        """Return where the rows of bytes of so many rows begin."""
+        emitter, x = self.emitter, self.emitter.parameter("x")
+        starts = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(count)]
+        return [
+            emitter.element(row, part * self.part_nbytes, "i8") for row in starts for part in range(self.spec.parts)
+        ]
+
+    @property
+    def part_nbytes(self) -> int:
+        """Bytes of a row of bytes."""
+        return self.spec.blocks * (HEAD_NBYTES + self.spec.block)
 
     def _stored(self, count: int) -> IRValue:
         return self.emitter.parameter("count")

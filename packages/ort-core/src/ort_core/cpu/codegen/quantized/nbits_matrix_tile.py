@@ -26,12 +26,16 @@ _APART = 2  # blocks
 _PLACES = 2 * _APART  # of blocks in a buffer
 _LONG_BLOCK = 32  # weights; storing the sums of shorter ones takes 8 rows as long as vectors take to multiply them
 _TILE_ROWS = (ROWS, 8)  # each with a tile of sums and one of A of its own
-TILING = Tiling(1, (*_TILE_ROWS, 4, 2, 1), 1)
 _A, _B = 2, 4  # the first of A's tiles, behind those of sums, and B's
 
 
+def matrix_tiling(parts: int = 1) -> Tiling:
+    """Return the tiles: rows of bytes by registers of tiles, and fewer."""
+    return Tiling(1, tuple(width for width in (*_TILE_ROWS, 4, 2, 1) if width * parts <= ROWS), 1)
+
+
 def tile_rows(spec: NBitsProduct) -> tuple[int, ...]:
-    """Return how many rows are multiplied in tiles; fewer are as fast in vectors."""
+    """Return how many rows of bytes are multiplied in tiles; fewer are as fast in vectors."""
     return _TILE_ROWS if spec.block >= _LONG_BLOCK else _TILE_ROWS[:1]
 
 
@@ -52,17 +56,15 @@ class NBitsMatrixTile(NBitsByteTile):
     """Rows of bytes by one vector of columns: in tiles, or few of them in vectors."""
 
     def _accumulate(self, sums: list[list[IRValue]]) -> None:
-        rows_of_tiles = tile_rows(self.spec)
-        if len(sums) not in rows_of_tiles:
+        rows_of_tiles, totals = tile_rows(self.spec), self._totals(sums)
+        if len(totals) not in rows_of_tiles:
             super()._accumulate(sums)
             return
         emitter, spec = self.emitter, self.spec
-        self.number = rows_of_tiles.index(len(sums))
-        totals = [slots[0] for slots in sums]
-        x, weights = emitter.parameter("x"), emitter.parameter("w")
-        rows = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(len(totals))]
+        self.number = rows_of_tiles.index(len(totals))
+        x, weights, rows = emitter.parameter("x"), emitter.parameter("w"), self._byte_rows(len(sums))
         self.unpacked = emitter.variable(f"[{_PLACES * spec.block * self.lanes} x i8]", align=LINE_NBYTES)
-        self.stored = emitter.variable(f"[{_PLACES * len(sums) * self.lanes} x i32]", align=LINE_NBYTES)
+        self.stored = emitter.variable(f"[{_PLACES * len(totals) * self.lanes} x i32]", align=LINE_NBYTES)
         for number in range(min(_APART, spec.blocks)):
             self._unpack(weights, integer(number))
         with emitter.loop(0, integer(spec.blocks), unroll=False, hint="block") as block:
@@ -131,8 +133,13 @@ class NBitsMatrixTile(NBitsByteTile):
         matrix_tiles.clear(emitter, sums)
         for first in range(0, spec.block, LINE_NBYTES):
             matrix_tiles.load(emitter, _B, emitter.element(b, first // WORD * self.lanes, "i32"), LINE_NBYTES)
-            matrix_tiles.load(emitter, a, emitter.element(row, first, "i8"), self.x_pixel)
+            matrix_tiles.load(emitter, a, emitter.element(row, first, "i8"), self._row_pitch)
             matrix_tiles.multiply(emitter, instruction, sums, a, _B)
+
+    @property
+    def _row_pitch(self) -> IRValue:
+        """Bytes from one row of bytes to the next; those of a row follow each other without gaps."""
+        return self.x_pixel if self.spec.parts == 1 else integer(self.part_nbytes)
 
     def _sums(self, block: IRValue) -> IRValue:
         return self._place_of(self.stored, block, tile_rows(self.spec)[self.number] * self.lanes)

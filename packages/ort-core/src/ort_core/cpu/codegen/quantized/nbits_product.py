@@ -34,7 +34,7 @@ from ort_core.cpu.codegen.products.unpacked_product import UnpackedDriver
 from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import has_byte_tiles
 from ort_core.cpu.codegen.quantized.nbits_byte_tile import NBitsByteDriver, NBitsByteTile, byte_tiling
-from ort_core.cpu.codegen.quantized.nbits_matrix_tile import TILING, NBitsMatrixTile, NBitsTileDriver
+from ort_core.cpu.codegen.quantized.nbits_matrix_tile import NBitsMatrixTile, NBitsTileDriver, matrix_tiling
 from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, NBitsTile, unpacked_weight
 
 FEW_ROWS = 16  # above, unpacking to memory is faster
@@ -72,9 +72,9 @@ def nbits_functions(name: str, kernel: NBitsKernel, target: Target) -> list[Emit
     """Return the functions of a product; the last one is the kernel."""
     spec, shape, blocking = kernel.spec, tile_shape(target), Blocking()
     if kernel.in_tiles:
-        return NBitsTileDriver(name, spec, target, NBitsMatrixTile, TILING).functions()
+        return NBitsTileDriver(name, spec, target, NBitsMatrixTile, matrix_tiling(spec.parts)).functions()
     if kernel.in_bytes:
-        return NBitsByteDriver(name, spec, target, NBitsByteTile, byte_tiling(target)).functions()
+        return NBitsByteDriver(name, spec, target, NBitsByteTile, byte_tiling(target, spec.parts)).functions()
     few = integer_convolution_kernel(f"{name}_few", spec, target, NBitsTile, spec.tiling_for(target))
     many, has_epilogue = f"{name}_many", kernel.epilogue is not None
     in_pairs = kernel.uses_pairs(target)
@@ -92,9 +92,9 @@ def nbits_functions(name: str, kernel: NBitsKernel, target: Target) -> list[Emit
     return [*few, finish, unpack, driver.emit(), _chooser(name, kernel.many)]
 
 
-def most_rows_of_tiles(target: Target) -> int:
-    """Return how many rows of bytes the largest tile reads."""
-    tiling = TILING if has_byte_tiles(target) else byte_tiling(target)
+def most_rows_of_tiles(target: Target, parts: int = 1) -> int:
+    """Return how many rows the largest tile reads, of bytes in so many parts."""
+    tiling = matrix_tiling(parts) if has_byte_tiles(target) else byte_tiling(target, parts)
     return tiling.widths[0]
 
 

@@ -32,11 +32,13 @@ class NBitsProduct(IntegerConvolution):
         bits: 4 or 8.
         block: weights of a column with one scale, a multiple of 8.
         has_zero_points: whether each block has its own; else it is the middle of the range.
+        parts: bytes of a number of the left side, where that is bytes (``byte_rows``).
     """
 
     bits: int = 4
     block: int = 32
     has_zero_points: bool = False
+    parts: int = 1
 
     @property
     def per_word(self) -> int:

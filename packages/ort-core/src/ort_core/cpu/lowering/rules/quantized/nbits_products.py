@@ -45,7 +45,11 @@ from ort_core.plugin.memory import release_pages
 
 MAX_INPUTS = 4  # of an epilogue over many rows
 PRODUCT = element(0, F32)  # one for all: expressions are equal to themselves alone
-BFLOAT16_LEVEL, BYTE_LEVEL = 3, 4  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 on the left
+BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 on the left
+PARTS = {
+    2: 2,
+    4: 1,
+}  # bytes of a number of the left side, by level: two are finer than float16 beside a block's largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +63,7 @@ class NBitsWeights:
     bits: int
     block: int
     takes_bfloat16: bool = False  # the node's accuracy level allows to round the left side to it
-    takes_bytes: bool = False  # and to signed bytes with a scale for each block
+    byte_parts: int = 0  # and, if not 0, to as many signed bytes with a scale for each block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +93,7 @@ class NBitsAnchor:
         """Write the step: a table for few rows, and one for many behind it where those are other code."""
         kinds = self._operands.kinds(pending)
         known, machine = self.weights, lowering.target
-        in_bytes = known.takes_bytes and multiplies_bytes(known.bits, machine)
+        in_bytes = known.byte_parts > 0 and multiplies_bytes(known.bits, machine)
         in_tiles = in_bytes and has_byte_tiles(machine)
         left = _as_bytes(lowering, self.x, known) if in_bytes else self.x
         x_nbytes = 1 if in_bytes else 4
@@ -99,6 +103,7 @@ class NBitsAnchor:
         spec = NBitsProduct(
             known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
             has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
+            parts=known.byte_parts if in_bytes else 1,
         )  # fmt: skip
         multiple = 1 if in_bytes else panel_multiple(machine)
         stream = pack_nbits(
@@ -150,7 +155,7 @@ class NBitsAnchor:
 def _as_bytes(lowering: Lowering, x: View, weights: NBitsWeights) -> View:
     """Return rows as bytes, written once for all products that read them in the same blocks."""
     has_zeros = weights.zero_points is not None
-    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros)
+    spec = ByteRows(weights.depth, weights.block, weights.bits, has_zeros, weights.byte_parts)
     key = (x.buffer, x.offset, x.shape, x.strides, spec)
     found: View = lowering.remembered(key, lambda: _byte_rows(lowering, x, spec))
     return found
@@ -162,7 +167,7 @@ def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
     missing = ROW_DIMS - len(sizes)
     rows = count_of(x.shape[:-1])
     shape = (*x.shape[:-1], spec.pitch)
-    count = (rows + most_rows_of_tiles(lowering.target) - 1) * spec.pitch
+    count = (rows + most_rows_of_tiles(lowering.target, spec.parts) - 1) * spec.pitch
     target = View(Buffer(DataType.INT8, count, Place.ARENA), shape, dense_strides(shape))
     words: list[Argument] = [
         pointer(x), pointer(target), rows, *[1] * missing, *sizes, *[0] * missing, *strides[0],
@@ -243,7 +248,7 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
         zeros = zeros.reshape(columns, blocks).astype(np.float32)
     real = scales.reshape(columns, blocks).astype(np.float32)
     level = node.int_attribute("accuracy_level", 0)
-    return NBitsWeights(words, real, zeros, depth, bits, block, level >= BFLOAT16_LEVEL, level >= BYTE_LEVEL)
+    return NBitsWeights(words, real, zeros, depth, bits, block, level >= BFLOAT16_LEVEL, PARTS.get(min(level, 4), 0))
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:
