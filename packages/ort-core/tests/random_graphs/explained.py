@@ -476,12 +476,14 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "OptionalGetElement", r"Type \(optional\(tensor\(float16\)\)\) .* does not match expected type",
         "it reads optionals of halves as such of float32, and forgets to say so of the node that makes them",
     ),
+    Explained("onnxruntime", "Inverse", r"^values .*float32", "it inverts in float32, not in float64", most=1e-3),
     Explained(
         "onnxruntime", "QEmbedLayerNormalization", "word_embedding should have 2 dimensions",
         "it wants the sizes of words that were reshaped known before it runs",
     ),
     Explained(
-        "onnxruntime", "SkipLayerNormalization", "already has tensor with name  but different TensorProto",
+        "onnxruntime", "SkipLayerNormalization MatMulNBitsMlp MatMulNBitsQkv",
+        "already has tensor with name  but different TensorProto",
         "it keeps constants that it packed under the name of an optional one that is not given",
     ),
     Explained(

@@ -150,6 +150,7 @@ LARGEST = {"f16": 500.0}
 LARGEST_OF_OTHERS = 1e5
 SENSITIVITY = 4096  # times its window a result may move under a disturbance of one window
 _RARE = 32  # at most one integer of so many hangs on a last bit where a chain of quantized steps goes on
+_SUMS = frozenset({"Add", "Sub", "BiasAdd", "BiasDropout", "BitmaskBiasDropout"})  # of their first three inputs
 _TO_INTEGERS = ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
 DISCRETE = "the answer hangs on a last bit"
 
@@ -522,9 +523,9 @@ def _size_of_roundings(
             if (share * F32.window**2 > 1).any():
                 raise NoTruth("a deviation that roundings make: what they leave of equal numbers is scaled up to one")
             size = size + F32.window / 8 * share * np.abs(truth)
-        if node.op_type in ("Add", "Sub"):  # operands of one size are disturbed alike: what cancels would seem exact
+        if node.op_type in _SUMS:  # operands of one size are disturbed alike: what cancels would seem exact
             rounding = max(F32.window / 64, dtype.window / 4 if dtype.name in ("f16", "bf16") else 0.0)
-            size = size + rounding * sum(np.abs(v.truth) for v in inputs if v is not None)
+            size = size + rounding * sum(np.abs(v.truth) for v in inputs[:3] if v is not None)
         if node.op_type in ("ComplexMul", "ComplexMulConj"):
             lengths = [np.sqrt((v.truth**2).sum(-1, keepdims=True)) for v in inputs if v is not None]
             size = size + F32.window / 32 * lengths[0] * lengths[1]
@@ -539,6 +540,23 @@ def _size_of_roundings(
         if node.op_type in ("SVMClassifier", "SVMRegressor"):  # a sum of products whose signs differ
             size = size + F32.window / 64 * _largest_sum(node)
         return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
+
+
+def _moves_or_decides(node: NodeProto) -> bool:
+    """Return whether a node rounds nothing: updates that are scattered are added or multiplied where it says so."""
+    reduces = any(attribute.name == "reduction" and attribute.s in (b"add", b"mul") for attribute in node.attribute)
+    return node.op_type in MOVES_AND_DECIDES and not (node.op_type.startswith("Scatter") and reduces)
+
+
+def _may_round_together(value: Triple) -> bool:
+    """Return whether two of a value's numbers are so near that roundings decide whether they are one."""
+    if value.is_exact or value.dtype is None or not value.dtype.is_float:
+        return False
+    order = np.argsort(value.truth, axis=None)
+    numbers, moved = value.truth.ravel()[order], np.abs(value.above - value.truth).ravel()[order]
+    gaps = np.diff(numbers)
+    near = moved[1:] + moved[:-1] + value.dtype.window * np.abs(numbers[1:])
+    return bool(((gaps > 0) & (gaps <= near)).any())
 
 
 def _largest_sum(node: NodeProto) -> float:
@@ -578,7 +596,8 @@ def _finished(
         return Triple(truth, above, below, dtype, is_tensor=False)
     if dtype is None:
         raise NoTruth(f"an output of type {truth.dtype}")
-    if above.shape != truth.shape or below.shape != truth.shape:
+    is_unsure = node.op_type == "Unique" and inputs[0] is not None and _may_round_together(inputs[0])
+    if is_unsure or above.shape != truth.shape or below.shape != truth.shape:
         raise NoTruth(DISCRETE)
     if not dtype.is_float:
         if node.op_type in _TO_INTEGERS and not np.isfinite(np.asarray(inputs[0].truth, np.float64)).all():
@@ -594,7 +613,7 @@ def _finished(
     largest = np.abs(truth[np.isfinite(truth)]).max(initial=0.0)
     if largest > LARGEST.get(dtype.name, LARGEST_OF_OTHERS):
         raise NoTruth("a value too large")
-    if node.op_type not in MOVES_AND_DECIDES:
+    if not _moves_or_decides(node):
         size = _size_of_roundings(node, inputs, truth, dtype)
         above, below = (_rounded(t, truth, size, s) for t, s in ((above, 1), (below, -1)))
     elif np.array_equal(above, truth, equal_nan=True) and np.array_equal(below, truth, equal_nan=True):
