@@ -48,7 +48,7 @@ def test_floats_give_the_same_tokens(tmp_path, family):
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2", "phi3_long"])
 def test_numbers_of_four_bits_give_the_same_tokens_where_activations_are_floats(tmp_path, family):
-    """At accuracy level 4, which is the builder's, prompts are rounded to int8 there and to bfloat16 here."""
+    """At accuracy level 2, which is the builder's, rows are rounded to two bytes a number here, and not there."""
     folder = written(tmp_path, family, "int4")
     file = folder / "model.onnx"
     model = onnx.load(file, load_external_data=False)

@@ -41,7 +41,7 @@ class Experts:
         e, h, i, c = self.experts, self.hidden, self.inner, self.columns
         shapes = {"fc1": (e, c, h), "fc2": (e, h, i)} | ({"fc3": (e, i, h)} if self.third else {})
         if self.biases:
-            shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}  # type: ignore[misc]
+            shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}  # type: ignore[misc]  # shorter shapes
         generator = np.random.default_rng(7)
         return {name: (generator.standard_normal(shape) / 2).astype(self.dtype) for name, shape in shapes.items()}
 
