@@ -11,6 +11,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
+from ort_core.cpu.partition import partition, segments
 from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.tolerances import compare
@@ -32,6 +33,13 @@ def pools() -> Iterator[list[ThreadPool]]:
     yield made
     for pool in made:
         pool.close()
+
+
+@pytest.fixture
+def nothing_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile groups of one node, too, and fail where kernels run."""
+    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
+    monkeypatch.delattr(segments.LazyKernels, "run")
 
 
 @pytest.fixture

@@ -9,17 +9,11 @@ import pytest
 from onnx import TensorProto, helper
 from test_groups import agrees, model_of
 
-from ort_core.cpu.partition import partition, segments
-
 N = helper.make_node
 FLOAT = TensorProto.FLOAT
 
 
-@pytest.fixture(autouse=True)
-def nothing_of_the_cpu_provider_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile groups of one node, too, and fail where kernels run."""
-    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
-    monkeypatch.delattr(segments.LazyKernels, "run")
+pytestmark = pytest.mark.usefixtures("nothing_runs_by_numpy")
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray:

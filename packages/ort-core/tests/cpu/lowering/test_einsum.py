@@ -7,18 +7,12 @@ import pytest
 from onnx import TensorProto, helper
 from test_groups import model_of, run, session
 
-from ort_core.cpu.partition import partition, segments
-
 N = helper.make_node
 FLOAT = TensorProto.FLOAT
 SIZES = {"a": 3, "b": 2, "c": 5, "d": 4, "e": 7}
 
 
-@pytest.fixture(autouse=True)
-def nothing_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile groups of one node, too, and fail where kernels run."""
-    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
-    monkeypatch.delattr(segments.LazyKernels, "run")
+pytestmark = pytest.mark.usefixtures("nothing_runs_by_numpy")
 
 
 EQUATIONS = (

@@ -11,7 +11,6 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from run_levels import run_at_level
 
 import ort_core as ort
-from ort_core.cpu.partition import partition, segments
 from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
@@ -20,11 +19,7 @@ EPSILON = Fraction(1, 1 << 52)
 Shape = Sequence[int | str]
 
 
-@pytest.fixture(autouse=True)
-def nothing_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile groups of one node, too, and fail where kernels run."""
-    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
-    monkeypatch.delattr(segments.LazyKernels, "run")
+pytestmark = pytest.mark.usefixtures("nothing_runs_by_numpy")
 
 
 def model_of(

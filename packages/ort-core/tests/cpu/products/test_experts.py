@@ -10,7 +10,6 @@ from expert_cases import Experts, check, session
 from onnx import helper
 from run_levels import run_at_level
 
-from ort_core.cpu.partition import segments
 from ort_core.cpu.partition.partition import CpuPartition
 
 PLAIN = Experts()
@@ -32,20 +31,14 @@ CASES = {
 }
 
 
-@pytest.fixture
-def compiled_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where kernels run."""
-    monkeypatch.delattr(segments.LazyKernels, "run")
-
-
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_experts_answer_as_token_by_token(case: str, threads: int) -> None:
     check(CASES[case], threads)
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 @pytest.mark.parametrize("memory", ["end", "begin"])
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_beside_the_rows_is_touched(case: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,19 +46,19 @@ def test_nothing_beside_the_rows_is_touched(case: str, memory: str, monkeypatch:
     check(CASES[case])
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 def test_experts_of_halves_are_computed_in_float32() -> None:
     check(replace(PLAIN, dtype=np.float16), eps=2e-3)
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 def test_results_are_the_same_with_any_number_of_threads() -> None:
     feeds = CASES["long rows"].feeds(40)
     first, *others = (session(CASES["long rows"].model(), n).run(None, feeds)[0].tobytes() for n in (1, 2, 4))
     assert others == [first, first]
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_row_without_numbers_leaves_others_alone(value: float) -> None:
     feeds = PLAIN.feeds(6)
@@ -78,7 +71,7 @@ def test_a_row_without_numbers_leaves_others_alone(value: float) -> None:
     np.testing.assert_allclose(np.delete(found, (1, 4), 0), np.delete(expected, (1, 4), 0), rtol=0, atol=1e-5)
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 def test_of_equal_experts_the_first_are_asked() -> None:
     case = replace(PLAIN, k=2)
     feeds = case.feeds(3)

@@ -10,7 +10,6 @@ from expert_cases import Experts, check, session
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from run_levels import run_at_level
 
-from ort_core.cpu.partition import segments
 from ort_core.cpu.partition.partition import CpuPartition
 
 LAYERS = ("fc1", "fc2", "fc3")
@@ -116,20 +115,14 @@ CASES = {
 }
 
 
-@pytest.fixture
-def compiled_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where kernels run."""
-    monkeypatch.delattr(segments.LazyKernels, "run")
-
-
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_quantized_experts_answer_as_token_by_token(case: str, threads: int) -> None:
     check(CASES[case], threads)
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 @pytest.mark.parametrize("memory", ["end", "begin"])
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_beside_the_rows_is_touched(case: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +130,7 @@ def test_nothing_beside_the_rows_is_touched(case: str, memory: str, monkeypatch:
     check(CASES[case])
 
 
-@pytest.mark.usefixtures("compiled_only")
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
 @pytest.mark.parametrize("block", [0, 16])
 def test_experts_with_many_rows_unpack_their_weights(block: int) -> None:
     case = replace(PLAIN, block=block, k=1)

@@ -8,7 +8,6 @@ from onnx import TensorProto, helper
 from test_groups import model_of, random, run, session
 
 from ort_core.cpu.lowering.views import tallest_last
-from ort_core.cpu.partition import partition, segments
 from ort_core.cpu.program.sizes import evaluate
 from ort_core.plugin.ir import SymbolicDim
 
@@ -16,11 +15,7 @@ N = helper.make_node
 FLOAT = TensorProto.FLOAT
 
 
-@pytest.fixture(autouse=True)
-def nothing_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile groups of one node, too, and fail where kernels run."""
-    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
-    monkeypatch.delattr(segments.LazyKernels, "run")
+pytestmark = pytest.mark.usefixtures("nothing_runs_by_numpy")
 
 
 def check_near(found: object, expected: np.ndarray) -> None:

@@ -9,18 +9,13 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.partition import partition, segments
 
 N = helper.make_node
 DOUBLE = TensorProto.DOUBLE
 EPSILON = 1e-5
 
 
-@pytest.fixture(autouse=True)
-def nothing_runs_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile groups of one node, too, and fail where kernels run."""
-    monkeypatch.setattr(partition, "is_worth_a_program", lambda group, context: True)
-    monkeypatch.delattr(segments.LazyKernels, "run")
+pytestmark = pytest.mark.usefixtures("nothing_runs_by_numpy")
 
 
 def run(node: NodeProto, x: np.ndarray, constants: Mapping[str, np.ndarray], threads: int = 2) -> np.ndarray:
