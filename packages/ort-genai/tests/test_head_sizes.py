@@ -63,7 +63,7 @@ def truth(source, size, tokens, heads=6, groups=2):
     return normalized(x[-1:], "model.norm.weight")[0] @ weights["lm_head.weight"].T
 
 
-@pytest.mark.sweep(parts=3)
+@pytest.mark.sweep
 @pytest.mark.parametrize("caches", NEAR, ids=lambda each: "float32" if each is None else each.value)
 @pytest.mark.parametrize("memory", ["end", "begin"])
 def test_logits_are_those_of_float64(source, caches, memory, tmp_path, monkeypatch):

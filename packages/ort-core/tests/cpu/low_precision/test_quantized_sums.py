@@ -63,6 +63,7 @@ def run(model: ModelProto, x: np.ndarray, other: np.ndarray, threads: int) -> np
     return np.asarray(session.run(None, {"x": x, "other": other})[0])
 
 
+@pytest.mark.sweep(parts=3)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("outputs", [7, 32, 40])
 @pytest.mark.parametrize("relu", [False, True], ids=["no Relu", "Relu"])

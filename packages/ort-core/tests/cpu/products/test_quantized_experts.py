@@ -116,6 +116,7 @@ CASES = {
 
 
 @pytest.mark.usefixtures("nothing_runs_by_numpy")
+@pytest.mark.sweep(parts=3)
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_quantized_experts_answer_as_token_by_token(case: str, threads: int) -> None:
