@@ -22,7 +22,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 TRUTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "exp2_of_negative": np.exp2,
-    "expm1_of_negative": np.expm1,
+    "expm1_of_negative": np.expm1, "log1p_of_fraction": np.log1p,
 }  # fmt: skip
 
 
@@ -31,6 +31,8 @@ def computed(name: str, x: np.ndarray, *, without: tuple[str, ...] = ()) -> np.n
 
 
 def in_domain(name: str, x: np.ndarray) -> np.ndarray:
+    if name.endswith("_of_fraction"):
+        return x[~((x < 0) | (x > 1))]
     return x[~(x > 0)] if name.endswith("_of_negative") else x
 
 

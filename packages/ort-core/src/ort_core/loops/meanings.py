@@ -177,7 +177,7 @@ def _fast_gelu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 
 def _softplus(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
     (x,) = inputs
-    return maximum(x, 0.0) + polynomials.log(polynomials.exp(-unary("abs", x)) + 1.0)
+    return maximum(x, 0.0) + polynomials.log1p_of_fraction(polynomials.exp(-unary("abs", x)))
 
 
 def _softsign(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
@@ -185,7 +185,15 @@ def _softsign(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 
 
 def _mish(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
-    return inputs[0] * polynomials.tanh(_softplus(inputs, attributes))
+    """``x tanh(log(1 + e**x))``: with ``w = e**-|x|`` the tanh is a quotient of sums, in which nothing cancels.
+
+    Below 0 it is ``w (w + 2) / (w (w + 2) + 2)``, above ``(1 + 2 w) / (1 + 2 w + 2 w**2)``.
+    """
+    (x,) = inputs
+    w = polynomials.exp(-unary("abs", x))
+    is_below, twice = binary("lt", x, 0.0), w + w
+    above = select(is_below, fma(w, w, twice), twice + 1.0)
+    return x * (above / (above + select(is_below, 2.0, twice * w)))
 
 
 def _clip(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:

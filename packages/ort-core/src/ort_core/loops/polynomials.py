@@ -21,7 +21,8 @@ from ort_core.loops.scalar import (
 
 F32, I32 = DataType.FLOAT, DataType.INT32
 MAX_ULP = {
-    "exp": 2.0, "exp2_of_negative": 2.5, "expm1_of_negative": 2.5, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0,
+    "exp": 2.0, "exp2_of_negative": 2.5, "expm1_of_negative": 2.5, "log": 2.0,
+    "log1p_of_fraction": 4.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0,
 }  # fmt: skip
 """The stated maximum errors, in ulp of the result; results below the least normal number may be flushed."""
 
@@ -127,6 +128,16 @@ def log(x: Scalar) -> Scalar:
     result = select(binary("eq", x, 0.0), float("-inf"), result)
     bad = binary("lt", x, 0.0)
     return select(bad, float("nan"), select(unary("is_nan", x), x, result))
+
+
+def log1p_of_fraction(x: Scalar) -> Scalar:
+    """``log(1 + x)`` for x from 0 to 1, where adding 1 would lose its digits; NaN for NaN.
+
+    What the addition loses is made up for by ``x / ((1 + x) - 1)`` (W. Kahan, as HP-15C's handbook has it).
+    """
+    _require_float32("log1p_of_fraction", x)
+    whole = x + 1.0
+    return select(binary("eq", whole, 1.0), x, log(whole) * (x / (whole - 1.0)))
 
 
 def sigmoid(x: Scalar) -> Scalar:
