@@ -122,6 +122,19 @@ def test_every_activation_gives_what_the_reference_gives(check: Callable[..., No
     check(layer.model(), [layer.feeds(4, 3)])
 
 
+def test_softplus_keeps_its_digits_far_below_zero() -> None:
+    weights = {"w": np.eye(8, dtype=np.float32)[None], "r": np.zeros((1, 8, 8), np.float32)}
+    node = helper.make_node("RNN", ["x", "w", "r"], ["", "y"], hidden_size=8, activations=["Softplus"])
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2, 8]) for n in ("x", "y")]
+    held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "far", infos[:1], infos[1:], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.linspace(-60, 4, 16).astype(np.float32).reshape(1, 2, 8)
+    expected = np.log1p(np.exp(x.astype(np.float64)))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-6)
+
+
 def test_activations_take_their_parameters_in_order(check: Callable[..., None]) -> None:
     named = {"activations": ["HardSigmoid", "LeakyRelu", "ScaledTanh"], "activation_alpha": [0.3, 0.1, 0.7]}
     layer = Layer("LSTM", 3, 6, attributes={**named, "activation_beta": [0.4, 0.9]})

@@ -13,7 +13,18 @@ from ort_core.cpu.codegen.recurrent.recurrent import CELL, EXTRA, HIDDEN, NEXT, 
 from ort_core.cpu.lowering.sequences.gate_functions import gate_sigmoid, gate_tanh
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import Scalar, binary, element, exp, expm1_of_negative, log, maximum, minimum, select, unary
+from ort_core.plugin.loops import (
+    Scalar,
+    binary,
+    element,
+    exp,
+    expm1_of_negative,
+    log1p_of_fraction,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
 
 F32 = DataType.FLOAT
 Activation = Callable[[Scalar], Scalar]
@@ -32,7 +43,7 @@ _FORMULAS: dict[str, tuple[_Formula, float | None, float | None]] = {
     "relu": (lambda x, a, b: maximum(x, 0.0), None, None),
     "scaledtanh": (lambda x, a, b: gate_tanh(x * b) * a, 0.0, 0.0),
     "sigmoid": (lambda x, a, b: gate_sigmoid(x), None, None),
-    "softplus": (lambda x, a, b: log(exp(-unary("abs", x)) + 1.0) + maximum(x, 0.0), None, None),
+    "softplus": (lambda x, a, b: log1p_of_fraction(exp(-unary("abs", x))) + maximum(x, 0.0), None, None),
     "softsign": (lambda x, a, b: x / (unary("abs", x) + 1.0), None, None),
     "tanh": (lambda x, a, b: gate_tanh(x), None, None),
     "thresholdedrelu": (lambda x, a, b: select(binary("gt", x, a), x, 0.0), 0.0, None),
