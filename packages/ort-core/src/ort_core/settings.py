@@ -370,6 +370,9 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_GUARDED_MEMORY", "off",
                   "For tests: compiled code runs on memory whose end, or beginning, lies against pages that nobody may "
                   "touch.", choices=("off", "end", "begin")),
+        _variable("ORT_VERIFY_PASSES", False,
+                  "For tests: the graph's invariants, and what each pass says that it did, are checked behind each "
+                  "pass; takes longer than the passes."),
         _variable("ORT_CPU_TARGET", "",
                   "For tests: what code is compiled for, as `x86-64-v3` or `x86-64-v4,+avx512vnni`; empty: this "
                   "machine."),

@@ -68,6 +68,19 @@ def test_if_with_a_constant_condition_becomes_its_branch() -> None:
     assert model.graph.outputs[0].name == "y"
 
 
+def test_branches_that_are_left_out_read_nothing() -> None:
+    """Those of the branch that is not taken are decided, too; what is made for them would look as if it were read."""
+    body = (
+        "g (float[2] x) => (float[2] y) <bool no = {0}> { a = Relu(x)"
+        " y = If(no)<then_branch = t () => (float[2] p) <bool yes = {1}> {"
+        " p = If(yes)<then_branch = u () => (float[2] r) { r = Neg(a) }, else_branch = v () => (float[2] s) {"
+        " s = Exp(a) }> }, else_branch = e () => (float[2] q) { q = Abs(x) }> }"
+    )
+    model = assert_fires("ConstantFolding", body, ["Abs", "Identity"])
+    (x,) = model.graph.inputs
+    assert [reader.op_type for reader, _ in x._uses] == ["Abs"]
+
+
 def test_if_that_depends_on_an_input_stays() -> None:
     assert_stays(
         "ConstantFolding",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from pass_check import context_of, evaluate_with_onnxruntime, model_of, named, op_types, run_pass
 
-from ort_core.errors import Fail, InvalidArgument
+import ort_core
+from ort_core.errors import Fail, InvalidArgument, InvalidGraph
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -16,6 +17,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.ir.verify import verify
+from ort_core.onnx_io.save import model_to_bytes
 from ort_core.passes.base import Level, Pass, PassContext, PassRecordState
 from ort_core.passes.equivalence import EquivalenceCheck
 from ort_core.passes.normalize import normalize
@@ -105,6 +107,32 @@ def test_rejections_say_which_rule_refused_where_and_why() -> None:
 def test_pass_that_lies_about_its_changes_is_caught_when_verifying(liar: Pass, says: str) -> None:
     with pytest.raises(Fail, match=says):
         run_pipeline([liar], context_of(model_of(_RELU)), verify=True)
+
+
+class StaleReader(Pass):
+    """Lets a node that it took out of the graph read on."""
+
+    name = "StaleReader"
+
+    def apply(self, context: PassContext, record: PassRecordState) -> None:
+        """Give a node without a graph an input."""
+        for value in context.model.graph.inputs[:1]:
+            Node("Neg", [value], [Value("nobody")])
+
+
+def test_reader_that_is_not_in_the_model_is_found_when_verifying() -> None:
+    with pytest.raises(InvalidGraph, match=r"'x' records a use by .*Neg"):
+        run_pipeline([StaleReader()], context_of(model_of(_RELU)), verify=True)
+
+
+def test_setting_verifies_the_passes_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_to_bytes(model_of(_RELU))
+    options = ort_core.SessionOptions()
+    options.custom_passes = [StaleReader()]
+    ort_core.InferenceSession(model, options)
+    monkeypatch.setenv("ORT_VERIFY_PASSES", "1")
+    with pytest.raises(InvalidGraph, match="records a use by"):
+        ort_core.InferenceSession(model, options)
 
 
 def test_pass_that_changes_the_result_is_caught_by_the_equivalence_check() -> None:

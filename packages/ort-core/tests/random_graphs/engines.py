@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnxruntime
@@ -30,7 +33,8 @@ class Engine:
     """A way to run a case: whose session, at which level, by how many threads, how often each assignment.
 
     ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, ``compiled``, or ``ORT format``; without one, assignments are
-    run one behind the other. With a ``precision`` results are judged by a truth of its own (``rounded_truth``).
+    run one behind the other. With a ``precision`` results are judged by a truth of its own (``rounded_truth``). Where
+    passes are ``verified``, the model is optimized anew, and what each pass leaves behind is checked.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Engine:
     repeats: int = 1
     way: str = ""
     precision: str = ""
+    verified: bool = False
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -55,7 +60,8 @@ class Engine:
         if self.name == "onnxruntime":
             return _CopyingSession(_onnxruntime_session(case))
         provider = (self.provider, {"precision": self.precision}) if self.precision else self.provider
-        return ort.InferenceSession(case.served.SerializeToString(), self._options(case), providers=[provider])
+        with patch.dict(os.environ, _VERIFIED) if self.verified else contextlib.nullcontext():
+            return ort.InferenceSession(case.served.SerializeToString(), self._options(case), providers=[provider])
 
     def _options(self, case: Case) -> ort.SessionOptions:
         options = ort.SessionOptions()
@@ -163,6 +169,7 @@ class _CopyingSession:
         return self.session.run(names, copy.deepcopy(dict(feeds)))
 
 
+_VERIFIED = {"ORT_VERIFY_PASSES": "1", "ORT_OPTIMIZED_MODEL_CACHE": "0"}
 ROUNDING = Engine("bfloat16", threads=2, repeats=2, precision="bfloat16")
 ROUNDED_SHARE = 4  # one case in so many is run by it, too, if it has products
 _PRODUCTS = re.compile("MatMul|Gemm|Einsum|Conv|Attention|LSTM|GRU|RNN|MoE")
@@ -182,6 +189,7 @@ WAYS = (
     Engine("extended", level="ORT_ENABLE_EXTENDED", repeats=2),
     Engine("basic", level="ORT_ENABLE_BASIC", repeats=2),
     Engine("reference, optimized", "ReferenceExecutionProvider"),
+    Engine("verified passes", verified=True),
 )
 """Ways of which each case takes one more."""
 

@@ -6,6 +6,7 @@ from ort_core.errors import InvalidGraph
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
+from ort_core.ir.traversal import graphs_of, walk
 from ort_core.ir.values import Value
 
 
@@ -15,9 +16,9 @@ def verify(model: Model) -> None:
     Raises:
         InvalidGraph: an invariant does not hold; the message names the graph, the node and the value.
     """
-    _verify_graph(model.graph, {})
-    for function in model.functions.values():
-        _verify_graph(function.graph, {})
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        _verify_graph(graph, {})
+        _verify_uses(graph)
 
 
 def _verify_graph(graph: Graph, scope: dict[str, Value]) -> None:
@@ -42,6 +43,19 @@ def _verify_graph(graph: Graph, scope: dict[str, Value]) -> None:
     for value in graph.outputs:
         if visible.get(value.name) is not value:
             raise InvalidGraph(f"graph {graph.name!r} returns {value.name!r}, which nothing in it defines")
+
+
+def _verify_uses(graph: Graph) -> None:
+    """Check that each recorded use is one of a node that is still there: others keep dead values alive."""
+    members = set(walk(graph))
+    for each in graphs_of(graph):
+        made = (value for node in each for value in node.present_outputs())
+        for value in (*each.inputs, *each.initializers, *made):
+            for reader, index in value._uses:
+                if reader not in members or reader.input(index) is not value:
+                    raise InvalidGraph(
+                        f"{value.name!r} records a use by {reader.describe()}, which is gone or reads another"
+                    )
 
 
 def _declare(graph: Graph, visible: dict[str, Value], scope: dict[str, Value], value: Value, node: Node | None) -> None:

@@ -8,7 +8,7 @@ import itertools
 import operator
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,9 +138,20 @@ class PassContext:
         """Return the opset by which a node is to be understood."""
         return node.opset if node.opset is not None else self.model.opset_imports.get(node.domain, 1)
 
-    def graphs(self) -> tuple[Graph, ...]:
-        """Return the main graph and all nested ones, outer before inner."""
-        return self._current().graphs
+    def graphs(self) -> Iterator[Graph]:
+        """Yield the main graph and all nested ones, outer before inner; those that are cut off meanwhile are left out.
+
+        Whoever edits an outer graph may remove a node with bodies, or take one of them for the node. New nodes in a
+        body that nobody runs would read values of outer graphs, which then look as if they were needed.
+        """
+        return filter(self._is_attached, self._current().graphs)
+
+    def _is_attached(self, graph: Graph) -> bool:
+        while graph is not self.model.graph:
+            if graph.owner is None or graph.owner.graph is None or graph not in graph.owner.subgraphs():
+                return False
+            graph = graph.owner.graph
+        return True
 
     def nodes_of(self, graph: Graph, op_types: Collection[str]) -> list[Node]:
         """Return the nodes of one of the graphs that have one of these types, in order."""
@@ -152,12 +163,12 @@ class PassContext:
         """Return the types that nodes of the graphs have."""
         return self._current().graphs_by_type.keys()
 
-    def graphs_with(self, op_types: Collection[str]) -> list[Graph]:
-        """Return those of the graphs that have nodes of one of these types, outer before inner."""
+    def graphs_with(self, op_types: Collection[str]) -> Iterator[Graph]:
+        """Yield those of ``graphs()`` that have nodes of one of these types."""
         current = self._current()
         found = current.graphs_by_type
         numbers = itertools.chain.from_iterable(found[op_type] for op_type in op_types if op_type in found)
-        return [current.graphs[number] for number in sorted(set(numbers))]
+        return filter(self._is_attached, [current.graphs[number] for number in sorted(set(numbers))])
 
     def forget_graphs(self) -> None:
         """Look for nested graphs anew: one may have been put into an attribute, which no graph notices."""

@@ -64,7 +64,7 @@ def _bodies(functions: Iterable[Function]) -> Iterator[Graph]:
         yield from graphs_of(function.graph)
 
 
-def _calls(context: PassContext, graphs: tuple[Graph, ...]) -> list[tuple[Graph, Node, Function]]:
+def _calls(context: PassContext, graphs: Iterable[Graph]) -> list[tuple[Graph, Node, Function]]:
     functions = context.model.functions
     found = []
     for graph in graphs:

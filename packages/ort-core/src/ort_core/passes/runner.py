@@ -18,6 +18,7 @@ from ort_core.ir.traversal import graphs_of
 from ort_core.ir.verify import verify as verify_model
 from ort_core.passes.base import Pass, PassContext, PassReport, count_nodes
 from ort_core.passes.equivalence import EquivalenceCheck
+from ort_core.settings import environment_value
 
 MAX_ROUNDS = 10  # real models are done after 2 to 4; passes that undo each other would go on for ever
 
@@ -71,7 +72,7 @@ def run_pipeline(
         passes: in the order in which they run; those that ``runs_once`` only in the first round.
         context: what they work on and with.
         verify: check the graph's invariants after each pass, and that each pass told the truth about whether it
-            changed anything. For tests: costs more than the passes.
+            changed anything. For tests: costs more than the passes. ``ORT_VERIFY_PASSES`` asks for it everywhere.
         equivalence: evaluate the model before and after each pass that changed it, and compare.
         max_rounds: stop then even if something still changes.
         goes_on: called behind every pass; where it answers False, no further pass runs.
@@ -82,7 +83,7 @@ def run_pipeline(
     """
     start = time.perf_counter_ns()
     nodes_before = count_nodes(context.model)
-    checker = _Checker(context, verify, equivalence)
+    checker = _Checker(context, verify or bool(environment_value("ORT_VERIFY_PASSES")), equivalence)
     _infer_if_needed(context)
     reports: list[PassReport] = []
     in_vain: dict[int, int] = {}  # passes by their place: how many changes there were when they had nothing to do
