@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -125,6 +126,28 @@ def test_roundings_of_large_numbers_beside_each_other_widen_the_window_of_their_
     assert difference(np.array([[0.4, 0.6]], np.float32), shares) is not None
 
 
+def test_terms_that_cancel_leave_the_roundings_of_the_terms():
+    run, terms = Interpreter(14, {}), np.array([[-1.6892477], [1.7389599]], np.float32)
+    scale = exact(np.array([-0.64970374], np.float32))
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "w"], ["n"], axis=-1, epsilon=0.1)
+    (rows,) = run.node(node, [exact(terms), scale], {})
+    (total,) = run.node(helper.make_node("ReduceSum", ["n", "a"], ["y"]), [rows, exact(np.array([0]))], {})
+    rounded = rows.truth.astype(np.float32)
+    for way in (np.float32(-np.inf), np.float32(np.inf)):
+        assert difference(np.nextafter(rounded, way).sum(0, keepdims=True), total) is None
+    assert difference(rounded.sum(0, keepdims=True) * np.float32(1.001), total) is not None
+
+
+@pytest.mark.parametrize(("last", "hangs"), [(-18, True), (-19, False)])
+def test_equal_means_have_no_least_one(last, hangs):
+    run = Interpreter(19, {})
+    levels = exact(np.array([[[-9, -18, -28], [-28, -9, last]]], np.float32))
+    (reals,) = run.node(helper.make_node("Mul", ["q", "s"], ["x"]), [levels, exact(np.float32(0.0589))], {})
+    (means,) = run.node(helper.make_node("AveragePool", ["x"], ["m"], kernel_shape=[3]), [reals], {})
+    with pytest.raises(NoTruth, match="last bit") if hangs else contextlib.nullcontext():
+        assert run.node(helper.make_node("ArgMin", ["m"], ["y"], axis=1), [means], {})[0].truth.ravel() == [1]
+
+
 def test_a_question_that_hangs_on_a_last_bit_has_no_truth():
     feeds = {"x": np.array([0.1, 0.2], np.float32)}
     sums = helper.make_node("Exp", ["x"], ["e"])
@@ -137,6 +160,24 @@ def test_a_question_that_hangs_on_a_last_bit_has_no_truth():
     with pytest.raises(NoTruth, match="last bit"):
         run.node(asked, [left, exact(left.truth.astype(np.float32))], scope)
     assert right.dtype is left.dtype
+
+
+def test_an_output_between_two_pixels_has_no_truth():
+    sizes = helper.make_tensor("sizes", TensorProto.INT64, [3], [1, 1, 9])
+    node = helper.make_node(
+        "Resize",
+        ["x", "", "", "sizes"],
+        ["y"],
+        coordinate_transformation_mode="pytorch_half_pixel",
+        nearest_mode="floor",
+    )
+    scope = {"x": exact(np.arange(7, dtype=np.float32).reshape(1, 1, 7)), "sizes": exact(array_of(sizes))}
+    inputs = [scope[name] if name else None for name in node.input]
+    with pytest.raises(NoTruth, match="last bit"):  # 4.5 / (9 / 7) - 0.5 is 3 in float32, and less in float64
+        Interpreter(21, {}).node(node, inputs, scope)
+    node.attribute[1].s = b"ceil"
+    node.attribute[0].s = b"asymmetric"
+    assert Interpreter(21, {}).node(node, inputs, scope)[0].truth.tolist() == [[[0, 1, 2, 3, 4, 4, 5, 6, 6]]]
 
 
 def replace_output(node, name):

@@ -151,6 +151,7 @@ LARGEST_OF_OTHERS = 1e5
 SENSITIVITY = 4096  # times its window a result may move under a disturbance of one window
 _RARE = 32  # at most one integer of so many hangs on a last bit where a chain of quantized steps goes on
 _SUMS = frozenset({"Add", "Sub", "BiasAdd", "BiasDropout", "BitmaskBiasDropout"})  # of their first three inputs
+_SUMS_ALONG = frozenset({"ReduceSum", "ReduceMean", "CumSum"})  # their terms may have been rounded one like another
 _TO_INTEGERS = ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
 DISCRETE = "the answer hangs on a last bit"
 
@@ -235,6 +236,10 @@ class Interpreter:
             raise NoTruth(DISCRETE)  # two sums that are one number by the formula differ by their order
         if node.op_type in COMPARISONS and not all(v.is_exact for v in given) and _meet(*given):
             raise NoTruth(DISCRETE)
+        if node.op_type in ("Resize", "Upsample"):
+            self._check_neighbors(node, inputs)
+        if node.op_type == "DynamicQuantizeLinear":
+            self._check_in_float32(node, given[0].truth)
         if node.op_type == "DynamicQuantizeMatMul":  # asks first which bytes its operand becomes
             self.node(helper.make_node("DynamicQuantizeLinear", [""], ["q", "s", "z"]), inputs[:1], scope)
         types = self._output_types(node, inputs)
@@ -251,6 +256,10 @@ class Interpreter:
         if node.op_type in CENTERED:
             moved = self._plain(node, [None if v is None else _moved(v) for v in inputs])
             twins = [[_wider(*each) for each in zip(truths, twin, moved, strict=True)] for twin in twins]
+        if node.op_type in _SUMS_ALONG and _is_rounded(inputs[0]):
+            roundings = np.abs(inputs[0].truth) * (F32.window / 64)  # type: ignore[union-attr]  # is a tensor
+            (most,) = self._plain(node, [roundings, *(None if v is None else v.truth for v in inputs[1:])])
+            twins = [[_rounded(twin[0], truths[0], most, side)] for side, twin in zip((1, -1), twins, strict=True)]
         if node.op_type == "QuantizeLinear":
             twins = [
                 self._with_other_division(node, inputs, twin, side) for side, twin in zip((1, -1), twins, strict=True)
@@ -285,7 +294,31 @@ class Interpreter:
         """
         rounded = self._plain(node, [None if v is None else exact(v.native()).truth for v in inputs])
         pairs = zip(truths, rounded, strict=True)
+        if node.op_type in ("ArgMax", "ArgMin") and _have_ties(node, inputs[0]):
+            raise NoTruth(DISCRETE)
         if not all(np.array_equal(a, b) for a, b in pairs if a.dtype.kind in "iu" or node.op_type == "Hardmax"):
+            raise NoTruth(DISCRETE)
+
+    def _check_neighbors(self, node: NodeProto, inputs: Sequence[Triple | None]) -> None:
+        """Ask for the places of elements: coordinates are numbers of float32, and of float64 for doubles alone.
+
+        Raises:
+            NoTruth: in one of them an output stands between two elements, and takes another one than in the other.
+        """
+        first, *rest = inputs
+        mode = next((each.s for each in node.attribute if each.name == "mode"), b"nearest")
+        if first is not None and mode == b"nearest":
+            places = np.arange(1.0, first.truth.size + 1).reshape(first.truth.shape)
+            self._check_in_float32(node, places, *(None if each is None else each.truth for each in rest))
+
+    def _check_in_float32(self, node: NodeProto, array: np.ndarray, *rest: Any) -> None:
+        """Take scales and coordinates in float32, as engines do, and in float64.
+
+        Raises:
+            NoTruth: the first result is another one then.
+        """
+        single, double = (self._plain(node, [array.astype(each), *rest])[0] for each in (np.float32, np.float64))
+        if not np.array_equal(single, double):
             raise NoTruth(DISCRETE)
 
     def _check_last_scale(self, node: NodeProto, inputs: Sequence[Triple | None], truths: Sequence[Any]) -> None:
@@ -542,6 +575,11 @@ def _size_of_roundings(
         return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
 
 
+def _is_rounded(value: Triple | None) -> bool:
+    """Return whether a value holds floats that are not exact."""
+    return value is not None and not value.is_exact and value.dtype is not None and value.dtype.is_float
+
+
 def _moves_or_decides(node: NodeProto) -> bool:
     """Return whether a node rounds nothing: updates that are scattered are added or multiplied where it says so."""
     reduces = any(attribute.name == "reduction" and attribute.s in (b"add", b"mul") for attribute in node.attribute)
@@ -557,6 +595,19 @@ def _may_round_together(value: Triple) -> bool:
     gaps = np.diff(numbers)
     near = moved[1:] + moved[:-1] + value.dtype.window * np.abs(numbers[1:])
     return bool(((gaps > 0) & (gaps <= near)).any())
+
+
+def _have_ties(node: NodeProto, value: Triple | None) -> bool:
+    """Return whether roundings decide which element along the axis is the greatest or least."""
+    if not _is_rounded(value):
+        return False
+    assert value is not None
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    numbers = value.truth if node.op_type == "ArgMax" else -value.truth
+    near = np.where((value.above == value.truth) & (value.below == value.truth), 0.0, allowed(value))
+    with np.errstate(invalid="ignore"):
+        others = numbers + near >= (numbers - near).max(axis, keepdims=True)
+    return bool((np.count_nonzero(others, axis) > 1).any())
 
 
 def _largest_sum(node: NodeProto) -> float:
