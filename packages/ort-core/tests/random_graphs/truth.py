@@ -572,7 +572,7 @@ def _size_of_roundings(
             size = size + _rounded_rows(node, inputs)
         if node.op_type in ("SVMClassifier", "SVMRegressor"):  # a sum of products whose signs differ
             size = size + F32.window / 64 * _largest_sum(node)
-        return size + np.where((truth != 0) & (np.abs(truth) < 4 * dtype.least), 2 * dtype.least, 0)
+        return size + np.where(truth == 0, 0.0, np.where(np.abs(truth) < 4 * dtype.least, 2.0, 0.5) * dtype.least)
 
 
 def _is_rounded(value: Triple | None) -> bool:

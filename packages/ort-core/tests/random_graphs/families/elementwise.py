@@ -92,6 +92,8 @@ def binary(g: GraphWriter) -> Value:
     other = partner(g, value)
     if g.chance(0.4) and op_type != "PRelu":  # of a larger slope, onnx infers the shape of X, and what follows fails
         value, other = other, value
+    if op_type == "PRelu" and other.rank > value.rank:
+        value, other = other, value
     value, other = BINARY[op_type](g, value, other)
     return g.node(op_type, [value, other], fmod=1 if op_type == "Mod" else None)
 
