@@ -305,7 +305,7 @@ def preconditions(session: nox.Session) -> None:
 
 @nox.session
 def sweeps(session: nox.Session) -> None:
-    """Run every case of the tests of which CI runs a third or less; arguments go to pytest."""
+    """Run every case of the tests of which CI runs a half or less; arguments go to pytest."""
     prepare(session, "test", providers=True)
     session.run("pytest", "-n", "2", "--dist", "worksteal", "-m", "sweep", "--every-case", *session.posargs)
 

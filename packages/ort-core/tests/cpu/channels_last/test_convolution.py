@@ -156,6 +156,7 @@ def rounded_input(spec: Convolution) -> RoundedInputConvolution:
 DEPTHWISE = [case for case in NARROW if case[0].group_inputs == case[0].group_outputs == 1]
 
 
+@pytest.mark.sweep(parts=2)  # any two of the three meet, for each target
 @pytest.mark.parametrize("expected_width", [None, 7])
 @pytest.mark.parametrize("in_memory", [True, False], ids=["border in memory", "border made up"])
 @pytest.mark.parametrize(("spec", "size", "pads"), DEPTHWISE)

@@ -103,6 +103,7 @@ def run_pairs(
     return numbers.reshape(batch, height, width, channels)
 
 
+@pytest.mark.sweep(parts=2)  # any two of the three meet
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("rounds", [False, True], ids=["floats", "rounded"])
 @pytest.mark.parametrize(("spec", "size", "pads"), DENSE)

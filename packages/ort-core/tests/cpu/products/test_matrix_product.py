@@ -145,6 +145,7 @@ def test_product_agrees_with_wider_sums_for_all_kinds_of_tails(
             check(c, memory, a, b)
 
 
+@pytest.mark.sweep(parts=2)  # any three of the four meet
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
