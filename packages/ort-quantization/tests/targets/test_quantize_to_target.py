@@ -19,6 +19,7 @@ from ort_quantization.calibration.sample_files import SampleReader
 from ort_quantization.comparison.reports import report_of
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.quantize_to_target import quantize_to_target
+from ort_quantization.targets import target_times
 from ort_quantization.targets.target_choice import assignments, at_price, first_that_meets
 from ort_quantization.targets.target_layers import layer_model, layers_of, name_nodes, signature
 from ort_quantization.targets.target_noise import pair_noises, relative_noise, roundings, switched_model
@@ -55,6 +56,12 @@ def ranges(tmp_path):
     calibrator = create_calibrator(tmp_path / "float.onnx", None, tmp_path / "a.onnx")
     calibrator.collect_data(SampleReader(samples_of()))
     return calibrator.compute_data()
+
+
+@pytest.fixture
+def short_turns(monkeypatch):
+    """Measure each model for a tenth of the time: how exact the times are decides nothing."""
+    monkeypatch.setattr(target_times, "_TURN_S", 0.003)
 
 
 def results(model, samples):
@@ -237,6 +244,7 @@ def test_a_metric_is_kept_within_the_loss_that_is_allowed(tmp_path):
     assert accuracy(ort_core.InferenceSession(str(tmp_path / "small.onnx"))) >= 0.9
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_the_same_measurements_lead_to_the_same_model(tmp_path):
     samples = samples_of()
     first = quantize_to_target(network(), tmp_path / "a.onnx", samples, min_decibels=30, budget_s=3600)
@@ -315,6 +323,7 @@ def test_a_model_without_layers_stays_as_it_is(tmp_path):
     assert "no layer with a constant weight" in report.notes[-1]
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_the_command_reaches_a_target(tmp_path):
     onnx.save(network(), tmp_path / "net.onnx")
     np.savez(tmp_path / "sample.npz", **samples_of(1)[0])
