@@ -56,7 +56,8 @@ def _imported(node: ast.AST, modules: Mapping[str, Path]) -> Iterator[str]:
         yield from (each.name for each in node.names if each.name in modules)
     is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
     for child in node.orelse if isinstance(node, ast.If) and is_for_types else ast.iter_child_nodes(node):
-        yield from _imported(child, modules)
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):  # nothing else holds an import
+            yield from _imported(child, modules)
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
