@@ -66,9 +66,10 @@ def assert_same_model(found: Path, expected: Path) -> None:
 
 
 def run_onnxruntime(path: Path | str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What onnxruntime makes of a model."""
+    """What onnxruntime makes of a model; on one thread: more would wait by spinning, and the models are small."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
 
 

@@ -25,6 +25,7 @@ def results(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.nda
     """Return the outputs by onnxruntime, which runs the graph as it is."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1  # more would wait by spinning
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, feeds)
 

@@ -51,6 +51,7 @@ def onnxruntime_results(path: str | Path, feeds: dict[str, Any]) -> list[np.ndar
     """Return what onnxruntime makes of the feeds that a file has inputs for."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # more would wait by spinning
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = {each.name for each in session.get_inputs()}
     return session.run(None, {name: each for name, each in feeds.items() if name in names})

@@ -263,6 +263,7 @@ def run_there(case: Case) -> list[np.ndarray] | None:
     """Return what onnxruntime computes, ``None`` of what it has no CPU kernel for."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # more would wait by spinning
     content = model_of(case, 21).SerializeToString()
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

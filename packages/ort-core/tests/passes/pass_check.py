@@ -33,6 +33,7 @@ def evaluate_with_onnxruntime(model: Model, feeds: Mapping[str, np.ndarray]) -> 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # more would wait by spinning
     session = onnxruntime.InferenceSession(model_to_bytes(model), options, providers=["CPUExecutionProvider"])
     return list(session.run(None, dict(feeds)))
 
