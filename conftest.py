@@ -27,6 +27,9 @@ settings.register_profile("search", repository, derandomize=False, print_blob=Tr
 settings.load_profile("repository")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # images of containers set it: each program would compile 700 modules
+# Workers share the cores. A thread of OpenBLAS that has multiplied waits for more by spinning: 20 ms of a core.
+# numpy reads this when it is imported: workers and programs do that later than here, a lone pytest has done so before.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # users keep their model where the compiler fails; tests tell
 _STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
@@ -117,10 +120,12 @@ def _places(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Note the state of every generator that the tests of a module share, as importing the module left it.
 
-    What was collected stays to the end: the collector of garbage need not look through it each time.
+    What was collected stays to the end: the collector of garbage need not look through it each time. Nor as often as by
+    itself, which is after each 700 new objects: a model makes thousands.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])
     modules = {item.module for item in session.items if isinstance(item, pytest.Function)}
     generators = {
         module: [each for each in vars(module).values() if isinstance(each, np.random.Generator)] for module in modules
@@ -204,8 +209,17 @@ def _plain_terminal() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep tests away from the user's cache, so that they neither fill it nor depend on what lies there."""
+def _own_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests away from the user's cache, so that they neither fill it nor depend on what lies there.
+
+    The workers of a run share one cache, as the tests of one worker do: what one has compiled is found by the others.
+    A test of the cache itself, or of what is compiled, brings its own.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # of pytest-xdist: each worker has a folder in that of the run
+        folder = folder.parent
+    cache = folder / "cache"
+    cache.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("ORT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patched.setenv("ORT_CACHE_DIR", str(cache))
         yield

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,3 +50,11 @@ def test_a_test_that_imports_a_missing_onnxruntime_is_skipped(
     with pytest.raises(pytest.skip.Exception, match="no wheel"):
         importlib.import_module("onnxruntime")
     importlib.import_module("ort_core")
+
+
+def test_all_workers_of_a_run_share_its_cache(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    own = tmp_path_factory.getbasetemp()
+    of_run = own.parent if hasattr(request.config, "workerinput") else own
+    assert Path(os.environ["ORT_CACHE_DIR"]) == of_run / "cache"
