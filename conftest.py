@@ -33,6 +33,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # users keep their model where the compiler fails; tests tell
 _STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
+MANY_OBJECTS = 50_000  # the collector looks through them in 15 ms
+
 NO_PEER = "onnxruntime is not installed (it has no wheel for every Python): what is compared with it is skipped"
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
 
@@ -147,6 +149,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Give the test the same random numbers, whatever its fixtures drew, or drew for a test before it."""
     _begin_anew(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Let what a module leaves behind rest, too: what quantizes collects garbage for each model that it has run."""
+    yield
+    if getattr(nextitem, "module", None) is not getattr(item, "module", None):
+        _let_rest()
+
+
+def _let_rest() -> None:
+    """Take what lives out of the collector's way where that is much, as after a test that has thawed what rested."""
+    if len(gc.get_objects(generation=2)) > MANY_OBJECTS:
+        gc.collect()
+        gc.freeze()
 
 
 def _begin_anew(item: pytest.Item) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -58,3 +59,13 @@ def test_all_workers_of_a_run_share_its_cache(
     own = tmp_path_factory.getbasetemp()
     of_run = own.parent if hasattr(request.config, "workerinput") else own
     assert Path(os.environ["ORT_CACHE_DIR"]) == of_run / "cache"
+
+
+def test_what_lives_rests_where_it_is_much(request: pytest.FixtureRequest) -> None:
+    root = next(each for each in request.config.pluginmanager.get_plugins() if hasattr(each, "NO_PEER"))
+    root._let_rest()
+    rested = gc.get_freeze_count()
+    kept = [[] for _ in range(root.MANY_OBJECTS + 1000)]
+    gc.collect()
+    root._let_rest()
+    assert gc.get_freeze_count() - rested >= len(kept) - 1000, "a few others end meanwhile"
