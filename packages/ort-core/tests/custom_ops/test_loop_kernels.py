@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +16,7 @@ from ort_core import tolerances
 from ort_core.errors import InvalidArgument, OrtError
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, element, maximum, select, sigmoid, tanh
+from ort_core.plugin.loops import Scalar, element, erf, exp, exp2_of_negative, log, maximum, select, sigmoid, tanh
 
 T = TypeVar("T", np.float32, np.int32)
 Wide = TypeVar("Wide", np.float32, np.float64)
@@ -187,19 +189,29 @@ def test_element_is_what_a_formula_is_given() -> None:
 def test_a_function_of_float32_leaves_other_types_to_the_numpy_kernel() -> None:
     @ort.custom_op("com.acme", "Op")
     def op(x: NDArray[Wide]) -> NDArray[Wide]:
-        return np.tanh(x)
+        return np.exp2(x)
 
-    op.loops(tanh)
-    x = np.linspace(-2, 2, 9)
+    op.loops(exp2_of_negative)
+    x = np.linspace(-2, 0, 9)
     session = session_of("g (double[N] x) => (double[N] y) { y = com.acme.Op (x) }", op)
-    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.tanh(x))
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.exp2(x))
 
     @ort.elementwise_op("com.acme", "Op", dtypes=(np.float32, np.float64))
     def formula(x: Scalar) -> Scalar:
-        return tanh(x)
+        return exp2_of_negative(x)
 
-    with pytest.raises(OrtError, match="tanh is of float, not of double"):
+    with pytest.raises(OrtError, match="exp2_of_negative is of float, not of double"):
         session_of("g (double[N] x) => (double[N] y) { y = com.acme.Op (x) }", formula).run(None, {"x": x})
+
+
+@pytest.mark.parametrize("function", [exp, log, sigmoid, tanh, erf], ids=lambda each: each.__name__)
+def test_a_formula_of_elementary_functions_takes_float64(function: Callable[[Scalar], Scalar]) -> None:
+    op = ort.elementwise_op("com.acme", "Op", dtypes=(np.float32, np.float64))(lambda x: function(x) * 2)
+    x = np.linspace(0.1, 3, 40)
+    session = session_of("g (double[N] x) => (double[N] y) { y = com.acme.Op (x) }", op)
+    right = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v))}
+    expected = right.get(function.__name__, np.vectorize(math.erf))(x) * 2
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-15)
 
 
 def test_a_formula_for_a_type_that_none_computes_is_refused_where_it_is_written() -> None:

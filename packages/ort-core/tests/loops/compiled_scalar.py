@@ -12,7 +12,7 @@ from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
 from ort_core.cpu.codegen.nests.elementwise_nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.loops.polynomials import F32
+from ort_core.ir.types import DataType
 from ort_core.loops.scalar import Scalar, element
 
 STRIDE = 4_099  # of bit patterns: 1,047,808 floats, all exponents, odd so that mantissas vary
@@ -22,8 +22,9 @@ SPECIAL = np.array(_SPECIAL, np.float32)
 
 
 def compiled(function: Callable[[Scalar], Scalar], x: np.ndarray, *, without: tuple[str, ...] = ()) -> np.ndarray:
-    target = restricted_target(*without) if without else host_target()
-    nest = ElementwiseNest(1, (NestInput(F32, DENSE),), ((function(element(0, F32)), F32),))
+    """Return a function of the elements of a vector, of their type."""
+    target, dtype = restricted_target(*without) if without else host_target(), DataType.from_numpy(x.dtype)
+    nest = ElementwiseNest(1, (NestInput(dtype, DENSE),), ((function(element(0, dtype)), dtype),))
     kernel = elementwise_kernel(nest, target)
     module = compile_module(module_text(kernel.generate(kernel.name)), target)
     result = np.empty_like(x)

@@ -1,4 +1,4 @@
-"""Gaussian error linear units of float32: ``x Phi(x)`` exactly, and its form with a hyperbolic tangent.
+"""Gaussian error linear units: ``x Phi(x)`` exactly, and its form with a hyperbolic tangent.
 
 Both are ``max(x, 0) - |x| w(|x|)`` with a weight that falls from 1/2 to 0: ``Phi(-a)``, or ``s(-2 u(a))`` with the
 logistic function s. The weight comes from a power of two, so there is no case for small and for negative
@@ -8,13 +8,16 @@ At minus infinity both are not a number, as their definitions are: an infinity t
 only before it multiplies the weight.
 
 Far below zero the weight's relative error is that of its exponent, which float32 holds to 2**-18 at most. The bounds
-are in ``MAX_ULP``; ``tests/loops/test_gaussian_units.py`` holds them over all of float32 in strides.
+are in ``MAX_ULP``; ``tests/loops/test_gaussian_units.py`` holds them over all of float32 in strides. Of float64 the
+weight is half of ``erfc``, which ends at -8.48, or the logistic function itself.
 """
 
 from __future__ import annotations
 
 import math
 
+from ort_core.ir.types import DataType
+from ort_core.loops import float64_functions
 from ort_core.loops.polynomials import exp2_above_underflow
 from ort_core.loops.scalar import Scalar, fma, maximum, minimum, unary
 
@@ -39,6 +42,9 @@ _TANH_CUBIC = 0.044715 * _TANH_LINEAR
 def gelu(x: Scalar) -> Scalar:
     """``x Phi(x)``, Phi the normal distribution; NaN at minus infinity, an infinity times 0, and for NaN."""
     factor = unary("abs", minimum(x, _PHI_ENDS))
+    if x.dtype is DataType.DOUBLE:
+        weight = float64_functions.erfc_of_positive(factor * math.sqrt(0.5)) * 0.5
+        return fma(-factor, weight, maximum(x, 0.0))
     a = minimum(factor, _PHI_ENDS)
     p: Scalar = fma(a, _LOG2_PHI[0], _LOG2_PHI[1])
     for coefficient in _LOG2_PHI[2:]:
@@ -48,6 +54,8 @@ def gelu(x: Scalar) -> Scalar:
 
 def gelu_tanh(x: Scalar) -> Scalar:
     """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``; NaN at minus infinity and for NaN."""
+    if x.dtype is DataType.DOUBLE:
+        return x * float64_functions.sigmoid(x * fma(x * x, _TANH_CUBIC, _TANH_LINEAR) * -math.log(2.0))
     factor = unary("abs", minimum(x, _TANH_ENDS))
     a = minimum(factor, _TANH_ENDS)
     power = exp2_above_underflow(a * fma(a * a, _TANH_CUBIC, _TANH_LINEAR))

@@ -307,9 +307,9 @@ MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("", "Neg"): _simple(lambda x: -x), ("", "Abs"): _absolute,
     ("", "Sqrt"): _real(lambda x: unary("sqrt", x)), ("", "Floor"): _real(lambda x: unary("floor", x)),
     ("", "Ceil"): _real(lambda x: unary("ceil", x)), ("", "Round"): _real(lambda x: unary("rint", x)),
-    ("", "Exp"): _only_float(polynomials.exp), ("", "Log"): _only_float(polynomials.log),
-    ("", "Tanh"): _only_float(polynomials.tanh), ("", "Sigmoid"): _only_float(polynomials.sigmoid),
-    ("", "Erf"): _only_float(polynomials.erf), ("", "Relu"): _relu, ("", "LeakyRelu"): _leaky_relu,
+    ("", "Exp"): _real(polynomials.exp), ("", "Log"): _real(polynomials.log),
+    ("", "Tanh"): _real(polynomials.tanh), ("", "Sigmoid"): _real(polynomials.sigmoid),
+    ("", "Erf"): _real(polynomials.erf), ("", "Relu"): _relu, ("", "LeakyRelu"): _leaky_relu,
     ("", "PRelu"): _prelu, ("", "Elu"): _elu, ("", "Selu"): _selu, ("", "Celu"): _celu, ("", "Clip"): _clip,
     ("", "HardSigmoid"): _hard_sigmoid, ("", "HardSwish"): _hard_swish, ("", "Gelu"): _gelu, ("", "Swish"): _swish,
     ("", "Softplus"): _softplus, ("", "Softsign"): _softsign, ("", "Mish"): _mish, ("", "Pow"): _pow,
@@ -333,10 +333,10 @@ MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("com.microsoft", "Gelu"): _simple(gelu), ("com.microsoft", "FastGelu"): _fast_gelu,
     ("com.microsoft", "QuickGelu"): _quick_gelu, ("com.microsoft", "BiasGelu"): _bias_gelu,
 }  # fmt: skip
-FLOAT_ONLY = frozenset(
-    {"Elu", "Selu", "Celu", "Gelu", "Swish", "Softplus", "Mish", "FastGelu", "QuickGelu", "BiasGelu", "SwiGLU"}
-)
-REAL_ONLY = frozenset({"LeakyRelu", "HardSigmoid", "HardSwish", "Softsign", "ThresholdedRelu", "Reciprocal", "Mean"})
+REAL_ONLY = frozenset(
+    {"LeakyRelu", "HardSigmoid", "HardSwish", "Softsign", "ThresholdedRelu", "Reciprocal", "Mean", "Elu", "Selu",
+     "Celu", "Swish", "Softplus", "Mish", "QuickGelu", "SwiGLU", "Gelu", "FastGelu", "BiasGelu"}
+)  # fmt: skip
 SUPPORTED = frozenset({F32, F64, DataType.BOOL, *INTEGERS})
 """The element types that expressions are generated for."""
 
@@ -349,8 +349,6 @@ def meaning_of(domain: str, op_type: str, inputs: Sequence[Scalar], attributes: 
     for scalar in inputs:
         if scalar.dtype not in SUPPORTED:
             return Rejection(f"{scalar.dtype.text} is not generated")
-    if op_type in FLOAT_ONLY and inputs[0].dtype is not F32:
-        return Rejection(f"{op_type} of {inputs[0].dtype.text} is not generated")
     if op_type in REAL_ONLY and not inputs[0].dtype.is_float:
         return Rejection(f"{op_type} of {inputs[0].dtype.text} is not generated")
     if (

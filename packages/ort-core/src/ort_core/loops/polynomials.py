@@ -1,5 +1,6 @@
 """Elementary functions of float32 as polynomials over primitives, each with its greatest error in ulp.
 
+Those that float64 has, too, hand it on to ``float64_functions``: what is made of them is of either type.
 The errors are measured over the whole float32 range in strides by ``tests/loops/test_polynomials.py``. The
 coefficients of ``exp``, ``log`` and ``tanh`` are the minimax ones published with the Cephes library (S. L. Moshier,
 1989); those of ``erf`` are Chebyshev fits made for this project.
@@ -8,6 +9,7 @@ coefficients of ``exp``, ``log`` and ``tanh`` are the minimax ones published wit
 from __future__ import annotations
 
 from ort_core.ir.types import DataType
+from ort_core.loops import float64_functions
 from ort_core.loops.scalar import (
     Scalar,
     binary,
@@ -19,7 +21,7 @@ from ort_core.loops.scalar import (
     unary,
 )
 
-F32, I32 = DataType.FLOAT, DataType.INT32
+F32, F64, I32 = DataType.FLOAT, DataType.DOUBLE, DataType.INT32
 MAX_ULP = {
     "exp": 2.0, "exp2_of_negative": 2.5, "expm1_of_negative": 2.5, "log": 2.0,
     "log1p_of_fraction": 4.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0,
@@ -34,7 +36,7 @@ _ROUNDER = 1.5 * 2.0**23  # added to a number of at most 22 bits, leaves its int
 
 
 class UnsupportedTypeError(ValueError):
-    """A function of float32 is asked for another type: an operator without a form of its own runs on numpy then."""
+    """A function is asked for a type that it has no form for: an operator without one of its own runs on numpy then."""
 
 
 def _require_float32(name: str, x: Scalar) -> None:
@@ -48,6 +50,8 @@ def exp(x: Scalar) -> Scalar:
     n is rounded by an addition and put into the exponent by a shift of the sum's bits: what is above n is shifted out.
     Arguments out of range give nonsense up to the end, where it is replaced.
     """
+    if x.dtype is F64:
+        return float64_functions.exp(x)
     _require_float32("exp", x)
     shifted, rest = _reduced(x)
     y = rest + 1.0
@@ -61,6 +65,8 @@ def expm1_of_negative(x: Scalar) -> Scalar:
 
     With ``x = n log 2 + r`` it is ``2**n (e**r - 1) + (2**n - 1)``, and the last difference is exact.
     """
+    if x.dtype is F64:
+        return float64_functions.expm1_of_negative(x)
     _require_float32("expm1_of_negative", x)
     shifted, rest = _reduced(select(binary("lt", x, -80.0), -80.0, x))
     factor = bitcast(binary("add", binary("shl", bitcast(shifted, I32), 23), 0x3F800000), F32)
@@ -107,6 +113,8 @@ _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.
 
 def log(x: Scalar) -> Scalar:
     """Natural logarithm; -infinity at 0, NaN below 0."""
+    if x.dtype is F64:
+        return float64_functions.log(x)
     _require_float32("log", x)
     tiny = binary("lt", x, 1.17549435e-38)
     scaled = select(tiny, x * 8388608.0, x)
@@ -135,6 +143,8 @@ def log1p_of_fraction(x: Scalar) -> Scalar:
 
     What the addition loses is made up for by ``x / ((1 + x) - 1)`` (W. Kahan, as HP-15C's handbook has it).
     """
+    if x.dtype is F64:
+        return float64_functions.log1p_of_fraction(x)
     _require_float32("log1p_of_fraction", x)
     whole = x + 1.0
     return select(binary("eq", whole, 1.0), x, log(whole) * (x / (whole - 1.0)))
@@ -142,6 +152,8 @@ def log1p_of_fraction(x: Scalar) -> Scalar:
 
 def sigmoid(x: Scalar) -> Scalar:
     """``1 / (1 + e**-x)``."""
+    if x.dtype is F64:
+        return float64_functions.sigmoid(x)
     _require_float32("sigmoid", x)
     return 1.0 / (exp(-x) + 1.0)
 
@@ -151,6 +163,8 @@ _TANH_SMALL = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.3331442
 
 def tanh(x: Scalar) -> Scalar:
     """Hyperbolic tangent: a polynomial below 0.625, ``1 - 2 / (e**2|x| + 1)`` above."""
+    if x.dtype is F64:
+        return float64_functions.tanh(x)
     _require_float32("tanh", x)
     a = unary("abs", x)
     z = x * x
@@ -174,6 +188,8 @@ _ERF_LARGE = (-1.6146869934355595e-06, 4.560358821249084e-05, -0.000592884517551
 
 def erf(x: Scalar) -> Scalar:
     """Error function: ``x p(x**2)`` below 1, ``1 - e**-q(|x|)`` up to 4, 1 beyond."""
+    if x.dtype is F64:
+        return float64_functions.erf(x)
     _require_float32("erf", x)
     z = x * x
     p = fma(z, _ERF_SMALL[0], _ERF_SMALL[1])

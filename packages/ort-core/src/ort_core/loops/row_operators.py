@@ -26,7 +26,7 @@ _LOW = (1 << _INTEGER_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class RowFunctions:
-    """The elementary functions of a compiler: by default the polynomials, which are of float32."""
+    """The elementary functions of a compiler: by default the polynomials, of float32 and float64."""
 
     exp: Function = polynomials.exp
     log: Function = polynomials.log

@@ -144,7 +144,7 @@ def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -
 
 
 def _is_float(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) is DataType.FLOAT
+    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) in (DataType.FLOAT, DataType.DOUBLE)
 
 
 def is_worth_a_program(group: Sequence[Node], context: EvaluationContext) -> bool:
