@@ -72,7 +72,7 @@ def elementwise_kernel(nest: ElementwiseNest, target: Target) -> DeferredKernel:
 
 
 def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:
-    emitter = Emitter(name, KERNEL_PARAMETERS)
+    emitter = Emitter(name, KERNEL_PARAMETERS, word="double" if nest.outputs[0][1] is DataType.DOUBLE else "float")
     args, rank = emitter.parameter("args"), nest.rank
     count_out, count_in = len(nest.outputs), len(nest.inputs)
     outputs = [emitter.argument(args, i, "ptr") for i in range(count_out)]
@@ -227,8 +227,8 @@ def _is_masked(nest: ElementwiseNest, target: Target) -> bool:
 
 
 def has_masks(target: Target, dtypes: Iterable[DataType]) -> bool:
-    """Return whether the target loads and stores part of a vector of such elements by one instruction each."""
-    return target.lanes >= _LEAST_MASKED and all(dtype is DataType.FLOAT for dtype in dtypes)
+    """Return whether the target loads and stores part of a vector of such elements, all of a type, by instructions."""
+    return target.lanes >= _LEAST_MASKED and set(dtypes) in ({DataType.FLOAT}, {DataType.DOUBLE}, set())
 
 
 def load_element(emitter: Emitter, row: IRValue, index: IRValue, dtype: DataType, width: int) -> IRValue:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ort_core.cpu.codegen.llvm_ir.addresses import strided_offset
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
-from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, TYPES, ScalarPrinter, constant
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import (
@@ -28,7 +28,7 @@ from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import RowPass, RowReduction, element, maximum, minimum, neutral_value, structure
 
-_MOST_VECTORS = 4  # of a row that is kept in registers, each perhaps with what three operands make of it
+_MOST_VECTORS = 4  # of float32, of a row that is kept in registers, each perhaps with what three operands make of it
 _ACCUMULATORS = 4  # independent vector sums: hides the latency of an addition, and makes rounding errors smaller
 
 
@@ -41,7 +41,8 @@ class RowNest:
     one element a row. The argument table: output pointers, scalar output pointers, input pointers, ``rank`` sizes
     (the last is the row's length), then for each output and each input ``rank - 1`` strides of the outer dimensions.
     Scalar outputs are dense. ``vectors`` is how many vectors a row fills, the last one perhaps in part, where those are
-    known to be so few that all stay in registers from the first pass to the last; else 0.
+    known to be so few that all stay in registers from the first pass to the last; else 0. ``dtype`` is the float type
+    of what is reduced, of the row's values and of scalar outputs.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class RowNest:
     passes: tuple[RowPass, ...]
     scalars: tuple[int, ...] = ()
     vectors: int = 0
+    dtype: DataType = DataType.FLOAT
 
     @property
     def structure(self) -> str:
@@ -59,13 +61,16 @@ class RowNest:
             for p in self.passes
         ]
         roots = [root for each in self.passes for root in each.roots]
-        types = [dtype.name for dtype in self.outputs]
+        types = [self.dtype.name, *(dtype.name for dtype in self.outputs)]
         return f"{self.rank} {self.inputs} {types} {passes} {self.scalars} {self.vectors} {structure(*roots)}"
 
 
 def row_vectors(length: KnownDim, dtypes: Iterable[DataType], target: Target) -> int:
     """Return ``RowNest.vectors`` for rows of a length over operands of these types."""
-    if not isinstance(length, int) or not 0 < length <= _MOST_VECTORS * target.lanes or not has_masks(target, dtypes):
+    types = list(dtypes)
+    widest = max([dtype.bits for dtype in types], default=DataType.FLOAT.bits)
+    most = _MOST_VECTORS * target.lanes * DataType.FLOAT.bits // widest
+    if not isinstance(length, int) or not 0 < length <= most or not has_masks(target, types):
         return 0
     return -(-length // target.lanes)
 
@@ -81,10 +86,12 @@ class _RowPrinter:
     def __init__(self, nest: RowNest, target: Target, name: str) -> None:
         self._nest = nest
         self._lanes = target.lanes
-        self._emitter = Emitter(name, KERNEL_PARAMETERS)
+        self._word = TYPES[nest.dtype]
+        self._emitter = Emitter(name, KERNEL_PARAMETERS, word=self._word)
         self._rows: list[IRValue] = []  # base of each input's row, then of each output's
         self._dtypes = [*(i.dtype for i in nest.inputs), *nest.outputs]
-        self._is_masked = has_masks(target, [*(i.dtype for i in nest.inputs if i.inner != BROADCAST), *nest.outputs])
+        dense = [i.dtype for i in nest.inputs if i.inner != BROADCAST]
+        self._is_masked = has_masks(target, [nest.dtype, *dense, *nest.outputs])
         self._values: dict[int, IRValue] = {}
         self._fixed: dict[int, IRValue] = {}
 
@@ -112,7 +119,7 @@ class _RowPrinter:
                 emitter.element(base, strided_offset(emitter, indices, steps), STORED[dtype])
                 for base, steps, dtype in zip(bases, strides, self._dtypes)
             ]
-            self._values = {0: emitter.assign("float", f"sitofp i64 {length.text} to float")}
+            self._values = {0: emitter.assign(self._word, f"sitofp i64 {length.text} to {self._word}")}
             self._fixed = {
                 i: load_element(emitter, self._rows[i], integer(0), entry.dtype, 1)
                 for i, entry in enumerate(nest.inputs) if entry.inner == BROADCAST
@@ -123,7 +130,7 @@ class _RowPrinter:
                 for each in nest.passes:
                     self._pass(each, length)
             for pointer, index in zip(scalars, nest.scalars):
-                store_element(emitter, self._values[index], pointer, row, DataType.FLOAT, 1)
+                store_element(emitter, self._values[index], pointer, row, nest.dtype, 1)
         return emitter
 
     def _pass(self, each: RowPass, length: IRValue) -> None:
@@ -184,7 +191,7 @@ class _RowPrinter:
         return [self._emitter.variable(neutral.type, neutral, "acc") for _ in range(count)]
 
     def _neutral(self, reduction: RowReduction, width: int) -> IRValue:
-        return constant(neutral_value(reduction.kind, DataType.FLOAT), DataType.FLOAT, width)
+        return constant(neutral_value(reduction.kind, self._nest.dtype), self._nest.dtype, width)
 
     def _body(
         self, each: RowPass, j: IRValue, width: int, slots: dict[int, IRValue], mask: IRValue | None = None
@@ -203,29 +210,34 @@ class _RowPrinter:
             if mask is not None:
                 value = emitter.select(mask, value, self._neutral(reduction, width))
             old = emitter.load(value.type, slot)
-            emitter.store(_joined(emitter, reduction.kind, old, value, width), slot)
+            emitter.store(self._joined(reduction.kind, old, value, width), slot)
 
     def _combine(
         self, reduction: RowReduction, slots: dict[int, list[IRValue]], rest: dict[int, list[IRValue]]
     ) -> IRValue:
         emitter, kind = self._emitter, reduction.kind
-        type_ = vector_type(self._lanes, "float")
+        type_ = vector_type(self._lanes, self._word)
         total = self._folded(kind, [emitter.load(type_, slot) for slot in slots[reduction.index]])
-        return total if not rest else _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
+        return total if not rest else self._joined(kind, total, emitter.load(self._word, rest[reduction.index][0]), 1)
 
     def _folded(self, kind: str, vectors: Sequence[IRValue]) -> IRValue:
         """Return the sum, product or extreme of all lanes of vectors."""
         emitter = self._emitter
         total = vectors[0]
         for vector in vectors[1:]:
-            total = _joined(emitter, kind, total, vector, self._lanes)
+            total = self._joined(kind, total, vector, self._lanes)
         width = self._lanes
         while width > 1:  # halve the vector until one lane is left
             half = width // 2
             low = _part(emitter, total, width, 0, half)
             high = _part(emitter, total, width, half, half)
-            total, width = _joined(emitter, kind, low, high, half), half
+            total, width = self._joined(kind, low, high, half), half
         return total
+
+    def _joined(self, kind: str, left: IRValue, right: IRValue, width: int) -> IRValue:
+        a, b = element(0, self._nest.dtype), element(1, self._nest.dtype)
+        joined = {"sum": a + b, "prod": a * b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
+        return ScalarPrinter(self._emitter, width, lambda index: (left, right)[index]).print(joined)
 
     def _printer(
         self, width: int, loaded: dict[int, IRValue], j: IRValue | None = None, mask: IRValue | None = None
@@ -248,15 +260,10 @@ class _RowPrinter:
         return ScalarPrinter(emitter, width, read, lambda index: emitter.splat(self._values[index], width))
 
 
-def _joined(emitter: Emitter, kind: str, left: IRValue, right: IRValue, width: int) -> IRValue:
-    a, b = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
-    joined = {"sum": a + b, "prod": a * b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
-    return ScalarPrinter(emitter, width, lambda index: (left, right)[index]).print(joined)
-
-
 def _part(emitter: Emitter, vector: IRValue, width: int, start: int, count: int) -> IRValue:
+    word = vector.type[1:-1].partition(" x ")[2]
     if count == 1:
-        return emitter.assign("float", f"extractelement {vector.typed}, i32 {start}")
+        return emitter.assign(word, f"extractelement {vector.typed}, i32 {start}")
     lanes = ", ".join(f"i32 {i}" for i in range(start, start + count))
     text = f"shufflevector {vector.typed}, {vector.type} poison, <{count} x i32> <{lanes}>"
-    return emitter.assign(vector_type(count, "float"), text)
+    return emitter.assign(vector_type(count, word), text)

@@ -1,6 +1,6 @@
 """Reductions of expressions over any axes into new tensors: what normalizations and softmax are made of.
 
-Trailing axes of float32 go to row nests, others to reduction nests. Leading and trailing axes at once are two steps.
+Trailing axes of floats go to row nests, others to reduction nests. Leading and trailing axes at once are two steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ort_core.plugin.loops import (
     unary,
 )
 
-F32, I64 = DataType.FLOAT, DataType.INT64
+F32, F64, I64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 After = Callable[[Scalar, Scalar], Scalar]  # (result, number of elements) -> what is stored
 
 
@@ -124,7 +124,8 @@ def _reduced(
     trailing = [axis for axis in chosen if all(a in chosen for a in range(axis, rank))]
     length = count_of([operand.shape[axis] for axis in trailing])
     is_short = isinstance(length, int) and length < 2 * lowering.target.lanes
-    by_rows = operand.dtype is F32 and kind != "prod" and trailing and not is_short and _runs_along(operand, trailing)
+    is_float = operand.dtype in (F32, F64)
+    by_rows = is_float and kind != "prod" and trailing and not is_short and _runs_along(operand, trailing)
     outer = [axis for axis in chosen if axis not in trailing and operand.shape[axis] != 1]
     if by_rows and outer:
         inner = _reduced(lowering, operand, trailing, kind, None, None, operators)
@@ -268,7 +269,7 @@ def _after(
 ) -> View:
     """Store what is made of a reduction that took two steps."""
     count = lowering.stores.stored_sizes((total,)).reshaped(())
-    finished = combined(folded.shape, lambda r, n: after(r, cast(n, F32)), folded, count)
+    finished = combined(folded.shape, lambda r, n: after(r, cast(n, r.dtype)), folded, count)
     place = target.reshaped(folded.shape) if target is not None else lowering.new_view(finished.dtype, folded.shape)
     pending = PendingElementwise(finished.expression, finished.inputs, finished.shape, operators)
     lowering.stores.store_elementwise(pending, place)
@@ -279,11 +280,13 @@ def _rows(
     lowering: Lowering, operand: ReductionOperand, axes: Sequence[int], kind: str, after: After | None,
     target: View | None, operators: Operators, final: Sequence[KnownDim],
 ) -> View:  # fmt: skip
-    first = axes[0]
-    result = row_value(1)
-    derived = ((2, after(result, row_value(0))),) if after else ()
+    first, dtype = axes[0], operand.dtype
+    result = row_value(1, dtype)
+    derived = ((2, after(result, row_value(0, dtype))),) if after else ()
+    if derived and derived[0][1].dtype is not dtype:
+        return _fold(lowering, operand, axes, kind, after, target, operators, final)
     body = RowPass((), (RowReduction(kind, operand.expression, 1),), derived)
-    place = target or lowering.new_view(F32, final)
+    place = target or lowering.new_view(dtype, final)
     strides = [known_strides(view, operand.shape) for view in operand.inputs]
     length, inner = collapse(operand.shape[first:], [s[first:] for s in strides])
     emit_row_nest(

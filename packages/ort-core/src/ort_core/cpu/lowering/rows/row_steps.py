@@ -39,7 +39,7 @@ def store_rows(
         work: operations in all.
 
     Raises:
-        NotLowered: an input does not run along the rows, or something other than float32 is reduced.
+        NotLowered: an input does not run along the rows, or something else than floats of one type is reduced.
     """
     strides = [row_strides(view, shape) for view in (*outputs, *inputs)]
     check_types(schedule, scalars)
@@ -47,10 +47,24 @@ def store_rows(
 
 
 def check_types(schedule: RowSchedule, scalars: Sequence[View]) -> None:
-    """Refuse what row nests do not compute: they reduce float32."""
-    reduced = [reduction.expression.dtype for each in schedule.passes for reduction in each.reductions]
-    if any(dtype is not F32 for dtype in (*reduced, *(view.dtype for view in scalars))):
-        raise NotLowered("only float32 rows are generated")
+    """Refuse what row nests do not compute: they reduce float32 or float64, and have values of that type."""
+    found = {*_row_types(schedule), *(view.dtype for view in scalars)}
+    if not found <= {F32} and found != {DataType.DOUBLE}:
+        raise NotLowered("only rows of float32 or of float64 are generated")
+
+
+def _row_types(schedule: RowSchedule) -> set[DataType]:
+    """Return the types of what is reduced and of the values of a row that are read."""
+    found = {reduction.expression.dtype for each in schedule.passes for reduction in each.reductions}
+    seen, stack = set[int](), [root for each in schedule.passes for root in each.roots]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(node.arguments)
+            if node.operation == "row":
+                found.add(node.dtype)
+    return found
 
 
 def row_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
@@ -95,8 +109,9 @@ def _row_call(
     sizes, outer = collapse(shape[:-1], [each[:-1] for each in strides])
     steps = [each[-1] for each in strides[len(stored) :]]
     reads = tuple(NestInput(dtype, BROADCAST if step == 0 else DENSE) for dtype, step in zip(read, steps))
-    vectors = row_vectors(shape[-1], [*stored, *(r.dtype for r in reads if r.inner == DENSE)], lowering.target)
-    nest = RowNest(len(sizes) + 1, reads, stored, schedule.passes, schedule.scalars, vectors)
+    dtype = next(iter(_row_types(schedule)), F32)  # one, or they were refused
+    vectors = row_vectors(shape[-1], [dtype, *stored, *(r.dtype for r in reads if r.inner == DENSE)], lowering.target)
+    nest = RowNest(len(sizes) + 1, reads, stored, schedule.passes, schedule.scalars, vectors, dtype)
 
     def write() -> KernelText:
         kernel = row_kernel(nest, lowering.target)

@@ -1,7 +1,7 @@
 """Operators of rows: softmax, normalizations, reductions. What they compute is in ``loops.row_operators``.
 
-Rows of float32 that lie in memory as such are one row nest, with the expression in front taken in. Over other axes, and
-of float64, each reduction is a step, and what is left of the formula is an expression that the reader takes in.
+Rows of floats that lie in memory as such are one row nest, with the expression in front taken in. Over other axes each
+reduction is a step, and what is left of the formula is an expression that the reader takes in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ort_core.plugin import loops
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element, is_of_row, scheduled
 
-F32, F64 = DataType.FLOAT, DataType.DOUBLE
+F32 = DataType.FLOAT
+FLOATS = (F32, DataType.DOUBLE)
 _FIRST_WITH_AXES = 9  # of MeanVarianceNormalization
 _SUMS = frozenset({"ReduceSum", "ReduceL1", "ReduceSumSquare"})
 _ONE_PASS = frozenset({*_SUMS, "ReduceMean", "ReduceL2", "ReduceMax", "ReduceMin"})
@@ -34,7 +35,7 @@ Shape = Sequence[KnownDim]
 
 def softmax(lowering: Lowering, node: Node) -> None:
     """Softmax and LogSoftmax over an axis (before opset 13: over all from ``axis`` on)."""
-    value = float_input(node)
+    value = float_input(node, *FLOATS)
     _, shape = tensor_type(node.output)
     opset = lowering.opset_of(node)
     axis = axis_place(node.int_attribute("axis", -1 if opset >= 13 else 1), len(shape))
@@ -47,7 +48,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
 
 def layer_normalization(lowering: Lowering, node: Node) -> None:
     """LayerNormalization, RMSNormalization and their com.microsoft forms with a residual in front."""
-    value, has_residual = float_input(node, F32, F64), node.op_type.startswith("Skip")
+    value, has_residual = float_input(node, *FLOATS), node.op_type.startswith("Skip")
     _, shape = tensor_type(node.output)
     axis, is_centered = node.int_attribute("axis", -1), node.op_type in ("LayerNormalization", "SkipLayerNormalization")
     if not -len(shape) <= axis < len(shape):
@@ -74,7 +75,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     present = [operand for operand in operands if operand is not None]
     if any(len(tensor_type(operand)[1]) > len(shape) for operand in present):
         raise NotLowered("an operand has more dimensions than the input")
-    if tensor_type(value)[0] is F32 and all(_fits_rows(operand, shape, start) for operand in present):
+    if all(_fits_rows(operand, shape, start, tensor_type(value)[0]) for operand in present):
         key = (epsilon, tuple(operand is not None for operand in operands))
         _along_rows(lowering, node, value, start, formula, present, key=key, work=4)
     else:
@@ -92,7 +93,7 @@ def normalized_rows(
     for view in rows[1:]:
         x = x + state.add(view)
     affine = [v for v in (scale, bias) if v is not None]
-    if not all(_fits_rows(v, shape, len(shape) - 1) for v in affine):
+    if not all(_fits_rows(v, shape, len(shape) - 1, F32) for v in affine):
         raise NotLowered("an operand does not lie along the rows")
     found = [state.add(_row_view(lowering, v, shape)) for v in affine]
     read = [found.pop(0) if v is not None else None for v in (scale, bias)]
@@ -132,7 +133,7 @@ def normalizer(lowering: Lowering, node: Node) -> None:
 
 def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     """MeanVarianceNormalization over its axes."""
-    value = float_input(node, F32, F64)
+    value = float_input(node, *FLOATS)
     rank = len(tensor_type(value)[1])
     axes = sorted({axis_place(axis, rank) for axis in (node.ints_attribute("axes") or (0, 2, 3))})
     if lowering.opset_of(node) < _FIRST_WITH_AXES:
@@ -144,7 +145,7 @@ def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
 
 def lp_normalization(lowering: Lowering, node: Node) -> None:
     """LpNormalization: elements over their norm along an axis; nothing stays nothing."""
-    value, p = float_input(node, F32, F64), node.int_attribute("p", 2)
+    value, p = float_input(node, *FLOATS), node.int_attribute("p", 2)
     axis = axis_place(node.int_attribute("axis", -1), len(tensor_type(value)[1]))
     _normalize(lowering, node, value, [axis], lambda x: [loops.lp_normalized(x, p)], key=(p,))
 
@@ -152,15 +153,15 @@ def lp_normalization(lowering: Lowering, node: Node) -> None:
 def _normalize(
     lowering: Lowering, node: Node, value: Value, axes: Sequence[int], formula: Formula, key: Hashable = ()
 ) -> None:
-    dtype, shape = tensor_type(value)
-    if dtype is F32 and _is_trailing(axes, len(shape)) and not known_order(lowering.pending(value)):
+    rank = len(tensor_type(value)[1])
+    if _is_trailing(axes, rank) and not known_order(lowering.pending(value)):
         _along_rows(lowering, node, value, axes[0], formula, key=key, work=4)
     else:
         _over_axes(lowering, node, lowering.view(value), axes, formula)
 
 
 def reduce(lowering: Lowering, node: Node) -> None:
-    """Reduce over any axes; what runs along rows of float32 is a row nest, with the expression in front taken in."""
+    """Reduce over any axes; what runs along rows of floats is a row nest, with the expression in front taken in."""
     value = required(node, 0)
     dtype, shape = tensor_type(value)
     axes = reduced_axes(lowering, node, len(shape))
@@ -175,7 +176,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
         pool_whole(lowering, node, images, is_maximum=node.op_type == "ReduceMax")
         return
     is_row = _is_trailing(axes, len(shape)) and (is_pool or not known_order(lowering.pending(value)))
-    if dtype is F32 and is_row and not _is_short(lowering, node, shape, axes):
+    if dtype in FLOATS and is_row and not _is_short(lowering, node, shape, axes):
         _along_rows(lowering, node, value, axes[0], lambda x: [loops.reduction_of(node.op_type, x)], work=1)
         return
     operand = taken_operand(lowering, value)
@@ -192,13 +193,11 @@ def _is_short(lowering: Lowering, node: Node, shape: Sequence[KnownDim], axes: S
 
 
 def _is_reducible(dtype: DataType, op_type: str) -> bool:
-    if dtype is F64:
-        return op_type not in ("ReduceLogSum", "ReduceLogSumExp")
     if (op_type in _SUMS or op_type == "ReduceMean") and dtype in _SUMMED_INTEGERS:
         return True
     if op_type in ("ReduceSum", "ReduceMean") and dtype is DataType.INT64:
         return True
-    return dtype is F32 or (op_type in ("ReduceMax", "ReduceMin") and dtype is not DataType.BOOL)
+    return dtype in FLOATS or (op_type in ("ReduceMax", "ReduceMin") and dtype is not DataType.BOOL)
 
 
 def _is_trailing(axes: Sequence[int], rank: int) -> bool:
@@ -244,7 +243,7 @@ def _store(
     key: Hashable, work: int,
 ) -> None:  # fmt: skip
     outputs = {k: value for k, value in enumerate(node.outputs) if value is not None}
-    if any(tensor_type(value)[0] is not F32 for value in outputs.values()):
+    if any(tensor_type(value)[0] is not read[0].dtype for value in outputs.values()):
         raise NotLowered("the result has another type than the input")
 
     def made() -> tuple[loops.RowSchedule, list[bool]]:
@@ -355,11 +354,11 @@ def _row_wise(pending: PendingElementwise, shape: Shape) -> bool:
     return True
 
 
-def _fits_rows(value: Value, shape: Shape, first: int) -> bool:
+def _fits_rows(value: Value, shape: Shape, first: int, of: DataType) -> bool:
     """Return whether an operand is read along the rows that the axes from ``first`` on make, or is one number a row."""
     dtype, own = tensor_type(value)
     inner = shape[first:]
-    if dtype is not F32 or len(own) > len(shape):
+    if dtype is not of or len(own) > len(shape):
         return False
     if count_of(own) == count_of(inner):  # as many by chance is another thing: it broadcasts otherwise
         return _without_leading_ones(own) == _without_leading_ones(inner)
