@@ -513,6 +513,10 @@ KNOWN: tuple[Explained, ...] = (
     ),
     Explained("onnxruntime", "Shrink Gelu", r"^values .*float64, ", "it computes doubles in float32"),
     Explained(
+        "onnxruntime", "Softplus", r"^values .*float64, .*\(inf\), expected np\.float64\([0-9]",
+        "of doubles it takes the logarithm of 1 + e**x, which overflows above 709",
+    ),
+    Explained(
         "onnxruntime", "InstanceNormalization", r"^values .*float32, ",
         "it scales large numbers before it takes their mean away, so that what is left of one element is a rounding",
     ),

@@ -118,7 +118,7 @@ def clip(g: GraphWriter) -> Value:
 @family(2)
 def composed_activation(g: GraphWriter) -> Value:
     """Activations as exporters write them, which passes fuse."""
-    value = g.pick(et.F32, et.F32, et.F16, et.BF16)
+    value = g.pick(et.F32, et.F32, et.F16, et.BF16, et.F64)
 
     def number(x: float) -> Value:
         return g.constant(x, value.dtype)

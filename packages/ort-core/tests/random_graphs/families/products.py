@@ -74,7 +74,25 @@ def layers_of_doubles(g: GraphWriter) -> Value:
             value = g.node("Gemm", [value, weights, g.weights(et.F64, columns)], alpha=g.choice((None, 0.5)))
         else:
             value = epilogue(g, g.node("MatMul", [value, weights]), columns)
-    return value
+    if g.chance(0.5):
+        value = g.node(g.choice(("Softmax", "LogSoftmax", "Sigmoid", "Tanh")), [value])
+    return g.node("ArgMax", [value], axis=value.rank - 1) if g.chance(0.2) else value
+
+
+@family()
+def densities_of_doubles(g: GraphWriter) -> Value:
+    """Logarithms of densities over classes, and what each class has of them, as naive Bayes of scikit-learn has it."""
+    value = g.pick(et.F64, rank=2, filled=True)
+    distance = g.node("Sub", [value, g.weights(et.F64, value.size(1))])
+    width = g.weights(et.F64, value.size(1), g.choice((1, 3, 17)))
+    squares = g.node("MatMul", [g.node("Mul", [distance, distance]), g.node("Mul", [width, width])])
+    logarithms = g.node("Mul", [squares, g.constant(-0.5, et.F64)])
+    if g.chance(0.3):
+        return g.node("Exp", [logarithms])
+    axes = {"axes": [1]} if g.opset < 18 else {}
+    total = g.node("ReduceLogSumExp", [logarithms, *([] if axes else [g.constant([1])])], keepdims=1, **axes)
+    share = g.node("Sub", [logarithms, total])
+    return g.node("Exp", [share]) if g.chance(0.5) else share
 
 
 @family()
