@@ -246,3 +246,34 @@ def test_nodes_of_inlined_functions_are_saved_under_names_of_their_own(tmp_path:
         for model in (content, saved)
     )
     assert_within(of_saved, of_original)
+
+
+QUANTIZED = {
+    "softmax": "com.microsoft.QLinearSoftmax <axis = 2, opset = 13> (x, s, z, t, w)",
+    "softmax of an inner axis": "com.microsoft.QLinearSoftmax <axis = 1, opset = 13> (x, s, z, t, w)",
+    "mean": "com.microsoft.QLinearReduceMean <axes = [-1], keepdims = 1> (x, s, z, t, w)",
+    "mean of all": "com.microsoft.QLinearReduceMean <axes = [0, 1, 2], keepdims = 0> (x, s, z, t, w)",
+    "choice": "com.microsoft.QLinearWhere (c, x, s, z, a, t, w, t, w)",
+}
+
+
+@pytest.mark.parametrize("opset", [9, 10, 12, 18, 21])
+def test_quantized_operators_are_saved_in_the_opset_of_their_model(tmp_path: Path, opset: int) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (2, 3, 4)).astype(np.uint8)
+    for name, call in QUANTIZED.items():
+        content = parser.parse_model(f"""
+            <ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>
+            g (uint8[2, 3, 4] x) => (uint8 y)
+            <float s = {{0.1}}, uint8 z = {{3}}, float t = {{0.02}}, uint8 w = {{1}}, bool[4] c = {{1, 0, 0, 1}},
+             uint8[2, 3, 4] a = {{{", ".join(map(str, range(24)))}}}>
+            {{ y = {call} }}
+        """)
+        content.graph.output[0].type.tensor_type.ClearField("shape")
+        saved = tmp_path / "saved.onnx"
+        InferenceSession(content.SerializeToString(), saving(saved, GraphOptimizationLevel.ORT_ENABLE_EXTENDED))
+        assert not onnx.load(saved).functions, name
+        truth = InferenceSession(content.SerializeToString(), providers=["ReferenceExecutionProvider"])
+        is_kept = operators(saved).keys() & {"QLinearReduceMean"}  # it has no kernel there
+        for engine in (InferenceSession,) if is_kept else (InferenceSession, onnxruntime.InferenceSession):
+            found = engine(saved, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+            np.testing.assert_array_equal(found, truth.run(None, {"x": x})[0], f"{name}, {engine}")

@@ -3,8 +3,9 @@
     y = Softmax(x), opset 12 in a model of opset 17  ->  y = ort_core.functions.Softmax_12_0(x)
     with   ort_core.functions.Softmax_12_0 (a) => (b) { b = Softmax(a) }  that imports opset 12
 
-Such nodes come from functions that were inlined. Loading inlines these ones again. Where a fusion made one of an opset
-that is newer than the model's, the file has older operators instead, where they are known.
+Such nodes come from functions that were inlined. Loading inlines these ones again. An operator that is the same in both
+opsets stays as it is. Where a fusion made one of an opset that is newer than the model's, the file has older operators
+instead, where they are known: onnxruntime inlines functions under the opset of the model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ort_core.ir.subgraph import ValueMap, copy_node
 from ort_core.ir.traversal import reads_of, walk
 from ort_core.ir.values import Value
 from ort_core.onnx_io.older_parts import write_in_older_parts
+from ort_core.onnx_io.since_versions import is_same_operator
 
 DOMAIN = "ort_core.functions"
 _FUNCTIONS_SINCE_IR = 8
@@ -26,9 +28,10 @@ def with_own_opsets(model: Model) -> Model:
     if not any(_differs(model, node) for node in walk(model.graph)):
         return model
     copy = model.clone()
+    _import_more(copy)
     # Inner nodes first, so that the body of a node that is wrapped holds calls already.
     different = [node for node in walk(copy.graph) if _differs(copy, node)]
-    left = [node for node in different if not (_is_newer(copy, node) and write_in_older_parts(node))]
+    left = [node for node in different if not _write_older(copy, node)]
     if not left:
         return copy
     for number, node in enumerate(reversed(left)):
@@ -39,11 +42,22 @@ def with_own_opsets(model: Model) -> Model:
 
 
 def _differs(model: Model, node: Node) -> bool:
-    return node.opset is not None and node.opset != model.opset_imports.get(node.domain)
+    version = model.opset_imports.get(node.domain)
+    if node.opset is None or node.opset == version:
+        return False
+    return version is None or not is_same_operator(node.domain, node.op_type, node.opset, version)
 
 
-def _is_newer(model: Model, node: Node) -> bool:
-    return node.opset is not None and node.opset > model.opset_imports.get(node.domain, node.opset)
+def _import_more(model: Model) -> None:
+    """Import domains that only nodes of their own opset use."""
+    for node in walk(model.graph):
+        if node.opset is not None and node.domain not in model.opset_imports:
+            model.opset_imports[node.domain] = node.opset
+
+
+def _write_older(model: Model, node: Node) -> bool:
+    version = model.opset_imports[node.domain]
+    return not _differs(model, node) or (version < (node.opset or 0) and write_in_older_parts(node, version))
 
 
 def _wrap(model: Model, node: Node, number: int) -> None:

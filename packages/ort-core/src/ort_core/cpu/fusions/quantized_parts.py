@@ -4,23 +4,26 @@ y = QLinearSoftmax(x)     ->  Saturate(Floor(Softmax(Dequantize(x)) * steps + 0.
 y = QLinearWhere(c, x, y) ->  Quantize(Where(c, Dequantize(x), Dequantize(y)))
 y = QLinearReduceMean(x)  ->  Quantize(ReduceMean(Dequantize(x)))
 
-The compiler has rules for the parts and for how they fuse with what lies around them. It needs what the types of the
-model's operator set do not matter for: the parts are of opset 13.
+The compiler has rules for the parts and for how they fuse with what lies around them. The parts are of the model's
+opset, in older models of opset 13; a model before opset 10 has no form of them, and keeps its operator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ort_core.plugin import Rejection
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, TensorType, Value, ValueType
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
 
 MICROSOFT = "com.microsoft"
-SINCE = 13  # of the parts: Softmax along one axis, ReduceMean with axes as an attribute
+SINCE = 13  # of the parts: Softmax along one axis
+_OLDEST = 10  # where DequantizeLinear begins: a saved model has the parts in its own opset
+_AXES_ARE_INPUTS = 18  # of ReduceMean
 _LIMITS = {DataType.UINT8: (0, 255), DataType.INT8: (-128, 127)}
 
 
@@ -63,6 +66,8 @@ class QuantizedInParts(RewriteRule[Grids]):
     def check(self, match: Match) -> Grids | Rejection:
         """Scales and zero points must be constants of one number, ranks known, and axes single ones."""
         root, places = match.root, _PLACES[self._op_type]
+        if match.model.opset_imports.get("", SINCE) < _OLDEST:
+            return Rejection("the model's opset has no DequantizeLinear", root)
         tensor = root.input(places[0].tensor)
         if tensor is None or not isinstance(tensor.type, TensorType) or tensor.type.dtype not in _LIMITS:
             return Rejection("only uint8 and int8 are taken apart", root)
@@ -83,27 +88,25 @@ class QuantizedInParts(RewriteRule[Grids]):
 
     def rewrite(self, match: Match, bindings: Grids) -> GraphPatch:
         """Make the parts."""
-        patch, root = GraphPatch(match.model, match.root), match.root
+        patch, root = _Parts(match), match.root
         places = _PLACES[self._op_type]
         reals = [
-            _dequantized(patch, _given(root, place.tensor), grid)
+            patch.dequantized(_given(root, place.tensor), grid)
             for place, grid in zip(places[:-1], bindings.numbers[:-1], strict=True)
         ]
         out, shape = bindings.numbers[-1], root.output.shape
         real = TensorType(DataType.FLOAT, shape)
         if self._op_type == "QLinearSoftmax":
             axis = root.int_attribute("axis", -1)
-            chances = patch.op("Softmax", reals, {"axis": axis}, type=real, opset=SINCE)
-            result = _counted(patch, chances, out, root.output)
+            result = patch.counted(patch.part("Softmax", reals, real, axis=axis), out, root.output)
         else:
             if self._op_type == "QLinearWhere":
-                value = patch.op("Where", [_given(root, 0), *reals], {}, type=real, opset=SINCE)
+                value = patch.part("Where", [_given(root, 0), *reals], real)
             else:
                 axes = _axes(root) or tuple(range(len(_given(root, 0).shape or ())))
-                attributes = {"axes": axes, "keepdims": root.int_attribute("keepdims", 1)}
-                value = patch.op("ReduceMean", reals, attributes, type=real, opset=SINCE)
+                value = patch.mean(*reals, axes, root.int_attribute("keepdims", 1), real)
             inputs = [value, patch.constant(out[0]), patch.constant(out[1])]
-            result = patch.op("QuantizeLinear", inputs, {}, type=root.output.type, opset=SINCE)
+            result = patch.part("QuantizeLinear", inputs, root.output.type)
         patch.replace(root.output, result)
         patch.remove(root)
         return patch
@@ -164,20 +167,40 @@ def _number(value: Value | None) -> np.ndarray | None:
     return array.reshape(()) if array is not None and array.size == 1 else None
 
 
-def _dequantized(patch: GraphPatch, value: Value, grid: tuple[np.ndarray, np.ndarray]) -> Value:
-    inputs = [value, patch.constant(grid[0]), patch.constant(grid[1])]
-    return patch.op("DequantizeLinear", inputs, {}, type=TensorType(DataType.FLOAT, value.shape), opset=SINCE)
+class _Parts(GraphPatch):
+    """A patch that makes the parts in the opset of the model, or, where that is older, in ``SINCE``."""
 
+    def __init__(self, match: Match) -> None:
+        super().__init__(match.model, match.root)
+        self._version = match.model.opset_imports.get("", 0)
 
-def _counted(patch: GraphPatch, chances: Value, out: tuple[np.ndarray, np.ndarray], like: Value) -> Value:
-    """Count chances in whole steps of the scale, a half rounded up, as onnxruntime does."""
-    assert isinstance(like.type, TensorType)
-    real = TensorType(DataType.FLOAT, like.shape)
-    steps = np.asarray(np.floor(np.float32(1) / out[0]), np.float32)
-    low, high = (patch.constant(np.asarray(end, np.float32)) for end in _LIMITS[like.type.dtype])
-    value = patch.op("Mul", [chances, patch.constant(steps)], {}, type=real, opset=SINCE)
-    value = patch.op("Add", [value, patch.constant(np.asarray(0.5, np.float32))], {}, type=real, opset=SINCE)
-    value = patch.op("Floor", [value], {}, type=real, opset=SINCE)
-    value = patch.op("Add", [value, patch.constant(np.asarray(out[1], np.float32))], {}, type=real, opset=SINCE)
-    value = patch.op("Clip", [value, low, high], {}, type=real, opset=SINCE)
-    return patch.op("Cast", [value], {"to": int(like.type.dtype)}, type=like.type, opset=SINCE)
+    def part(
+        self, op_type: str, inputs: Sequence[Value], made: ValueType | None, **attributes: int | Sequence[int] | None
+    ) -> Value:
+        """Make a node and return its output."""
+        opset = None if self._version >= SINCE else SINCE
+        return self.op(op_type, inputs, attributes, type=made, opset=opset)
+
+    def dequantized(self, value: Value, grid: tuple[np.ndarray, np.ndarray]) -> Value:
+        """Return the reals of a quantized tensor."""
+        inputs = [value, self.constant(grid[0]), self.constant(grid[1])]
+        return self.part("DequantizeLinear", inputs, TensorType(DataType.FLOAT, value.shape))
+
+    def mean(self, value: Value, axes: Sequence[int], keeps: int, made: TensorType) -> Value:
+        """Return the mean over some axes."""
+        if self._version < _AXES_ARE_INPUTS:
+            return self.part("ReduceMean", [value], made, axes=axes or None, keepdims=keeps)
+        return self.part("ReduceMean", [value, self.constant(np.asarray(axes, np.int64))], made, keepdims=keeps)
+
+    def counted(self, chances: Value, out: tuple[np.ndarray, np.ndarray], like: Value) -> Value:
+        """Count chances in whole steps of the scale, a half rounded up, as onnxruntime does."""
+        assert isinstance(like.type, TensorType)
+        real = TensorType(DataType.FLOAT, like.shape)
+        steps = np.asarray(np.floor(np.float32(1) / out[0]), np.float32)
+        low, high = (self.constant(np.asarray(end, np.float32)) for end in _LIMITS[like.type.dtype])
+        value = self.part("Mul", [chances, self.constant(steps)], real)
+        value = self.part("Add", [value, self.constant(np.asarray(0.5, np.float32))], real)
+        value = self.part("Floor", [value], real)
+        value = self.part("Add", [value, self.constant(np.asarray(out[1], np.float32))], real)
+        value = self.part("Clip", [value, low, high], real)
+        return self.part("Cast", [value], like.type, to=int(like.type.dtype))
