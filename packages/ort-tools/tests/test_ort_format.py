@@ -91,6 +91,30 @@ def test_what_the_format_does_not_hold_is_refused():
         write_ort_format(model)
 
 
+OLD_CALL = """
+<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+g (float[2, 3, 4] x) => (float[2, 3, 4] y) { y = own.Old (x) }
+<domain: "own", opset_import: ["" : 12]> Old (a) => (b) { b = Softmax <axis = 1> (a) }
+"""
+
+
+def test_functions_of_another_opset_are_inlined_in_that_of_the_model():
+    content = write_ort_format(parser.parse_model(OLD_CALL))
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 5
+    powers = np.exp(x.astype(np.float64))
+    wanted = powers / powers.sum((1, 2), keepdims=True)  # an older Softmax sums over all axes from the given one on
+    for (found,) in (there(content, {"x": x}), ort_core.InferenceSession(content).run(None, {"x": x})):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_function_that_imports_another_version_of_its_own_operators_is_refused_by_name():
+    model = parser.parse_model(OLD_CALL)
+    model.functions[0].opset_import.add(domain="com.microsoft", version=2)
+    model.opset_import.add(domain="com.microsoft", version=1)
+    with pytest.raises(errors.NotImplemented, match=r"own\.Old cannot be inlined"):
+        write_ort_format(model)
+
+
 @pytest.fixture
 def folder(tmp_path):
     text = """

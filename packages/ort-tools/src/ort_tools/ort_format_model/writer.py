@@ -31,7 +31,7 @@ from ort_core.errors import NotImplemented as OrtNotImplemented
 from ort_core.model_types import find_operator, infer_proto
 from ort_core.plugin.ops import OpSchema
 from ort_tools.onnx_model_utils import iterate_graph_per_graph_func
-from ort_tools.opsets.conversion import bodies_of
+from ort_tools.opsets.conversion import bodies_of, convert_opset, opset_of
 from ort_tools.opsets.node_view import constant_tensor
 
 _VERSION, _IDENTIFIER = "6", b"ORTM"
@@ -45,16 +45,31 @@ def write_ort_format(model: ModelProto) -> bytes:
     """Return a model in ORT format.
 
     Args:
-        model: with its weights inside; functions are inlined, and types are inferred.
+        model: with its weights inside; functions are inlined, in the operator set of the model, and types are inferred.
 
     Raises:
-        NotImplemented: it has a kind of attribute or type that the format does not hold.
+        NotImplemented: it has a kind of attribute or type that the format does not hold, or a function that cannot be
+            inlined.
+        OpsetRefusal: a function of another operator set has no form in that of the model.
         OrtError: it cannot be loaded.
     """
-    inlined = inliner.inline_local_functions(model) if model.functions else model
+    inlined = _inlined(model) if model.functions else model
     typed = infer_proto(inlined).model
     iterate_graph_per_graph_func(typed.graph, _constants_become_initializers)
     return _Writer(typed).file()
+
+
+def _inlined(model: ModelProto) -> ModelProto:
+    version = opset_of(model.opset_import)
+    one = model if version is None else convert_opset(model, version)  # others are not inlined
+    inlined = inliner.inline_local_functions(one)
+    if inlined.functions:
+        function = inlined.functions[0]
+        raise OrtNotImplemented(
+            f"files in ORT format hold no functions, and {function.domain}.{function.name} cannot be inlined: it "
+            "imports other versions of operators than the model"
+        )
+    return inlined
 
 
 def _constants_become_initializers(graph: GraphProto) -> None:
