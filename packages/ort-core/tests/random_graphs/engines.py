@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
@@ -28,13 +29,22 @@ class NotAsked(Exception):
     """An engine is not asked for this case; the text says why."""
 
 
+READ: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "read": ("optimized.onnx", {}),
+    "read with data beside": ("optimized.onnx", {"file_name": "optimized.data", "min_size_in_bytes": "100"}),
+    "read in ORT format": ("optimized.ort", {}),
+}
+"""Ways to save a model for onnxruntime: the file's name, and what is said of initializers."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """A way to run a case: whose session, at which level, by how many threads, how often each assignment.
 
-    ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, ``compiled``, or ``ORT format``; without one, assignments are
-    run one behind the other. With a ``precision`` results are judged by a truth of its own (``rounded_truth``). Where
-    passes are ``verified``, the model is optimized anew, and what each pass leaves behind is checked.
+    ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, one of ``READ``, ``compiled``, or ``ORT format``; without one,
+    assignments are run one behind the other. With a ``precision`` results are judged by a truth of its own
+    (``rounded_truth``). Where passes are ``verified``, the model is optimized anew, and what each pass leaves behind is
+    checked.
     """
 
     name: str
@@ -48,8 +58,8 @@ class Engine:
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """The names of the engines that this one runs: its own, and that of whoever writes its file."""
-        return (self.name, "onnxruntime") if self.way == "ORT format" else (self.name,)
+        """The names of the engines that this one runs: its own, and that of whoever writes or reads its file."""
+        return (self.name, "onnxruntime") if self.way in ("ORT format", *READ) else (self.name,)
 
     def session(self, case: Case) -> Any:
         """Return a session.
@@ -92,19 +102,39 @@ class Engine:
     def _ways_runs(self, case: Case) -> ways.Runs:
         if self.way == "ORT format":
             return ways.OF_SESSIONS["to and fro"](self._written_by_onnxruntime(case), case)
+        if self.way in READ:
+            return ways.OF_SESSIONS["to and fro"](self.read_by_onnxruntime(case), case)
         if self.way == "compiled":
             return ways.OF_SESSIONS["to and fro"](self._compiled(case), case)
         if self.way != "saved":
             return ways.OF_SESSIONS[self.way](self.session(case), case)
 
-        def saving(path: Path) -> Any:
-            options = self._options(case)
-            options.optimized_model_filepath = str(path)
-            return ort.InferenceSession(case.served.SerializeToString(), options, providers=[self.provider])
-
         return ways.saved(
-            lambda content: ort.InferenceSession(content, self._options(case), providers=[self.provider]), saving, case
+            lambda content: ort.InferenceSession(content, self._options(case), providers=[self.provider]),
+            lambda path: self._saving(case, path),
+            case,
         )
+
+    def _saving(self, case: Case, path: Path, initializers: Mapping[str, str] = MappingProxyType({})) -> Any:
+        """Return a session that has saved its optimized model."""
+        options = self._options(case)
+        options.optimized_model_filepath = str(path)
+        for key, value in initializers.items():
+            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", value)
+        return ort.InferenceSession(case.served.SerializeToString(), options, providers=[self.provider])
+
+    def read_by_onnxruntime(self, case: Case) -> Any:
+        """Return onnxruntime's session of the model that a session of ours has saved.
+
+        Raises:
+            NotAsked: it is not asked for the case itself.
+        """
+        _check_is_for_onnxruntime(case)
+        name, initializers = READ[self.way]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            self._saving(case, path, initializers)
+            return _CopyingSession(_onnxruntime_session_of(str(path)))
 
     def _compiled(self, case: Case) -> Any:
         """Return a session of the model that carries its compiled code."""
@@ -138,7 +168,7 @@ def has_products(model: ModelProto) -> bool:
     return False
 
 
-def _onnxruntime_session(case: Case, saved: Path | None = None) -> Any:
+def _check_is_for_onnxruntime(case: Case) -> None:
     if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
         raise NotAsked("users' operators")
     if any(each.domain == TRAINING for each in case.model.opset_import):
@@ -148,13 +178,20 @@ def _onnxruntime_session(case: Case, saved: Path | None = None) -> Any:
     numbers = {each.type.tensor_type.elem_type for each in (*case.model.graph.input, *case.model.graph.output)}
     if numbers & {16, 17, 18, 19, 20, 21, 22}:
         raise NotAsked("element types that numpy has no name for")
+
+
+def _onnxruntime_session(case: Case, saved: Path | None = None) -> Any:
+    _check_is_for_onnxruntime(case)
+    return _onnxruntime_session_of(case.served.SerializeToString(), saved)
+
+
+def _onnxruntime_session_of(content: bytes | str, saved: Path | None = None) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if saved is not None:
         options.optimized_model_filepath = str(saved)
-    content = case.served.SerializeToString()
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
@@ -172,6 +209,13 @@ class _CopyingSession:
 _VERIFIED = {"ORT_VERIFY_PASSES": "1", "ORT_OPTIMIZED_MODEL_CACHE": "0"}
 ROUNDING = Engine("bfloat16", threads=2, repeats=2, precision="bfloat16")
 ROUNDED_SHARE = 4  # one case in so many is run by it, too, if it has products
+READING = tuple(
+    Engine(f"{way}, {kind}", level=f"ORT_ENABLE_{level}", way=way)
+    for level, kind in (("BASIC", "basic"), ("EXTENDED", "extended"), ("ALL", "all"))
+    for way in READ
+)
+"""Engines that save what onnxruntime reads; only what it reads and runs right itself is a difference."""
+READING_SHARE = 5  # one case in so many is read by it, too
 _PRODUCTS = re.compile("MatMul|Gemm|Einsum|Conv|Attention|LSTM|GRU|RNN|MoE")
 WAYS = (
     Engine("by names", way="by names"),
@@ -208,6 +252,8 @@ def engines(seed: int) -> Sequence[Engine]:
     found.append(WAYS[seed % len(WAYS)])
     if seed % ROUNDED_SHARE == 1:  # those that are not run unoptimized
         found.append(ROUNDING)
+    if seed % READING_SHARE == 3:
+        found.append(READING[seed // READING_SHARE % len(READING)])
     return found
 
 
@@ -217,6 +263,7 @@ BY_NAME: Mapping[str, Engine] = {
         *engines(0),
         *WAYS,
         ROUNDING,
+        *READING,
         *(Engine(f"cpu on {n} threads", threads=n, repeats=3) for n in (1, 2, 3, 4)),
     )
 }

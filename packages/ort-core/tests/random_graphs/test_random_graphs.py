@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from random_graphs import element_types as et
 from random_graphs.campaign import WORKER, code_digest, read_lines, summary
 from random_graphs.cases import Case, case_of_seed
-from random_graphs.engines import BY_NAME, ROUNDING, WAYS
+from random_graphs.engines import BY_NAME, READ, READING, ROUNDING, WAYS, Engine
 from random_graphs.families import families
 from random_graphs.growing import grow
 from random_graphs.into_functions import with_functions
@@ -299,8 +299,20 @@ def test_a_step_of_quantization_that_hangs_on_a_last_bit_is_within_one_scale():
 
 
 def test_whoever_needs_onnxruntimes_files_goes_with_it():
-    without = [each for each in WAYS if "onnxruntime" in each.uses]
-    assert [each.way for each in without] == ["ORT format"]
+    without = {each.way for each in (*WAYS, *READING) if "onnxruntime" in each.uses}
+    assert without == {"ORT format", *READ}
+
+
+def test_a_file_of_ours_that_onnxruntime_reads_wrong_is_a_difference_where_it_reads_the_case_right(monkeypatch):
+    feeds = {"x": np.ones((2, 3), np.float32)}
+    right = case_of([helper.make_node("Exp", ["x"], ["y"])], feeds, ["y"])
+    wrong = case_of([helper.make_node("Sin", ["x"], ["y"])], feeds, ["y"])
+    saving = Engine._saving
+    monkeypatch.setattr(Engine, "_saving", lambda self, case, *others: saving(self, wrong, *others))
+    for engine in READING:
+        assert judge(right, [engine]).endings == {engine.name: "different"}
+    unread = case_of([helper.make_node("Exp", ["x"], [""]), helper.make_node("Exp", ["x"], ["y"])], feeds, ["y"])
+    assert judge(unread, [READING[0]]).endings == {READING[0].name: "not asked"}
 
 
 def ran(path: Path) -> int:
@@ -385,7 +397,7 @@ def test_sequences_and_maps_are_fed_in_every_way_and_by_the_test_that_is_written
     assert ran(path) == 1
 
 
-@pytest.mark.parametrize("engine", WAYS, ids=lambda engine: engine.name)
+@pytest.mark.parametrize("engine", [*WAYS, *READING], ids=lambda engine: engine.name)
 def test_every_way_runs_every_assignment_and_sees_a_wrong_truth(engine):
     case = case_of([helper.make_node("Exp", ["x"], ["y"])], {"x": np.ones((2, 3), np.float32)}, ["y"])
     for dim in case.model.graph.input[0].type.tensor_type.shape.dim:
