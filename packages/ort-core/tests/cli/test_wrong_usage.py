@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper, parser
 
 from ort_core.cli.commands import doctor
 from ort_core.onnx_io.save import save_model
@@ -83,13 +87,55 @@ def test_a_plugins_command_refuses_empty_arguments_as_ours_do(ort):
     assert find_empty(["a", "--name=x", "--flag", "b"]) is None
 
 
-@pytest.mark.parametrize("command", [("optimize",), ("compile", "-o")])
+OVERWRITING = [
+    ("optimize",), ("compile", "-o"), ("compile", "--emit", "llvm", "-o"), ("explain", "--html"), ("profile", "--html"),
+    ("profile", "--trace"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", OVERWRITING, ids=" ".join)
 def test_a_model_is_never_overwritten(ort, model, command):
     before = model.read_bytes()
     result = ort(command[0], model, *command[1:], model)
     assert result.code == 2
     assert "would overwrite the model" in words(result)
     assert model.read_bytes() == before
+
+
+def test_a_model_is_not_overwritten_by_a_part_of_it(ort, model):
+    model = model.rename(model.with_name("model.onnx"))
+    before = model.read_bytes()
+    result = ort("extract", model, model.parent, "--node", "y", "--force")
+    assert result.code == 2
+    assert "would overwrite the model" in words(result)
+    assert model.read_bytes() == before
+
+
+WRITING = [
+    ("optimize", "o.onnx"), ("compile", "-o", "o.onnx"), ("optimize", "w.data"), ("explain", "--html", "w.data"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WRITING, ids=" ".join)
+@pytest.mark.parametrize("is_attribute", [False, True])
+def test_the_weights_of_a_model_are_never_overwritten(ort, tmp_path, monkeypatch, command, is_attribute):
+    monkeypatch.chdir(tmp_path)
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {RELU}')
+    tensor = numpy_helper.from_array(np.ones((3, 3), np.float32), "w")
+    if is_attribute:
+        proto.graph.node.add(op_type="Constant", output=["w"]).attribute.add(name="value", type=4).t.CopyFrom(tensor)
+    else:
+        proto.graph.initializer.append(tensor)
+    proto.graph.output.add(name="w")
+    onnx.save_model(
+        proto, "m.onnx", save_as_external_data=True, location="w.data", size_threshold=0, convert_attribute=True
+    )
+    before = Path("w.data").read_bytes()
+    beside = () if "w.data" in command else ("--external-data", "w.data")
+    result = ort(command[0], "m.onnx", *command[1:], *beside)
+    assert result.code, result.out
+    assert "cannot be written" in words(result), words(result)
+    assert Path("w.data").read_bytes() == before
 
 
 @pytest.mark.parametrize("command", [("run", "-o"), ("optimize",), ("explain", "--html"), ("profile", "--trace")])

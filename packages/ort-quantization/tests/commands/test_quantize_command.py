@@ -213,3 +213,10 @@ def test_arrays_of_other_names_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", z=np.ones(3))
     with pytest.raises(InvalidCalibration, match="the model's inputs are x"):
         read_samples([tmp_path / "a.npz"], tmp_path / "m.onnx")
+
+
+def test_a_page_never_takes_the_place_of_the_model(ort, model, samples):
+    before = model.read_bytes()
+    shown = ort("quantize", model, "--data", samples, "--report", model, code=2).output
+    assert "would overwrite the model" in " ".join(shown.replace("│", " ").split())
+    assert model.read_bytes() == before

@@ -197,6 +197,7 @@ def quantize(
     import tempfile
 
     from ort_quantization.calibration.sample_files import SampleReader, read_samples
+    from ort_core.cli.outputs.output_files import check_not_read
     from ort_quantization.commands.choices import (
         extra_options_of,
         refuse_half_of_float8,
@@ -215,6 +216,7 @@ def quantize(
     refuse_unwritable(target, "--output")
     if report is not None:
         refuse_unwritable(report, "--report")
+        check_not_read(report, "--report", model)
     refuse_unknown_operators(op_type or [], model)
     extra = extra_options_of(extra_option or [])
     in_files = _has_files(model) if external_data is None else external_data

@@ -63,13 +63,12 @@ def compile(  # noqa: A001 - the name of the command
         return
     check_needed("--emit", {"--kernel": kernel})
     target = default_path(str(model)) if output is None else output
-    check_folder(target, "--output")
+    check_folder(target, "--output", model)
     if target.suffix != ".onnx":
         raise typer.BadParameter(f"{str(target)!r} must end in .onnx", param_hint="--output")
-    if target.resolve() == model.resolve():
-        raise typer.BadParameter("this would overwrite the model; name another file", param_hint="--output")
     if external_data is not None and Path(external_data).name != external_data:
         raise typer.BadParameter(f"{external_data!r} must be a file name, no path", param_hint="--external-data")
+    check_folder(target.with_name(external_data or f"{target.name}.data"), "--external-data", model)
     options = request.options()
     for name, values in parse_providers(provider) or ():
         options.add_provider(name, values)
@@ -93,7 +92,7 @@ def _emit(
 
     form, kernel = wanted
     if output is not None:
-        check_folder(output, "--output")
+        check_folder(output, "--output", model)
     with working(f"Compiling {model.name}"):
         partitions = list_code(model, request, form, kernel)
     kernels = {name: text for each in partitions for name, text in each["kernels"].items()}

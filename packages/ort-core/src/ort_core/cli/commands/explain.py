@@ -66,7 +66,7 @@ def explain(
         raise typer.BadParameter("name the providers with --provider as well", param_hint="--as-if-available")
     times = _times(trace, html)
     if html is not None:
-        check_folder(html, "--html")
+        check_folder(html, "--html", model)
     with working(f"Placing {model.name}"):
         options = SessionRequest(provider, level, disable, strict, operators=ops, config=config).options()
         graph, report = _placed(model, options, request, as_if=as_if)

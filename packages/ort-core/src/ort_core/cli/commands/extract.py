@@ -49,15 +49,18 @@ def extract(
     json: JsonFlag = False,
 ) -> None:
     """Cut a node, a partition or a range out of a model, with its inputs and the reference's outputs."""
-    from ort_core.cli.comparing.extraction import Cut, extract_part
+    from ort_core.cli.comparing.extraction import WRITTEN, Cut, extract_part
     from ort_core.cli.console import bytes_text, count_text, print_json, working
     from ort_core.cli.inputs.feeds import InputRequest
+    from ort_core.cli.outputs.output_files import check_not_read
     from ort_core.cli.sessions import SessionRequest
 
     if sum(1 for way in (node, partition, start or end) if way) != 1:
         raise typer.BadParameter("say what to extract: --node NAME, --partition NAME, or --from VALUE and --to VALUE")
     if output.exists() and not force and (not output.is_dir() or any(output.iterdir())):
         raise typer.BadParameter(f"{str(output)!r} exists already; --force writes into it", param_hint="FOLDER")
+    for name in WRITTEN:
+        check_not_read(output / name, "FOLDER", model)
     cut = Cut(tuple(node or ()), partition, tuple(start or ()), tuple(end or ()))
     with working(f"Extracting from {model.name}"):
         report = extract_part(

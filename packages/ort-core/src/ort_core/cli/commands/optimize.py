@@ -93,9 +93,7 @@ def optimize(
     from ort_core.onnx_io.load import load_model
 
     if output is not None:
-        check_folder(output, "OUTPUT")
-        if model is not None and output.resolve() == model.resolve():
-            raise typer.BadParameter("this would overwrite the model; name another file", param_hint="OUTPUT")
+        check_folder(output, "OUTPUT", model)
     else:
         check_needed("OUTPUT", {"--external-data": external_data})
     if not check:

@@ -59,9 +59,9 @@ def profile(
     from ort_core.cli.sessions import SessionRequest
 
     if trace is not None:
-        check_folder(trace, "--trace")
+        check_folder(trace, "--trace", model)
     if html is not None:
-        check_folder(html, "--html")
+        check_folder(html, "--html", model)
     request = SessionRequest(provider, level, disable, False, threads, ops, config)
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:

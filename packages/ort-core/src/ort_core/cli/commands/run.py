@@ -107,7 +107,7 @@ def run(
     from ort_core.cli.sessions import providers_used
     from ort_core.onnx_io.load import load_model
 
-    check_output(output)
+    check_output(output, model)
     with working(f"Loading {model.name}"):
         loaded = load_model(model)
         names = [value.name for value in loaded.graph.outputs]

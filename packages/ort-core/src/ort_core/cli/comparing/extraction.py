@@ -32,6 +32,7 @@ from ort_core.partitioning.partition import ControlFlow, Partition, partition_gr
 from ort_core.stages import evaluate_by_reference
 
 DATA_FOLDER = "test_data_set_0"
+WRITTEN = ("model.onnx", "model.onnx.data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ def _write(part: Model, folder: Path, values: dict[str, object], nodes: Sequence
     data = folder / DATA_FOLDER
     data.mkdir(parents=True, exist_ok=True)
     constants = sum(v.constant.nbytes for v in part.graph.initializers if v.constant is not None)
-    save_model(part, folder / "model.onnx", external_file="model.onnx.data" if constants > 1 << 30 else None)
+    name, beside = WRITTEN
+    save_model(part, folder / name, external_file=beside if constants > 1 << 30 else None)
     files = {"model.onnx": count_text(len(nodes), "node")}
     for kind, border in (("input", part.graph.inputs), ("output", part.graph.outputs)):
         for index, value in enumerate(border):

@@ -16,6 +16,7 @@ from ort_core.environment import Environment, default_environment
 from ort_core.errors import Fail
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import graphs_of
+from ort_core.onnx_io.data_files import data_files
 from ort_core.ops.shape_inference import infer_types
 from ort_core.passes.base import Level, Pass, count_nodes
 from ort_core.passes.equivalence import EquivalenceCheck
@@ -175,8 +176,7 @@ def external_file_name(model: Model, source: Path, output: Path, asked: str | No
         return None
     if Path(name).name != name:
         raise typer.BadParameter(f"{name!r} must be a file name without a folder", param_hint="--external-data")
-    in_use = {(source.parent / location).resolve() for location in locations}
-    if (output.parent / name).resolve() in in_use:
+    if (output.parent / name).resolve() in data_files(source):
         raise Fail(
             f"{name!r} holds the weights of {str(source)!r} and cannot be written; choose another --external-data"
         )

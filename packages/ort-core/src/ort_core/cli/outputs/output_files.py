@@ -15,23 +15,38 @@ from ort_core.errors import Fail
 ENDINGS = (".npz", ".json")
 
 
-def check_output(path: Path | None) -> None:
-    """Refuse a path that could not be written, before the work is done."""
+def check_output(path: Path | None, model: Path) -> None:
+    """Refuse a path that could not be written, or holds the model, before the work is done."""
     if path is None:
         return
     if path.suffix not in ENDINGS:
         raise typer.BadParameter(f"{str(path)!r} must end in {' or '.join(ENDINGS)}", param_hint="--output")
-    check_folder(path, "--output")
+    check_folder(path, "--output", model)
 
 
-def check_folder(path: Path, hint: str) -> None:
-    """Refuse a path that is a folder, or whose folder does not exist or takes no file."""
+def check_folder(path: Path, hint: str, model: Path | None) -> None:
+    """Refuse a path that is a folder, whose folder does not exist or takes no file, or that holds the model."""
     if not path.parent.is_dir():
         raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist", param_hint=hint)
     if path.is_dir():
         raise typer.BadParameter(f"{str(path)!r} is a folder; name a file", param_hint=hint)
     if not os.access(path.parent, os.W_OK):
         raise typer.BadParameter(f"the folder {str(path.parent)!r} cannot be written to", param_hint=hint)
+    if model is not None:
+        check_not_read(path, hint, model)
+
+
+def check_not_read(path: Path, hint: str, model: Path) -> None:
+    """Refuse a path that is the model's own file, or one that its weights lie in."""
+    if not path.exists() or not model.is_file():
+        return
+    if path.samefile(model):
+        raise typer.BadParameter("this would overwrite the model; name another file", param_hint=hint)
+    from ort_core.onnx_io.data_files import data_files
+
+    if path.resolve() in data_files(model):
+        text = f"{path.name!r} holds weights of {str(model)!r} and cannot be written; name another file"
+        raise typer.BadParameter(text, param_hint=hint)
 
 
 def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
