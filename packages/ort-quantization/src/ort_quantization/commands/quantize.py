@@ -196,8 +196,8 @@ def quantize(
     """Quantize a model, and report its size, its operators and how far its results are from the float model's."""
     import tempfile
 
-    from ort_quantization.calibration.sample_files import SampleReader, read_samples
     from ort_core.cli.outputs.output_files import check_not_read
+    from ort_quantization.calibration.sample_files import SampleReader, read_samples
     from ort_quantization.commands.choices import (
         extra_options_of,
         refuse_half_of_float8,
