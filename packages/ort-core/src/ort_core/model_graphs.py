@@ -1,5 +1,6 @@
 """The door of packages that edit models in the form of their files: what nodes read, graphs within, nodes in order."""
 
+from ort_core.onnx_io.inlining import without_functions as without_functions
 from ort_core.onnx_io.proto_graphs import copy_of as copy_of
 from ort_core.onnx_io.proto_graphs import free_names as free_names
 from ort_core.onnx_io.proto_graphs import graphs_of as graphs_of

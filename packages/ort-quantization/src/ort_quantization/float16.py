@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, inliner, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from ort_core.model_graphs import graphs_of
+from ort_core.model_graphs import graphs_of, without_functions
 from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.half_floats.float16_conversion import HalfConversion, HalfRules
@@ -125,8 +125,7 @@ def converted_in_files(
 ) -> ModelProto:  # fmt: skip
     """Return a model in a half type whose tensors may lie in its folder before and behind; the rest as above."""
     checked(model.graph)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
+    model = without_functions(model)
     before = opset_of(model) if has_opset(model) else least_opset
     if before < least_opset:
         model = converted_to(model, least_opset, "casts to bfloat16")

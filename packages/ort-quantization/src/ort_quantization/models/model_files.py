@@ -18,7 +18,7 @@ import onnx
 from onnx import ModelProto, TensorProto, defs, external_data_helper, helper, numpy_helper
 
 from ort_core.errors import NoSuchFile
-from ort_core.model_graphs import graphs_of
+from ort_core.model_graphs import graphs_of, without_functions
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.model_checks import checked
 from ort_quantization.models.node_order import name_apart, put_in_order
@@ -212,11 +212,13 @@ def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
 
 
 def converted_to(model: ModelProto, target: int) -> ModelProto:
-    """Return a model in another opset, by ONNX's converter.
+    """Return a model in another opset, by ONNX's converter, with functions inlined: it drops them.
 
     Raises:
         InvalidQuantization: the converter refuses.
+        OrtError: a function cannot be inlined.
     """
+    model = without_functions(model)
     opset, graph = opset_of(model), model.graph
     inputs = {each.name for each in graph.input}
     # Of the opsets before 9 the converter knows initializers by the inputs that stand for them, as IR 3 has them.

@@ -23,11 +23,11 @@ from onnx import (
     TypeProto,
     ValueInfoProto,
     helper,
-    inliner,
     numpy_helper,
 )
 
 from ort_core.errors import NotImplemented as OrtNotImplemented
+from ort_core.model_graphs import without_functions
 from ort_core.model_types import find_operator, infer_proto
 from ort_core.plugin.ops import OpSchema
 from ort_tools.onnx_model_utils import iterate_graph_per_graph_func
@@ -61,15 +61,7 @@ def write_ort_format(model: ModelProto) -> bytes:
 
 def _inlined(model: ModelProto) -> ModelProto:
     version = opset_of(model.opset_import)
-    one = model if version is None else convert_opset(model, version)  # others are not inlined
-    inlined = inliner.inline_local_functions(one)
-    if inlined.functions:
-        function = inlined.functions[0]
-        raise OrtNotImplemented(
-            f"files in ORT format hold no functions, and {function.domain}.{function.name} cannot be inlined: it "
-            "imports other versions of operators than the model"
-        )
-    return inlined
+    return without_functions(model if version is None else convert_opset(model, version))
 
 
 def _constants_become_initializers(graph: GraphProto) -> None:

@@ -13,7 +13,7 @@ import onnx
 import onnx.version_converter
 
 from ort_core.errors import Fail
-from ort_core.model_graphs import graphs_of, reads_of
+from ort_core.model_graphs import graphs_of, reads_of, without_functions
 from ort_core.model_optimization import optimize_proto
 from ort_core.plugin.passes import (
     EXTENDED_PASSES,
@@ -149,7 +149,7 @@ def at_standard_opset(source: str | os.PathLike | onnx.ModelProto) -> onnx.Model
     if found >= STANDARD_OPSET:
         return model
     try:
-        return onnx.version_converter.convert_version(model, STANDARD_OPSET)
+        return onnx.version_converter.convert_version(without_functions(model), STANDARD_OPSET)
     except Exception as error:
         raise Fail(
             f"the model is of opset {found}, standard operators for attentions need {STANDARD_OPSET}, and it cannot be "
