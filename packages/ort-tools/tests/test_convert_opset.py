@@ -172,3 +172,16 @@ def test_an_axis_that_a_tensor_does_not_have_is_refused_by_the_node():
     }"""
     with pytest.raises(OpsetRefusal, match=r"Pad making 'y'.*axis 2 is none of a tensor of rank 1"):
         convert_opset(model_of(graph, 18), 17)
+
+
+def test_nodes_without_a_named_output_are_left_out_where_functions_are_inlined():
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13, "own" : 1]>
+        g (uint8[2,3] x) => (float[2,3] y) <float s = {0.5}, uint8 z = {3}> { y = own.Reals (x, s, z) }
+        <domain: "own", opset_import: ["" : 13]> Reals (a, s, z) => (b) { b = DequantizeLinear <axis = 0> (a, s, z) }
+    """)
+    model.graph.node.insert(0, helper.make_node("Constant", [], [""], value_float=1.0))
+    converted = convert_opset(model, 12)
+    assert kinds(converted) == ["DequantizeLinear"]
+    x = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    np.testing.assert_array_equal(run(converted, {"x": x})[0], (x.astype(np.float32) - 3) / 2)

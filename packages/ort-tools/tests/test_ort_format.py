@@ -166,3 +166,12 @@ def test_the_module_is_a_program(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("ort_tools.convert_onnx_models_to_ort", run_name="__main__")
     assert ended.value.code == 0
+
+
+def test_nodes_without_a_named_output_are_left_out():
+    model = parser.parse_model(BRANCHES.replace("p0", "b0").replace("<float[3] b =", "<float b0 = {4}, float[3] b ="))
+    for node in (helper.make_node("Constant", [], [""], value_float=1.0), helper.make_node("Neg", ["x"], [""])):
+        model.graph.node.insert(0, node)
+    feeds = {"c": np.array(True), "x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    found = there(write_ort_format(model), feeds)
+    assert [each.shape for each in found] == [(2, 3), (2,)]

@@ -2,6 +2,7 @@
 
 from ort_core.onnx_io.inlining import without_functions as without_functions
 from ort_core.onnx_io.proto_graphs import copy_of as copy_of
+from ort_core.onnx_io.proto_graphs import drop_idle_nodes as drop_idle_nodes
 from ort_core.onnx_io.proto_graphs import free_names as free_names
 from ort_core.onnx_io.proto_graphs import graphs_of as graphs_of
 from ort_core.onnx_io.proto_graphs import inner_graphs as inner_graphs

@@ -9,6 +9,7 @@ from onnx import ModelProto, inliner
 
 from ort_core.errors import InvalidGraph
 from ort_core.errors import NotImplemented as OrtNotImplemented
+from ort_core.onnx_io.proto_graphs import drop_idle_nodes
 
 
 def without_functions(model: ModelProto) -> ModelProto:
@@ -32,4 +33,5 @@ def without_functions(model: ModelProto) -> ModelProto:
             f"({versions}) that the model does not import, and ONNX cannot convert it. Export the model without "
             "functions, or with one opset for all of it."
         )
+    drop_idle_nodes(inlined.graph)  # the inliner takes names of outputs that are empty away
     return inlined

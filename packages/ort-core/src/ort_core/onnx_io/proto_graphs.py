@@ -27,6 +27,14 @@ def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
             yield from graphs_of(inner)
 
 
+def drop_idle_nodes(graph: GraphProto) -> None:
+    """Remove nodes of which no output has a name, in place, those in inner graphs as well."""
+    for each in graphs_of(graph):
+        for place in reversed(range(len(each.node))):
+            if not any(each.node[place].output):
+                del each.node[place]
+
+
 def reads_of(node: NodeProto) -> set[str]:
     """Return the names of the values that a node reads, those that its graphs capture among them."""
     return {name for name in node.input if name} | {name for inner in inner_graphs(node) for name in free_names(inner)}

@@ -11,9 +11,10 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, inliner
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from ort_core.errors import InvalidArgument, OrtError
+from ort_core.model_graphs import drop_idle_nodes, without_functions
 from ort_core.model_types import infer_proto
 from ort_tools.opsets import inputs_and_attributes, older_parts, other_meanings
 from ort_tools.opsets.common_form import carry_over, check_form
@@ -51,6 +52,7 @@ def convert_opset(model: ModelProto, target: int) -> ModelProto:
             raise InvalidArgument(f"{what} is {version}; conversion goes from {OLDEST} to {NEWEST}")
     copy = ModelProto()
     copy.CopyFrom(model)
+    drop_idle_nodes(copy.graph)
     if source is None or (source == target and not copy.functions):
         return copy
     try:
@@ -58,7 +60,7 @@ def convert_opset(model: ModelProto, target: int) -> ModelProto:
     except OpsetRefusal:
         if not model.functions:
             raise
-        copy = inliner.inline_local_functions(model)  # types inside of functions are known where they are called
+        copy = without_functions(model)  # types inside of functions are known where they are called
         _Conversion(copy).convert(target)
     _drop_unread_constants(copy, _read_names(model))
     _set_ir_version(copy, source, target)

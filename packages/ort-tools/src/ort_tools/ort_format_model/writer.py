@@ -27,7 +27,7 @@ from onnx import (
 )
 
 from ort_core.errors import NotImplemented as OrtNotImplemented
-from ort_core.model_graphs import without_functions
+from ort_core.model_graphs import drop_idle_nodes, without_functions
 from ort_core.model_types import find_operator, infer_proto
 from ort_core.plugin.ops import OpSchema
 from ort_tools.onnx_model_utils import iterate_graph_per_graph_func
@@ -53,7 +53,9 @@ def write_ort_format(model: ModelProto) -> bytes:
         OpsetRefusal: a function of another operator set has no form in that of the model.
         OrtError: it cannot be loaded.
     """
-    inlined = _inlined(model) if model.functions else model
+    inlined = ModelProto()
+    inlined.CopyFrom(_inlined(model) if model.functions else model)
+    drop_idle_nodes(inlined.graph)
     typed = infer_proto(inlined).model
     iterate_graph_per_graph_func(typed.graph, _constants_become_initializers)
     return _Writer(typed).file()
