@@ -101,7 +101,9 @@ def _in_halves(model: ModelProto, chooser: random.Random) -> ModelProto | None:
         return None  # its offsets count bytes of the elements that are there now
     if TensorProto.FLOAT not in {each.type.tensor_type.elem_type for each in model.graph.input}:
         return None
-    return convert_float_to_float16(model, keep_io_types=chooser.random() < 0.5)
+    keeps = chooser.random() < 0.5
+    stays = [chooser.choice(model.graph.node).name] if chooser.random() < 0.3 else None
+    return convert_float_to_float16(model, keep_io_types=keeps, node_block_list=stays)
 
 
 _TOOLS: Mapping[str, tuple[str, Callable[[ModelProto, random.Random], ModelProto | None]]] = {

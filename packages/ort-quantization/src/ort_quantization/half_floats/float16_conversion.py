@@ -7,11 +7,12 @@ them, in the graph that they stand in. A graph inside an operator that stays flo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ort_core.model_graphs import inner_graphs
+from ort_quantization.half_floats.float16_sequences import nodes_of_float_sequences
 from ort_quantization.half_floats.float16_tensors import limits, make_half
 from ort_quantization.half_floats.float16_types import needs_of, output_type
 from ort_quantization.half_floats.float16_values import (
@@ -83,11 +84,16 @@ class HalfConversion:
         self._model, self._folder, self._rules = model, folder, rules
         self._opsets = {each.domain if each.domain != "ai.onnx" else "": each.version for each in model.opset_import}
         self._all: list[ValueState] = []
+        self._of_sequences: Collection[tuple[str, ...]] = ()
 
     def convert(self) -> None:
         """Convert the model."""
         if "" not in self._opsets:  # casts are ONNX's own
             self._model.opset_import.append(helper.make_opsetid("", _CAST_OPSET))
+        graph, kept = self._model.graph, self._rules.kept
+        self._of_sequences, floats = nodes_of_float_sequences(graph, self._is_blocked, kept)
+        ends = {each.name for each in (*graph.input, *graph.output)}
+        self._rules = replace(self._rules, kept={*kept, *(floats & ends)})
         main = self._scope(self._model.graph, None, False)
         self._note_kept(main)
         self._note_readers(main)
@@ -145,6 +151,8 @@ class HalfConversion:
 
     def _is_blocked(self, node: NodeProto) -> bool:
         if node.op_type in self._rules.operators or node.name in self._rules.nodes:
+            return True
+        if tuple(node.output) in self._of_sequences:
             return True
         opset = self._opsets.get(node.domain if node.domain != "ai.onnx" else "", 1)
         return needs_of(node.op_type, node.domain, opset, self._rules.half).is_float
