@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnxruntime_tools import theirs
 
 from ort_conformance.suites.backend_cases import node_cases
-from ort_tools.symbolic_shape_infer import SymbolicShapeInference, get_opset, get_shape_from_value_info
+from ort_tools.symbolic_shape_infer import SymbolicShapeInference, get_opset, get_shape_from_value_info, main
 
 DYNAMIC = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -188,3 +188,20 @@ def test_a_class_that_a_program_derives_may_call_the_steps_one_by_one(whose):
 def test_a_step_before_its_model_says_what_to_call():
     with pytest.raises(ValueError, match="call _preprocess with a model"):
         SymbolicShapeInference(2**31 - 1, True, False, 0)._infer_impl()
+
+
+def test_the_program_may_write_its_files_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[N, 3] x) => (float[N, 3] y) { y = Mul (x, w) }'
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 3), np.float32), "w"))
+    onnx.save(model, "m.onnx")
+    sizes = []
+    for _ in range(2):
+        main([
+            "--input", "m.onnx", "--output", "t.onnx", "--save_as_external_data", "--all_tensors_to_one_file",
+            "--external_data_location", "t.data", "--external_data_size_threshold", "1",
+        ])  # fmt: skip
+        sizes.append((tmp_path / "t.data").stat().st_size)
+    assert sizes == [12, 12]

@@ -320,3 +320,20 @@ def test_a_prefix_leaves_the_names_of_inputs_and_outputs_as_onnxruntime_does():
     ours.add_prefix_to_names("d_")
     assert ours.model == other.model
     assert [list(node.input) for node in ours.model.graph.node] == [["x", "d_w"], ["d_a", "", "d_w"]]
+
+
+@pytest.mark.parametrize("is_external", [False, True])
+def test_a_model_that_cannot_be_written_leaves_the_former_one(tmp_path, monkeypatch, is_external):
+    path = tmp_path / "m.onnx"
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    model = OnnxModel(parser.parse_model(text))
+    model.save_model_to_file(str(path), use_external_data_format=is_external)
+    before = path.read_bytes()
+
+    def fail(*_, **__):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(onnx, "save_model", fail)
+    with pytest.raises(OSError, match="no space"):
+        model.save_model_to_file(str(path), use_external_data_format=is_external)
+    assert path.read_bytes() == before

@@ -1,4 +1,4 @@
-"""The door of packages that edit models in the form of their files: what nodes read, graphs within, nodes in order."""
+"""The door of packages that edit and write models in the form of their files: reads, inner graphs, nodes in order."""
 
 from ort_core.onnx_io.inlining import without_functions as without_functions
 from ort_core.onnx_io.proto_graphs import copy_of as copy_of
@@ -11,3 +11,4 @@ from ort_core.onnx_io.proto_graphs import reads_in_order as reads_in_order
 from ort_core.onnx_io.proto_graphs import reads_of as reads_of
 from ort_core.onnx_io.proto_graphs import sort_graph as sort_graph
 from ort_core.onnx_io.proto_graphs import sorted_nodes as sorted_nodes
+from ort_core.onnx_io.write_proto import write_proto as write_proto

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from ort_core.model_graphs import write_proto
 from ort_tools.onnx_model_utils import fix_output_shapes, make_dim_param_fixed, make_input_shape_fixed
 
 __all__ = ["fix_output_shapes", "make_dim_param_fixed", "make_dynamic_shape_fixed_helper", "make_input_shape_fixed"]
@@ -40,7 +41,7 @@ def make_dynamic_shape_fixed_helper(arguments: Sequence[str] | None = None) -> N
     else:
         make_input_shape_fixed(model.graph, args.input_name, args.input_shape)
     fix_output_shapes(model)
-    onnx.save(model, str(args.output_model.resolve()))
+    write_proto(model, args.output_model.resolve())
 
 
 def _is_usage(args: argparse.Namespace) -> bool:

@@ -20,6 +20,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
+from ort_core.model_graphs import write_proto
+
 TuningResults = dict[str, Any]
 
 _KEY = "tuning_results"
@@ -118,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.cmd == "merge":
             _write(args.output_json, merger.get_merged())
         else:
-            onnx.save(embed(onnx.load(args.input_onnx), merger.get_merged(), args.force), args.output_onnx)
+            write_proto(embed(onnx.load(args.input_onnx), merger.get_merged(), args.force), args.output_onnx)
 
 
 def _carried(name: str) -> list[TuningResults]:

@@ -11,6 +11,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 import ort_core
+from ort_core.model_graphs import write_proto
 from ort_core.model_types import infer_proto
 from ort_tools.opsets.conversion import bodies_of, convert_opset
 
@@ -67,7 +68,7 @@ def update_onnx_opset(
         logger.info("Updating %s to opset %d", path, opset)
     converted = convert_opset(onnx.load(path), opset)
     if out_path:
-        onnx.save(converted, str(out_path))
+        write_proto(converted, out_path)
         if logger:
             logger.info("Saved updated model to %s", out_path)
     return converted

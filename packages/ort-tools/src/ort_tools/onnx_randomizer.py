@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, numpy_helper
 
+from ort_core.model_graphs import write_proto
 from ort_tools.onnx_model_utils import iterate_graph_per_graph_func
 
 SIZE_THRESHOLD = 10  # tensors of so few elements may be shapes, which must stay
@@ -54,11 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     model = onnx.load(source)
     graph_iterator(model, randomize_graph_initializer)
-    is_one = args.use_external_data_format and args.all_tensors_to_one_file
-    onnx.save_model(
-        model, target, save_as_external_data=args.use_external_data_format,
-        all_tensors_to_one_file=args.all_tensors_to_one_file, location=f"{target.name}.data" if is_one else None,
-    )  # fmt: skip
+    write_proto(
+        model, target, has_external_data=args.use_external_data_format, is_one_file=args.all_tensors_to_one_file
+    )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import onnx
 
+from ort_core.model_graphs import write_proto
+
 _INPUTS_ARE_FREE = 4  # the IR version from which initializers need not be inputs
 
 
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = get_args(arguments)
     model = onnx.load(args.input)
     remove_initializer_from_input(model)
-    onnx.save(model, args.output)
+    write_proto(model, args.output)
 
 
 if __name__ == "__main__":

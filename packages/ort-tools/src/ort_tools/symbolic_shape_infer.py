@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 
+from ort_core.model_graphs import write_proto
 from ort_core.model_types import infer_proto
 
 log = logging.getLogger("ort_tools.symbolic_shape_infer")  # not __name__, which is __main__ of a command line
@@ -241,14 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     if model is None or not args.output:
         return
-    if args.save_as_external_data:
-        onnx.save_model(
-            model, args.output, save_as_external_data=True, all_tensors_to_one_file=args.all_tensors_to_one_file,
-            location=None if args.external_data_location == "./" else args.external_data_location,
-            size_threshold=args.external_data_size_threshold, convert_attribute=False,
-        )  # fmt: skip
-    else:
-        onnx.save(model, args.output)
+    write_proto(
+        model, args.output, has_external_data=args.save_as_external_data, is_one_file=args.all_tensors_to_one_file,
+        location=None if args.external_data_location == "./" else args.external_data_location,
+        size_threshold=args.external_data_size_threshold,
+    )  # fmt: skip
     log.info("Done!")
 
 

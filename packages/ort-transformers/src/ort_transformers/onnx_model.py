@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 import ort_core
-from ort_core.model_graphs import reads_of, sort_graph
+from ort_core.model_graphs import reads_of, sort_graph, write_proto
 from ort_transformers.graphs.model_values import ModelValues
 
 log = logging.getLogger(__name__)
@@ -172,18 +171,9 @@ class OnnxModel(ModelValues):
             convert_attribute: move tensors of attributes, too.
         """
         Path(output_path).parent.mkdir(parents=True, exist_ok=True)
-        if not save_as_external_data:
-            onnx.save_model(model, output_path)
-            return
-        location = Path(output_path).name + ".data"
-        for old in (Path(output_path), Path(output_path).with_name(location)):
-            old.unlink(missing_ok=True)  # onnx appends to a file that is there
-        copy = ModelProto()
-        copy.CopyFrom(model)
-        onnx.save_model(
-            copy, output_path, save_as_external_data=True, all_tensors_to_one_file=all_tensors_to_one_file,
-            location=location if all_tensors_to_one_file else None, size_threshold=size_threshold,
-            convert_attribute=convert_attribute,
+        write_proto(
+            model, output_path, has_external_data=save_as_external_data, is_one_file=all_tensors_to_one_file,
+            size_threshold=size_threshold, convert_attribute=convert_attribute,
         )  # fmt: skip
 
     def save_model_to_file(

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import onnx
 
+from ort_core.model_graphs import write_proto
+
 
 def optimize_qdq_model(arguments: Sequence[str] | None = None) -> None:
     """Copy the model that the command line names."""
@@ -21,7 +23,7 @@ def optimize_qdq_model(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     model = onnx.load(str(args.input_model.resolve(strict=True)))
     sys.stdout.write("Sessions give each reader of a DequantizeLinear its own: the model is written as it is.\n")
-    onnx.save(model, str(args.output_model.resolve()))
+    write_proto(model, args.output_model.resolve())
 
 
 if __name__ == "__main__":
