@@ -177,6 +177,23 @@ def test_the_saved_format_is_the_one_asked_for_else_that_of_the_name(
     np.testing.assert_array_equal(found, -np.maximum(x, 0))
 
 
+@pytest.mark.parametrize("name", ["a.ort", "a.onnx"])
+def test_a_failure_to_save_leaves_the_former_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"the former model")
+
+    def fail(self: Path, content: bytes) -> None:
+        with self.open("wb") as file:
+            file.write(content[:10])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(errors.Fail, match="no space left"):
+        InferenceSession(parser.parse_model(SMALL).SerializeToString(), saving(path))
+    assert path.read_bytes() == b"the former model"
+    assert [each.name for each in tmp_path.iterdir()] == [name], "no part of a file stays"
+
+
 def test_ort_format_without_its_writer_is_refused_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,12 +111,19 @@ def save_model(
     """
     target = Path(path)
     try:
-        content = _content(model, target.parent, external_file, external_threshold)
-        partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
-        partial.write_bytes(content)
-        partial.replace(target)
+        replace_file(target, _content(model, target.parent, external_file, external_threshold))
     except OSError as error:
         raise Fail(f"cannot write the model to {str(target)!r}: {error}") from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file over what is there, which stays until the new one is whole. Raises ``OSError``."""
+    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _content(model: Model, folder: Path, external_file: str | None, external_threshold: int) -> bytes:

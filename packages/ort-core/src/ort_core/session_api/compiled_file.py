@@ -80,11 +80,11 @@ def save_beside(folder: Path, beside: BesideState) -> None:
     Raises:
         Fail: one cannot be written.
     """
+    from ort_core.onnx_io.save import replace_file  # as in save_compiled
+
     for name, content in beside.contents.items():
-        partial = folder / f"{name}.partial-{os.getpid()}"
         try:
-            partial.write_bytes(content)
-            partial.replace(folder / name)
+            replace_file(folder / name, content)
         except OSError as error:
             raise Fail(f"cannot write the compiled partition {str(folder / name)!r}: {error}") from error
 

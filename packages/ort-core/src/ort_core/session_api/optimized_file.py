@@ -50,7 +50,7 @@ def save_optimized(
 
 
 def _save_in_ort_format(model: Model, path: Path) -> None:
-    from ort_core.onnx_io.save import model_to_proto  # as above
+    from ort_core.onnx_io.save import model_to_proto, replace_file  # as above
 
     try:
         tools = importlib.import_module(f"{find_sibling('tools')}.ort_format_model")
@@ -60,7 +60,8 @@ def _save_in_ort_format(model: Model, path: Path) -> None:
             f"Saving {path} in ORT format needs {writer}, which cannot be imported: {error}. Install it: "
             f"pip install {writer}; or save ONNX, by a name without .ort and no {_FORMAT}."
         ) from error
+    content = tools.write_ort_format(model_to_proto(model))
     try:
-        path.write_bytes(tools.write_ort_format(model_to_proto(model)))
+        replace_file(path, content)
     except OSError as error:
         raise Fail(f"Saving the optimized model {path} failed: {error}") from error

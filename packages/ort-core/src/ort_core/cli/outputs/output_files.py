@@ -50,8 +50,20 @@ def check_not_read(path: Path, hint: str, model: Path) -> None:
 
 
 def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
-    """Write outputs by name. Element types that numpy's files lack are kept as their bits."""
-    if path.suffix == ".json":
+    """Write outputs by name, over what was there once they are whole.
+
+    Element types that numpy's files lack are kept as their bits.
+    """
+    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+    try:
+        _write_outputs(partial, outputs, is_text=path.suffix == ".json")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_outputs(path: Path, outputs: Mapping[str, object], *, is_text: bool) -> None:
+    if is_text:
         from ort_core.cli.console import plain
 
         text = json.dumps(plain({name: _plain_value(value) for name, value in outputs.items()}))
