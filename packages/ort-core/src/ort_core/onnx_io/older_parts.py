@@ -85,7 +85,7 @@ def _mean(node: Node, version: int) -> bool:
         return False
     axes = node.attributes.get("axes")
     if axes is not None and version < _NEGATIVE_AXES:
-        node.set_attributes({"axes": [axis % x.rank for axis in axes.value]})  # type: ignore[union-attr]  # integers
+        node.set_attributes({"axes": [axis % x.rank for axis in axes.value]})  # type: ignore[attr-defined]  # integers
     node.opset = None
     return True
 

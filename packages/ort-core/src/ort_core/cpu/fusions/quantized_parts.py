@@ -104,7 +104,7 @@ class QuantizedInParts(RewriteRule[Grids]):
                 value = patch.part("Where", [_given(root, 0), *reals], real)
             else:
                 axes = _axes(root) or tuple(range(len(_given(root, 0).shape or ())))
-                value = patch.mean(*reals, axes, root.int_attribute("keepdims", 1), real)
+                value = patch.mean(reals[0], axes, root.int_attribute("keepdims", 1), real)
             inputs = [value, patch.constant(out[0]), patch.constant(out[1])]
             result = patch.part("QuantizeLinear", inputs, root.output.type)
         patch.replace(root.output, result)
