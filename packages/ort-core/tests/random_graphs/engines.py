@@ -127,9 +127,14 @@ class Engine:
         """Return onnxruntime's session of the model that a session of ours has saved.
 
         Raises:
-            NotAsked: it is not asked for the case itself.
+            NotAsked: it is not asked for the case itself, or refuses it: it crashes over parts of some that it refuses.
         """
-        _check_is_for_onnxruntime(case)
+        try:
+            _onnxruntime_session(case)
+        except NotAsked:
+            raise
+        except Exception as reason:  # noqa: BLE001 - whatever it refuses: it is judged as an engine of its own
+            raise NotAsked(f"it refuses the case itself: {reason}") from reason
         name, initializers = READ[self.way]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
