@@ -133,7 +133,7 @@ class Engine:
             _onnxruntime_session(case)
         except NotAsked:
             raise
-        except Exception as reason:  # noqa: BLE001 - whatever it refuses: it is judged as an engine of its own
+        except Exception as reason:
             raise NotAsked(f"it refuses the case itself: {reason}") from reason
         name, initializers = READ[self.way]
         with tempfile.TemporaryDirectory() as folder:
