@@ -9,7 +9,7 @@ import pytest
 from genai_built import built
 
 import ort_genai as og
-from ort_genai.beam_search import BeamsState
+from ort_genai.beam_search import BeamsState, _by_length
 from ort_genai.errors import GenerationFailed
 from ort_genai.search_options import SearchOptions
 
@@ -79,8 +79,31 @@ def test_a_beam_without_an_allowed_token_gives_way():
 @pytest.mark.parametrize(("penalty", "is_done"), [(2.0, True), (0.5, False)])
 def test_beams_end_when_no_text_of_their_length_can_be_better(penalty, is_done):
     beams = BeamsState([[1, 2, 0], [1, 0, 0]], np.array([-5.0, -6.0]))
-    beams.finished = [(-0.1, [1, 2]), ((-4 if is_done else -6) / 3**penalty, [1, 2, 3])]
     options = SearchOptions(max_length=9, num_beams=2, early_stopping=False, length_penalty=penalty)
+    texts = ([1, 2], -0.1 * 2**penalty), ([1, 2, 3], -4 if is_done else -6)
+    beams.finished = [(_by_length(text, score, options), text) for text, score in texts]
     logits = np.array([[90, 0, 0, -90], [90, 0, 0, -90]], np.float32)
     beams.step(logits, options, (3,), 0)
     assert beams.is_done is is_done
+
+
+@pytest.mark.parametrize("penalty", [-3.0, 0.0, 0.7, 1.0, 2.0])
+def test_texts_are_ranked_by_score_and_length(penalty):
+    options, random = SearchOptions(length_penalty=penalty), np.random.default_rng(1)
+    texts = [([0] * int(random.integers(1, 200)), -float(random.exponential(20))) for _ in range(300)]
+    texts.append(([0], -np.inf))
+    by_quotient = sorted(texts, key=lambda each: each[1] / len(each[0]) ** penalty)
+    assert sorted(texts, key=lambda each: _by_length(*each, options)) == by_quotient
+
+
+@pytest.mark.parametrize("penalty", [1e6, -1e6, 300.0])
+def test_powers_of_lengths_may_be_beyond_all_numbers(penalty):
+    params = og.GeneratorParams(og.Model(built()))
+    params.set_search_options(max_length=30, num_beams=3, length_penalty=penalty, early_stopping=False)
+    generator = og.Generator(params.model, params)
+    generator.append_tokens([7, 101, 33])
+    while not generator.is_done():
+        generator.generate_next_token()
+    options = SearchOptions(length_penalty=penalty)
+    longer, shorter = _by_length([0] * 9, -5.0, options), _by_length([0] * 8, -5.0, options)
+    assert (longer > shorter) == (penalty > 0), "a power divides what is below 0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ class BeamsState:
     Attributes:
         tokens: of each beam, the prompt among them.
         scores: sums of log-probabilities.
-        finished: texts that ended: score by length, tokens.
+        finished: texts that ended: rank by score and length, tokens.
         is_done: whether no beam is followed any more.
     """
 
@@ -105,4 +106,7 @@ class BeamsState:
 
 
 def _by_length(tokens: list[int], score: float, options: SearchOptions) -> float:
-    return score / float(len(tokens)) ** options.length_penalty
+    """Return what ranks as ``score / length ** length_penalty`` does: by logarithms, as powers overflow."""
+    if score >= 0:
+        return math.inf
+    return options.length_penalty * math.log(len(tokens)) - (math.log(-score) if score > -math.inf else math.inf)

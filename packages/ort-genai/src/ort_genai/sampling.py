@@ -13,6 +13,7 @@ from ort_genai.errors import GenerationFailed
 from ort_genai.search_options import SearchOptions
 
 Array = np.ndarray
+_LEAST, _MOST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 def penalized(logits: Array, tokens: Sequence[int], options: SearchOptions, end_tokens: Sequence[int]) -> Array:
@@ -21,8 +22,9 @@ def penalized(logits: Array, tokens: Sequence[int], options: SearchOptions, end_
     if options.repetition_penalty != 1 and len(tokens):
         found = _copied(found, logits)
         seen = np.unique(np.asarray(tokens, np.int64))
-        values, factor = found[seen], np.float32(options.repetition_penalty)
-        found[seen] = np.where(values < 0, values * factor, values / factor)
+        values, factor = found[seen], np.float32(min(max(options.repetition_penalty, _LEAST), _MOST))
+        with np.errstate(over="ignore"):  # infinite is the most likely of all, or forbidden
+            found[seen] = np.where(values < 0, values * factor, values / factor)
     if options.no_repeat_ngram_size:
         forbidden = _repeating(tokens, options.no_repeat_ngram_size)
         if forbidden:
@@ -89,9 +91,11 @@ def candidates(logits: Array, options: SearchOptions) -> tuple[Array, Array]:
 
     The most likely comes first, but where all may be drawn: then they come in their own order.
     """
-    values = logits.astype(np.float64) / options.temperature
+    with np.errstate(over="ignore"):  # of temperatures near 0: what is not among the most likely has no share
+        values = _below_best(logits) / options.temperature
     tokens = _most_likely(values, options.top_k)
-    shares = probabilities(values[tokens])
+    shares = np.exp(values[tokens])
+    shares = shares / shares.sum()
     limit = options.top_p if 0 < options.top_p < 1 else 1.0
     # tokens below this share have no more than 1 - limit together: sorting the others is enough
     least = max(options.min_p * shares.max(), (1 - limit) / len(shares))
@@ -113,14 +117,18 @@ def _most_likely(values: Array, count: int) -> Array:
     return tokens[np.lexsort((tokens, -values[tokens]))][:count]  # of equal ones the first token
 
 
-def probabilities(values: Array) -> Array:
-    """Return the softmax of values (n,), float64."""
-    shares = np.exp(values - values.max())
-    return shares / shares.sum()
-
-
 def log_probabilities(logits: Array) -> Array:
     """Return the logarithm of the softmax over the last axis, float64."""
-    values = logits.astype(np.float64)
-    values = values - values.max(axis=-1, keepdims=True)
+    values = _below_best(logits)
     return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
+
+
+def _below_best(logits: Array) -> Array:
+    """Return how far logits are below the largest of their last axis, float64; infinite ones are equally likely."""
+    values = logits.astype(np.float64)
+    best = values.max(axis=-1, keepdims=True)
+    is_infinite = best == np.inf
+    if is_infinite.any():
+        values = np.where(is_infinite, np.where(values == np.inf, 0.0, -np.inf), values)
+        best = np.where(is_infinite, 0.0, best)
+    return values - best

@@ -13,6 +13,8 @@ from ort_genai.sampling import chosen, log_probabilities, penalized, taken
 from ort_genai.search_options import SearchOptions
 from ort_genai.text import Text, TextStream
 
+_MOST = float(np.finfo(np.float32).max)
+
 
 class TextState:
     """Chooses a request's tokens and turns them into text.
@@ -98,8 +100,9 @@ class TextState:
             found[places] -= np.float32(options.presence_penalty) + np.float32(options.frequency_penalty) * counts
         if options.logit_bias:
             found = found.astype(np.float32)
-            for token, bias in options.logit_bias.items():
-                found[token] += np.float32(bias)
+            with np.errstate(over="ignore"):  # infinite is the most likely of all, or forbidden
+                for token, bias in options.logit_bias.items():
+                    found[token] += np.float32(min(max(bias, -_MOST), _MOST))
         return found if self._guide is None else self._guide.allowed(found)
 
     def _chances(self, logits: np.ndarray, token: int) -> tuple[float | None, tuple[TokenChance, ...]]:
