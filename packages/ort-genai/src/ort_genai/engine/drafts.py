@@ -6,6 +6,8 @@ otherwise.
 
 from __future__ import annotations
 
+import logging
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -20,6 +22,8 @@ from ort_genai.prompt_parts import FEW_ROWS, runs_of
 if TYPE_CHECKING:
     from ort_genai.model import Model
     from ort_genai.paging.paged_states import PagedRuns
+
+log = logging.getLogger(__name__)
 
 
 class Drafter(Protocol):
@@ -37,11 +41,27 @@ class BatchDrafter(Protocol):
         """Return up to so many tokens that may follow each text."""
 
 
-def guesses(drafter: Drafter, texts: Sequence[list[int]], counts: Sequence[int]) -> list[list[int]]:
-    """Return up to so many tokens that may follow each text, asked for at once where the drafter takes that."""
-    if isinstance(drafter, BatchDrafter):
-        return drafter.guess_each(texts, counts)
-    return [drafter.guess(text, count) for text, count in zip(texts, counts, strict=True)]
+def guesses(drafter: Drafter, texts: Sequence[list[int]], counts: Sequence[int], vocab_size: int) -> list[list[int]]:
+    """Return up to so many tokens that may follow each text, asked for at once where the drafter takes that.
+
+    A guess ends at a token that is none of the model's: a smaller model may have further ones. A drafter that fails
+    has no guesses.
+    """
+    try:
+        if isinstance(drafter, BatchDrafter):
+            given = drafter.guess_each(texts, counts)
+        else:
+            given = [drafter.guess(text, count) for text, count in zip(texts, counts, strict=True)]
+        return [_known(own, count, vocab_size) for own, count in zip(given, counts, strict=True)]
+    except Exception as error:  # noqa: BLE001 - the border to a drafter: texts go on without it
+        log.warning("a drafter failed: %s: %s", type(error).__name__, error)
+        return [[] for _ in texts]
+
+
+def _known(guessed: Sequence[int], count: int, vocab_size: int) -> list[int]:
+    """Return guesses up to the first one that is no token, as far as they were asked for."""
+    found = [operator.index(each) for each in guessed[:count]]
+    return found[: next((place for place, each in enumerate(found) if not 0 <= each < vocab_size), len(found))]
 
 
 class NgramDrafter:
@@ -126,6 +146,7 @@ class ModelDrafter:
         for _, tokens, text in asked:
             same = min(_common(text.read, tokens), len(tokens) - 1)
             text.state.rewind(0, same)
+            text.read = text.read[:same]  # whatever fails from here on
             unread = np.array(tokens[same:], np.int64)
             if len(unread) > FEW_ROWS:  # alone: a run of all texts tells the logits of the last tokens alone
                 text.state.read(0, unread[:-1])

@@ -105,6 +105,8 @@ class AsyncEngine:
         check_images(self.model, tokens, features)
         guide = None if options.grammar is None else self.model.guidance.matcher(options.grammar)
         request = AsyncRequest(tokens, options, self._wake, guide, features, adapter)
+        if not (self._is_closed or self._thread.is_alive()):
+            raise EngineBusy("the engine's thread is not in this process, which was forked: open a model and an engine")
         with self._changed:
             if self._is_closed:
                 raise EngineBusy("the engine is closed")
@@ -466,6 +468,9 @@ class AsyncEngine:
             piece, reason = running.text.take(logits)
         except InvalidGeneration as error:  # a grammar that ends nowhere, NaN: this text's own fault
             return EndReason.ERROR, str(error)
+        except Exception as error:  # noqa: BLE001 - the border to the caller, who is told; others' texts are untouched
+            log.warning("a token could not be chosen: %s", error)
+            return EndReason.ERROR, f"{type(error).__name__}: {error}"
         running.request.put(piece)
         self._counts.tokens += 1
         return reason, ""
@@ -490,7 +495,8 @@ class AsyncEngine:
         texts = [each.request.prompt + each.text.tokens for each in running]
         counts = [min(most, each.longest - len(text)) for each, text in zip(running, texts, strict=True)]
         asked = [place for place, each in enumerate(running) if counts[place] > 0 and not each.replayed]
-        given = guesses(drafter, [texts[place] for place in asked], [counts[place] for place in asked])
+        of, most_of = [texts[place] for place in asked], [counts[place] for place in asked]
+        given = guesses(drafter, of, most_of, self.model.decoder.vocab_size)
         table = self.model.decoder.table
         image = -1 if table is None else table.image_token
         for place, guessed in zip(asked, given, strict=True):

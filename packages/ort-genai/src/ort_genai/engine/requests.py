@@ -79,6 +79,10 @@ class GenerationOptions:
         for name, least, most in bounds:
             if not least <= getattr(self, name) <= most:
                 raise InvalidGeneration(f"{name} = {getattr(self, name)}; expected a number from {least} to {most}")
+        for name in ("top_k", "min_tokens", "log_probabilities", "max_tokens", "seed"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__")):
+                raise InvalidGeneration(f"{name} = {value!r}; expected a whole number")
         is_penalty = 0 < self.repetition_penalty < math.inf
         if not is_penalty or (self.max_tokens is not None and self.max_tokens < 1):
             raise InvalidGeneration(
@@ -88,6 +92,8 @@ class GenerationOptions:
             raise InvalidGeneration(f"seed = {self.seed}; expected 0 or more, or None for another one each time")
         if not all(math.isfinite(bias) for bias in self.logit_bias.values()):
             raise InvalidGeneration("logit_bias has a value that is not a finite number")
+        if isinstance(self.stop, str) or not all(isinstance(each, str) for each in self.stop):
+            raise InvalidGeneration(f"stop = {self.stop!r}; expected several texts")
         if "" in self.stop:
             raise InvalidGeneration("a stop string is empty")
 
@@ -191,7 +197,8 @@ class AsyncRequest:
         try:
             loop.call_soon_threadsafe(heard.set)
         except RuntimeError:  # the loop was closed with this text unread: nobody waits for it any more
-            self._listener, self.is_cancelled = None, True
+            self._listener = None
+            self.cancel()
 
     def __iter__(self) -> Iterator[Piece]:
         while self.finished is None:
