@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 
 import numpy as np
@@ -90,6 +91,26 @@ def test_an_adapter_changes_the_tokens_and_another_one_takes_over_in_between(fol
         generated(model, adapters, ("a",))
     with pytest.raises(InvalidGeneration, match="already loaded"):
         adapters.load(files[0], "b")
+
+
+def test_guesses_that_were_read_with_another_adapter_are_read_again(folder, files):
+    model, found = og.Model(folder), []
+    adapters = og.Adapters(model)
+    for name, file in zip("ab", files, strict=True):
+        adapters.load(file, name)
+    for drafting in ({}, {"ngram_size": 1, "max_draft_tokens": 9, "ngram_chained_lookup": True}):
+        params = og.GeneratorParams(model)
+        params.set_search_options(max_length=120, repetition_penalty=0.1)  # what came before comes again
+        params.set_speculative_options(**drafting)
+        generator, names = og.Generator(model, params), itertools.cycle("ab")
+        generator.append_tokens(np.array([1, 2, 3, 1, 2, 3, 1, 2, 3]))
+        while not generator.is_done():
+            if generator.token_count() % 3 == 0:
+                generator.set_active_adapter(adapters, next(names))
+            generator.generate_next_token()
+        found.append((generator.get_sequence(0).tolist(), generator.get_logits()))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-4)
 
 
 def test_a_run_that_is_to_end_ends(folder):

@@ -12,7 +12,11 @@ from genai_built import built
 from genai_generation_cases import CASES, A, generated
 
 import ort_genai as og
-from ort_genai.errors import InvalidGeneration, InvalidModelFolder
+from ort_core.errors import OrtError
+from ort_genai.appended_state import AppendedState
+from ort_genai.builder.precision_names import Precision
+from ort_genai.decoder_states import SharedState
+from ort_genai.errors import GenerationFailed, InvalidGeneration, InvalidModelFolder
 
 END = 285
 EXPECTED = json.loads(Path(__file__).with_name("expected_generations.json").read_text(encoding="utf-8"))
@@ -152,6 +156,14 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(model, step, words):
 def test_a_folder_without_a_configuration_is_refused(tmp_path):
     with pytest.raises(InvalidModelFolder, match=r"genai_config\.json: no such file"):
         og.Model(tmp_path)
+
+
+def test_a_grammar_that_no_text_follows_is_refused_before_anything_is_read(model):
+    params = og.GeneratorParams(model)
+    params.set_guidance("json_schema", '{"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}')
+    with pytest.raises(InvalidGeneration, match="cannot be followed") as told:
+        og.Generator(model, params)
+    assert "Parser" not in str(told.value)
 
 
 def test_a_grammar_that_cannot_be_read_is_refused_before_anything_is_read(model):
@@ -341,3 +353,132 @@ def test_tokens_that_end_a_text_are_an_array(model):
     found = og.Tokenizer(model).eos_token_ids
     assert found.dtype == np.int32
     assert found.tolist() == [END]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_grammar_goes_back_by_what_it_took(model, rows):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=60, batch_size=rows, do_sample=True, top_k=0, random_seed=5)
+    params.set_guidance("regex", "a(bc)?(de){0,3}")  # rows of a batch end one by one, and the rest is padding
+    generator, taken = og.Generator(model, params), 0
+    prompts = np.array([[7, 8, 9]] * rows)
+    generator.append_tokens(prompts)
+    while not generator.is_done():
+        generator.generate_next_token()
+    length = generator.token_count()
+    for back in range(length, 2, -1):
+        generator.rewind_to(back)
+        while not generator.is_done():
+            generator.generate_next_token()
+            taken += 1
+        for row in range(rows):
+            text = model.text.decode([each for each in generator.get_sequence(row)[3:].tolist() if each < END])
+            assert re.fullmatch("a(bc)?(de){0,3}", text), text
+    assert taken
+
+
+def test_a_grammar_goes_back_behind_what_was_appended(model):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=60)
+    params.set_guidance("regex", "abcdef")
+    generator = og.Generator(model, params)
+    generator.append_tokens([7, 8, 9])
+    for _ in range(3):
+        generator.generate_next_token()
+    generator.append_tokens([10, 11])
+    generator.rewind_to(4)
+    while not generator.is_done():
+        generator.generate_next_token()
+    assert model.text.decode(generator.get_sequence(0)[3:].tolist()) == "abcdef"
+
+
+@pytest.mark.parametrize("shares_caches", [True, False])
+@pytest.mark.parametrize("begun_with", [0, 5])
+def test_tokens_whose_run_fails_are_not_appended(shares_caches, begun_with):
+    config = og.Config(built())
+    config.overlay(json.dumps({"search": {"past_present_share_buffer": shares_caches}}))
+    model = og.Model(config)
+    generator = og.Generator(model, og.GeneratorParams(model))
+    if begun_with:
+        generator.append_tokens(A)
+        generator.generate_next_token()
+    before = generator.get_sequence(0).tolist()
+    generator.set_runtime_option("terminate_session", "1")
+    with pytest.raises(OrtError, match="terminate"):
+        generator.append_tokens([3, 4, 5])
+    generator.set_runtime_option("terminate_session", "0")
+    assert generator.get_sequence(0).tolist() == before
+    generator.append_tokens([6, 7])
+    logits = model.decoder.run_alone(np.array([*before, 6, 7]), "logits")[0, -1]
+    np.testing.assert_allclose(generator.get_logits()[0, 0], logits, atol=1e-4)
+
+
+def test_rows_that_are_all_padded_are_not_rewound(model):
+    generator = begun(model, [[1, 2, 286], [3, 4, 286]], batch_size=2)
+    with pytest.raises(InvalidGeneration, match="padded"):
+        generator.rewind_to(3)
+    generator.rewind_to(0)
+    generator.append_tokens([[1, 2], [3, 4]])
+    generator.rewind_to(2)
+
+
+@pytest.mark.parametrize("has_grammar", [True, False])
+def test_where_no_token_can_be_chosen_nothing_changes(model, has_grammar):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=30, batch_size=2)
+    if has_grammar:
+        params.set_guidance("regex", "abcdef")
+    generator = og.Generator(model, params)
+    generator.append_tokens([[7, 8, 9], [9, 8, 7]])
+    generator.generate_next_token()
+    good, before = generator.get_logits(), [generator.get_sequence(row).tolist() for row in range(2)]
+    bad = good.copy()
+    bad[1] = -np.inf
+    generator.set_logits(bad)
+    with pytest.raises(GenerationFailed, match="forbidden"):
+        generator.generate_next_token()
+    assert [generator.get_sequence(row).tolist() for row in range(2)] == before
+    np.testing.assert_array_equal(generator.get_logits(), bad)
+    generator.set_logits(good)
+    while not generator.is_done():
+        generator.generate_next_token()
+    if has_grammar:
+        assert [model.text.decode(generator.get_sequence(row)[3:9].tolist()) for row in range(2)] == ["abcdef"] * 2
+        return
+    for row in range(2):
+        text = generator.get_sequence(row).tolist()
+        assert finished(begun(model, text[:3], max_length=30))[:12] == text[:12]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shares_caches", "of", "name"),
+    [(3, False, AppendedState, "_read_part"), (20, True, SharedState, "_run")],
+)
+def test_a_step_of_several_runs_of_which_one_fails_is_none(monkeypatch, rows, shares_caches, of, name):
+    config = og.Config(built(precision=Precision.INT4))
+    config.overlay(json.dumps({"search": {"past_present_share_buffer": shares_caches}}))
+    model, prompts = og.Model(config), [[7 + row, 8, 9] for row in range(rows)]
+
+    def text(fails_at):
+        generator, runs, run = begun(model, prompts, batch_size=rows, max_length=9), [], getattr(of, name)
+
+        def counted(*given):
+            runs.append(1)
+            if len(runs) == fails_at:
+                raise GenerationFailed("no room")
+            return run(*given)
+
+        generator.generate_next_token()
+        with monkeypatch.context() as patch:
+            patch.setattr(of, name, counted)
+            for _ in range(4):
+                try:
+                    generator.generate_next_token()
+                except GenerationFailed:
+                    generator.generate_next_token()
+        assert len(runs) > fails_at
+        return [generator.get_sequence(row).tolist() for row in range(rows)], generator.get_logits()
+
+    plain, broken = text(0), text(2)
+    assert broken[0] == plain[0]
+    np.testing.assert_allclose(broken[1], plain[1], atol=1e-5)

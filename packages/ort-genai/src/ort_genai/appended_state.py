@@ -53,7 +53,8 @@ class AppendedState(DecoderState):
 
     def step(self, tokens: Array) -> Array:
         """Read one token into each row, one row after another."""
-        found = [self._read_part(row, tokens[row : row + 1], 1) for row in range(len(self.lengths))]
+        with self.as_one():
+            found = [self._read_part(row, tokens[row : row + 1], 1) for row in range(len(self.lengths))]
         self.last_logits = np.concatenate(found)
         return self.last_logits[:, -1].astype(np.float32)
 

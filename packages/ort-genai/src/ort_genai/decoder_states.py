@@ -10,7 +10,8 @@ as long as the caches: all steps have the same shapes then, and one binding serv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -174,7 +175,19 @@ class DecoderState(ABC):
 
     def read_each(self, rows: Sequence[int], tokens: Sequence[Array]) -> list[Array]:
         """Read tokens (n,) of its own into each of some rows, and return float32 logits (n, vocabulary) of each."""
-        return [self.read_all(row, own) for row, own in zip(rows, tokens, strict=True)]
+        with self.as_one():
+            return [self.read_all(row, own) for row, own in zip(rows, tokens, strict=True)]
+
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """Let no row have read anything where one of several runs fails, or is to end."""
+        lengths = list(self.lengths)
+        try:
+            yield
+        except BaseException:
+            for row, length in enumerate(lengths):
+                self.rewind(row, length)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +251,11 @@ class SharedState(DecoderState):
             return self._run(0, rows, tokens[:, None])[:, -1].astype(np.float32, copy=False)
         self._grow(rows, max(self.lengths) + 1)  # at once: what grows between two runs ends their bindings
         parts = []
-        for first, end in steps_of(rows, most):
-            logits = self._run(first, end, tokens[first:end, None]).copy()
-            fed = {name: value.copy() for name, value in self.last_feeds.items()}
-            parts.append((logits, fed, {name: value.copy() for name, value in self.last_outputs.items()}))
+        with self.as_one():
+            for first, end in steps_of(rows, most):
+                logits = self._run(first, end, tokens[first:end, None]).copy()
+                fed = {name: value.copy() for name, value in self.last_feeds.items()}
+                parts.append((logits, fed, {name: value.copy() for name, value in self.last_outputs.items()}))
         self.last_logits = np.concatenate([logits for logits, _, _ in parts])
         self.last_feeds = _joined([fed for _, fed, _ in parts])
         self.last_outputs = _joined([told for _, _, told in parts])

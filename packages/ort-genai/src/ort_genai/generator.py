@@ -103,7 +103,8 @@ class Generator:
         self._beams: list[BeamsState] = []
         self._grammar = params.grammar
         self._guides: list[Guide] = []
-        self._start = 0
+        self._guided: list[list[int]] = []  # places of the tokens that each guide took
+        self._has_padding = False
         rows = self._options.batch_size * self._options.num_beams
         self._ahead = Ahead(params.drafting) if rows == 1 else None
         seed = self._options.random_seed
@@ -116,6 +117,7 @@ class Generator:
         """Let each text begin its grammar; one that cannot be read is refused before anything is."""
         if self._grammar is not None:
             self._guides = [self._model.guidance.matcher(self._grammar) for _ in range(self._options.batch_size)]
+            self._guided = [[] for _ in self._guides]
 
     # ------------------------------------------------------------ reading
 
@@ -151,27 +153,37 @@ class Generator:
             )
 
     def _read(self, rows: list[list[int]]) -> None:
-        beams, logits = self._options.num_beams, []
+        beams = self._options.num_beams
+        self._drop_guesses()
+        unpadded = [self._unpadded(row) if len(rows) > 1 else row for row in rows]
+        with self._state.as_one():
+            logits = self._read_rows(unpadded)
         if not self._rows:
-            self._rows, self._ended = [[] for _ in rows], [False] * len(rows)
-        pending = self._pending()
-        if self._ahead is not None and self._rows[0]:
-            self._ahead.drop(self._state, len(self._rows[0]) - len(pending[0]))
-        for place, row in enumerate(rows):
-            self._rows[place] += row
-            unpadded = self._unpadded(row) if len(rows) > 1 else row
-            found = self._state.read(place * beams, np.array(pending[place] + unpadded, np.int64))
-            logits += [found] * beams
-            self._ended[place] = False
-        self._logits = np.stack(logits)
-        if beams > 1:  # the first beam of each row has read its prompt
-            self._state.reorder(np.repeat(np.arange(len(rows)) * beams, beams))
+            self._rows = [[] for _ in rows]
+        for own, row in zip(self._rows, rows, strict=True):
+            own += row
+        self._ended, self._logits = [False] * len(rows), logits
+        self._has_padding |= unpadded != rows
         self._next = [row[-1] for row in rows]
         if not self._guides:
             self._begin_guides()
         if beams > 1:
             self._beams = [BeamsState.begun(row, beams) for row in self._rows]
-        self._start = len(self._rows[0])
+
+    def _read_rows(self, rows: list[list[int]]) -> Array:
+        """Return logits behind rows that are read, and the tokens before them that were not; as many for each beam."""
+        beams, pending, logits = self._options.num_beams, self._pending(), []
+        for place, row in enumerate(rows):
+            found = self._state.read(place * beams, np.array(pending[place] + row, np.int64))
+            logits += [found] * beams
+        if beams > 1:  # the first beam of each row has read its prompt
+            self._state.reorder(np.repeat(np.arange(len(rows)) * beams, beams))
+        return np.stack(logits)
+
+    def _drop_guesses(self) -> None:
+        """Forget what was read ahead of the text: what follows it, or how it is read, is another thing now."""
+        if self._ahead is not None and self._rows and self._rows[0]:
+            self._ahead.drop(self._state, len(self._rows[0]) - len(self._pending()[0]))
 
     def _unpadded(self, row: list[int]) -> list[int]:
         end = len(row)
@@ -212,15 +224,21 @@ class Generator:
             self._next = [self._decoder.pad_token]
             return
         logits = self._known_logits()
-        self._logits = None
         if self._beams:
             self._step_beams(logits)
             return
         were_over, ends = list(self._ended), self._decoder.end_tokens
-        self._next = [
-            self._decoder.pad_token if is_over else self._choose(logits[place], self._rows[place], place, self._options)
-            for place, is_over in enumerate(were_over)
-        ]
+        try:
+            self._next = [
+                self._decoder.pad_token if is_over else self._choose(logits[place], row, place, self._options)
+                for place, (row, is_over) in enumerate(zip(self._rows, were_over, strict=True))
+            ]
+        except BaseException:  # nothing was chosen for any row
+            self._ended = were_over
+            for place, row in enumerate(self._rows):
+                self._lead_back(place, len(row))
+            raise
+        self._logits = None
         fresh = [token for token, is_over in zip(self._next, were_over, strict=True) if not is_over]
         if fresh and all(self._ended) and all(token in ends for token in fresh):
             self._logits = logits  # the rows stay as they are, and have read all their tokens
@@ -237,6 +255,7 @@ class Generator:
         is_end = token in ends
         if guide is not None and not (is_end and len(self._rows) == 1):
             guide.take(token)
+            self._guided[place].append(len(row))
         self._ended[place] = is_end or (guide is not None and guide.has_ended)
         return token
 
@@ -253,7 +272,7 @@ class Generator:
             origins += [place * count + each for each in froms]
             self._rows[place].append(found[0])
             self._ended[place] = beams.is_done
-        self._next = tokens
+        self._next, self._logits = tokens, None
         self._state.reorder(np.array(origins))
 
     def _known_logits(self) -> Array:
@@ -358,20 +377,25 @@ class Generator:
             )
         if self._beams:
             raise InvalidGeneration("beams cannot be rewound")
-        if length and len(set(self._state.lengths)) > 1:
-            raise InvalidGeneration("rows of different lengths can be rewound to 0 only")
+        if length and self._has_padding:
+            raise InvalidGeneration("rows that were padded can be rewound to 0 only")
         if self._ahead is not None:
             self._ahead.clear()
         for place, row in enumerate(self._rows):
-            if self._guides:
-                self._guides[place].back(min(len(row) - length, len(row) - self._start))
+            self._lead_back(place, length)
             del row[length:]
             self._state.rewind(place, max(length - 1, 0))
-            self._ended[place] = False
-        self._start = min(self._start, length)
+            self._ended[place] = bool(self._guides) and self._guides[place].has_ended
         self._logits = None
         if not length:
-            self._rows, self._guides = [], []
+            self._rows, self._guides, self._has_padding = [], [], False
+
+    def _lead_back(self, place: int, length: int) -> None:
+        """Let the guide of a row forget the tokens from a place on."""
+        if self._guides:
+            kept = [each for each in self._guided[place] if each < length]
+            self._guides[place].back(len(self._guided[place]) - len(kept))
+            self._guided[place] = kept
 
     def snapshot_state(self) -> None:
         """Do nothing: every length can be rewound to."""
@@ -386,6 +410,7 @@ class Generator:
         options.terminate = before is not None and before.terminate
         demand("set_active_adapter()", "adapters", adapters, Adapters)
         options.add_active_adapter(adapters.find(name))
+        self._drop_guesses()
         self._state.run_options = options
 
     def set_runtime_option(self, key: str, value: str) -> None:
@@ -465,6 +490,7 @@ class Generator:
         rows = self._options.batch_size
         if given.ndim and len(given) != rows:
             raise InvalidGeneration(f"input {name!r} of shape {given.shape}, expected {rows} rows")
+        self._drop_guesses()
         for place, inputs in enumerate(self._state.inputs):
             row = place // self._options.num_beams
             inputs.further[name] = given[row : row + 1] if given.ndim else given

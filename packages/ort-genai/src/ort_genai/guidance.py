@@ -104,9 +104,16 @@ class GuidanceTokens:
                     raise InvalidGeneration(f"grammars cannot be followed with this tokenizer: {error}") from error
         with _GUIDING:
             matcher = LLMatcher(self._made, grammar.compiled(), log_level=0)
+            if not matcher.is_error():
+                matcher.compute_bitmask()  # of a grammar that no text follows this is an error
         if matcher.is_error():
-            raise InvalidGeneration(f"the {grammar.kind} cannot be followed: {matcher.get_error()}")
+            raise InvalidGeneration(f"the {grammar.kind} cannot be followed: {_fault(matcher)}")
         return Guide(matcher, self._size)
+
+
+def _fault(matcher: LLMatcher) -> str:
+    """Return what went wrong, without the state of the parser behind it."""
+    return str(matcher.get_error()).partition("\n<state>")[0]
 
 
 def _with_known_decoder(stated: str) -> str:
@@ -135,7 +142,7 @@ class Guide:
         with _GUIDING:
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            raise InvalidGeneration(f"the grammar cannot go on: {self._matcher.get_error()}")
+            raise InvalidGeneration(f"the grammar cannot go on: {_fault(self._matcher)}")
         allows = np.unpackbits(bits, bitorder="little")[: self._size].astype(bool)
         return np.where(np.pad(allows, (0, self._size - len(allows))), logits, np.float32(-np.inf))
 
@@ -148,12 +155,12 @@ class Guide:
         with _GUIDING:
             is_taken = self._matcher.is_stopped() or self._matcher.consume_token(token)
         if not is_taken:
-            raise InvalidGeneration(f"token {token} does not follow the grammar: {self._matcher.get_error()}")
+            raise InvalidGeneration(f"token {token} does not follow the grammar: {_fault(self._matcher)}")
 
     def back(self, tokens: int) -> None:
         """Go back by tokens."""
         if tokens and not self._matcher.rollback(tokens):
-            raise InvalidGeneration(f"the grammar cannot go back by {tokens} tokens: {self._matcher.get_error()}")
+            raise InvalidGeneration(f"the grammar cannot go back by {tokens} tokens: {_fault(self._matcher)}")
 
     @property
     def has_ended(self) -> bool:

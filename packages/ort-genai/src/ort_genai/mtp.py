@@ -129,7 +129,15 @@ class MtpGenerator:
         return token
 
     def _round(self) -> None:
-        """Guess, read the guesses, and keep those that the model takes, too."""
+        """Guess, read the guesses, and keep those that the model takes, too; nothing is kept where that fails."""
+        try:
+            with self._state.as_one(), self._head_state.as_one():
+                self._guess_and_read()
+        except BaseException:
+            self._queue, self._has_ended = [], False
+            raise
+
+    def _guess_and_read(self) -> None:
         last = self._tokens[-1]
         room = self._options.max_length - len(self._tokens) - 1
         guesses = self._guesses(last)[: max(room, 0)]

@@ -251,10 +251,11 @@ class PagedState(DecoderState):
         most = self._decoder.rows_of_run(rows, rows)
         if most is None or rows <= most:
             return self.step_at_once(tokens)
-        parts = [
-            self._read_rows(range(first, end), [tokens[row : row + 1] for row in range(first, end)])
-            for first, end in steps_of(rows, most)
-        ]
+        with self.as_one():
+            parts = [
+                self._read_rows(range(first, end), [tokens[row : row + 1] for row in range(first, end)])
+                for first, end in steps_of(rows, most)
+            ]
         self.last_logits = np.concatenate(parts)[:, None]
         return np.concatenate(parts)
 
@@ -323,9 +324,10 @@ class PagedState(DecoderState):
             Float32 logits (n, vocabulary) of each row.
         """
         counts, found = [len(own) for own in tokens], list[Array]()
-        for first, end in runs_of(counts, self._decoder.rows_of_run(sum(counts), sum(counts))):
-            logits = _run([(self, row) for row in rows[first:end]], tokens[first:end], is_all=True)
-            found += np.split(logits, np.cumsum([len(own) for own in tokens[first : end - 1]]))
+        with self.as_one():
+            for first, end in runs_of(counts, self._decoder.rows_of_run(sum(counts), sum(counts))):
+                logits = _run([(self, row) for row in rows[first:end]], tokens[first:end], is_all=True)
+                found += np.split(logits, np.cumsum([len(own) for own in tokens[first : end - 1]]))
         return found
 
     def _read_part(self, row: int, tokens: Array, wanted: int) -> Array:
