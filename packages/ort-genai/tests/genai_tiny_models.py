@@ -164,13 +164,14 @@ def write_checkpoint(folder: Path, family: str) -> Path:
     random = np.random.default_rng(7)
     is_offset = "gemma" in family or family == "nemotron"
     save_file(
-        {name: _filled(random, name, shape, is_offset) for name, shape in shapes(config)}, folder / "model.safetensors"
+        {name: filled(random, name, shape, is_offset) for name, shape in shapes(config)}, folder / "model.safetensors"
     )
     write_tokenizer(folder)
     return folder
 
 
-def _filled(random: np.random.Generator, name: str, shape: tuple[int, ...], is_offset: bool) -> np.ndarray:
+def filled(random: np.random.Generator, name: str, shape: tuple[int, ...], is_offset: bool) -> np.ndarray:
+    """Return random numbers of a tensor; norms are about 1, or about 0 where 1 is added to them."""
     found = random.standard_normal(shape).astype(np.float32)
     if len(shape) == 1:
         is_weight = name.endswith("weight")
@@ -186,7 +187,8 @@ def shapes(config: dict[str, object]) -> list[tuple[str, tuple[int, ...]]]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     size = config.get("head_dim", hidden // config["num_attention_heads"])
     queries, keys = size * config["num_attention_heads"], size * config["num_key_value_heads"]
-    found = [("model.embed_tokens.weight", (VOCABULARY, hidden))]
+    vocabulary = config["vocab_size"]
+    found = [("model.embed_tokens.weight", (vocabulary, hidden))]
     for place in range(config["num_hidden_layers"]):
         start = f"model.layers.{place}"
         found += _attention_shapes(kind, f"{start}.self_attn", (hidden, queries, keys, size), config)
@@ -197,7 +199,7 @@ def shapes(config: dict[str, object]) -> list[tuple[str, tuple[int, ...]]]:
     if kind == "nemotron":
         found.append(("model.norm.bias", (hidden,)))
     if config["tie_word_embeddings"] is False:
-        found.append(("lm_head.weight", (VOCABULARY, hidden)))
+        found.append(("lm_head.weight", (vocabulary, hidden)))
     return found
 
 

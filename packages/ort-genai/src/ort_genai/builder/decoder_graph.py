@@ -7,7 +7,7 @@ SkipSimplifiedLayerNormalization adds and scales in one step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper
@@ -16,6 +16,7 @@ from ort_genai.builder.architecture import Architecture, QueryKeyNorm
 from ort_genai.builder.experts import write_experts
 from ort_genai.builder.graph_writer import CONTRIB, GraphWriter
 from ort_genai.builder.layer_weights import LayerWeights, Linear
+from ort_genai.builder.precision_names import Method
 from ort_genai.builder.rotary import tables
 from ort_genai.builder.weight_precision import WeightFormat, store_blocks, write_blocks, write_product
 
@@ -142,8 +143,10 @@ class DecoderGraph:
         return self._scaled(found, self._made.embedding_scale, "/model/embed_tokens")
 
     def _quantized_rows(self, table: np.ndarray) -> str:
-        """Add the table as numbers that the last product reads, too."""
-        blocks = self._head.quantized(np.ascontiguousarray(table.T))
+        """Add the table as numbers that the last product reads, too; GatherBlockQuantized has no float zero points."""
+        is_real = self._head.bits == 4 and self._head.method is Method.REAL
+        form = replace(self._head, method=Method.DEFAULT) if is_real else self._head
+        blocks = form.quantized(np.ascontiguousarray(table.T))
         self._head_tensors = store_blocks(self._graph, blocks, "lm_head.MatMul.weight")
         start, rows = "/model/embed_tokens", blocks.data.reshape(len(table), -1).shape
         shape = self._constant(f"INT64/[{rows[0]}, {rows[1]}]", np.array(rows, np.int64))
@@ -151,10 +154,17 @@ class DecoderGraph:
             "Reshape", [self._head_tensors[0], shape], f"{start}/Reshape/output_0", f"{start}/Reshape"
         )
         name = f"{start}/GatherBlockQuantized"
-        return self._graph.node(
+        found = self._graph.node(
             "GatherBlockQuantized", [flat, "input_ids", *self._head_tensors[1:]], f"{name}/output_0", name, CONTRIB,
             bits=self._head.bits, block_size=self._head.block_size, gather_axis=0, quantize_axis=1,
         )  # fmt: skip
+        size = self._made.hidden_size
+        rest = -size % self._head.block_size
+        if not rest:
+            return found
+        sizes = self._constant(f"INT64/[{size}, {rest}]", np.array([size, rest], np.int64))
+        split = f"{start}/Split"  # the last block is filled up: its rest is no part of a vector
+        return self._graph.node("Split", [found, sizes], [f"{split}/output_0", f"{split}/output_1"], split, axis=-1)
 
     def _logits(self, value: str) -> None:
         made, name = self._made, "/lm_head/MatMul"
