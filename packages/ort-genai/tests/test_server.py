@@ -167,6 +167,12 @@ def test_calls_are_found_in_texts():
         assert calls_in(other, ["a"]) == (other, [])
 
 
+@pytest.mark.parametrize(("arguments", "written"), [('{"x": "\\ud83d"}', '{"x": "\\ud83d"}'), ('"\\ud83d"', "?")])
+def test_half_a_character_in_arguments_can_be_sent(arguments, written):
+    _, calls = calls_in(f'<tool_call>{{"name": "a", "arguments": {arguments}}}</tool_call>', ["a"])
+    assert calls[0]["function"]["arguments"] == written
+
+
 def test_a_template_that_lists_no_tools_is_told_of_them():
     told = with_tools([{"role": "system", "content": "Be kind."}, *MESSAGES], [TOOL], "no list")
     assert told[0]["content"].startswith("Be kind.")

@@ -75,6 +75,8 @@ def _call(read: object, names: Sequence[str]) -> Message | None:
         return None
     arguments = read.get("arguments", read.get("parameters", {}))
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if not written.isascii() and any("\ud800" <= each <= "\udfff" for each in written):  # half a pair, of an escape
+        written = arguments.encode("utf-8", "replace").decode() if isinstance(arguments, str) else json.dumps(arguments)
     return {
         "id": f"call_{uuid.uuid4().hex[:24]}", "type": "function",
         "function": {"name": read["name"], "arguments": written},
