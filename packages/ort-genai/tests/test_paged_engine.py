@@ -161,6 +161,19 @@ def test_a_shared_beginning_lies_in_memory_once(model):
         assert pool.held == 1 + len(prompts), "one block that all share, and the rest of each"
 
 
+def test_a_beginning_that_ends_within_a_block_needs_no_further_one(model):
+    block = model.decoder.cache_bytes(BLOCK_ROWS)
+    first = np.random.default_rng(3).integers(3, 250, 100).tolist()
+    second, options = [*first[:80], *first[:20]], og.GenerationOptions(max_tokens=5)
+    with og.AsyncEngine(model, og.EngineOptions(cache_bytes=2 * block, prefix_bytes=0)) as engine:
+        expected = tokens_of(engine.submit(second, options))
+    with og.AsyncEngine(model, og.EngineOptions(cache_bytes=2 * block, prefix_bytes=8 * block)) as engine:
+        tokens_of(engine.submit(first, options))
+        request = engine.submit(second, options)
+        assert tokens_of(request) == expected
+        assert BLOCK_ROWS < request.finished.cached_tokens <= 80
+
+
 def test_a_row_that_goes_back_into_what_is_kept_leaves_it_as_it_is(model):
     state = state_of(model)
     prompt = np.array(PROMPTS[1])

@@ -11,7 +11,7 @@ from test_turns import drained, greedy, tokens_of, turn_options
 
 import ort_genai as og
 from ort_genai.errors import InvalidGeneration
-from ort_genai.paging.block_pool import BLOCK_ROWS
+from ort_genai.paging.block_pool import BLOCK_ROWS, OutOfBlocks
 from ort_genai.paging.paged_states import PagedRuns, PagedState
 
 PROMPTS = [np.random.default_rng(7).integers(3, 250, length).tolist() for length in (70, 3, 20, 66)]
@@ -160,3 +160,20 @@ def test_a_request_that_never_fits_is_refused_and_others_go_on(model):
     assert tokens_of(events, grown) == greedy(model, PROMPTS[2], 45)[: len(tokens_of(events, grown))]
     assert len(tokens_of(events, grown)) > 40
     assert tokens_of(events, small) == greedy(model, PROMPTS[1], 4)
+
+
+def test_what_a_turn_kept_is_given_back_where_the_next_one_finds_no_room(model, monkeypatch):
+    monkeypatch.setattr("ort_genai.turns.engine._PREFIX_BYTES", 0)
+    engine = og.Engine(model)
+    request = begun(engine, PROMPTS[0], 4)
+    drained(engine)
+    assert engine._room.pool.held == 2
+
+    def fails(*_):
+        raise OutOfBlocks
+
+    monkeypatch.setattr(PagedState, "import_row", fails)
+    request.begin_turn([9, 8], turn_options(request, max_generated_tokens=4))
+    (failed,) = drained(engine)
+    assert failed.flags & og.EngineEventFlags.FAILED
+    assert engine._room.pool.held == 0

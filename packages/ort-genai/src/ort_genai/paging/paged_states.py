@@ -221,13 +221,14 @@ class PagedState(DecoderState):
         self.pool.hold(row.blocks)
         self.lengths[place] = row.own_from = caches.length
         if rest:
-            self.pool.hold(caches.blocks[whole : whole + 1])  # so that it stays while another one is looked for
+            shared = caches.blocks[whole : whole + 1]
+            self.pool.hold(shared, is_kept=True)  # so that it stays while another one is looked for; no row has it
             try:
                 block = self.pool.take()
                 self.pool.copy(caches.blocks[whole], block, rest)
                 row.blocks.append(block)
             finally:
-                self.pool.release(caches.blocks[whole : whole + 1])
+                self.pool.release(shared, is_kept=True)
         return place
 
     def reserve(self, row: int, positions: int) -> None:

@@ -281,9 +281,12 @@ class Engine:
                 state.import_row(known)  # type: ignore[arg-type]  # what an engine keeps is of its states' kind
             if own is not None:
                 own.release()
+                own = None
             if isinstance(state, PagedState):
                 state.reserve(0, len(sequence.tokens))
         except (OutOfBlocks, MemoryError) as error:
+            if own is not None:
+                own.release()
             drop_rows(state)
             self._fail(request, turn, error)
             return
