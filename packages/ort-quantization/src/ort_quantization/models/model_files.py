@@ -20,6 +20,7 @@ from onnx import ModelProto, TensorProto, defs, external_data_helper, helper, nu
 from ort_core.errors import NoSuchFile
 from ort_core.model_graphs import graphs_of, without_functions
 from ort_quantization.errors import InvalidQuantization
+from ort_quantization.models.dropout_masks import BOOL_SINCE, write_out_masks
 from ort_quantization.models.model_checks import checked
 from ort_quantization.models.node_order import name_apart, put_in_order
 from ort_quantization.models.retired_operators import replace_retired
@@ -229,6 +230,8 @@ def converted_to(model: ModelProto, target: int) -> ModelProto:
         replace_retired(shown.graph)
         known = {*inputs, *(each.name for each in hidden)}
         hidden += [each for each in shown.graph.initializer if each.name not in known]
+    if opset < BOOL_SINCE <= target:
+        write_out_masks(shown)
     shown.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in hidden)
     try:
         with unseen(shown):
