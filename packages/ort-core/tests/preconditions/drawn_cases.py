@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from random_graphs.cases import Case, case_of_seed
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.family import Family
-from random_graphs.truth import Interpreter, NoTruth, Triple, exact_feed
+from random_graphs.triples import NoTruth, Triple, exact_feed
+from random_graphs.truth import Interpreter
 from random_graphs.writer import GraphWriter, Refused
 
 FIRST_SEED = 1_300_000_000

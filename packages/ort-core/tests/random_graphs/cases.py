@@ -20,7 +20,8 @@ from random_graphs.into_functions import has_functions, with_functions
 from random_graphs.other_writings import is_written_otherwise, with_defaults, written_otherwise
 from random_graphs.rewritten import FUSED, fused, rewritten
 from random_graphs.special_values import with_scaled_numbers, with_special_values
-from random_graphs.truth import Interpreter, Triple, array_of, exact, exact_feed
+from random_graphs.triples import Triple, exact, exact_feed
+from random_graphs.truth import Interpreter, array_of
 from random_graphs.writer import GraphWriter, Value, model_of, reads, typed
 
 LENGTHS = (1, 2, 3, 3, 4, 5, 6, 8, 10, 14, 20)

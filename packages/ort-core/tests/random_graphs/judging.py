@@ -15,7 +15,7 @@ from random_graphs.cases import Case
 from random_graphs.element_types import F32
 from random_graphs.engines import READ, Engine, NotAsked, engines, has_products
 from random_graphs.rounded_truth import rounded_truths
-from random_graphs.truth import Triple, allowed
+from random_graphs.triples import Triple, allowed
 
 REFUSED = re.compile(r"NOT_IMPLEMENTED|Could not find an implementation|is not supported|not support|Unsupported", re.I)
 

@@ -18,7 +18,8 @@ from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.engines import BY_NAME, Engine
 from random_graphs.judging import Difference, judge
 from random_graphs.smaller_sizes import smaller_sizes
-from random_graphs.truth import Interpreter, NoTruth, Triple, exact_feed
+from random_graphs.triples import NoTruth, Triple, exact_feed
+from random_graphs.truth import Interpreter
 from random_graphs.writer import reads
 
 _COMPARED = 120  # letters of a message

@@ -19,7 +19,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensor
 
 from random_graphs.element_types import of_array
 from random_graphs.into_functions import has_functions
-from random_graphs.truth import NoTruth, array_of
+from random_graphs.triples import NoTruth
+from random_graphs.truth import array_of
 
 if TYPE_CHECKING:
     from random_graphs.cases import Case, Feeds

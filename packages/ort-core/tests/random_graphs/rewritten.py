@@ -24,7 +24,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ort_core.model_graphs import graphs_of
 from random_graphs.into_functions import has_functions
-from random_graphs.truth import NoTruth
+from random_graphs.triples import NoTruth
 from random_graphs.writer import CUSTOM_DOMAIN
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from random_graphs.cases import Case
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.element_types import ROUNDED_F32
-from random_graphs.truth import Interpreter, NoTruth, Triple, array_of, exact, exact_feed
+from random_graphs.triples import NoTruth, Triple, exact, exact_feed
+from random_graphs.truth import Interpreter, array_of
 from random_graphs.writer import reads
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from random_graphs.element_types import of_array
-from random_graphs.truth import NoTruth
+from random_graphs.triples import NoTruth
 
 if TYPE_CHECKING:
     from random_graphs.cases import Case

@@ -26,7 +26,8 @@ from random_graphs.judging import Difference, difference, judge
 from random_graphs.minimizing import minimized
 from random_graphs.older_forms import NoOlderForm, in_opset
 from random_graphs.rounded_truth import rounded_truths
-from random_graphs.truth import Interpreter, NoTruth, array_of, exact
+from random_graphs.triples import NoTruth, exact
+from random_graphs.truth import Interpreter, array_of
 from random_graphs.writer import GraphWriter, Refused
 from random_graphs.writing import written
 

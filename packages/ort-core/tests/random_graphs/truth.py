@@ -29,6 +29,7 @@ from ort_core.onnx_io.load import model_from_proto
 from ort_core.ops.contrib_schemas import find_contrib_schema
 from random_graphs import element_types
 from random_graphs.element_types import BOOL, F32, ROUNDED_F32, ElementType, of_array
+from random_graphs.triples import NoTruth, Triple, allowed, exact
 
 MOVES_AND_DECIDES = frozenset(
     [
@@ -156,62 +157,6 @@ _TO_INTEGERS = ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
 DISCRETE = "the answer hangs on a last bit"
 
 
-class NoTruth(Exception):
-    """A node gives no result worth comparing; the text says why."""
-
-
-@dataclass(frozen=True)
-class Triple:
-    """A value in float64 (or its exact type) with its two disturbed twins; the same object where it is exact."""
-
-    truth: Any
-    above: Any
-    below: Any
-    dtype: ElementType | None  # of the elements, in a sequence as well; None: absent, or no type that graphs here use
-    is_tensor: bool = True  # a sequence or an optional is none
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every bit is determined."""
-        return self.above is self.truth
-
-    def native(self) -> Any:
-        """Return the value in its own element type."""
-        if self.dtype is None:
-            return self.truth
-        if isinstance(self.truth, list):
-            return [item.astype(self.dtype.numpy) for item in self.truth]
-        return np.asarray(self.truth).astype(self.dtype.numpy)
-
-
-def exact(array: Any) -> Triple:
-    """Return the triple of a given tensor: floats widened, twins the same object."""
-    dtype = of_array(array)
-    wide = array.astype(np.float64) if dtype is not None and dtype.is_float else array
-    return Triple(wide, wide, wide, dtype)
-
-
-def exact_feed(value: Any) -> Triple:
-    """Return the triple of what an input is fed: a tensor, a list of tensors for a sequence, or a map."""
-    if isinstance(value, list):
-        items = [exact(each) for each in value]
-        wide = [each.truth for each in items]
-        return Triple(wide, wide, wide, items[0].dtype if items else F32, is_tensor=False)
-    return Triple(value, value, value, None, is_tensor=False) if isinstance(value, dict) else exact(value)
-
-
-def allowed(value: Triple) -> np.ndarray:
-    """Return how far a result may lie from the truth, element by element."""
-    assert value.dtype is not None
-    with np.errstate(invalid="ignore"):  # infinities, which are compared as they are
-        spread = np.abs(value.above - value.truth) + np.abs(value.below - value.truth)
-    finite = np.where(np.isfinite(spread), spread, 0.0)
-    typical = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
-    size = np.where(np.isfinite(value.truth), np.abs(value.truth), 0.0)
-    largest = size.max() if size.size else 0.0
-    return finite + typical + value.dtype.window * (size + largest / 16) + value.dtype.least
-
-
 # nodes ----------------------------------------------------------------------------------------------------------------
 
 
@@ -256,8 +201,9 @@ class Interpreter:
         if node.op_type in CENTERED:
             moved = self._plain(node, [None if v is None else _moved(v) for v in inputs])
             twins = [[_wider(*each) for each in zip(truths, twin, moved, strict=True)] for twin in twins]
-        if node.op_type in _SUMS_ALONG and _is_rounded(inputs[0]):
-            roundings = np.abs(inputs[0].truth) * (F32.window / 64)  # type: ignore[union-attr]  # is a tensor
+        if node.op_type in _SUMS_ALONG and inputs[0] is not None and inputs[0].is_rounded:
+            assert inputs[0].dtype is not None
+            roundings = np.abs(inputs[0].truth) * (min(inputs[0].dtype.window, F32.window) / 64)
             (most,) = self._plain(node, [roundings, *(None if v is None else v.truth for v in inputs[1:])])
             twins = [[_rounded(twin[0], truths[0], most, side)] for side, twin in zip((1, -1), twins, strict=True)]
         if node.op_type == "QuantizeLinear":
@@ -545,39 +491,35 @@ def _size_of_roundings(
 
     A number below the least that engines keep may be nothing in them, and what multiplies it later as well.
     """
+    unit = min(dtype.window, F32.window)
     with np.errstate(all="ignore"):
         size = dtype.window * np.abs(truth)
         if node.op_type in CLOSING_GATES and inputs[0] is not None and inputs[0].truth.shape == truth.shape:
-            size = size + F32.window / 64 * np.abs(inputs[0].truth)
+            size = size + unit / 64 * np.abs(inputs[0].truth)
         if node.op_type == "GemmFastGelu" and inputs[0] is not None and inputs[1] is not None:
-            size = size + F32.window / 64 * np.abs(inputs[0].truth @ inputs[1].truth)
+            size = size + unit / 64 * np.abs(inputs[0].truth @ inputs[1].truth)
         if node.op_type == "MeanVarianceNormalization" and inputs[0] is not None:
             share = _share_of_squares(node, inputs[0].truth)
             if (share * F32.window**2 > 1).any():
                 raise NoTruth("a deviation that roundings make: what they leave of equal numbers is scaled up to one")
-            size = size + F32.window / 8 * share * np.abs(truth)
+            size = size + unit / 8 * share * np.abs(truth)
         if node.op_type in _SUMS:  # operands of one size are disturbed alike: what cancels would seem exact
-            rounding = max(F32.window / 64, dtype.window / 4 if dtype.name in ("f16", "bf16") else 0.0)
+            rounding = max(unit / 64, dtype.window / 4 if dtype.name in ("f16", "bf16") else 0.0)
             size = size + rounding * sum(np.abs(v.truth) for v in inputs[:3] if v is not None)
         if node.op_type in ("ComplexMul", "ComplexMulConj"):
             lengths = [np.sqrt((v.truth**2).sum(-1, keepdims=True)) for v in inputs if v is not None]
-            size = size + F32.window / 32 * lengths[0] * lengths[1]
+            size = size + unit / 32 * lengths[0] * lengths[1]
         if node.op_type == "Det" and inputs[0] is not None:  # of rows that are alike a rounding is left
-            size = size + F32.window / 16 * np.prod(np.sqrt((inputs[0].truth ** 2).sum(-1)), axis=-1)
+            size = size + unit / 16 * np.prod(np.sqrt((inputs[0].truth ** 2).sum(-1)), axis=-1)
         if node.op_type.endswith("Window"):
-            size = size + F32.window / 64  # a sum of cosines, which cancel
+            size = size + unit / 64  # a sum of cosines, which cancel
         if node.op_type == "SoftmaxCrossEntropyLoss":  # the logarithm of a number near one, of each row that it sums
-            size = size + F32.window / 64 * _rows_and_largest_weight(inputs)
+            size = size + unit / 64 * _rows_and_largest_weight(inputs)
         if node.op_type == "MatMulNBits":
             size = size + _rounded_rows(node, inputs)
         if node.op_type in ("SVMClassifier", "SVMRegressor"):  # a sum of products whose signs differ
-            size = size + F32.window / 64 * _largest_sum(node)
+            size = size + unit / 64 * _largest_sum(node)
         return size + np.where(truth == 0, 0.0, np.where(np.abs(truth) < 4 * dtype.least, 2.0, 0.5) * dtype.least)
-
-
-def _is_rounded(value: Triple | None) -> bool:
-    """Return whether a value holds floats that are not exact."""
-    return value is not None and not value.is_exact and value.dtype is not None and value.dtype.is_float
 
 
 def _moves_or_decides(node: NodeProto) -> bool:
@@ -599,9 +541,8 @@ def _may_round_together(value: Triple) -> bool:
 
 def _have_ties(node: NodeProto, value: Triple | None) -> bool:
     """Return whether roundings decide which element along the axis is the greatest or least."""
-    if not _is_rounded(value):
+    if value is None or not value.is_rounded:
         return False
-    assert value is not None
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     numbers = value.truth if node.op_type == "ArgMax" else -value.truth
     near = np.where((value.above == value.truth) & (value.below == value.truth), 0.0, allowed(value))

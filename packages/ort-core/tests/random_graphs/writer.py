@@ -18,7 +18,8 @@ from random_graphs import element_types as et
 from random_graphs.element_types import ElementType
 from random_graphs.older_forms import NoOlderForm, in_opset
 from random_graphs.schemas import Refused, check_operands, known_attributes
-from random_graphs.truth import Interpreter, NoTruth, Triple, exact, exact_feed
+from random_graphs.triples import NoTruth, Triple, exact, exact_feed
+from random_graphs.truth import Interpreter
 
 SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8, 8, 15, 16, 17, 31, 32, 33)
 OPSETS = (7, 8, 9, 10, 11, 11, 12, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 22, 23, 23, 24, 25, 26, 27, 28)

@@ -23,7 +23,8 @@ from onnx import (
 from random_graphs.cases import Case
 from random_graphs.engines import BY_NAME
 from random_graphs.judging import Difference
-from random_graphs.truth import allowed, array_of
+from random_graphs.triples import allowed
+from random_graphs.truth import array_of
 
 LITERAL = 24  # elements that are written out; more stand as base64
 

@@ -7,7 +7,7 @@ import numpy as np
 from random_graphs import element_types as et
 from random_graphs.families.control_flow import nested
 from random_graphs.family import family
-from random_graphs.truth import exact
+from random_graphs.triples import exact
 from random_graphs.writer import GraphWriter, Refused, Value
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from random_graphs import element_types as et
 from random_graphs.family import family
 from random_graphs.growing import grow
-from random_graphs.truth import Triple, exact
+from random_graphs.triples import Triple, exact
 from random_graphs.writer import GraphWriter, Refused, Value
 
 DEPTH = 2

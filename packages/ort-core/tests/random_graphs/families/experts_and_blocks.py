@@ -11,7 +11,7 @@ from random_graphs import element_types as et
 from random_graphs.families.attention import projected, sequence
 from random_graphs.families.machine_learning import rows
 from random_graphs.family import family
-from random_graphs.truth import exact
+from random_graphs.triples import exact
 from random_graphs.writer import GraphWriter, Refused, Value
 
 MICROSOFT = "com.microsoft"
