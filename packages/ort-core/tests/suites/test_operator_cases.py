@@ -54,7 +54,7 @@ if IS_GUARDED:
 else:
 
     @pytest.mark.filterwarnings("ignore")  # the cases feed hostile numbers on purpose; numpy's warnings are no finding
-    @pytest.mark.sweep(parts=4)
+    @pytest.mark.sweep
     @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
     def test_operator_cases_of_a_file_fail_only_where_a_reason_is_given(path, worker):
         failures = {}
