@@ -342,6 +342,10 @@ KNOWN: tuple[Explained, ...] = (
         "a weight that is too small for float32 is zero, which times infinity is no number", has_special_values,
     ),
     Explained(
+        "onnxruntime", "DFT STFT", r"^values 1 of .* u?int(8|16), ",
+        "its factors have few digits, and of what is quantized behind it a level beside a half is another one",
+    ),
+    Explained(
         OURS, "LinearClassifier", r"expected np\.float64\([0-9.]+e-0[78]\)",
         "of two classes the truth takes what one of them leaves of one, in float32; it has digits of its own",
     ),
