@@ -337,7 +337,7 @@ KNOWN: tuple[Explained, ...] = (
         "its normalization of halves fails for empty rows",
     ),
     Explained(
-        "onnxruntime", "GatedRMSNorm RNN LSTM GRU DynamicQuantizeLSTM Sigmoid",
+        "onnxruntime", "GatedRMSNorm RNN LSTM GRU DynamicQuantizeLSTM Sigmoid FusedGemm",
         r"^values .*float32, .*expected np\.float64\(-?(0\.00[0-9]|[0-9.]+e-0[3-9])",
         "near their limits its exponential and hyperbolic tangent keep few digits", most=0.5,
     ),
@@ -348,6 +348,11 @@ KNOWN: tuple[Explained, ...] = (
     Explained(
         "onnxruntime", "DFT STFT", r"^values 1 of .* u?int(8|16), ",
         "its factors have few digits, and of what is quantized behind it a level beside a half is another one",
+    ),
+    Explained(
+        READER, "*", "Cannot parse data from external tensors",
+        "its inference reads no shapes and axes from a file beside a model, of files of its own neither",
+        lambda case: any(len(tensor.raw_data) >= 100 for tensor in case.model.graph.initializer),
     ),
     Explained(
         READER, "BatchNormalization", "^values ", "what a training gives it writes over the moments of the model",
@@ -523,7 +528,7 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "Resize", r"^values .* u?int8, .*int8\(",
         "both cut the fraction off; its float32 sum of a whole number may lie one rounding below it",
     ),
-    Explained("onnxruntime", "Shrink Gelu", r"^values .*float64, ", "it computes doubles in float32"),
+    Explained("onnxruntime", "Shrink Gelu FastGelu", r"^values .*float64, ", "it computes doubles in float32"),
     Explained(
         "onnxruntime", "Softplus", r"^values .*float64, .*\(inf\), expected np\.float64\([0-9]",
         "of doubles it takes the logarithm of 1 + e**x, which overflows above 709",

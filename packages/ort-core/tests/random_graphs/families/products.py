@@ -75,7 +75,8 @@ def layers_of_doubles(g: GraphWriter) -> Value:
         else:
             value = epilogue(g, g.node("MatMul", [value, weights]), columns)
     if g.chance(0.5):
-        value = g.node(g.choice(("Softmax", "LogSoftmax", "Sigmoid", "Tanh")), [value])
+        op_type = g.choice(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
+        value = g.node(op_type, [value], axis=value.rank - 1 if op_type.endswith("max") else None)
     return g.node("ArgMax", [value], axis=value.rank - 1) if g.chance(0.2) else value
 
 
