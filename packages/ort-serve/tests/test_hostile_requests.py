@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import time
+import tracemalloc
 from contextlib import contextmanager, suppress
 from multiprocessing import shared_memory
 
@@ -14,6 +15,9 @@ import numpy as np
 import pytest
 from serve_fixtures import DOUBLER, echo_text, running_server, write_model
 
+from ort_serve.failures import InvalidRequest
+from ort_serve.protocol.datatypes import DATATYPES
+from ort_serve.protocol.json_data import array_from_json
 from ort_serve.rest.body import BodyBudget
 from ort_serve.server_settings import Limits
 
@@ -111,6 +115,27 @@ def test_an_input_that_cannot_be_meant_is_the_client_s_fault(client, change):
 def test_a_request_that_cannot_be_meant_is_the_client_s_fault(client, more):
     answer = client.post(INFER, json={"inputs": [X], **more})
     assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize("nests", [False, True])
+def test_one_long_text_among_numbers_takes_no_memory_for_each_of_them(client, nests):
+    text = "A" * 10_000
+    data = [[text, 0], [1, 2]] * 1_000 if nests else [text] + [0] * 2_000
+    peak = peak_of(lambda: array_from_json("x", DATATYPES["FP32"], (len(data),), data))
+    assert peak < 8 << 20
+    answer = client.post(INFER, json={"inputs": [{**X, "data": [text, 1, 2, 3]}]})
+    assert (answer.status_code, "found others among the elements" in answer.text) == (400, True)
+
+
+def peak_of(refused) -> int:
+    """Return the bytes that a call held at most which refuses its request."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest):
+            refused()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_timeout_beyond_all_clocks_is_none(client):

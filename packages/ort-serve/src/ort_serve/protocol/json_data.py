@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from ort_serve.failures import InvalidRequest
@@ -35,6 +37,7 @@ def array_to_json(array: np.ndarray) -> list[object]:
 
 
 def _numbers(name: str, datatype: Datatype, data: list[object]) -> np.ndarray:
+    _refuse_texts(name, datatype, data)
     try:
         found = np.array(data) if data else np.empty(0, datatype.dtype)
     except (ValueError, OverflowError) as error:  # ragged lists, or nested deeper than numpy goes
@@ -46,13 +49,28 @@ def _numbers(name: str, datatype: Datatype, data: list[object]) -> np.ndarray:
     if datatype.dtype.kind in "iu" and found.dtype.kind == "f":
         found = _exact(found, data)
     if found.dtype.kind not in "biuf" or (datatype.name == "BOOL" and found.dtype.kind == "f"):
-        raise InvalidRequest(
-            f"input {name!r}: {datatype.name} takes {_KINDS[datatype.dtype.kind]}; found others among the elements"
-        )
+        raise _others(name, datatype)
     if datatype.dtype.kind in "iu":
         _need_integers(name, datatype, found)
     with np.errstate(over="ignore", invalid="ignore"):  # a number too large for a half is infinite there
         return found.astype(datatype.dtype)
+
+
+def _refuse_texts(name: str, datatype: Datatype, data: list[object]) -> None:
+    """Refuse texts before numpy sees them: it gives each element the width of the longest."""
+    level: list[object] = data
+    while level:
+        kinds = set(map(type, level))
+        if any(issubclass(kind, (str, bytes)) for kind in kinds):
+            raise _others(name, datatype)
+        lists = [item for item in level if isinstance(item, list)] if list in kinds else []
+        level = list(itertools.chain.from_iterable(lists))
+
+
+def _others(name: str, datatype: Datatype) -> InvalidRequest:
+    return InvalidRequest(
+        f"input {name!r}: {datatype.name} takes {_KINDS[datatype.dtype.kind]}; found others among the elements"
+    )
 
 
 def _exact(found: np.ndarray, data: list[object]) -> np.ndarray:
