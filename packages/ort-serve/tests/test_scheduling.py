@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterable
+from multiprocessing import shared_memory
 
 import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc
+import tritonclient.http
 import tritonclient.utils
 from serve_fixtures import DOUBLER, running_server, write_model
 
@@ -207,6 +210,17 @@ def test_a_model_whose_rows_depend_on_each_other_is_not_joined(tmp_path):
     session = InferenceSession(str(write_model(MIXER, tmp_path / "mixer.onnx")))
     curve = measure_batches(session_run(session), {"x": np.zeros((1, 4), np.float32)})
     assert curve.max_rows == 1
+    assert "depends on the rows beside it" in curve.reason
+
+
+@pytest.mark.parametrize("element", [np.int64, np.int8, np.uint8, np.bool_, object])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 2)])
+def test_a_model_that_mixes_rows_of_few_whole_numbers_or_texts_is_not_joined(element, shape):
+    def run(feeds):
+        numbers = np.where(feeds["x"] == "", "0", feeds["x"]) if element is object else feeds["x"]
+        return {"y": numbers.astype(np.float64) - numbers.astype(np.float64).max(axis=0)}
+
+    curve = measure_batches(run, {"x": np.full(shape, "" if element is object else 0, element)})
     assert "depends on the rows beside it" in curve.reason
 
 
@@ -447,6 +461,8 @@ def test_models_whose_work_depends_on_values_never_run_in_the_event_loop():
     assert is_work_bounded([("", "Gemm"), ("ai.onnx.ml", "TreeEnsemble")])
     assert not is_work_bounded([("", "Add"), ("", "Loop")])
     assert not is_work_bounded([("my.domain", "Add")])
+    for op_type in ("RoiAlign", "STFT", "GroupQueryAttention"):  # sizes of regions, steps and lengths are values
+        assert not is_work_bounded([("com.microsoft" if op_type.startswith("Group") else "", op_type)])
 
 
 def test_requests_of_one_moment_are_joined_in_the_event_loop(tmp_path):
@@ -535,6 +551,30 @@ def test_outcomes_are_counted_by_kind_and_once(tmp_path):
         for outcome in ("success", "invalid", "deadline"):
             assert f'ort_requests_total{{model="doubler",outcome="{outcome}",version="1"}} 1.0' in text
         assert version.statistics.fail.count == 2
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_result_that_does_not_fit_its_region_is_counted_once(tmp_path, protocol):
+    path = write_model(DOUBLER, tmp_path / "doubler.onnx")
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        with running_server(path) as running:
+            running.server.state.regions.register("small", memory.name, 0, 64)
+            module = tritonclient.http if protocol == "http" else tritonclient.grpc
+            tensor, wanted = module.InferInput("x", [1, 4], "FP32"), module.InferRequestedOutput("y")
+            tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+            wanted.set_shared_memory("small", 8)
+            with module.InferenceServerClient(getattr(running, protocol)) as client:
+                for _ in range(3):  # by a thread, and in the event loop
+                    with pytest.raises(tritonclient.utils.InferenceServerException, match="takes 16 bytes"):
+                        client.infer("doubler", [tensor], outputs=[wanted])
+            text = metrics_text(running.server.state.metrics).decode()
+            counts = re.findall(r"^ort_requests_total\{.*\} (.*)$", text, re.M)
+            assert sum(map(float, counts)) == 3
+            assert re.search(r"^ort_requests_in_flight\{.*\} 0.0$", text, re.M)
+    finally:
+        memory.close()
+        memory.unlink()
 
 
 def test_a_failure_that_nobody_foresaw_is_told_and_the_thread_goes_on(tmp_path, monkeypatch, caplog):

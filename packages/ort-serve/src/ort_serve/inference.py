@@ -52,7 +52,10 @@ async def infer(repository: ModelRepository, request: InferRequest, watch: Watch
     try:
         job = _job(version, request)
         found = await _run(version, job, request, watch)
-        response = _response(version, request, found)
+        if request.has_classes and sum([array.nbytes for array in found.values()]) > LONG_NBYTES:
+            response = await asyncio.to_thread(_response, version, request, found)  # to sort and write takes its time
+        else:
+            response = _response(version, request, found)
     except Exception as error:
         statistics.failed(failure_of(error), time.monotonic_ns() - begin)
         raise

@@ -79,6 +79,11 @@ class InferRequest:
     watcher: Watcher | None = None
     form: object | None = None
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether an output is wanted as texts of its largest elements."""
+        return any(output.classes for output in self.outputs)
+
 
 @dataclass(slots=True)
 class InferResponse:

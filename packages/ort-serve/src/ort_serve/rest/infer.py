@@ -74,7 +74,11 @@ class InferAddresses:
             request.watcher = watcher
             found = await infer(state.repository, request, lambda job: _ClientWatch(job, receive))
         told = (found, request.are_outputs_binary, state.regions)
-        raw, length = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
+        try:
+            raw, length = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
+        except RequestFailure as failure:
+            failure.is_counted = True  # as answered: the result is there, and cannot be written as its client wants it
+            raise
         trace = state.trace_of(found.model)
         if trace.is_wanted():
             trace.tell(found, time.perf_counter() - begin)

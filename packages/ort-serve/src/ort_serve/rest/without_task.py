@@ -71,6 +71,8 @@ class WithoutTask:
             request = decode_infer(*asked, body, header_length, state.regions, json_limit)
         except Exception:  # noqa: BLE001  # whatever it is, the application finds it again, and tells the client
             return False, None
+        if request.has_classes:  # of a long result they are a thread's work
+            return False, None
         accepted = given.get(b"accept-encoding", b"")
 
         def tell(found: InferResponse | RequestFailure) -> None:

@@ -116,10 +116,12 @@ class Service:
             request = read_request(wire, self._state.regions)
         request.watcher = watcher
         found = await infer(self._repository, request)
-        if is_long(found):
-            response = await asyncio.to_thread(encode_infer, found, self._state.regions)
-        else:
-            response = encode_infer(found, self._state.regions)
+        told = (found, self._state.regions)
+        try:
+            response = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
+        except RequestFailure as failure:
+            failure.is_counted = True  # as answered: the result is there, and cannot be written as its client wants it
+            raise
         trace = self._state.trace_of(found.model)
         if trace.is_wanted():
             trace.tell(found, time.perf_counter() - begin)

@@ -100,7 +100,7 @@ def _timed(run: Run, feeds: dict[str, np.ndarray], clock: Callable[[], float]) -
 def _difference(run: Run, one_row: dict[str, np.ndarray]) -> str:
     """Return why joined rows are not what they are alone; empty where they are."""
     generator = np.random.default_rng(0)
-    rows = [{name: _random_like(array, generator) for name, array in one_row.items()} for _ in range(3)]
+    rows = [{name: _random_like(array, generator, index) for name, array in one_row.items()} for index in range(3)]
     joined = run({name: np.concatenate([row[name] for row in rows]) for name in one_row})
     for index, row in enumerate(rows):
         for name, expected in run(row).items():
@@ -114,11 +114,14 @@ def _difference(run: Run, one_row: dict[str, np.ndarray]) -> str:
     return ""
 
 
-def _random_like(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _random_like(array: np.ndarray, generator: np.random.Generator, index: int) -> np.ndarray:
+    """Return a row unlike the one before: rows that are all alike show nothing of how a model mixes them."""
     kind = array.dtype.kind
     if kind in "fV":
         return generator.standard_normal(array.shape).astype(array.dtype)
-    return generator.integers(0, 2, array.shape).astype(array.dtype) if kind in "biu" else array
+    found = generator.integers(0, 2, array.shape)
+    found.reshape(-1)[:1] = index % 2  # of one element all three would be drawn alike one time in four
+    return found.astype(array.dtype) if kind in "biu" else found.astype(str).astype(object)
 
 
 def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:

@@ -15,10 +15,11 @@ _MOST_SHAPES = 512
 _RISE = 1.5  # a run may be interrupted by other programs: only several long ones after another count as long
 _SIZED_BY_VALUES = frozenset({
     "AffineGrid", "BeamSearch", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "CropAndResize", "DFT",
-    "Expand", "GreedySearch", "HammingWindow", "HannWindow", "If", "ImageDecoder", "Loop", "MaxUnpool",
-    "MelWeightMatrix", "OneHot", "Pad", "Range", "RegexFullMatch", "RegexReplace", "Resize", "Sampling", "Scan",
-    "SequenceMap", "StringConcat", "StringNormalizer", "StringSplit", "Tile", "Tokenizer", "Upsample",
-    "WhisperBeamSearch",
+    "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "Expand", "GreedySearch", "GroupQueryAttention",
+    "HammingWindow", "HannWindow", "If", "ImageDecoder", "Loop", "MaxUnpool",
+    "MelWeightMatrix", "OneHot", "Pad", "Range", "RegexFullMatch", "RegexReplace", "Resize", "RoiAlign", "STFT",
+    "Sampling", "Scan", "SequenceMap", "StringConcat", "StringNormalizer", "StringSplit", "Tile", "Tokenizer",
+    "Upsample", "WhisperBeamSearch",
 })  # fmt: skip
 
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})  # an operator of others may do anything
