@@ -21,9 +21,17 @@ from tritonclient.utils import InferenceServerException
 from ort_serve.failures import InvalidRequest, NotReady
 from ort_serve.inference import infer
 from ort_serve.protocol.requests import InferRequest
+from ort_serve.repository import model_repository
+from ort_serve.repository.model_version import ModelVersion
 from ort_serve.repository.scan import scan_models, scan_one
 from ort_serve.repository.settings_files import read_model_settings
 
+WEIGHTED = """
+<ir_version: 10, opset_import: ["" : 21]>
+weighted (float[batch, 2] x) => (float[batch, 2] y)
+<float[2] weight = ["location": "weights.bin", "offset": "0", "length": "8"]>
+{ y = Mul (x, weight) }
+"""
 PBTXT = """
 # what Triton reads
 name: "scaler"
@@ -148,6 +156,127 @@ def test_a_file_that_was_written_anew_is_loaded_anew(folder):
         os.utime(path, ns=(1, 1))
         running.call(running.server.repository.load_all())
         assert ask(running) == 77.0
+
+
+def write_weighted(path: Path, weight: float) -> None:
+    """Write a model whose weight lies in a file beside it."""
+    write_model(WEIGHTED, path)
+    path.with_name("weights.bin").write_bytes(np.full(2, weight, np.float32).tobytes())
+
+
+def test_weights_beside_a_model_may_come_later_and_be_written_anew(tmp_path):
+    path = tmp_path / "scaler" / "1" / "model.onnx"
+    with running_server(tmp_path) as running:
+        write_weighted(path, 3.0)
+        weights = path.with_name("weights.bin").read_bytes()
+        path.with_name("weights.bin").unlink()  # the copy is not whole yet
+        running.call(running.server.repository.load_all())
+        with pytest.raises(NotReady):
+            ask(running)
+        path.with_name("weights.bin").write_bytes(weights)
+        running.call(running.server.repository.load_all())
+        assert ask(running) == 3.0
+        path.with_name("weights.bin").write_bytes(np.full(2, 5.0, np.float32).tobytes())
+        running.call(running.server.repository.load_all())
+        assert ask(running) == 5.0
+
+
+@pytest.mark.parametrize("is_renamed", [True, False], ids=["renamed", "in place"])
+def test_a_file_of_the_same_size_and_time_is_another_one(folder, is_renamed):
+    path = folder / "scaler" / "10" / "model.onnx"
+    os.utime(path, ns=(10**18, 10**18))
+    with running_server(folder) as running:
+        size = path.stat().st_size
+        other = write_model(scaler_text(77.0), folder / "new.onnx")
+        os.utime(other, ns=(10**18, 10**18))
+        if is_renamed:
+            other.rename(path)
+        else:
+            shutil.copy2(other, path)
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (size, 10**18)
+        running.call(running.server.repository.load_all())
+        assert ask(running) == 77.0
+
+
+def test_nothing_is_loaded_anew_that_has_not_changed(folder, monkeypatch):
+    with running_server(folder) as running:
+        loaded = running.server.repository.loaded()
+        running.call(running.server.repository.load_all())
+        assert running.server.repository.loaded() == loaded
+
+
+def test_files_around_a_model_that_is_served_alone_are_not_its_own(tmp_path):
+    path = write_model(scaler_text(2.0), tmp_path / "2024" / "scaler.onnx")
+    with running_server(path) as running:
+        loaded = running.server.repository.loaded()
+        (tmp_path / "2024" / "other.txt").write_text("x")
+        running.call(running.server.repository.load_all())
+        assert running.server.repository.loaded() == loaded
+
+
+def test_a_file_that_goes_while_it_is_looked_at_stops_no_other_model(folder, monkeypatch):
+    other = write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    whole = model_repository.stamp_of
+
+    def stamp_of(path: Path, *arguments, **named):
+        if path == other:
+            path.unlink(missing_ok=True)
+        return whole(path, *arguments, **named)
+
+    monkeypatch.setattr(model_repository, "stamp_of", stamp_of)
+    with running_server(folder, allows_loading=True) as running:
+        assert ask(running) == 10.0
+        assert [row[2] for row in running.server.repository.index()] == ["UNAVAILABLE", "READY"]
+        monkeypatch.undo()
+        write_model(scaler_text(5.0), other)
+        running.call(running.server.repository.load_all())
+        assert ask(running, "four") == 5.0
+
+
+def test_two_looks_at_once_at_a_folder_that_lost_a_model_both_end(folder):
+    write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    with running_server(folder) as running:
+        repository = running.server.repository
+        shutil.rmtree(folder / "four")
+
+        async def look_twice() -> None:
+            async with repository._models["four"].loading:
+                looks = asyncio.gather(repository.load_all(), repository.load_all())
+                await asyncio.sleep(0.2)
+            await looks
+
+        running.call(look_twice())
+        assert repository.names() == ["scaler"]
+
+
+def test_a_client_that_does_not_wait_for_a_model_leaves_nothing_behind(folder, monkeypatch):
+    begun, ends = threading.Event(), threading.Event()
+
+    def loaded_slowly(*arguments):
+        begun.set()
+        ends.wait(30)
+        return ModelVersion(*arguments)
+
+    write_model(scaler_text(4.0), folder / "four" / "1" / "model.onnx")
+    with running_server(folder, allows_loading=True) as running:
+        repository = running.server.repository
+        running.call(repository.unload("four"))
+        monkeypatch.setattr(model_repository, "ModelVersion", loaded_slowly)
+        with triton_grpc.InferenceServerClient(running.grpc) as client:
+            load = client._client_stub.RepositoryModelLoad.future(
+                triton_grpc.service_pb2.RepositoryModelLoadRequest(model_name="four")
+            )
+            assert begun.wait(30)
+            load.cancel()
+            with pytest.raises(NotReady):
+                ask(running, "four")
+        ends.set()
+        running.call(repository.load("four"))  # waits for the one that is under way
+        assert ask(running, "four") == 4.0
+        assert repository.is_ready()
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("four-1-")]
+        assert len(threads) == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("four-1-")]
 
 
 def test_a_broken_new_version_leaves_the_old_one_serving_and_says_why(folder):

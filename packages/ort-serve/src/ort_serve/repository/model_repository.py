@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ort_core import OrtError
 from ort_serve.failures import InvalidRequest, NotFound, NotReady, plain_text
-from ort_serve.repository.model_settings import ModelSettings
 from ort_serve.repository.model_version import LoadRequest, ModelVersion
 from ort_serve.repository.scan import FoundModel, scan_models, scan_one
+from ort_serve.repository.version_files import Stamp, stamp_of
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.statistics import Metrics
 
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
 _UNLOADED = "unloaded"
 _EVICTED = "made room for other models; it is loaded again when it is asked"
-_Stamp = tuple[str, int, int, str]
 
 
 @dataclass
@@ -36,7 +35,7 @@ class VersionState:
 
     state: str
     reason: str = ""
-    stamp: _Stamp | None = None
+    stamp: Stamp | None = None
     loaded: ModelVersion | None = None
 
 
@@ -87,25 +86,42 @@ class ModelRepository:
         self._memory_limit = memory_limit
         self._models: dict[str, ModelState] = {}
         self._drains: set[asyncio.Task[None]] = set()
+        self._asked: set[asyncio.Task[None]] = set()
         self._loads = asyncio.Semaphore(loads_at_once)
+        self._looking = asyncio.Lock()
         self.changes = 0
 
     async def load_all(self) -> None:
         """Bring the models to what the folder says: new and changed ones are loaded, removed ones unloaded."""
-        found = await asyncio.to_thread(scan_models, self.root)
-        for name in [name for name in self._models if name not in found]:
-            await self.unload(name, "its folder was removed")
-            del self._models[name]
-        await asyncio.gather(*(self._update(model, is_asked=False) for model in found.values()))
+        async with self._looking:  # two at once, by the clock and by a signal, would remove the same models
+            found = await asyncio.to_thread(scan_models, self.root)
+            for name in [name for name in self._models if name not in found]:
+                await self.unload(name, "its folder was removed")
+                del self._models[name]
+            await asyncio.gather(*(self._update(model, is_asked=False) for model in found.values()))
 
     async def load(self, name: str) -> None:
         """Load one model as its folder says now.
+
+        It is loaded to the end also where the call is cancelled: the thread cannot be stopped, and a version that
+        nobody took over would keep its threads and its memory.
 
         Raises:
             NotFound: the folder has no such model.
             NotReady: the folder cannot be read.
             InvalidRequest: no version of it could be loaded; the message says why.
         """
+        task = asyncio.get_running_loop().create_task(self._load_asked(name))
+        self._asked.add(task)
+        task.add_done_callback(self._has_loaded)
+        await asyncio.shield(task)
+
+    def _has_loaded(self, task: asyncio.Task[None]) -> None:
+        self._asked.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone: the index and the log have told it
+
+    async def _load_asked(self, name: str) -> None:
         found = await asyncio.to_thread(self._scan_one, name)
         state = self._models.setdefault(name, ModelState(name))
         with self._kept(state):
@@ -283,8 +299,12 @@ class ModelRepository:
         self._make_room(state)
 
     async def _load(self, state: ModelState, found: FoundModel, number: int, path: Path, is_asked: bool) -> None:
-        stamp = _stamp(path, found.settings)
-        old = state.versions.get(number)
+        old, stamp = state.versions.get(number), None
+        try:
+            stamp = await asyncio.to_thread(stamp_of, path, found.settings, is_alone=path == self.root)
+        except OSError as error:  # it goes while it is looked at
+            self._keep(state, number, error, stamp)
+            return
         if old is not None and old.stamp == stamp and (old.loaded is not None or not is_asked):
             return  # nothing changed: what was unloaded, or could not be loaded, waits until it is asked
         if old is None:
@@ -293,11 +313,8 @@ class ModelRepository:
         try:
             async with self._loads:
                 loaded = await asyncio.to_thread(ModelVersion, request, self._cores, self._metrics)
-        except Exception as error:
-            is_told = isinstance(error, (OrtError, InvalidRequest, OSError))
-            log.warning("model %s, version %s cannot be loaded: %s", found.name, number, error, exc_info=not is_told)
-            kept = old.loaded if old is not None else None
-            state.versions[number] = VersionState(READY if kept else UNAVAILABLE, str(error), stamp, kept)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the index and the log tell it
+            self._keep(state, number, error, stamp)
             return
         log.info(
             "model %s, version %s is ready (%.2f s); %s",
@@ -310,6 +327,14 @@ class ModelRepository:
         self.changes += 1
         if old is not None:
             self._drain(old)
+
+    def _keep(self, state: ModelState, number: int, error: Exception, stamp: Stamp | None) -> None:
+        """Let a version be what it was, because of an error."""
+        is_told = isinstance(error, (OrtError, InvalidRequest, OSError))
+        log.warning("model %s, version %s cannot be loaded: %s", state.name, number, error, exc_info=not is_told)
+        old = state.versions.get(number)
+        kept = None if old is None else old.loaded
+        state.versions[number] = VersionState(READY if kept else UNAVAILABLE, str(error), stamp, kept)
 
     @contextmanager
     def _kept(self, state: ModelState) -> Iterator[None]:
@@ -369,11 +394,6 @@ def _check_loaded(state: ModelState) -> None:
     if state.problem or (failed and not state.ready()):
         told = state.problem or "; ".join(f"version {number}: {reason}" for number, reason in failed.items())
         raise InvalidRequest(f"model {state.name!r} cannot be loaded: {told}")
-
-
-def _stamp(path: Path, settings: ModelSettings) -> _Stamp:
-    found = path.stat()
-    return str(path.resolve()), found.st_mtime_ns, found.st_size, settings.model_dump_json()
 
 
 def _told(state: ModelState) -> str:

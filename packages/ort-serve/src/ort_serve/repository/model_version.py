@@ -16,6 +16,7 @@ from ort_serve.repository.declared import check_declared
 from ort_serve.repository.model_settings import ModelSettings, WarmUp
 from ort_serve.repository.reshapes import Reshapes
 from ort_serve.repository.signature import ModelSignature, TensorSignature, read_signature
+from ort_serve.repository.version_files import files_of
 from ort_serve.scheduling.batch_curve import BatchCurve, measure_batches
 from ort_serve.scheduling.brief_runs import BriefRuns, is_work_bounded
 from ort_serve.scheduling.core_budget import CoreBudget
@@ -73,7 +74,7 @@ class ModelVersion:
         _check_inputs(settings.warm_up, self.signature)
         self._warm_up(settings.warm_up)
         self.batching = self._batching(settings)
-        self.nbytes = _nbytes(request.path)
+        self.nbytes = sum(file.stat().st_size for file in files_of(request.path))
         self._metrics = metrics
         self.statistics = ModelStatistics(request.model, str(request.version), metrics)
         policy = BatchPolicy(
@@ -182,14 +183,6 @@ def _session(request: LoadRequest, threads: int) -> InferenceSession:
         options.add_session_config_entry(key, value)
     providers = list(request.settings.providers) or None
     return InferenceSession(str(request.path), options, providers=providers)
-
-
-def _nbytes(path: Path) -> int:
-    """Return the size of a version's folder; of the file alone where it lies among others."""
-    folder = next((folder for folder in path.parents[:2] if folder.name.isdecimal()), None)
-    if folder is None:
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _check_inputs(runs: Sequence[WarmUp], signature: ModelSignature) -> None:
