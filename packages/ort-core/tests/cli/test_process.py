@@ -21,6 +21,7 @@ ENDLESS = """g (float[64, 64] x) => (float[64, 64] y) <int64 n = {1000000000}, b
         body = b (int64 i, bool go, float[64, 64] s) => (bool again, float[64, 64] t)
             { again = Identity(go) t = MatMul(s, s) }
       > }"""
+PRINTING = [("--version",), ("--help",), ("inspect",), ("inspect", "--json"), ("cache", "path")]
 ORT = (sys.executable, "-m", "ort_core.cli")
 
 
@@ -55,6 +56,36 @@ def test_json_output_is_pure_when_stderr_has_warnings(tmp_path):
     assert result.stdout.endswith("}\n")
     assert "warning" in result.stderr
     assert "\x1b" not in result.stdout + result.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+@pytest.mark.parametrize(
+    "arguments", [("--version",), ("--help",), ("inspect",), ("inspect", "--json"), ("cache", "path")]
+)
+def test_output_that_cannot_be_written_is_one_error(tmp_path, arguments):
+    save_model(model_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), tmp_path / "m.onnx")
+    command = [*arguments, tmp_path / "m.onnx"] if arguments[0] == "inspect" else arguments
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*ORT, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=250)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes whose readers are gone")
+@pytest.mark.parametrize(
+    "arguments", [("--version",), ("--help",), ("inspect",), ("inspect", "--json"), ("cache", "path")]
+)
+def test_a_reader_that_has_gone_is_told_nothing(tmp_path, arguments):
+    save_model(model_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), tmp_path / "m.onnx")
+    command = [*arguments, tmp_path / "m.onnx"] if arguments[0] == "inspect" else arguments
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([*ORT, *map(str, command)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=250)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 SAYS_THAT_IT_RUNS = """

@@ -25,6 +25,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
+from ort_core.whole_files import replace_text
 from ort_quantization.calibrate import CalibrationMethod, create_calibrator
 from ort_quantization.calibration.activation_capture import Providers
 from ort_quantization.calibration.calibration_data import CalibrationDataReader, Sample, samples_of
@@ -103,7 +104,7 @@ def quantize_to_target(
             target=Path(model_output), elapsed_s=time.monotonic() - begun,
         )  # fmt: skip
         write_model(found, "", model_output, False)
-    Path(f"{model_output}.json").write_text(json.dumps(_plain(report.to_dict()), indent=2), encoding="utf-8")
+    replace_text(Path(f"{model_output}.json"), json.dumps(_plain(report.to_dict()), indent=2))
     return report
 
 

@@ -22,6 +22,7 @@ import onnx
 import ort_core
 from ort_core.errors import OrtError
 from ort_core.model_graphs import write_proto
+from ort_core.whole_files import replace_file
 from ort_tools.file_utils import files_from_file_or_dir, path_match_suffix_ignore_case
 from ort_tools.onnx_model_utils import get_optimization_level
 from ort_tools.ort_format_model import create_config_from_models, write_ort_format
@@ -149,7 +150,7 @@ def _convert(model: pathlib.Path, target: pathlib.Path, request: _Request) -> No
             options.register_custom_ops_library(str(request.library))
         ort_core.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         optimized = onnx.load(path)
-    target.write_bytes(write_ort_format(optimized))
+    replace_file(target, write_ort_format(optimized))
     if request.saves_onnx:
         write_proto(optimized, target.with_suffix(".optimized.onnx"))
 

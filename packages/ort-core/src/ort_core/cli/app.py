@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from ort_core.cli.command_class import OrtCommand
-from ort_core.cli.console import make_writable
-from ort_core.cli.failures import INTERRUPTED, reported
+from ort_core.cli.console import fail, make_writable
+from ort_core.cli.failures import FAILED, INTERRUPTED, failure_text, reported
 from ort_core.cli.interrupts import repeat_lost_interrupts
 from ort_core.cli.plugin_commands import PACKAGES_OF_COMMANDS, find_plugin_commands, missing_command_text
 
@@ -83,10 +83,18 @@ def main() -> None:
     """Run the command line and exit with its code: 0 done, 1 the model or the run failed, 2 wrong usage."""
     repeat_lost_interrupts()
     make_writable()
+    code: object = None
     try:
-        build_app()(prog_name="ort")
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader (head, less) went away: no error, and nobody to tell
+        try:
+            build_app()(prog_name="ort")
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()  # what Python cannot write at its own end, it tells in words of its own
+    except OSError as error:  # of a reader (head, less) that went away nobody is told
+        if not code and not isinstance(error, BrokenPipeError):
+            fail(f"the output cannot be written: {failure_text(error)}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        code = code or FAILED
+    sys.exit(code)  # type: ignore[arg-type]  # as it was given

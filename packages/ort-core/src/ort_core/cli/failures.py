@@ -70,8 +70,8 @@ def _handled_failures_shown(is_debugging: bool) -> Iterator[None]:
 
 def failure_text(error: Exception) -> str:
     """Return an error in words: of the system's errors the file and what happened, without the number."""
-    if isinstance(error, OSError) and not isinstance(error, OrtError) and error.strerror and error.filename:
-        return f"{str(error.filename)!r}: {error.strerror}"
+    if isinstance(error, OSError) and not isinstance(error, OrtError) and error.strerror:
+        return f"{str(error.filename)!r}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ort_core.errors import InvalidPackage, NoSuchFile
 from ort_core.model_packages.assets import is_asset_uri
+from ort_core.whole_files import replace_file
 
 Document = dict[str, Any]  # JSON
 MAJOR = 1  # of the schema
@@ -55,7 +56,7 @@ def read_document(path: Path) -> Document:
 
 def write_document(path: Path, document: Mapping[str, object]) -> None:
     """Write a JSON object, readable."""
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_file(path, f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def schema_version(manifest: Document) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from ort_core.ir.values import Value
 from ort_core.onnx_io.own_opsets import with_own_opsets
 from ort_core.onnx_io.tensor_proto import save_constant, save_sparse, to_bytes
 from ort_core.onnx_io.type_proto import save_type
+from ort_core.whole_files import replace_file
 
 MAX_PROTOBUF_NBYTES = (1 << 31) - 1
 _STRUCTURE_NBYTES = 1 << 26  # left for nodes and names; the largest real graphs take a tenth of it
@@ -114,16 +115,6 @@ def save_model(
         replace_file(target, _content(model, target.parent, external_file, external_threshold))
     except OSError as error:
         raise Fail(f"cannot write the model to {str(target)!r}: {error}") from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file over what is there, which stays until the new one is whole. Raises ``OSError``."""
-    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _content(model: Model, folder: Path, external_file: str | None, external_threshold: int) -> bytes:

@@ -11,6 +11,7 @@ from ort_core.arguments import a_path, an_object, takes, whole
 from ort_core.errors import Fail, InvalidMapping, NoSuchAdapter
 from ort_core.session_api.adapter_file import FORMAT_VERSION, read_adapter, write_adapter
 from ort_core.tensors.ort_value import OrtValue
+from ort_core.whole_files import replace_file
 
 
 class LoraAdapter:
@@ -59,7 +60,7 @@ class AdapterFormat:
         arrays = {name: value.numpy() for name, value in self._parameters.items()}
         content = write_adapter(self._adapter_version, self._model_version, arrays)
         try:
-            Path(file_path).write_bytes(content)
+            replace_file(Path(file_path), content)
         except OSError as error:
             raise Fail(f"cannot write the adapter to {str(file_path)!r}: {error}") from error
 

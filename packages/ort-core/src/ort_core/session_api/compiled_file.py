@@ -80,7 +80,7 @@ def save_beside(folder: Path, beside: BesideState) -> None:
     Raises:
         Fail: one cannot be written.
     """
-    from ort_core.onnx_io.save import replace_file  # as in save_compiled
+    from ort_core.whole_files import replace_file  # as in save_compiled
 
     for name, content in beside.contents.items():
         try:

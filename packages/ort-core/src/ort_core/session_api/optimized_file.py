@@ -50,7 +50,8 @@ def save_optimized(
 
 
 def _save_in_ort_format(model: Model, path: Path) -> None:
-    from ort_core.onnx_io.save import model_to_proto, replace_file  # as above
+    from ort_core.onnx_io.save import model_to_proto  # as above
+    from ort_core.whole_files import replace_file
 
     try:
         tools = importlib.import_module(f"{find_sibling('tools')}.ort_format_model")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ort_core.cli.parameters import existing_model
+from ort_core.whole_files import replace_text
 
 if TYPE_CHECKING:
     from ort_quantization.calibration.calibration_data import Sample
@@ -321,7 +322,7 @@ def _layers(source: Path, model: Path, target: Path, samples: Sequence[Sample], 
     with working("Comparing layers"):
         found = dataclasses.replace(layer_report(source, target, samples), model=model)
     if page is not None:
-        page.write_text(layer_page(found), encoding="utf-8")
+        replace_text(page, layer_page(found))
     return found
 
 

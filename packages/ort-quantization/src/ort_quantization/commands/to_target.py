@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ort_core.whole_files import replace_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -41,7 +43,7 @@ def _write_page(report: TargetReport, model: Path, target: Path, samples: Sequen
     from ort_quantization.layer_page import layer_page
     from ort_quantization.layer_report import layer_report
 
-    page.write_text(layer_page(layer_report(model, target, samples[:8]), report), encoding="utf-8")
+    replace_text(page, layer_page(layer_report(model, target, samples[:8]), report))
 
 
 def _show(console: Console, report: TargetReport) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ort_core.cli.parameters import Disabled, JsonFlag, Level, LevelName, ModelPath, Operators, ProviderNames, Strict
+from ort_core.whole_files import replace_text
 
 if TYPE_CHECKING:
     from ort_core.cli.sessions import SessionRequest
@@ -107,7 +108,7 @@ def _emit(
             note(f"note: {each['partition']} on {each['provider']} shows no code: {each['refused']}")
     text = "\n".join(f"; kernel {name}\n{code}" for name, code in kernels.items())
     if output is not None:
-        output.write_text(text, encoding="utf-8")
+        replace_text(output, text)
     if json:
         print_json({"model": str(model), "form": form, "output": output and str(output), "partitions": partitions})
     elif output is None:

@@ -19,6 +19,7 @@ from ort_core.cli.parameters import (
     ProviderNames,
     Strict,
 )
+from ort_core.whole_files import replace_text
 
 if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
@@ -77,7 +78,7 @@ def explain(
         from ort_core.cli.pages.graph_page import graph_page
 
         facts = graph_facts(graph, report, times)
-        html.write_text(graph_page(model.name, facts), encoding="utf-8")
+        replace_text(html, graph_page(model.name, facts))
     if json:
         print_json({"model": str(model), **report.as_dict(), "page": None if html is None else str(html)})
         return

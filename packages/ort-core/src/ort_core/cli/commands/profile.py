@@ -25,6 +25,7 @@ from ort_core.cli.parameters import (
     Shapes,
     Threads,
 )
+from ort_core.whole_files import replace_text, written_whole
 
 
 def profile(
@@ -70,13 +71,14 @@ def profile(
         written = recorded.trace
         report = {"model": str(model), **summarize_trace(written, iterations, recorded.run_ns, ceilings), "trace": None}
         if trace is not None:
-            shutil.move(written, trace)
+            with written_whole(trace) as partial:
+                shutil.copyfile(written, partial)
             report["trace"] = str(trace)
     report["page"] = None if html is None else str(html)
     if html is not None:
         from ort_core.cli.pages.profile_page import profile_page
 
-        html.write_text(profile_page(report), encoding="utf-8")
+        replace_text(html, profile_page(report))
     if json:
         print_json(report)
     else:

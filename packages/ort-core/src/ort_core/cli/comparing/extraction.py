@@ -30,6 +30,7 @@ from ort_core.onnx_io.save import save_model
 from ort_core.onnx_io.value_file import write_value
 from ort_core.partitioning.partition import ControlFlow, Partition, partition_graph
 from ort_core.stages import evaluate_by_reference
+from ort_core.whole_files import replace_file
 
 DATA_FOLDER = "test_data_set_0"
 WRITTEN = ("model.onnx", "model.onnx.data")
@@ -225,7 +226,7 @@ def _write(part: Model, folder: Path, values: dict[str, object], nodes: Sequence
     for kind, border in (("input", part.graph.inputs), ("output", part.graph.outputs)):
         for index, value in enumerate(border):
             name = f"{DATA_FOLDER}/{kind}_{index}.pb"
-            (folder / name).write_bytes(write_value(values.get(value.name), value.name, value.type))
+            replace_file(folder / name, write_value(values.get(value.name), value.name, value.type))
             files[name] = f"{value.name} {shape_text(summarize(values.get(value.name), 0))}"
     operators = ", ".join(
         f"{op} x{count}" if count > 1 else op for op, count in Counter(n.op_type for n in nodes).most_common(6)

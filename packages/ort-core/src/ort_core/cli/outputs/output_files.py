@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from ort_core.errors import Fail
+from ort_core.whole_files import written_whole
 
 ENDINGS = (".npz", ".json")
 
@@ -54,12 +55,8 @@ def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
 
     Element types that numpy's files lack are kept as their bits.
     """
-    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
-    try:
+    with written_whole(path) as partial:
         _write_outputs(partial, outputs, is_text=path.suffix == ".json")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _write_outputs(path: Path, outputs: Mapping[str, object], *, is_text: bool) -> None:
