@@ -207,6 +207,9 @@ def test_a_stream_that_is_closed_or_knows_ascii_alone_ends_no_command(model):
     ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "0"}
     done = subprocess.run([*command, "--shape", "x=2"], capture_output=True, env=ascii_alone, check=False)
     assert (done.returncode, done.stderr.count(b"unexpected")) == (0, 0)
+    locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # its streams are not strict
+    done = subprocess.run([*command, "--shape", "x=2", "--first", "1"], capture_output=True, env=locale, check=False)
+    assert (done.returncode, done.stderr.count(b"unexpected")) == (0, 0)
     closed = "import os, sys; os.close(1); os.execv(sys.argv[1], sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", closed, *command], stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr.count(b"unexpected")) == (0, 0)

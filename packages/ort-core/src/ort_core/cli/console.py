@@ -23,8 +23,13 @@ def make_writable() -> None:
         stream = getattr(sys, name)
         if stream is None:  # `ort doctor >&-`
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 -- until the process ends
-        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        elif isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or _is_ascii_of_c(stream)):
             stream.reconfigure(errors="replace")
+
+
+def _is_ascii_of_c(stream: io.TextIOWrapper) -> bool:
+    """Return whether a stream is one of the C locale, which takes bytes of names, but no letters."""
+    return stream.errors == "surrogateescape" and not stream.encoding.lower().startswith("utf")
 
 
 def output_console() -> Console:
