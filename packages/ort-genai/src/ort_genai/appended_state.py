@@ -66,9 +66,9 @@ class AppendedState(DecoderState):
 
     def reorder(self, rows: Array) -> None:
         """Let each row go on from what another one has read."""
-        self.lengths = [self.lengths[row] for row in rows]
-        self._rows = [self._rows[row] for row in rows]
-        self.inputs = [self.inputs[row].copy() for row in rows]
+        inputs = [self.inputs[row].copy() for row in rows]
+        self.lengths, self._rows = [self.lengths[row] for row in rows], [self._rows[row] for row in rows]
+        self.inputs = inputs
 
     def cache(self, name: str) -> Array | None:
         """Return the cache of the first row."""

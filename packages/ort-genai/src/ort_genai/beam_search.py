@@ -37,6 +37,10 @@ class BeamsState:
         scores[0] = 0.0
         return cls([list(prompt) for _ in range(beams)], scores)
 
+    def copied(self) -> BeamsState:
+        """Return beams that go on by themselves."""
+        return BeamsState(list(self.tokens), self.scores, list(self.finished), self.is_done)
+
     def step(
         self, logits: Array, options: SearchOptions, ends: tuple[int, ...], pad: int
     ) -> tuple[list[int], list[int]]:

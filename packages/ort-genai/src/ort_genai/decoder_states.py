@@ -270,11 +270,15 @@ class SharedState(DecoderState):
         """Let each row go on from what another one has read."""
         if (rows == np.arange(len(self.lengths))).all():
             return
-        end = max(self.lengths)
-        for array in self._arrays:
-            array[: len(rows), :, :end] = array[rows, :, :end]
-        self.lengths = [self.lengths[row] for row in rows]
-        self.inputs = [self.inputs[row].copy() for row in rows]
+        end, inputs = max(self.lengths), [self.inputs[row].copy() for row in rows]
+        parts = [array[: len(rows), :, :end] for array in self._arrays]
+        room = np.empty(max((part.nbytes for part in parts), default=0), np.uint8)
+        for array, part in zip(self._arrays, parts, strict=True):  # which allocates nothing: no failure leaves a half
+            copied = room[: part.nbytes].view(array.dtype).reshape(part.shape)
+            for place, row in enumerate(rows):
+                copied[place] = array[row, :, :end]
+            part[:] = copied
+        self.lengths, self.inputs = [self.lengths[row] for row in rows], inputs
 
     def cache(self, name: str) -> Array | None:
         """Return a cache, with its capacity."""

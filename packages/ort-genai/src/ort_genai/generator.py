@@ -261,7 +261,8 @@ class Generator:
 
     def _step_beams(self, logits: Array) -> None:
         count, tokens, origins = self._options.num_beams, [], []
-        for place, beams in enumerate(self._beams):
+        followed = [beams.copied() for beams in self._beams]  # a step that fails leaves all rows as they were
+        for place, beams in enumerate(followed):
             part = logits[place * count : (place + 1) * count]
             shaped = np.stack([
                 penalized(each, row, self._options, self._decoder.end_tokens)
@@ -270,10 +271,11 @@ class Generator:
             found, froms = beams.step(shaped, self._options, self._decoder.end_tokens, self._decoder.pad_token)
             tokens += found
             origins += [place * count + each for each in froms]
-            self._rows[place].append(found[0])
-            self._ended[place] = beams.is_done
-        self._next, self._logits = tokens, None
         self._state.reorder(np.array(origins))
+        self._beams, self._next, self._logits = followed, tokens, None
+        for place, beams in enumerate(followed):
+            self._rows[place].append(tokens[place * count])
+            self._ended[place] = beams.is_done
 
     def _known_logits(self) -> Array:
         """Return logits of the rows, reading what was chosen last where that is not done."""
