@@ -11,12 +11,13 @@ from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
+from ort_genai.bounded_templates import BoundedEnvironment
 from ort_genai.errors import InvalidGeneration
-from ort_genai.template_budget import SIZE, BoundedEnvironment, Budget
+from ort_genai.template_budget import SIZE, Budget
 
 _WIDEST = 64  # characters that JSON is indented by
 _FAULTS = (
-    TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError, MemoryError, IndexError,
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, NameError,
     AssertionError,  # jinja2's word for arguments of filters that do not fit
     SyntaxError,  # of Python, for a break outside of loops
 )  # fmt: skip

@@ -1,32 +1,42 @@
-"""What a chat template may do: so many steps of loops, so many characters and elements made, then it is refused.
+"""What a chat template may do: so many steps, so much that is made and looked at, then it is refused.
 
 jinja2's sandbox keeps a template away from Python, not from the processor and the memory: loops in loops, texts that
-double and paddings of a billion characters come with the folder of whoever wrote the model.
+double and paddings of a billion characters come with the folder of whoever wrote the model. A list that holds another
+one a thousand times, which holds a third one a thousand times, is small until somebody writes or compares it: so what
+is looked at is weighed first, with all that it holds, as often as it holds it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sized
-from typing import Any
+from collections.abc import ItemsView, Iterable, Mapping, MappingView, Sequence
+from types import GeneratorType
+from typing import Any  # Any: what templates compute
 
 import jinja2
-from jinja2 import nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-STEPS = 1 << 20  # of loops and macros together
+STEPS = 1 << 20  # of loops, macros and blocks together
 SIZE = 1 << 24  # characters and elements that are made, each time they are made
-_STEP, _CONCAT = "__step", "__concat"  # filters of this module's own; a template that names them only counts more
+READS = 1 << 25  # elements that are looked at, and sixteen times as many characters
+WRITES = 1 << 26  # characters that are written, those of macros among them
+BITS = 1 << 14  # of a whole number; Python writes no more than 4,300 digits
+PRECISION = 300  # digits that a number is rounded to; floats have no more
 _WIDTH = re.compile(r"\d{8,}")  # of a padding or a precision
 _GIVEN_WIDTH = re.compile(r"%[^a-zA-Z%]*\*|\{[^{}]*:[^{}]*\{")  # that an argument states: '%*d', '{:{}}'
-_Filter = Callable[..., Any]  # Any: what templates compute
+_CODINGS = frozenset({"utf-8", "utf8", "ascii", "latin-1"})  # the others' time may grow with the square of the text
+_UNSIZED = frozenset({"int", "float", "abs", "tojson", "default", "d", "get", "split"})
+_ATOMS = frozenset({int, float, bool, type(None)})
+_ITERATORS = (GeneratorType, map, filter, zip, enumerate, reversed)
+JOINED_BY = "joined_by"  # the method of a text; the filter takes the separator behind what it joins
+TEXTS = (str, bytes)
+HOLDERS = (list, tuple, set, frozenset, Mapping, MappingView)
 
 
 class Budget:
     """Counts what a template does; one for each text that is written."""
 
     def __init__(self) -> None:
-        self._steps = self._size = 0
+        self._steps = self._size = self._reads = self._writes = 0
 
     def step(self) -> None:
         """Count a step of a loop, or a call of a macro.
@@ -46,139 +56,177 @@ class Budget:
         """
         self._size += max(count, 0)
         if self._size > SIZE:
-            raise jinja2.TemplateError(f"it makes texts and lists of more than {SIZE} characters and elements")
+            _refuse_size()
 
+    def read(self, count: int) -> None:
+        """Count elements that are looked at.
 
-class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox that counts.
+        Raises:
+            TemplateError: there were too many.
+        """
+        self._reads += count
+        if self._reads > READS:
+            raise jinja2.TemplateError(f"it takes more than {READS} looks at elements of texts and lists")
 
-    Args:
-        budget: that is taken from.
-        options: of jinja2's sandbox.
-    """
+    def write(self, count: int) -> None:
+        """Count characters that are written.
 
-    intercepted_binops = frozenset({"*", "+", "%", "**"})
+        Raises:
+            TemplateError: there were too many.
+        """
+        self._writes += count
+        if self._writes > WRITES:
+            raise jinja2.TemplateError(f"it makes texts and lists of more than {WRITES} characters, which it writes")
 
-    def __init__(self, budget: Budget, **options: Any) -> None:  # Any: jinja2's own
-        super().__init__(**options)
-        self._budget = budget
-        self.globals.pop("lipsum", None)  # a text of any length, of no use in a conversation
-        for name, function in list(self.filters.items()):
-            self.filters[name] = self.counted(name, function)
-        self.filters[_STEP], self.filters[_CONCAT] = self._stepped, self._concatenated
+    def weighed(self, value: Any) -> int:
+        """Return about how many characters writing a value takes, and count the looks at it.
 
-    def counted(self, name: str, function: _Filter) -> _Filter:
-        """Return a filter that counts what it makes."""
-        at = sum(hasattr(function, each) for each in ("jinja_pass_arg",))
+        Raises:
+            TemplateError: there are too many.
+        """
+        found = self._weight(value, {})
+        if found > SIZE:
+            _refuse_size()
+        return found
 
-        def run(*given: Any, **more: Any) -> Any:
-            self._check(name, given[at], (*given[at + 1 :], *more.values()))
-            return self._made(function(*given, **more))
+    def _weight(self, value: Any, known: dict[int, int]) -> int:
+        if isinstance(value, TEXTS):
+            self.read(len(value) >> 4)
+            return len(value)
+        if isinstance(value, range):
+            self.read(len(value))
+            return len(value)
+        if not isinstance(value, HOLDERS):
+            return 8
+        found = known.get(id(value))
+        if found is None:
+            self.read(len(value))
+            held: Iterable[Any] = value
+            if isinstance(value, Mapping | ItemsView):  # pairs are made as they are asked for: their ids come again
+                pairs = value.items() if isinstance(value, Mapping) else value
+                held = (each for pair in pairs for each in pair)
+            found = 2
+            for each in held:
+                found += 10 if type(each) in _ATOMS else 2 + self._weight(each, known)
+            known[id(value)] = found
+        return found
 
-        if at:
-            run.jinja_pass_arg = function.jinja_pass_arg  # type: ignore[attr-defined]  # as jinja2 marks it
-        return run
+    def listed(self, value: Any) -> Any:
+        """Return what an iterator gives as a list, each look counted; other values as they are."""
+        if not isinstance(value, _ITERATORS):
+            return value
+        found = []
+        for each in value:
+            self.read(1)
+            found.append(each)
+        return found
 
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Run an operator on two values, if what it makes is not too much."""
-        if operator == "**":
-            if isinstance(left, int) and isinstance(right, int):
-                self._budget.make(left.bit_length() * max(right, 0) // 8)
-        elif operator == "%" and isinstance(left, str):
-            self._check("format", left, right if isinstance(right, tuple) else (right,))
+    # ------------------------------------------------------------ functions
+
+    def check(self, name: str, value: Any, given: tuple[Any, ...], more: Mapping[str, Any]) -> None:
+        """Count what a function is going to make of a value, where its arguments tell.
+
+        Raises:
+            TemplateError: it would be too much.
+        """
+        listed = [*given, *more.values()]
+        if name in ("format", "format_map"):
+            self._check_format(str(value), listed)
+        elif name == "round":
+            if any(isinstance(each, int) and abs(each) > PRECISION for each in listed):
+                raise jinja2.TemplateError(f"it takes more than {PRECISION} digits to round to")
+        elif name in ("indent", "expandtabs"):
+            text = value if isinstance(value, TEXTS) else str(value)
+            times = 1 + (text.count("\n") if name == "indent" else _count(text, "\t"))
+            self.make(times * sum(_length(each) for each in listed))
+        elif name == "replace":
+            self._check_replace(value, given, more)
+        elif name == "join":
+            self._check_join(given[0] if given else more.get("d", ""), value)
+        elif name == JOINED_BY:
+            self._check_join(value, given[0] if given else ())
+        elif name == "sum":
+            self._check_sum(value, listed)
+        elif name == "translate":
+            self._check_times(len(value), listed)
+        elif name in ("encode", "decode"):
+            coding = str((given or (more.get("encoding", "utf-8"),))[0])
+            if coding.lower() not in _CODINGS:
+                raise jinja2.TemplateError(f"it asks for the coding {coding[:32]!r}, not {', '.join(sorted(_CODINGS))}")
+        elif name not in _UNSIZED:
+            for each in listed:
+                self.make(each if isinstance(each, int) else 0)
+
+    def check_operator(self, operator: str, left: Any, right: Any) -> None:
+        """Count what an operator is going to make of two values.
+
+        Raises:
+            TemplateError: it would be too much.
+        """
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length()
+            if operator == "**":
+                bits *= max(right, 1)
+            elif operator == "*":
+                bits += right.bit_length()
+            if max(bits, right.bit_length()) > BITS:
+                raise jinja2.TemplateError(f"it makes numbers of more than {BITS} bits")
+        elif operator == "%" and isinstance(left, TEXTS):
+            listed = right if isinstance(right, tuple) else (right,)
+            self.weighed(listed)
+            self._check_format(left if isinstance(left, str) else left.decode("latin-1"), listed)
         elif operator == "*":
             for some, times in ((left, right), (right, left)):
-                if isinstance(some, str | list | tuple) and isinstance(times, int):
-                    self._budget.make(len(some) * times)
-        elif operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, Sized):
-            self._budget.make(len(left) + len(right))
-        return super().call_binop(context, operator, left, right)
+                if isinstance(some, str | bytes | list | tuple) and isinstance(times, int):
+                    self.make(len(some) * times)
+        elif operator == "+" and isinstance(left, str | bytes | list | tuple) and hasattr(right, "__len__"):
+            self.make(len(left) + len(right))
 
-    def call(self, context: Any, function: Any, /, *given: Any, **more: Any) -> Any:
-        """Call a function or a method, if what it makes is not too much."""
-        owner = getattr(function, "__self__", None)
-        if isinstance(owner, str):
-            self._check(function.__name__, owner, (*given, *more.values()))
-            return self._made(super().call(context, function, *given, **more))
-        return super().call(context, function, *given, **more)
-
-    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Return ``str.format`` of a text as jinja2 guards it, counted."""
-        guarded = super().wrap_str_format(value)
-        if guarded is None:
-            return None
-
-        def run(*given: Any, **more: Any) -> str:
-            mapped = given[0].values() if value.__name__ == "format_map" and isinstance(given[0], dict) else ()
-            self._check("format", value.__self__, (*given, *more.values(), *mapped))
-            return str(self._made(guarded(*given, **more)))
-
-        return run
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Return the tree of a template, with steps counted in loops and macros, and ``~`` as a filter."""
-        tree = super()._parse(source, name, filename)
-        blocks: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
-            *tree.find_all(nodes.For), *tree.find_all(nodes.Macro), *tree.find_all(nodes.CallBlock),
-        ]  # fmt: skip
-        for block in blocks:
-            step = nodes.Filter(nodes.Const(0), _STEP, [], [], None, None, lineno=block.lineno)
-            block.body.insert(0, nodes.ExprStmt(step, lineno=block.lineno))
-        _replace_concatenations(tree)
-        tree.set_environment(self)
-        return tree
-
-    def _check(self, name: str, value: Any, given: Iterable[Any]) -> None:
-        """Count what a function is going to make, where its arguments tell."""
-        listed = list(given)
-        is_format = name in ("format", "format_map")
-        if name not in _COUNTS or (is_format and _GIVEN_WIDTH.search(str(value))):
-            lines = value.count("\n") + 1 if name == "indent" and isinstance(value, str) else 1
-            for each in listed:
-                self._budget.make(each * lines if isinstance(each, int) else 0)
-        if is_format and _WIDTH.search(str(value)):
+    def _check_format(self, text: str, given: Sequence[Any]) -> None:
+        if _GIVEN_WIDTH.search(text):
+            for each in given:
+                self.make(each if isinstance(each, int) else 0)
+        if _WIDTH.search(text):
             raise jinja2.TemplateError("it pads a text to more than 9,999,999 characters")
-        if name == "replace" and len(listed) >= 2 and isinstance(value, str):
-            old, new = str(listed[0]), str(listed[1])
-            self._budget.make(value.count(old) * len(new) if len(new) > len(old) else 0)
-        if name == "join" and isinstance(value, list | tuple):
-            self._budget.make(sum(len(each) for each in value if isinstance(each, str)))
+        self._check_times(max(text.count("{"), text.count("%")), given)
 
-    def _made(self, value: Any) -> Any:
-        if isinstance(value, str | list | tuple | dict | bytes):
-            self._budget.make(len(value))
+    def _check_times(self, times: int, given: Sequence[Any]) -> None:
+        """Refuse a text that would have the largest of some values so many times."""
+        if times > 1 and times * max(map(self.weighed, given), default=0) > SIZE:
+            _refuse_size()
+
+    def _check_replace(self, value: Any, given: tuple[Any, ...], more: Mapping[str, Any]) -> None:
+        stated = dict(zip(("old", "new"), given, strict=False)) | {name: more[name] for name in more}
+        if isinstance(value, bytes):
+            old, new, text = stated.get("old", b""), stated.get("new", b""), value
+            times = text.count(old) if isinstance(old, bytes) else 0
+            self.make(times * _length(new))
+            return
+        old, new = str(stated.get("old", "")), str(stated.get("new", ""))
+        times = str(value).count(old)
+        self.make(times * len(new) if len(new) > len(old) else 0)
+
+    def _check_join(self, separator: Any, items: Any) -> None:
+        if hasattr(items, "__len__"):
+            self.make(self.weighed(items) + len(items) * _length(separator))
+
+    def _check_sum(self, value: Any, given: Sequence[Any]) -> None:
+        """Count what sums of lists are made of: each is a new list."""
+        starts = [each for each in given if isinstance(each, list | tuple)]
+        if starts and hasattr(value, "__len__"):
+            self.make(len(value) * sum(_length(each) for each in (*value, *starts)))
+
+
+def _count(text: str | bytes, sign: str) -> int:
+    return text.count(sign) if isinstance(text, str) else text.count(sign.encode())
+
+
+def _length(value: Any) -> int:
+    """Return the size that a number states, or that a value has."""
+    if isinstance(value, int):
         return value
-
-    @jinja2.pass_context  # else it is computed once, when the template is compiled
-    def _stepped(self, _: object, value: int) -> int:
-        self._budget.step()
-        return value
-
-    def _concatenated(self, values: list[Any]) -> str:
-        texts = [str(each) for each in values]
-        self._budget.make(sum(map(len, texts)))
-        return "".join(texts)
+    return len(value) if hasattr(value, "__len__") else 0
 
 
-_COUNTS = frozenset(
-    {"int", "float", "round", "abs", "format", "format_map", "tojson", "default", "d", "get", "split", "replace"}
-)
-
-
-def _replace_concatenations(node: nodes.Node) -> None:
-    """Put a filter in the place of each ``~`` below a node."""
-    for field, value in node.iter_fields():
-        if isinstance(value, list):
-            setattr(node, field, [_replaced(each) for each in value])
-        else:
-            setattr(node, field, _replaced(value))
-
-
-def _replaced(value: Any) -> Any:
-    if not isinstance(value, nodes.Node):
-        return value
-    _replace_concatenations(value)
-    if isinstance(value, nodes.Concat):
-        listed = nodes.List(value.nodes, lineno=value.lineno)
-        return nodes.Filter(listed, _CONCAT, [], [], None, None, lineno=value.lineno)
-    return value
+def _refuse_size() -> None:
+    raise jinja2.TemplateError(f"it makes texts and lists of more than {SIZE} characters and elements")
