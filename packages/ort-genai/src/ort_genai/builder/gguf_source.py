@@ -10,6 +10,7 @@ import numpy as np
 from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
+from ort_genai.builder.gguf_head import check_head
 from ort_genai.builder.gguf_tokenizer import write_tokenizer
 from ort_genai.errors import InvalidModelFolder
 
@@ -18,6 +19,7 @@ _ARCHITECTURES = {
     "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM",
     "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
 }  # fmt: skip
+_FAULTS = (ValueError, LookupError, OSError, ArithmeticError, TypeError, AttributeError, MemoryError, RecursionError)
 _LARGEST_LAYERS = {"gemma2": 46, "gemma3": 62}  # which is how llama.cpp, too, knows the models of 27 billion
 _SHORT = "rope_factors_short.weight"
 _ROTATED_IN_PAIRS = ("llama", "granite", "smollm3")  # their queries and keys are stored for interleaved rotations
@@ -55,18 +57,12 @@ class GgufSource:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
+            check_head(path)
             reader = GGUFReader(path)
             self._fields = {name: field.contents() for name, field in reader.fields.items()}
-        except (
-            ValueError,
-            KeyError,
-            IndexError,
-            OSError,
-            OverflowError,
-            TypeError,
-            MemoryError,
-            UnicodeDecodeError,
-        ) as error:
+        except InvalidModelFolder:
+            raise
+        except _FAULTS as error:
             raise InvalidModelFolder(
                 f"{str(path)!r} cannot be read as GGUF: {type(error).__name__}: {error}"
             ) from error
@@ -133,6 +129,8 @@ class GgufSource:
             value = self._fields.get(f"{self._kind}.{key}")
             if value is not None:
                 found[name] = value
+        if "num_attention_heads" in found:  # as llama.cpp reads a file that does not state the others
+            found.setdefault("num_key_value_heads", found["num_attention_heads"])
         if isinstance(found.get("num_key_value_heads"), list) or isinstance(found.get("intermediate_size"), list):
             raise InvalidModelFolder(f"{str(self._path)!r} has layers of different sizes, which cannot be built")
         tokens = self._fields.get("tokenizer.ggml.tokens")
@@ -141,6 +139,8 @@ class GgufSource:
             raise InvalidModelFolder(
                 f"{str(self._path)!r} has no table of tokens (token_embd.weight, tokenizer.ggml.tokens)"
             )
+        if len(table.shape) != 2:
+            raise InvalidModelFolder(f"{str(self._path)!r} has a table of tokens of {len(table.shape)} axes, not 2")
         found["vocab_size"] = int(table.shape[-1])
         found["tie_word_embeddings"] = "lm_head.weight" not in self._tensors
         for name in ("bos", "eos"):

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from ort_genai.errors import InvalidModelFolder
 
 Fields = Mapping[str, object]
+_LONGEST = 1 << 12  # characters of a piece: each is cut at all places
 _CONTROL, _USER_DEFINED, _BYTE = 3, 4, 6
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -32,17 +33,18 @@ def write_tokenizer(fields: Fields, folder: Path) -> None:
     kind = fields.get("tokenizer.ggml.model")
     tokens = _texts(fields, "tokens")
     makers = {"gpt2": _of_bytes, "llama": _of_pieces}
-    if kind not in makers:
+    if not isinstance(kind, str) or kind not in makers:
         raise InvalidModelFolder(
             f"the tokenizer {kind!r} of the GGUF file cannot be written; known: {', '.join(makers)}"
         )
-    made = makers[str(kind)](fields, tokens)
+    made = makers[kind](fields, tokens)
     _add_tokens(made, fields, tokens)
     start = _start(fields, tokens)
     if start is not None:
+        named = {"id": "start", "ids": [start], "tokens": [tokens[start]]}  # the token may read as a template itself
         made.post_processor = processors.TemplateProcessing(
-            single=f"{tokens[start]} $A", pair=f"{tokens[start]} $A $B", special_tokens=[(tokens[start], start)]
-        )
+            single="start $A", pair="start $A $B", special_tokens=[named]
+        )  # fmt: skip
     made.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(_config(fields, tokens), indent=2), encoding="utf-8")
 
@@ -73,10 +75,14 @@ def _splits(kind: str) -> pre_tokenizers.PreTokenizer:
 def _of_pieces(fields: Fields, tokens: list[str]) -> Tokenizer:
     """Return SentencePiece's pairs: those that make a token with a better score join first."""
     scores = fields.get("tokenizer.ggml.scores")
-    if not isinstance(scores, list) or len(scores) != len(tokens):
+    is_scored = isinstance(scores, list) and all(isinstance(each, int | float) for each in scores)
+    if not isinstance(scores, list) or not is_scored or len(scores) != len(tokens):
         raise InvalidModelFolder(f"tokenizer.ggml.scores must hold {len(tokens)} numbers")
     places = {token: place for place, token in enumerate(tokens)}
     pairs = []
+    longest = max(map(len, tokens), default=0)
+    if longest > _LONGEST:
+        raise InvalidModelFolder(f"a token of the GGUF file has {longest} characters, more than {_LONGEST}")
     for token, score in zip(tokens, scores, strict=True):
         for cut in range(1, len(token)):
             left, right = token[:cut], token[cut:]
