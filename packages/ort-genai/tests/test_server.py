@@ -167,6 +167,29 @@ def test_calls_are_found_in_texts():
         assert calls_in(other, ["a"]) == (other, [])
 
 
+def test_blanks_in_an_answer_take_no_time():
+    """A text with n blanks behind the mark of a call was looked at n times n: a model can write a hundred thousand."""
+    for blank in (" ", "\n", "\u00a0"):
+        text = "<tool_call>x" + blank * 200_000 + "y"
+        assert calls_in(text, ["a"]) == (text, [])
+        found = calls_in(f'<tool_call>{blank * 9}{{"name": "a"}}{blank * 200_000}</tool_call>', ["a"])[1]
+        assert [each["function"]["name"] for each in found] == ["a"]
+
+
+@pytest.mark.parametrize("depth", [50, 90, 95, 300, 5000])
+def test_tools_of_any_depth_are_taken_or_refused(serving, depth):
+    """Each is a schema within a schema; what is too deep is refused with 400."""
+    text = '{"type": "string"}'
+    for _ in range(depth):
+        text = '{"type": "object", "properties": {"a": ' + text + "}}"
+    tool = '{"type": "function", "function": {"name": "f", "parameters": ' + text + "}}"
+    for choice in ('"auto"', '"required"'):
+        message = '{"role": "user", "content": "x"}'
+        body = f'"model": "tiny", "max_tokens": 2, "messages": [{message}], "tools": [{tool}], "tool_choice": {choice}'
+        found = httpx.post(f"{serving.url}/v1/chat/completions", content="{" + body + "}", timeout=60)
+        assert found.status_code in (200, 400), found.text[:300]
+
+
 @pytest.mark.parametrize(("arguments", "written"), [('{"x": "\\ud83d"}', '{"x": "\\ud83d"}'), ('"\\ud83d"', "?")])
 def test_half_a_character_in_arguments_can_be_sent(arguments, written):
     _, calls = calls_in(f'<tool_call>{{"name": "a", "arguments": {arguments}}}</tool_call>', ["a"])

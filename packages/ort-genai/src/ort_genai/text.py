@@ -96,7 +96,8 @@ class Text:
         if image_token:
             whole = whole.replace(IMAGE_MARK, image_token)
         found: list[int] = []
-        for piece in re.split("(" + "|".join(map(re.escape, self._special_ids)) + ")", whole):
+        names_of_all = "(" + "|".join(map(re.escape, self._special_ids)) + ")"
+        for piece in re.split(names_of_all, whole) if self._special_ids else [whole]:
             if piece in self._special_ids:
                 found.append(self._special_ids[piece])
             else:
@@ -113,7 +114,7 @@ class Text:
     def _special_ids(self) -> dict[str, int]:
         """Special tokens by their names, the longest first."""
         tokens = self.library.get_added_tokens_decoder().items()
-        found = {each.content: token for token, each in tokens if each.special}
+        found = {each.content: token for token, each in tokens if each.special and each.content}
         return dict(sorted(found.items(), key=lambda each: -len(each[0])))
 
     @cached_property
@@ -366,13 +367,16 @@ def _marks(text: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def _replaced(value: Any, marks: Mapping[str, str]) -> Any:  # Any: JSON
-    """Return what JSON holds with names replaced in all texts, but for the names of fields."""
+    """Return what JSON holds with names replaced in all texts, and in names of fields that no template reads."""
     if isinstance(value, str):
         for name, mark in marks.items():
             value = value.replace(name, mark)
         return value
     if isinstance(value, Mapping):
-        return {key: _replaced(each, marks) for key, each in value.items()}
+        return {
+            key if not isinstance(key, str) or key.isidentifier() else _replaced(key, marks): _replaced(each, marks)
+            for key, each in value.items()
+        }
     return [_replaced(each, marks) for each in value] if isinstance(value, list | tuple) else value
 
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)  # JSON may have blanks around it
 _TAG = "<tool_call>"
 _ASKING = (
     'You may call these functions. To call one, answer with a JSON object {"name": …, "arguments": {…}} between '
@@ -42,7 +42,7 @@ def known_roles(messages: Sequence[Message], template: str | None) -> list[Messa
 
 def calls_in(text: str, names: Sequence[str]) -> tuple[str, list[Message]]:
     """Return the text of an answer without its calls, and the calls as OpenAI writes them."""
-    found = [call for part in _TAGGED.findall(text) for call in _calls(part, names)]
+    found = [call for part in _TAGGED.findall(text) for call in _calls(part.strip(), names)]
     if found:
         return _TAGGED.sub("", text).rstrip(), found
     calls = _calls(text.strip(), names)
