@@ -45,8 +45,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             self.filters.pop(name, None)
         for name, function in list(self.filters.items()):
             self.filters[name] = self.counted(name, function)
-        for name, function in list(self.tests.items()):
-            self.tests[name] = self._counted_test(function)
+        tests: dict[str, Any] = {**self.tests}
+        self.tests.update({name: self._counted_test(function) for name, function in tests.items()})
         self.filters[_STEP], self.filters[_CONCAT] = self._stepped, self._concatenated
         self.filters[_WEIGHED], self.filters[_CUT] = self._weighed, self._made
 

@@ -9,7 +9,7 @@ is looked at is weighed first, with all that it holds, as often as it holds it.
 from __future__ import annotations
 
 import re
-from collections.abc import ItemsView, Iterable, Mapping, MappingView, Sequence
+from collections.abc import ItemsView, Mapping, MappingView, Sequence
 from types import GeneratorType
 from typing import Any  # Any: what templates compute
 
@@ -101,7 +101,7 @@ class Budget:
         found = known.get(id(value))
         if found is None:
             self.read(len(value))
-            held: Iterable[Any] = value
+            held: Any = value
             if isinstance(value, Mapping | ItemsView):  # pairs are made as they are asked for: their ids come again
                 pairs = value.items() if isinstance(value, Mapping) else value
                 held = (each for pair in pairs for each in pair)
@@ -136,8 +136,8 @@ class Budget:
             if any(isinstance(each, int) and abs(each) > PRECISION for each in listed):
                 raise jinja2.TemplateError(f"it takes more than {PRECISION} digits to round to")
         elif name in ("indent", "expandtabs"):
-            text = value if isinstance(value, TEXTS) else str(value)
-            times = 1 + (text.count("\n") if name == "indent" else _count(text, "\t"))
+            text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            times = 1 + text.count("\n" if name == "indent" else "\t")
             self.make(times * sum(_length(each) for each in listed))
         elif name == "replace":
             self._check_replace(value, given, more)
@@ -215,10 +215,6 @@ class Budget:
         starts = [each for each in given if isinstance(each, list | tuple)]
         if starts and hasattr(value, "__len__"):
             self.make(len(value) * sum(_length(each) for each in (*value, *starts)))
-
-
-def _count(text: str | bytes, sign: str) -> int:
-    return text.count(sign) if isinstance(text, str) else text.count(sign.encode())
 
 
 def _length(value: Any) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from ort_genai.errors import InvalidGeneration
 from ort_genai.media.opened_files import contents_of, files_of
 
+_RATES = 1000, 1 << 20  # Hz
 _HINT = 'pip install "ort-genai[media]"'
 
 
@@ -33,9 +34,13 @@ class Sound:
         """Return the samples at another rate.
 
         Raises:
-            InvalidGeneration: the rates differ, and scipy is not installed.
+            InvalidGeneration: the rates differ, and scipy is not installed, or this one is none of sound.
         """
         if rate == self.rate:
+            return self.samples
+        if not _RATES[0] <= self.rate <= _RATES[1]:  # a file can claim any; filters are as long as rates are large
+            raise InvalidGeneration(f"sound of {self.rate} Hz, expected {_RATES[0]} to {_RATES[1]}")
+        if not len(self.samples):
             return self.samples
         try:
             from scipy.signal import resample_poly

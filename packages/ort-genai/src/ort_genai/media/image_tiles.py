@@ -85,9 +85,9 @@ def _whole_tiles(height: int, width: int, side: int) -> tuple[int, int]:
     ratio = width / height
     if width >= height:
         width = math.ceil(width / side) * side
-        return math.ceil(int(width / ratio) / side) * side, width
+        return math.ceil(max(int(width / ratio), 1) / side) * side, width
     height = math.ceil(height / side) * side
-    return height, math.ceil(int(height * ratio) / side) * side
+    return height, math.ceil(max(int(height * ratio), 1) / side) * side  # 49 * (1 / 49) is less than 1
 
 
 def _even(count: int) -> int:

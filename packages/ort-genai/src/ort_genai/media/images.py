@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -13,6 +14,12 @@ from ort_genai.errors import InvalidGeneration
 from ort_genai.media.opened_files import contents_of, files_of
 
 _PIXELS = 1 << 28  # of one image; a file can claim any number
+# Pillow knows many more, some of which start other programs (EPS), or read parts of other files
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+_FAULTS = (
+    OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError,
+    MemoryError, struct.error, Warning,  # of a program to which warnings are errors
+)  # fmt: skip
 
 
 class Images:
@@ -50,11 +57,13 @@ class Images:
 def _decoded(content: bytes, name: str) -> np.ndarray:
     pillow = pillow_image()
     try:
-        with pillow.open(io.BytesIO(content)) as opened:
+        with pillow.open(io.BytesIO(content), formats=_FORMATS) as opened:
             if opened.width * opened.height > _PIXELS:
                 raise InvalidGeneration(f"{name} has {opened.width} x {opened.height} pixels, more than {_PIXELS}")
+            if not opened.width or not opened.height:
+                raise InvalidGeneration(f"{name} has no pixels ({opened.width} x {opened.height})")
             return np.asarray(opened.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+    except (*_FAULTS, pillow.DecompressionBombError) as error:
         if isinstance(error, InvalidGeneration):
             raise
         raise InvalidGeneration(f"{name} cannot be read as an image: {error}") from error

@@ -96,7 +96,7 @@ class TokenRules:
         if last and before:
             found[first:] = -np.inf  # a pair is whole: text follows
         elif last:
-            found[: min(self.ends)] = -np.inf  # the end of a piece: a start follows, or the end
+            found[: min(self.ends, default=first)] = -np.inf  # the end of a piece: a start follows, or the end
         times = [token for token in said if token >= first]
         if times:
             found[first : times[-1] + (0 if last and not before else 1)] = -np.inf
@@ -197,13 +197,14 @@ class Transcriber:
         return found if has_times or self._no_times is None else [*found, self._no_times]
 
     def _rules(self, has_times: bool) -> TokenRules:
-        latest = self._stated.get("max_initial_timestamp_index")
+        stated = self._stated.get("max_initial_timestamp_index")
+        latest = stated if isinstance(stated, int) and stated >= 0 else None
         ends = self._model.decoder.end_tokens
         if has_times and self._first_time is None:
             raise InvalidGeneration("the model has no times: generation_config.json names no no_timestamps_token_id")
         return TokenRules(
             ends, self._tokens("suppress_tokens"), self._tokens("begin_suppress_tokens"),
-            self._first_time if has_times else None, self._no_times, latest if isinstance(latest, int) else None,
+            self._first_time if has_times else None, self._no_times, latest,
         )  # fmt: skip
 
     def _segments(self, said: list[int], start: float) -> list[Segment]:
@@ -227,8 +228,7 @@ class Transcriber:
 
     @property
     def _no_times(self) -> int | None:
-        found = self._stated.get("no_timestamps_token_id")
-        return found if isinstance(found, int) else None
+        return self._token("no_timestamps_token_id")
 
     @property
     def _first_time(self) -> int | None:
@@ -244,20 +244,34 @@ class Transcriber:
 
     def _table(self, name: str) -> dict[str, int]:
         found = self._stated.get(name)
-        return {key: value for key, value in found.items() if isinstance(value, int)} if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return {key: value for key, value in found.items() if isinstance(value, int) and self._is_token(value)}
 
     def _tokens(self, name: str) -> tuple[int, ...]:
         found = self._stated.get(name)
-        size = self._model.decoder.vocab_size
-        return (
-            tuple(each for each in found if isinstance(each, int) and 0 <= each < size)
-            if isinstance(found, list)
-            else ()
-        )
+        listed = found if isinstance(found, list) else []
+        return tuple(each for each in listed if isinstance(each, int) and self._is_token(each))
+
+    def _is_token(self, token: int) -> bool:
+        return 0 <= token < self._model.decoder.vocab_size
+
+    def _token(self, name: str) -> int | None:
+        """Return a token by its name; ``None`` where none is stated.
+
+        Raises:
+            InvalidGeneration: the model does not have it.
+        """
+        found = self._stated.get(name)
+        if not isinstance(found, int):
+            return None
+        if not self._is_token(found):
+            raise InvalidGeneration(f"generation_config.json has {name} = {found}, which is no token of the model")
+        return found
 
     def _number(self, name: str) -> int:
-        found = self._stated.get(name)
-        if isinstance(found, int):
+        found = self._token(name)
+        if found is not None:
             return found
         token = self._model.text.library.token_to_id("<|startoftranscript|>")
         if token is None:
