@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -29,6 +30,21 @@ def test_a_file_stays_what_it_was_when_the_new_one_is_not_whole(tmp_path):
     with pytest.raises(Stop):
         write_half()
     assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_threads_that_write_one_file_do_not_meet_in_its_half(tmp_path):
+    path, both = tmp_path / "page.html", threading.Barrier(2, timeout=30)
+
+    def write(content: str) -> None:
+        with written_whole(path) as place:
+            place.write_text(content)
+            both.wait()
+            assert place.read_text() == content
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(write, ("one", "other"))) == [None, None]
+    assert path.read_text() in ("one", "other")
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
 
 

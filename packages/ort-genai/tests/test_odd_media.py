@@ -34,6 +34,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("samples", [0, 1, 7, 159, 160, 161, 399])
 @pytest.mark.parametrize("rate", [1000, 8000, 11025, 16000, 44101, 48000, 192000])
 def test_sounds_of_any_length_and_rate_become_frames(samples, rate):
+    if samples and rate != 16000:
+        pytest.importorskip("scipy")
     found = og.Audios.open_bytes(wav(np.full(samples, 0.25), rate)).sounds[0].at_rate(16000)
     assert abs(len(found) - samples * 16000 / rate) <= 1
     features = LogMel().features(found)

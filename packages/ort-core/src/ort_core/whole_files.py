@@ -6,11 +6,17 @@ An interrupt, a full disk or a lost power leaves the old file, never half of a n
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _KEPT = 50  # letters of a name, so that the longest ones leave room for the ending
+
+
+def partial_of(path: Path) -> Path:
+    """Return where a file lies until it is whole: beside its place, by a name of the thread that writes it."""
+    return path.with_name(f"{path.name[:_KEPT]}.partial-{os.getpid()}-{threading.get_ident()}")
 
 
 @contextmanager
@@ -27,7 +33,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         yield path
         return
     target = path.resolve() if path.is_symlink() else path
-    partial = target.with_name(f"{target.name[:_KEPT]}.partial-{os.getpid()}")
+    partial = partial_of(target)
     try:
         yield partial
         partial.replace(target)

@@ -23,7 +23,7 @@ from ort_core.ir.values import Value
 from ort_core.onnx_io.own_opsets import with_own_opsets
 from ort_core.onnx_io.tensor_proto import save_constant, save_sparse, to_bytes
 from ort_core.onnx_io.type_proto import save_type
-from ort_core.whole_files import replace_file
+from ort_core.whole_files import partial_of, replace_file
 
 MAX_PROTOBUF_NBYTES = (1 << 31) - 1
 _STRUCTURE_NBYTES = 1 << 26  # left for nodes and names; the largest real graphs take a tenth of it
@@ -46,7 +46,7 @@ class ExternalWriter:
     def __init__(self, path: Path, threshold: int) -> None:
         self._path = path
         self._threshold = threshold
-        self._partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+        self._partial = partial_of(path)
         self._file = self._partial.open("wb")
 
     def save(self, constant: Constant, name: str) -> onnx.TensorProto:
