@@ -142,6 +142,11 @@ def scheduled(roots: Sequence[Scalar], num_inputs: int, *, reads_back: bool = Tr
     return _SchedulingState(roots, num_inputs, reads_back=reads_back).schedule()
 
 
+def row_values(*roots: Scalar) -> list[Scalar]:
+    """Return the nodes of expressions that read values of a row, each once for each expression."""
+    return [node for root in roots for node in _walk(root) if node.operation == "row"]
+
+
 class _SchedulingState:
     """Turns reductions and what follows from them alone into row values; each expression is rewritten once."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ort_core.model_graphs import graphs_of
+from ort_quantization.models.retired_operators import new_name
 
 BOOL_SINCE = 10
 """The opset from which on the mask is bool."""
@@ -33,18 +34,12 @@ def write_out_masks(model: ModelProto) -> None:
         mask = node.output.pop()
         if mask and mask in read:
             dtype = types.get(mask) or types.get(node.input[0]) or TensorProto.FLOAT
-            names = [_fresh(f"{mask}_{part}", taken) for part in ("truth", "inverse", "both")]
+            names = [new_name(f"{mask}_{part}", taken) for part in ("truth", "inverse", "both")]
             _insert_behind(graph, node, _zeros(node.input[0], names, mask, dtype))
 
 
 def _declared(graph: GraphProto) -> Iterable[ValueInfoProto]:
     return (*graph.input, *graph.value_info, *graph.output)
-
-
-def _fresh(wish: str, taken: set[str]) -> str:
-    name = next(name for name in (wish, *(f"{wish}_{n}" for n in range(len(taken) + 1))) if name not in taken)
-    taken.add(name)
-    return name
 
 
 def _zeros(data: str, names: Sequence[str], mask: str, dtype: int) -> list[NodeProto]:

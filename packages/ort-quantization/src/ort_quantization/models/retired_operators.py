@@ -37,16 +37,17 @@ def _parts(node: NodeProto, graph: GraphProto, taken: set[str]) -> list[NodeProt
         summand = summand.reshape(1, -1, 1, 1)
     names = []
     for part, array in (("factor", factor), ("summand", summand)):
-        names.append(_new(f"{node.output[0]}_{part}", taken))
+        names.append(new_name(f"{node.output[0]}_{part}", taken))
         graph.initializer.append(numpy_helper.from_array(array, names[-1]))
-    product = _new(f"{node.output[0]}_scaled", taken)
+    product = new_name(f"{node.output[0]}_scaled", taken)
     return [
         helper.make_node("Mul", [node.input[0], names[0]], [product], f"{node.name}_Mul" if node.name else ""),
         helper.make_node("Add", [product, names[1]], list(node.output), f"{node.name}_Add" if node.name else ""),
     ]
 
 
-def _new(wish: str, taken: set[str]) -> str:
+def new_name(wish: str, taken: set[str]) -> str:
+    """Return a name that is not taken, the one wished for where it is free, and take it."""
     name, count = wish, 0
     while name in taken:
         count += 1

@@ -19,7 +19,17 @@ from ort_core.cpu.lowering.rows.reducing import (
 from ort_core.cpu.lowering.steps import Operators
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import KnownDim
-from ort_core.plugin.loops import RowPass, RowReduction, RowSchedule, Scalar, cast, is_of_row, rebuilt, scheduled
+from ort_core.plugin.loops import (
+    RowPass,
+    RowReduction,
+    RowSchedule,
+    Scalar,
+    cast,
+    is_of_row,
+    rebuilt,
+    row_values,
+    scheduled,
+)
 
 ROW_LENGTH = 0  # the row value that is the number of elements
 
@@ -135,15 +145,7 @@ class _ReductionSteps:
 
 
 def _row_indices(root: Scalar) -> set[int]:
-    found, seen, stack = set[int](), set[int](), [root]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack.extend(node.arguments)
-            if node.operation == "row":
-                found.add(node.index)
-    return found
+    return {node.index for node in row_values(root)}
 
 
 def _is_behind(derived: Scalar, reduction: RowReduction, reads: Counter[int]) -> bool:

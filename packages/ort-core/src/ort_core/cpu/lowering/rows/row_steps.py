@@ -10,7 +10,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim
-from ort_core.plugin.loops import RowSchedule
+from ort_core.plugin.loops import RowSchedule, row_values
 
 F32 = DataType.FLOAT
 Strides = Sequence[KnownDim]
@@ -42,29 +42,26 @@ def store_rows(
         NotLowered: an input does not run along the rows, or something else than floats of one type is reduced.
     """
     strides = [row_strides(view, shape) for view in (*outputs, *inputs)]
-    check_types(schedule, scalars)
+    check_types(lowering, schedule, scalars)
     emit_row_nest(lowering, schedule, inputs, shape, strides, outputs, scalars, operators, work)
 
 
-def check_types(schedule: RowSchedule, scalars: Sequence[View]) -> None:
+def check_types(lowering: Lowering, schedule: RowSchedule, scalars: Sequence[View]) -> None:
     """Refuse what row nests do not compute: they reduce float32 or float64, and have values of that type."""
-    found = {*_row_types(schedule), *(view.dtype for view in scalars)}
+    found = {*_row_types(lowering, schedule), *(view.dtype for view in scalars)}
     if not found <= {F32} and found != {DataType.DOUBLE}:
         raise NotLowered("only rows of float32 or of float64 are generated")
 
 
-def _row_types(schedule: RowSchedule) -> set[DataType]:
+def _row_types(lowering: Lowering, schedule: RowSchedule) -> set[DataType]:
     """Return the types of what is reduced and of the values of a row that are read."""
-    found = {reduction.expression.dtype for each in schedule.passes for reduction in each.reductions}
-    seen, stack = set[int](), [root for each in schedule.passes for root in each.roots]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack.extend(node.arguments)
-            if node.operation == "row":
-                found.add(node.dtype)
-    return found
+
+    def found() -> tuple[RowSchedule, set[DataType]]:
+        reduced = {reduction.expression.dtype for each in schedule.passes for reduction in each.reductions}
+        read = {node.dtype for node in row_values(*(root for each in schedule.passes for root in each.roots))}
+        return schedule, reduced | read  # with the schedule, whose ``id`` is its own as long as it lives
+
+    return lowering.remembered(("types of rows", id(schedule)), found)[1]
 
 
 def row_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
@@ -109,7 +106,7 @@ def _row_call(
     sizes, outer = collapse(shape[:-1], [each[:-1] for each in strides])
     steps = [each[-1] for each in strides[len(stored) :]]
     reads = tuple(NestInput(dtype, BROADCAST if step == 0 else DENSE) for dtype, step in zip(read, steps))
-    dtype = next(iter(_row_types(schedule)), F32)  # one, or they were refused
+    dtype = next(iter(_row_types(lowering, schedule)), F32)  # one, or they were refused
     vectors = row_vectors(shape[-1], [dtype, *stored, *(r.dtype for r in reads if r.inner == DENSE)], lowering.target)
     nest = RowNest(len(sizes) + 1, reads, stored, schedule.passes, schedule.scalars, vectors, dtype)
 
