@@ -76,25 +76,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run a sixth of each sweep, or one case of its ``parts``."""
     if config.getoption("--every-case"):
         return
-    sweeps: dict[tuple[str, int], list[pytest.Function]] = {}
+    sweeps: dict[tuple[str, int, bool], list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and (sweep := item.get_closest_marker("sweep")):
-            sweeps.setdefault((item.nodeid.partition("[")[0], sweep.kwargs.get("parts", 6)), []).append(item)
-    left_out = {case for (_, parts), cases in sweeps.items() for case in _left_out(cases, parts)}
+            name, parts = item.nodeid.partition("[")[0], sweep.kwargs.get("parts", 6)
+            sweeps.setdefault((name, parts, sweep.kwargs.get("every_value", True)), []).append(item)
+    left_out = {case for (_, parts, every), cases in sweeps.items() for case in _left_out(cases, parts, every)}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
 
-def _left_out(cases: list[pytest.Function], parts: int) -> list[pytest.Function]:
+def _left_out(cases: list[pytest.Function], parts: int, every_value: bool) -> list[pytest.Function]:
     """Return the cases of a sweep that are not run.
 
     Cases run where ``parts`` divides the sum of the places of their parameters: any two parameters meet in many ways.
-    Of parameters with few values some value may be in none of them; its first case runs, too.
+    Of parameters with few values some value may be in none of them; its first case runs, too, unless the sweep has
+    ``every_value=False``.
     """
     places = dict(zip(cases, _places(cases), strict=True))
     chosen = {case for case in cases if sum(places[case]) % parts == 0}
-    few = [which for which, values in enumerate(zip(*places.values(), strict=True)) if len(set(values)) <= parts]
+    columns = zip(*places.values(), strict=True) if every_value else ()
+    few = [which for which, values in enumerate(columns) if len(set(values)) <= parts]
     met = {(which, places[case][which]) for case in chosen for which in few}
     for case in cases:
         values = {(which, places[case][which]) for which in few}

@@ -19,7 +19,7 @@ from ort_ep_cuda.lowering.values.growing import grows
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler to emulate kernels with")
 
-EACH = 53  # of the cases that are run, unless all of them are asked for
+EACH = 97  # of the cases that are run, unless all of them are asked for
 DECODER = """
     agraph (float[1, 1, 16] x, float[1, 2, past, 8] key, float[1, 2, past, 8] value, float[1, total] mask)
         => (float[1, 1, 16] y, float[1, 2, after, 8] new_key, float[1, 2, after, 8] new_value)

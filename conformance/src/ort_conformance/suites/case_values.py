@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -39,13 +40,19 @@ def accepted_types(op_type: str, opset: int) -> frozenset[str]:
 
 def versions(op_type: str, *, newest: int = OPSET) -> list[int]:
     """Return an opset for each meaning of an operator: each version from the oldest promised opset on."""
-    changes = {
-        schema.since_version
-        for schema in onnx.defs.get_all_schemas_with_history()
-        if schema.name == op_type and schema.domain == "" and schema.since_version <= newest
-    }
+    changes = [version for version in _changes().get(op_type, ()) if version <= newest]
     before = [version for version in changes if version <= OLDEST]
     return sorted({*(version for version in changes if version > OLDEST), *([OLDEST] if before else [])})
+
+
+@functools.cache
+def _changes() -> Mapping[str, set[int]]:
+    """Return for each operator of ONNX the opsets in which it changed."""
+    found = defaultdict[str, set[int]](set)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found[schema.name].add(schema.since_version)
+    return found
 
 
 def shape_text(*shapes: Shape) -> str:

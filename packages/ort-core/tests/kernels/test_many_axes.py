@@ -65,6 +65,7 @@ def _model(op_type: str, operands: Operands, attributes: dict[str, Any]) -> byte
     return bytes(model.SerializeToString())
 
 
+@pytest.mark.sweep(parts=2)
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("op_type", [*BINARY, *MIXED])
 def test_operators_take_as_many_axes_as_an_array_may_have(op_type: str, rank: int) -> None:
