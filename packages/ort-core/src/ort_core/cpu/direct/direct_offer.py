@@ -68,6 +68,8 @@ class DirectOffer:
         rest = self.steps[len(texts) :]
         if not rest or rest[0].program is None:
             return Rejection(_IN_PARTS)
+        if rest[0].counted:
+            return Rejection("a size is read from a number")
         made = self._made(rest)
         if isinstance(made, Rejection):
             return made

@@ -31,6 +31,7 @@ from ort_core.cpu.partition.admission import is_plain, is_worth_a_program, unsup
 from ort_core.cpu.partition.bodies import CompiledBody, PlainBody
 from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional
+from ort_core.cpu.partition.counted_rows import CountedRows, count_rows, rows_of
 from ort_core.cpu.partition.group_lowering import lower_group
 from ort_core.cpu.partition.native_calls import NativeCall, has_rounds, is_repeated, native_calls
 from ort_core.cpu.partition.segment_order import joined, ordered
@@ -93,6 +94,7 @@ class CpuPartition(EagerPartition):
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
+        self._counted = count_rows(request.graph) if shared is None else CountedRows()  # bodies are wired by values
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._known_nodes = self._nodes_of_known_results()
         self._target, self._pool = target, pool
@@ -175,6 +177,8 @@ class CpuPartition(EagerPartition):
         step = self._steps[0] if len(self._steps) == 1 else None
         if step is None or step.program is None:
             return Rejection("parts of the model run by numpy kernels")
+        if step.counted:
+            return Rejection("a size is read from a number")
         count = len(self._request.graph.inputs)
         if any(slot >= count or self._template[slot] is not None for slot in step.native_reads):
             return Rejection("the program reads a constant that the caller may override")
@@ -215,6 +219,10 @@ class CpuPartition(EagerPartition):
     ) -> Sequence[RuntimeValue]:
         if step.program is not None:
             arrays = [values[slot] for slot in step.native_reads]
+            for place in step.counted:
+                arrays[place] = rows_of(arrays[place])
+            if step.counted and any(arrays[place] is None for place in step.counted):
+                return step.kernels.run([values[slot] for slot in step.reads], run_state)
             direct = None if observed or run_state.guard.in_place else step.direct
             if direct is not None and (results := run_directly(direct, arrays, run_state)) is not None:
                 return results
@@ -279,7 +287,12 @@ class CpuPartition(EagerPartition):
     @paused_collection()
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
+        for number in self._counted.values:
+            if number.producer is not None:  # read before the programs that have such a size are planned
+                self.refusals[number.producer] = "how many rows a cache has is read from its result"
         for node in graph:
+            if node in self.refusals:
+                continue
             reason = None if self._is_known(node) else unsupported_reason(node, self._request.context, target)
             if reason is not None:
                 self.refusals[node] = reason
@@ -335,7 +348,7 @@ class CpuPartition(EagerPartition):
             self.refusals.update(refusals)
             if refusals:
                 return None
-            check_bound(lowering, [*border.inputs, *self._request.graph.inputs])
+            check_bound(lowering, [*border.inputs, *self._request.graph.inputs, *self._counted.values.values()])
             program = build_program(lowering, pool)
             if self._content is not None:
                 self._shared.keep(self._content, group, program, lowering.kernels)
@@ -403,7 +416,8 @@ class CpuPartition(EagerPartition):
                 own.bind()
                 calls[index] = calls[index] or self._native_rounds(own)
             call = calls[index]
-            native.append(program.inputs if program is not None else call.inputs if call is not None else ())
+            read = program.inputs if program is not None else call.inputs if call is not None else ()
+            native.append(self._counted.reads(read))
         borders = [own.border for own in kernels]
         uses = slots.uses([StepUse((*b.inputs, *read), b.outputs) for b, read in zip(borders, native)])
         self._outputs, self._template = slots.of(graph.outputs), slots.template()
@@ -411,6 +425,7 @@ class CpuPartition(EagerPartition):
             PartitionSegment(
                 own, program, direct_step_of(program, len(units) == 1) if self._request.short_cuts else None, call,
                 use.reads[: len(own.border.inputs)], use.reads[len(own.border.inputs) :], use.writes, use.frees,
+                () if program is None else self._counted.places(program.inputs),
             )
             for own, (_, program), call, use in zip(kernels, units, calls, uses)
         ]  # fmt: skip
@@ -420,7 +435,7 @@ class CpuPartition(EagerPartition):
     def _only_direct(self) -> tuple[DirectStep, Callable[[Sequence[RuntimeValue]], Sequence[RuntimeValue]]] | None:
         """Return the direct calls of the one program that is the whole partition, and what picks its inputs."""
         only = self._steps[0] if len(self._steps) == 1 else None
-        if only is None or only.direct is None or only.writes != self._outputs:
+        if only is None or only.direct is None or only.counted or only.writes != self._outputs:
             return None
         is_fed = all(0 <= place < self._input_count for place in only.native_reads)
         return (only.direct, picker(only.native_reads)) if is_fed else None

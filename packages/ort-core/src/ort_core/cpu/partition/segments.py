@@ -32,6 +32,7 @@ class PartitionSegment:
     native_reads: tuple[int, ...]  # of the program or the call; -1: absent
     writes: tuple[int, ...]
     frees: tuple[int, ...]
+    counted: tuple[int, ...] = ()  # which of ``native_reads`` are numbers that a program takes for sizes
 
 
 @frozen
