@@ -14,6 +14,7 @@ import pytest
 from genai_built import built
 from onnx import TensorProto, helper
 
+import ort_core
 import ort_genai as og
 from ort_genai.builder.precision_names import Precision
 from ort_genai.decoder import _refuse_sessions
@@ -79,7 +80,7 @@ def test_bytes_are_changed_as_the_library_onnx_would_change_them(family):
     place = next(i for i, each in enumerate(model.graph.node) if "lm_head" in each.name and "MatMul" in each.op_type)
     head = model.graph.node[place]
     source, head.input[0] = head.input[0], "logits/wanted"
-    gather = helper.make_node("Gather", [source, WANTED], ["logits/wanted"], name="logits/Gather", axis=1)
+    gather = helper.make_node("Gather", [source, WANTED], ["logits/wanted"], name="logits/wanted/Gather", axis=1)
     model.graph.node.insert(place, gather)
     model.graph.input.append(helper.make_tensor_value_info(WANTED, TensorProto.INT64, ["wanted"]))
     (logits,) = [each for each in model.graph.output if each.name == "logits"]
@@ -206,6 +207,104 @@ def test_sessions_of_another_kind_have_the_graph_of_the_file(overlay, reason):
     config.overlay(json.dumps({"model": {"decoder": {"session_options": overlay}}}))
     with pytest.raises(NotGathered, match=reason):
         _refuse_sessions(config)
+
+
+FLAT_SHAPES = [
+    helper.make_node("Shape", ["input_ids"], ["ids"]),
+    helper.make_node("Concat", ["ids", "columns"], ["three"], axis=0),
+]
+
+
+def flat_graph(*nodes, sizes=("batch", "sequence", 6), tokens=("batch", "sequence"), behind=FLAT_SHAPES):
+    """Return a model of a lookup whose rows lie in one matrix before ``nodes`` give logits of them."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "table": rng.standard_normal((9, 4)).astype(np.float32),
+        "weight": rng.standard_normal((4, 6)).astype(np.float32),
+        "turned": rng.standard_normal((6, 4)).astype(np.float32),
+        "bias": rng.standard_normal(6).astype(np.float32),
+        "flat": np.array([-1, 4]),
+        "columns": np.array([6]),
+    }
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "input_ids"], ["hidden"]),
+         helper.make_node("Reshape", ["hidden", "flat"], ["rows"]), *behind, *nodes],
+        "decoder",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, tokens)],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, sizes)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def fused(inputs, output, **attributes):
+    return node("FusedMatMul", inputs, output, domain="com.microsoft", **attributes)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Gemm", "rows weight bias", "a"), node("Reshape", "a three", "logits")],
+        [node("Gemm", "rows turned bias", "a", transB=1, alpha=0.5), node("Reshape", "a three", "logits")],
+        [node("MatMul", "rows weight", "a"), node("Add", "a bias", "b"), node("Reshape", "b three", "logits")],
+        [node("Gemm", "rows weight", "a"), node("Reshape", "a three", "b"), node("Tanh", "b", "logits")],
+        [fused("hidden turned", "logits", transB=1, alpha=2.0)],
+    ],
+    ids=["matrix", "turned weights", "product", "tail", "fused"],
+)
+@pytest.mark.parametrize("library", [onnxruntime, ort_core], ids=["onnxruntime", "ort_core"])
+def test_heads_that_multiply_one_matrix_give_the_wanted_rows(nodes, library):
+    model = flat_graph(*nodes)
+    changed = rewired(model)
+    onnx.checker.check_model(onnx.load_from_string(changed), full_check=True)
+    ids, wanted = np.random.default_rng(1).integers(0, 9, (3, 7)), np.array([6, 0, 2])
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"input_ids": ids})
+    session = library.InferenceSession(changed, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"input_ids": ids, WANTED: wanted})
+    np.testing.assert_allclose(found, expected[:, wanted], rtol=1e-5, atol=1e-5)
+    (one,) = session.run(None, {"input_ids": ids[:1], WANTED: wanted[:1]})
+    np.testing.assert_allclose(one, expected[:1, wanted[:1]], rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_vectors_that_are_fed_are_found_in_one_matrix():
+    model = flat_graph(node("Gemm", "rows weight bias", "a"), node("Reshape", "a three", "logits"), behind=[
+        node("Shape", "input_ids", "ids"), node("Slice", "ids zero two", "both"),
+        helper.make_node("Concat", ["both", "columns"], ["three"], axis=0),
+    ])  # fmt: skip
+    del model.graph.node[0]
+    model.graph.node[0].input[0] = "input_ids"
+    vectors = helper.make_tensor_value_info("input_ids", TensorProto.FLOAT, ["batch", "sequence", 4])
+    model.graph.input[0].CopyFrom(vectors)
+    for name, number in (("zero", 0), ("two", 2)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([number]), name))
+    x, wanted = np.random.default_rng(1).standard_normal((2, 5, 4)).astype(np.float32), np.array([4, 1])
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"input_ids": x})
+    (found,) = onnxruntime.InferenceSession(rewired(model)).run(None, {"input_ids": x, WANTED: wanted})
+    np.testing.assert_allclose(found, expected[:, wanted], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sizes", "reason"),
+    [
+        ([node("Gemm", "rows weight", "a", transA=1), node("Reshape", "a three", "logits")], None, "not those of a"),
+        ([fused("hidden weight", "logits", transA=1)], None, "not those of a product"),
+        ([fused("hidden weight", "logits", transBatchA=1)], None, "not those of a product"),
+        ([node("Gemm", "rows weight", "logits")], None, "not those of a product"),
+        ([node("Gemm", "rows weight", "a"), node("Reshape", "a three", "b"), node("Reshape", "b three", "logits")],
+         None, "not those of a product"),
+        ([node("Gemm", "rows weight", "a"), node("Reshape", "a three", "logits")], ("batch", "sequence", 3), "6 col"),
+        ([node("Gemm", "rows weight", "a"), node("Reshape", "a three", "logits")], ("other", "sequence", 6), "6 col"),
+        ([node("Gemm", "rows weight", "a"), node("Shape", "a", "s"), node("Reshape", "a three", "logits")], None,
+         "something else reads"),
+        ([node("Gemm", "rows weight", "a"), node("Reshape", "flat a", "logits")], None, "not those of a product"),
+        ([node("Gemm", "rows weight turned", "a"), node("Reshape", "a three", "logits")], None, "not those of a"),
+    ],
+    ids=["turned", "turned rows", "turned batch", "matrix", "twice", "columns", "batch", "reader", "shape", "addend"],
+)  # fmt: skip
+def test_a_head_of_one_matrix_that_does_not_fit_says_why(nodes, sizes, reason):
+    with pytest.raises(NotGathered, match=reason):
+        rewired(flat_graph(*nodes, **({} if sizes is None else {"sizes": sizes})))
 
 
 # ------------------------------------------------------------ what users see

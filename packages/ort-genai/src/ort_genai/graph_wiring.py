@@ -8,23 +8,25 @@ and of messages within messages (https://protobuf.dev/programming-guides/encodin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ort_genai import onnx_numbers as of
 from ort_genai.protobuf_fields import Content, fields, messages, number_of
 
+WITH_NUMBERS = frozenset({"FusedMatMul", "Gemm"})  # operators whose attributes that are integers are read
 LARGEST = 64 << 20  # bytes of a graph: one with its weights inside takes longer to read than the answer is worth
 
 
 @dataclass(frozen=True, slots=True)
 class WiredNode:
-    """A node by the names of what it reads and writes."""
+    """A node by the names of what it reads and writes; ``numbers`` are attributes, of ``WITH_NUMBERS`` alone."""
 
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     has_bodies: bool
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,13 @@ class Wiring:
 
     Attributes:
         nodes: all of them.
-        initializers: their names.
+        initializers: their sizes by their names.
         inputs: their names, and their sizes as far as they are stated.
         outputs: the same of outputs.
     """
 
     nodes: tuple[WiredNode, ...]
-    initializers: frozenset[str]
+    initializers: Mapping[str, tuple[int, ...]]
     inputs: Mapping[str, tuple[int | str, ...]]
     outputs: Mapping[str, tuple[int | str, ...]]
 
@@ -65,7 +67,7 @@ def wiring_of(model: bytes) -> Wiring:
         ValueError: the bytes are no model.
     """
     nodes: list[WiredNode] = []
-    initializers: set[str] = set()
+    initializers: dict[str, tuple[int, ...]] = {}
     borders: dict[int, dict[str, tuple[int | str, ...]]] = {of.INPUT: {}, of.OUTPUT: {}}
     for number, graph in messages(memoryview(model)):
         if number != of.GRAPH:
@@ -74,10 +76,10 @@ def wiring_of(model: bytes) -> Wiring:
             if part == of.NODE:
                 nodes.append(_node(content))
             elif part == of.INITIALIZER:
-                initializers.add(text_of(content, of.TENSOR_NAME))
+                initializers[text_of(content, of.TENSOR_NAME)] = tuple(_numbers(content, of.TENSOR_DIM))
             elif part in borders:
                 borders[part][text_of(content, of.VALUE_NAME)] = _sizes(content)
-    return Wiring(tuple(nodes), frozenset(initializers), borders[of.INPUT], borders[of.OUTPUT])
+    return Wiring(tuple(nodes), initializers, borders[of.INPUT], borders[of.OUTPUT])
 
 
 def text_of(content: Content, wanted: int) -> str:
@@ -97,7 +99,30 @@ def _node(content: Content) -> WiredNode:
             names[number].append(str(value, "utf-8"))
         elif number == of.ATTRIBUTE:
             has_bodies = has_bodies or any(field in of.ATTRIBUTE_BODIES for field, _ in messages(value))
-    return WiredNode(names[of.OP_TYPE][-1], tuple(names[of.NODE_INPUT]), tuple(names[of.NODE_OUTPUT]), has_bodies)
+    op_type = names[of.OP_TYPE][-1]
+    numbers = dict(_numbers_of(content)) if op_type in WITH_NUMBERS else {}
+    return WiredNode(op_type, tuple(names[of.NODE_INPUT]), tuple(names[of.NODE_OUTPUT]), has_bodies, numbers)
+
+
+def _numbers_of(node: Content) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of a node that are integers."""
+    for number, value in messages(node):
+        if number == of.ATTRIBUTE:
+            yield from ((text_of(value, of.ATTRIBUTE_NAME), each) for each in _numbers(value, of.ATTRIBUTE_NUMBER))
+
+
+def _numbers(content: Content, wanted: int) -> Iterator[int]:
+    """Yield the integers of a field, be they apart or packed."""
+    for number, value, whole in fields(content):
+        if number != wanted:
+            continue
+        if value is None:
+            yield number_of(whole, number_of(whole, 0)[1])[0]
+        else:
+            place = 0
+            while place < len(value):
+                each, place = number_of(value, place)
+                yield each
 
 
 def _sizes(content: Content) -> tuple[int | str, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ort_genai.graph_wiring import WiredNode
 from ort_genai.paging.paged_inputs import ENDS, PAST, TABLE, WANTED
@@ -160,8 +160,8 @@ class _PagedGraph:
     def _gather_before_head(self) -> None:
         """Leave the tokens alone whose logits are wanted: before the product that gives logits, or behind it."""
         logits, place = self._names.logits, len(self._nodes)
-        wired = [WiredNode(each.op_type, tuple(each.input), tuple(each.output), False) for each in self._nodes]
-        head = find_head(wired, (each.name for each in self._graph.initializer), logits)
+        sizes = {each.name: tuple(each.dims) for each in self._graph.initializer}
+        head = find_head([_wired(each) for each in self._nodes], sizes, logits)
         if head is not None:
             place = head.place
             source, output = self._nodes[place].input[0], f"{logits}/wanted"
@@ -223,6 +223,8 @@ class _PagedGraph:
         if kind in _FREE or kind == "PagedAttention" or is_own:
             return None
         if kind in _PRODUCTS:
+            if said.get("transA") or said.get("transBatchA"):
+                return "tokens are the columns of a product"
             return None if read == [0] else "tokens are multiplied with tokens outside of an attention"
         if kind in _LOOKUPS:
             is_table = read == [1] and said.get("axis", said.get("gather_axis", 0)) == 0
@@ -266,3 +268,8 @@ def _set_sizes(value: ValueInfoProto, *sizes: int | str) -> None:
             dim.dim_value = size
         elif size:
             dim.dim_param = size
+
+
+def _wired(node: NodeProto) -> WiredNode:
+    numbers = {each.name: each.i for each in node.attribute if each.type == AttributeProto.INT}
+    return WiredNode(node.op_type, tuple(node.input), tuple(node.output), False, numbers)
