@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 
@@ -231,6 +232,39 @@ def test_bodies_that_are_no_requests_are_refused(serving):
         assert http.post("/v1/chat/completions", content=b" " * (5 << 20)).status_code == 413
         assert http.get("/v1/nothing").status_code == 404
         assert http.post("/v1/embeddings", json={"input": "x"}).status_code == 501
+
+
+@pytest.mark.parametrize("route", ["chat", "completion", "response"])
+def test_a_prompt_beyond_the_context_has_openais_code(client, route):
+    """Clients that shorten a conversation and ask again look for it."""
+    text, ask = "the man " * 5000, {
+        "chat": lambda text: answer(client, messages=[{"role": "user", "content": text}]),
+        "completion": lambda text: client.completions.create(model="tiny", prompt=text),
+        "response": lambda text: client.responses.create(model="tiny", input=text),
+    }[route]  # fmt: skip
+    with pytest.raises(openai.BadRequestError, match="context has 4096") as error:
+        ask(text)
+    assert error.value.code == "context_length_exceeded"
+
+
+def test_a_client_that_goes_away_before_its_request_is_whole_is_no_fault(serving, caplog):
+    host, port = serving.url.removeprefix("http://").split(":")
+    refused = serving.engine.current_counts().requests
+    with httpx.Client(base_url=serving.url) as http:
+
+        def refusals():
+            lines = http.get("/metrics").text.splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith("ort_genai_refusals_total"))
+
+        before = refusals()
+        with socket.create_connection((host, int(port))) as half:
+            half.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        until = time.monotonic() + 30
+        while refusals() == before and time.monotonic() < until:
+            time.sleep(0.01)
+        assert refusals() == before + 1
+    assert serving.engine.current_counts().requests == refused
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def test_counts_and_the_page_are_there(serving, client):

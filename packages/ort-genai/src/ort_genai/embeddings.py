@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_genai.errors import InvalidGeneration
+from ort_genai.errors import ContextExceeded, InvalidGeneration
 from ort_genai.model import Model
 
 Array = np.ndarray
@@ -59,7 +59,8 @@ class Embedder:
         decoder = self._model.decoder
         tokens = self._model.text.encode(text) if isinstance(text, str) else [int(each) for each in text]
         if not 0 < len(tokens) <= decoder.context_length:
-            raise InvalidGeneration(f"a text has {len(tokens)} tokens; expected 1 to {decoder.context_length}")
+            kind = ContextExceeded if tokens else InvalidGeneration
+            raise kind(f"a text has {len(tokens)} tokens; expected 1 to {decoder.context_length}")
         wrong = [token for token in tokens if not 0 <= token < decoder.vocab_size]
         if wrong:
             raise InvalidGeneration(f"token {wrong[0]} is none of the model's, which are 0 to {decoder.vocab_size - 1}")

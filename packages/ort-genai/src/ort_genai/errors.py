@@ -28,6 +28,10 @@ class InvalidGeneration(_Told, ValueError, RuntimeError):
     """An option, a prompt or a step that a generation cannot take."""
 
 
+class ContextExceeded(InvalidGeneration):
+    """A prompt that leaves no room for a text in the model's context."""
+
+
 class GenerationFailed(InvalidGeneration):
     """A generation that was begun and could not be ended: a run failed, or nothing could be chosen."""
 

@@ -1,6 +1,7 @@
 """From logits to a token: penalties, then the most likely token or a draw.
 
-Draws compute in float64 and take one number of PCG64 each, so that a seed gives the same tokens on every machine.
+Draws compute in float64 and take one number of PCG64 each, so that a seed gives the same tokens on every machine. Where
+float32 tells which token that is, it is asked (``quick_draws``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_genai.errors import GenerationFailed
+from ort_genai.quick_draws import find_token
 from ort_genai.search_options import SearchOptions
 
 Array = np.ndarray
@@ -81,8 +83,13 @@ def chosen(logits: Array, options: SearchOptions, random: np.random.Generator) -
         raise GenerationFailed(f"no token can be chosen: {why}")
     if options.is_greedy:
         return best
+    number = random.random()
+    if not 0 < options.top_k < len(logits):
+        found = find_token(logits, float(logits[best]), options, number)
+        if found is not None:
+            return found
     tokens, shares = candidates(logits, options)
-    place = int(np.searchsorted(np.cumsum(shares), random.random() * shares.sum(), side="right"))
+    place = int(np.searchsorted(np.cumsum(shares), number * shares.sum(), side="right"))
     return int(tokens[min(place, len(tokens) - 1)])
 
 
@@ -91,10 +98,9 @@ def candidates(logits: Array, options: SearchOptions) -> tuple[Array, Array]:
 
     The most likely comes first, but where all may be drawn: then they come in their own order.
     """
+    tokens = _most_likely(logits, options.top_k)
     with np.errstate(over="ignore"):  # of temperatures near 0: what is not among the most likely has no share
-        values = _below_best(logits) / options.temperature
-    tokens = _most_likely(values, options.top_k)
-    shares = np.exp(values[tokens])
+        shares = np.exp(_below_best(logits[tokens]) / options.temperature)
     shares = shares / shares.sum()
     limit = options.top_p if 0 < options.top_p < 1 else 1.0
     # tokens below this share have no more than 1 - limit together: sorting the others is enough
@@ -109,7 +115,7 @@ def candidates(logits: Array, options: SearchOptions) -> tuple[Array, Array]:
 
 
 def _most_likely(values: Array, count: int) -> Array:
-    """Return the tokens of the largest values, the largest first; all in their own order where none are left out."""
+    """Return the tokens of the largest logits, the largest first; all in their own order where none are left out."""
     if not 0 < count < len(values):
         return np.arange(len(values))
     least = np.partition(values, len(values) - count)[len(values) - count]

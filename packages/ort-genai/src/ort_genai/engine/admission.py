@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_genai.engine.requests import GenerationOptions
-from ort_genai.errors import InvalidGeneration
+from ort_genai.errors import ContextExceeded, InvalidGeneration
 
 if TYPE_CHECKING:
     from ort_genai.model import Model
@@ -29,7 +29,8 @@ def check_prompt(model: Model, tokens: list[int], options: GenerationOptions) ->
     """Require a prompt of the model's own tokens that leaves room for one more.
 
     Raises:
-        InvalidGeneration: it is none.
+        ContextExceeded: it leaves none.
+        InvalidGeneration: it is none, or one of others' tokens.
     """
     decoder = model.decoder
     if not tokens:
@@ -39,7 +40,7 @@ def check_prompt(model: Model, tokens: list[int], options: GenerationOptions) ->
         what = "token" if wrong[0] in tokens else "logit_bias names token"
         raise InvalidGeneration(f"{what} {wrong[0]} is none of the model's, which are 0 to {decoder.vocab_size - 1}")
     if len(tokens) >= decoder.context_length:
-        raise InvalidGeneration(
+        raise ContextExceeded(
             f"the prompt has {len(tokens)} tokens; the model's context has {decoder.context_length}, and the text "
             "needs one of them at least"
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -24,7 +25,7 @@ from ort_genai.cross_encoder import CrossEncoder
 from ort_genai.embeddings import Embedder, Pooling, has_vectors
 from ort_genai.engine.engine import AsyncEngine
 from ort_genai.engine.requests import AsyncRequest, Piece
-from ort_genai.errors import EngineBusy, GenerationFailed, InvalidGeneration
+from ort_genai.errors import ContextExceeded, EngineBusy, GenerationFailed, InvalidGeneration
 from ort_genai.media.images import Images
 from ort_genai.media.seen_chat import SeenPrompt, seen_prompt
 from ort_genai.server.answers import AnswerHead, usage_of
@@ -104,7 +105,11 @@ class _Routes:
                 return error_answer(500, str(error), "server_error")
             except InvalidGeneration as error:
                 self._answers["refused"] += 1
-                return error_answer(400, str(error))
+                code = "context_length_exceeded" if isinstance(error, ContextExceeded) else None
+                return error_answer(400, str(error), code=code)
+            except ClientDisconnect:  # before its request was whole: nobody reads an answer
+                self._answers["refused"] += 1
+                return Response(status_code=400)
             except OrtError as error:
                 log.warning("a request failed: %s", error)
                 return error_answer(500, str(error), "server_error")
