@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from types import ModuleType
 
 import numpy as np
@@ -102,3 +103,58 @@ def test_caches_of_their_own_end_in_zeros() -> None:
         assert not key[:, :, 3:].any()
         assert not value[:, :, 3:].any()
     assert (past == MARK).all()
+
+
+LONG = 1 << 16  # rows, of caches that a test would see copied
+
+
+def bound_run(session: ort_core.InferenceSession, caches: dict[str, np.ndarray], fresh: int, length: int, order=()):
+    """Run with each cache bound as its past and as its present, or as the present that ``order`` says."""
+    widths = {"query": 2 * HEADS * SIZE, "key": HEADS * SIZE, "value": HEADS * SIZE}
+    binding = session.io_binding()
+    for name, width in widths.items():
+        binding.bind_cpu_input(name, np.full((1, fresh, width), length, np.float32))
+    binding.bind_cpu_input("lengths", np.array([length - 1], np.int32))
+    binding.bind_cpu_input("total", np.array([length], np.int32))
+    values = {name: ort_core.OrtValue.ortvalue_from_numpy(array) for name, array in caches.items()}
+    for past, present in zip(CACHES, order or CACHES.values(), strict=True):
+        binding.bind_ortvalue_input(past, values[past])
+        binding.bind_ortvalue_output(present, values[past])
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    return binding.get_outputs()[-1].numpy()
+
+
+@pytest.mark.unguarded
+def test_no_run_copies_caches_that_are_bound_as_both() -> None:
+    """Sizes that come for the first time are run from Python, and grow caches where they lie, too."""
+    session = ort_core.InferenceSession(decoder(TensorProto.FLOAT), providers=["CPUExecutionProvider"])
+    caches = {name: np.full((1, HEADS, LONG, SIZE), MARK, np.float32) for name in CACHES}
+    bound_run(session, caches, 1, 1)  # what is loaded by the first run is no part of this
+    tracemalloc.start()
+    try:
+        for fresh in (2, 3, 4, 4, 5, 6, 6):
+            bound_run(session, caches, fresh, 10 + fresh)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < caches["past_key"].nbytes / 4
+    assert (caches["past_key"][:, :, 10:16] == 16).all()
+    assert (caches["past_key"][:, :, 16:] == MARK).all()
+
+
+@pytest.mark.parametrize("is_listed_first", [False, True])
+def test_caches_that_are_bound_as_each_others_presents_are_right(is_listed_first: bool) -> None:
+    model = onnx.load_from_string(decoder(TensorProto.FLOAT))
+    if is_listed_first:
+        model.graph.output.insert(1, model.graph.output.pop(2))
+    session = ort_core.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(1)
+    for fresh in (1, 2, 2, 2):
+        caches = {name: random.standard_normal((1, HEADS, ROWS, SIZE)).astype(np.float32) for name in CACHES}
+        own = {name: array.copy() for name, array in caches.items()}
+        expected = bound_run(session, own, fresh, 5)
+        found = bound_run(session, caches, fresh, 5, order=("present_value", "present_key"))
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(caches["past_key"][:, :, :5], own["past_value"][:, :, :5])
+        np.testing.assert_array_equal(caches["past_value"][:, :, :5], own["past_key"][:, :, :5])

@@ -15,7 +15,7 @@ The calling convention, which the registry checks when a kernel is collected:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -106,6 +106,12 @@ class SubgraphRunner(Protocol):
 def may_stop(guard: RunGuard) -> bool:
     """Return whether ``check`` may raise, so that long work is done in turns with a check before each."""
     return bool(getattr(guard, "may_stop", False))
+
+
+def bound_outputs(guard: RunGuard) -> Mapping[str, int]:
+    """Return the addresses of inputs where outputs, by name, may be written: the caller bound them as both."""
+    found: Mapping[str, int] = getattr(guard, "bound", {})
+    return found
 
 
 class RunGuard(Protocol):

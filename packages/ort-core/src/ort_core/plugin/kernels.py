@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
     from ort_core.kernels.evaluation_context import EvaluationContext, RunnableBody
     from ort_core.kernels.evaluator import BoundGraph, evaluate_node
-    from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel, may_stop
+    from ort_core.kernels.kernel import (
+        KernelContext,
+        KernelSpec,
+        RunGuard,
+        SubgraphRunner,
+        Unguarded,
+        bound_outputs,
+        kernel,
+        may_stop,
+    )
     from ort_core.kernels.observer import Observer
     from ort_core.kernels.preconditions.conditions import Conditions
     from ort_core.kernels.preconditions.table import find_precondition
@@ -40,8 +49,8 @@ __all__ = [
     "BoundGraph", "BranchMode", "Conditions", "CudaParameter", "CudaSource", "DeviceKernel", "DeviceKernels",
     "EvaluationContext", "KernelContext", "KernelRegistry", "KernelSpec", "Launch", "LaunchRequest", "Observer",
     "RegionWork", "RunGuard", "RunnableBody", "RuntimeValue", "Scope", "SubgraphRunner", "TreeBatch", "TreeEnsemble",
-    "TreeModel", "TreeShares", "Unguarded", "cuda_parameters", "evaluate_node", "find_precondition", "kernel",
-    "may_stop", "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits",
+    "TreeModel", "TreeShares", "Unguarded", "bound_outputs", "cuda_parameters", "evaluate_node", "find_precondition",
+    "kernel", "may_stop", "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits",
     "quantize_matmul_bnb4", "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits", "reference_kernels",
     "refuse_pointers", "starts_of", "tree_model", "tree_models",
 ]  # fmt: skip
@@ -54,7 +63,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.kernels.evaluation_context": ("EvaluationContext", "RunnableBody"),
         "ort_core.kernels.evaluator": ("BoundGraph", "evaluate_node"),
         "ort_core.kernels.kernel": (
-            "KernelContext", "KernelSpec", "RunGuard", "SubgraphRunner", "Unguarded", "kernel", "may_stop",
+            "KernelContext", "KernelSpec", "RunGuard", "SubgraphRunner", "Unguarded", "bound_outputs", "kernel",
+            "may_stop",
         ),
         "ort_core.kernels.observer": ("Observer",),
         "ort_core.kernels.preconditions.conditions": ("Conditions",),

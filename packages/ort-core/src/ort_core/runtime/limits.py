@@ -6,7 +6,8 @@ import functools
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
@@ -22,7 +23,8 @@ class RunSettings:
 
     ``terminate`` is polled; ``deadline_ns`` is on the clock of ``time.monotonic_ns``; ``max_allocation_nbytes`` bounds
     a single value (``None``: the machine's default); ``observer`` is called behind every node. ``in_place`` are the
-    addresses of arrays that are bound as an input and an output at once.
+    addresses of arrays that are bound as an input and an output at once, ``bound`` those of them by the names of these
+    outputs, which may be written there.
     """
 
     terminate: Callable[[], bool] | None = None
@@ -30,6 +32,7 @@ class RunSettings:
     max_allocation_nbytes: int | None = None
     observer: Observer | None = None
     in_place: frozenset[int] = frozenset()
+    bound: Mapping[str, int] = field(default_factory=dict)
 
 
 DEFAULT_RUN = RunSettings()
@@ -38,7 +41,7 @@ DEFAULT_RUN = RunSettings()
 class LimitGuard:
     """The guard of one run: raises when the caller cancelled it, its time is over, or a value would be too large."""
 
-    __slots__ = ("_deadline_ns", "_limit", "_terminate", "in_place", "is_shared", "may_stop")
+    __slots__ = ("_deadline_ns", "_limit", "_terminate", "bound", "in_place", "is_shared", "may_stop")
 
     def __init__(self, settings: RunSettings, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
@@ -46,7 +49,7 @@ class LimitGuard:
         self._deadline_ns = settings.deadline_ns
         self._limit = settings.max_allocation_nbytes
         self.may_stop = settings.terminate is not None or settings.deadline_ns is not None
-        self.in_place = settings.in_place
+        self.in_place, self.bound = settings.in_place, settings.bound
 
     def check(self) -> None:
         """Raise ``RunTerminated`` or ``RunTimeout`` when the run must stop."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -207,19 +208,28 @@ class ExecutionPlan:
             targets: outputs that are wanted on a device; one that its partition cannot put there comes on the host.
 
         Returns:
-            One value per output name. No array shares memory with a feed or with a constant of the model.
+            One value per output name. No array shares memory with a feed or with a constant of the model, but for
+            those that ``settings.bound`` names.
 
         Raises:
             OrtError: the run failed, was cancelled, or ran out of its limits.
         """
         slots = self._wanted(output_names)
+        if settings.bound and len(self.steps) > 1:  # another step may read what the first one would write over
+            settings = replace(settings, bound={})
         values = self._template.copy()
         for name, value in feeds.items():
             slot = self.input_slots[name]
             is_on_device = isinstance(value, DeviceArray)
             values[slot] = kept_or_copied(value, self._devices.get(slot)) if is_on_device else value
         self._execute(values, PlanRunState(settings), {self.output_slots[n]: t for n, t in targets.items()})
-        return detached([values[slot] for slot in slots], feeds.values())
+        results = [values[slot] for slot in slots]
+        if not settings.bound:
+            return detached(results, feeds.values())
+        names = output_names or [value.name for value in self.graph.outputs]
+        kept = {n: each for n, each in enumerate(results) if _is_at(each, settings.bound.get(names[n]))}
+        others = detached([None if n in kept else each for n, each in enumerate(results)], feeds.values())
+        return [kept.get(n, each) for n, each in enumerate(others)]
 
     def new_values(self) -> list[RuntimeValue]:
         """Return what a run starts with, by slot: constants."""
@@ -330,6 +340,10 @@ class ExecutionPlan:
             raise InvalidArgument(
                 f"Invalid output name:{name}.{did_you_mean(str(name), known)} The model's outputs: {', '.join(known)}."
             ) from None
+
+
+def _is_at(result: RuntimeValue, address: int | None) -> bool:
+    return isinstance(result, np.ndarray) and result.flags.c_contiguous and result.ctypes.data == address
 
 
 def detached(results: list[RuntimeValue], feeds: Iterable[RuntimeValue]) -> list[RuntimeValue]:

@@ -224,6 +224,12 @@ class IOBinding:
             return frozenset()
         return both
 
+    def outputs_in_place(self, in_place: frozenset[int]) -> dict[str, int]:
+        """Return the addresses, by output, of memory that is an input's, too: what ``in_place`` returned."""
+        arrays = {name: _array_of(self._wanted[name]) for name in self._outputs if name in self._wanted}
+        found = {name: array.ctypes.data for name, array in arrays.items() if array is not None and array.size}
+        return {name: address for name, address in found.items() if address in in_place}
+
     def output_names(self) -> list[str]:
         """Return the outputs of the next run, in the order of binding.
 
@@ -279,7 +285,7 @@ class IOBinding:
             elif isinstance(place, Device):
                 taken.append(_moved(result, place))
             elif place is not None and place.is_tensor():
-                if result.value is not place.value:  # else the run has filled it where it lies
+                if not _is_same(result.value, place.value):  # else the run has filled it where it lies
                     _check_fits(name, result.value, cast("np.ndarray | DeviceArray", place.value))
                     place.update_inplace(result)
                 taken.append(place)
@@ -298,6 +304,18 @@ class IOBinding:
     def _check_output(self, name: str) -> None:
         if name not in self._outputs:
             raise _unknown(name, list(self._outputs), "outputs")
+
+
+def _is_same(result: object, place: object) -> bool:
+    """Return whether a result lies in its place already."""
+    if result is place or not (isinstance(result, np.ndarray) and isinstance(place, np.ndarray)):
+        return result is place
+    is_dense = result.flags.c_contiguous and place.flags.c_contiguous
+    return is_dense and (result.ctypes.data, result.shape, result.dtype) == (
+        place.ctypes.data,
+        place.shape,
+        place.dtype,
+    )
 
 
 def _moved(result: OrtValue, device: Device) -> OrtValue:

@@ -194,7 +194,9 @@ class SessionRuns(SessionFacts):
             names = iobinding.output_names()
             feeds = self._feeds(iobinding.feeds(), run_options)
             in_place = iobinding.in_place(feeds)
-            results = self._run(names, feeds, run_options, targets=iobinding.device_targets(), in_place=in_place)
+            bound = iobinding.outputs_in_place(in_place) if in_place else {}
+            targets = iobinding.device_targets()
+            results = self._run(names, feeds, run_options, targets=targets, in_place=in_place, bound=bound)
             iobinding.accept(self._wrapped(names, results))
         except OrtError as error:
             raise _as_bound(error) from error
@@ -254,10 +256,11 @@ class SessionRuns(SessionFacts):
         is_cancelled: Callable[[], bool] = _never,
         targets: Mapping[str, DeviceTarget] = NO_TARGETS,
         in_place: frozenset[int] = frozenset(),
+        bound: Mapping[str, int] | None = None,
     ) -> list[RuntimeValue]:
         settings = self._run_settings(options, is_cancelled)
         if in_place:
-            settings = dataclasses.replace(settings, in_place=in_place)
+            settings = dataclasses.replace(settings, in_place=in_place, bound=bound or {})
         start = time.perf_counter_ns()
         loaded = self._loaded
         try:

@@ -41,8 +41,9 @@ class GuardedProgram(NativeProgram):
     _constants: GuardedRegion | None = None
 
     def run(
-        self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None
-    ) -> list[np.ndarray]:
+        self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None, *,
+        is_whole: bool = False,
+    ) -> list[np.ndarray]:  # fmt: skip
         """Run twice on arrays of the declared element types and return the outputs of the first run.
 
         Raises:

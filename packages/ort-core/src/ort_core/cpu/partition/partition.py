@@ -229,7 +229,7 @@ class CpuPartition(EagerPartition):
             observe = self._step_observer(step.program, run_state) if observed else None
             try:
                 contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-                found = step.program.run(contiguous, run_state.guard, observe)
+                found = step.program.run(contiguous, run_state.guard, observe, is_whole=len(self._steps) == 1)
                 if direct is not None:
                     direct.learn(contiguous)
                 return found

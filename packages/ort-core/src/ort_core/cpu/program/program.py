@@ -22,7 +22,7 @@ from ort_core.cpu.program.sizes import ALIGNMENT, Types, arena_offsets, evaluate
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
 from ort_core.plugin import environment_value, frozen
 from ort_core.plugin.forks import new_lock
-from ort_core.plugin.kernels import RunGuard, Unguarded, may_stop
+from ort_core.plugin.kernels import RunGuard, Unguarded, bound_outputs, may_stop
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -110,8 +110,9 @@ class NativeProgram:
         self.memory = OutputMemory()
 
     def run(
-        self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None
-    ) -> list[np.ndarray]:
+        self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None, *,
+        is_whole: bool = False,
+    ) -> list[np.ndarray]:  # fmt: skip
         """Run once on arrays of the declared element types and return the outputs.
 
         Args:
@@ -119,6 +120,8 @@ class NativeProgram:
             guard: asked before memory is taken, and, where it may stop the run, before each turn of its steps.
             observe: called behind every step with its number, its start in ns and the named sizes; the steps then
                 run one by one.
+            is_whole: whether nobody reads the inputs behind it: caches that the caller bound as input and output grow
+                where they lie then.
 
         Raises:
             SizesDiffer: a size is not as declared.
@@ -133,20 +136,25 @@ class NativeProgram:
         guard.check_allocation(plan.nbytes, "a native program")
         check = guard.check if may_stop(guard) else None
         if guard.in_place and self.record.in_place:
-            return plan.run(*self._grown_caches(inputs, guard.in_place), observe, check)
+            bound = bound_outputs(guard) if is_whole else {}
+            return plan.run(*self._grown_caches(inputs, guard.in_place, bound), observe, check)
         return plan.run(inputs, {}, observe, check)
 
     def _grown_caches(
-        self, inputs: Sequence[np.ndarray], in_place: frozenset[int]
+        self, inputs: Sequence[np.ndarray], in_place: frozenset[int], bound: Mapping[str, int]
     ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
-        """Return the inputs and some outputs, with one copy as both for each cache that the caller bound as both.
+        """Return the inputs and some outputs, with one array as both for each cache that the caller bound as both.
 
-        What lies behind the rows of a cache stays in it then, as when the run has the caller's own memory.
+        That is the caller's where ``bound`` says that this very output is to be there, else a copy. What lies behind
+        the rows of a cache stays in it.
         """
         arrays, given = list(inputs), {}
         for output, index in self.record.in_place.items():
-            if inputs[index].ctypes.data in in_place:
-                given[output] = arrays[index] = inputs[index].copy()
+            address = inputs[index].ctypes.data
+            if address not in in_place:
+                continue
+            is_own = bound.get(self.record.outputs[output]) == address and inputs[index].flags.writeable
+            given[output] = arrays[index] = inputs[index] if is_own else inputs[index].copy()
         return arrays, given
 
     def __str__(self) -> str:

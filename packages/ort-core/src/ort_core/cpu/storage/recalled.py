@@ -82,7 +82,7 @@ class RecalledPartition(EagerPartition):
         run_state.guard.check()
         try:
             contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-            return self.program.run(contiguous, run_state.guard)
+            return self.program.run(contiguous, run_state.guard, is_whole=True)
         except (SizesDiffer, DataError, AllocationLimitExceeded) as reason:  # the ordinary one names its nodes
             log.debug("a recalled program gives way to the ordinary partition: %s", reason)
             return None
