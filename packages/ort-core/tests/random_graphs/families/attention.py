@@ -120,6 +120,10 @@ def grouped_query(g: GraphWriter) -> list[Value]:
         scales = [g.constant(g.numbers.uniform(0.01, 0.05, scale).astype(np.float32)) for _ in range(2)]
     lengths = g.constant(np.full(batch, past + length - 1, np.int32))
     total = g.constant(np.asarray(past + length, np.int32))
+    if g.chance(0.3):  # a number that data make: how many rows a present has is read when it is there
+        marks = g.node("Cast", [g.node("IsNaN", [value])], to=et.I32.onnx)
+        none = g.node("Mul", [g.node("ReduceMax", [marks], keepdims=0), g.constant(np.asarray(0, np.int32))])
+        total = g.node("Add", [none, total])
     quantized = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8} if scales else {}
     further = [*[None] * 5, *scales] if scales else []
     return g.node(
