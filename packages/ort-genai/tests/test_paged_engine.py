@@ -15,6 +15,7 @@ import ort_genai as og
 from ort_genai.builder.precision_names import Precision
 from ort_genai.paging.block_pool import BLOCK_ROWS, BlockPool, OutOfBlocks
 from ort_genai.paging.paged_graph import DecoderNames, NotPaged, paged_graph
+from ort_genai.paging.paged_inputs import WANTED
 from ort_genai.paging.paged_states import PagedState, blocks_of
 
 Options = og.GenerationOptions
@@ -301,16 +302,29 @@ def _behind_tokens(graph, op_type, more=(), **attributes):
         (lambda graph: _behind_tokens(graph, "CumSum", ["axis"]), "CumSum, which may mix tokens"),
         (lambda graph: _behind_tokens(graph, "Softmax", axis=1), "another axis than the last"),
         (lambda graph: _behind_tokens(graph, "MatMul", ["before"]), "tokens are multiplied with tokens"),
+        (lambda graph: _behind_tokens(graph, "FusedMatMul", ["x"], domain="com.microsoft", transA=1), "columns of"),
         (with_mask, "its mask is read for more than lengths"),
         (lambda graph: graph.node.append(helper.make_node("Abs", ["present.0.key"], ["x"])), "else reads its caches"),
     ],
-    ids=["bias", "smooth", "sum", "softmax", "products", "mask", "caches"],
+    ids=["bias", "smooth", "sum", "softmax", "products", "turned product", "mask", "caches"],
 )  # fmt: skip
 def test_a_graph_that_does_not_fit_says_why(model, change, reason):
     made = graph_of(built())
     change(made.graph)
     with pytest.raises(NotPaged, match=reason):
         paged_graph(made, names_of(model))
+
+
+def test_the_rows_of_a_fused_head_are_left_out_before_it(model):
+    made = graph_of(built())
+    head = next(each for each in made.graph.node if "logits" in each.output)
+    assert head.op_type == "MatMul"
+    head.op_type, head.domain = "FusedMatMul", "com.microsoft"
+    head.attribute.append(helper.make_attribute("transB", 1))
+    found = paged_graph(made, names_of(model)).graph.node
+    product = next(each for each in found if "logits" in each.output)
+    gather = next(each for each in found if product.input[0] in each.output)
+    assert (product.op_type, gather.op_type, gather.input[1]) == ("FusedMatMul", "Gather", WANTED)
 
 
 def test_a_model_that_does_not_fit_runs_in_one_piece_and_the_log_says_so_once(caplog):
