@@ -8,9 +8,27 @@ import pytest
 from ort_core.runtime.taken_memory import TakenMemoryState, may_share
 
 
+class Lender:
+    """Memory of which an array knows nothing but its owner."""
+
+    owns_memory = True
+
+    def __init__(self, array):
+        self.array, self.__array_interface__ = array, array.__array_interface__
+
+
+MEMORY = {
+    "own": lambda: np.zeros(2000, np.uint8),
+    "foreign": lambda: np.frombuffer(bytearray(2000), np.uint8),
+    "lent": lambda: np.asarray(Lender(np.zeros(2000, np.uint8))).view(np.int8),
+    "mapped": lambda: np.zeros(2000, np.uint8).view(np.memmap),
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
 @pytest.mark.parametrize("count", [3, 8, 9, 60])
-def test_overlap_is_found_as_numpy_finds_it_pair_by_pair(count):
-    random, memory = np.random.default_rng(count), np.zeros(2000, np.uint8)
+def test_overlap_is_found_as_numpy_finds_it_pair_by_pair(count, kind):
+    random, memory = np.random.default_rng(count), MEMORY[kind]()
     for _ in range(40):
         taken, arrays = TakenMemoryState(), []
         for _ in range(count):
@@ -32,3 +50,16 @@ def test_a_result_shares_with_what_it_is_a_view_of():
     for result in (feed, feed.reshape(-1), feed[2:], framed, framed[0], own, own[3:], feed.T, feed[:0]):
         for other in (feed, part, part[:1]):
             assert may_share(result, other) == np.may_share_memory(result, other)
+
+
+def test_arrays_of_several_owners_are_found_beside_each_other():
+    random, memories = np.random.default_rng(1), [make() for make in MEMORY.values() for _ in range(3)]
+    for _ in range(60):
+        taken, arrays = TakenMemoryState(), []
+        for _ in range(30):
+            memory = memories[random.integers(len(memories))]
+            start, size = random.integers(0, 1900), random.integers(0, 60)
+            array = memory[start : start + size]
+            assert taken.overlaps(array) == any(np.may_share_memory(array, other) for other in arrays)
+            taken.add(array)
+            arrays.append(array)

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-FEW = 8  # arrays that are compared one by one: cheaper than their addresses
-
 
 def may_share(result: np.ndarray, other: np.ndarray) -> bool:
     """Return whether two arrays may share memory: as ``numpy.may_share_memory``, sooner where owners tell it.
@@ -23,11 +21,25 @@ def may_share(result: np.ndarray, other: np.ndarray) -> bool:
     return not is_apart and np.may_share_memory(result, other)
 
 
+def _owner(array: np.ndarray) -> object | None:
+    """Return what has an array's memory, and no other; ``None`` where that is not known."""
+    owner: object = array
+    while type(owner) is np.ndarray and owner.base is not None:
+        owner = owner.base
+    is_own = owner.flags.owndata if type(owner) is np.ndarray else getattr(owner, "owns_memory", False)
+    return owner if is_own else None
+
+
 class TakenMemoryState:
-    """The memory of some arrays, between the first and the last byte of each (as ``numpy.may_share_memory`` judges)."""
+    """The memory of some arrays, between the first and the last byte of each (as ``numpy.may_share_memory`` judges).
+
+    Arrays whose owners are known share memory with views of the same owner alone; addresses are asked for where one
+    comes whose owner is not.
+    """
 
     def __init__(self, arrays: Iterable[np.ndarray] = ()) -> None:
-        self._few: list[np.ndarray] | None = []
+        self._of_owner: dict[int, list[np.ndarray]] = {}
+        self._waiting: list[np.ndarray] = []  # not among the intervals yet
         self._starts: list[int] = []  # of intervals that do not overlap, in order
         self._ends: list[int] = []
         for array in arrays:
@@ -36,29 +48,29 @@ class TakenMemoryState:
     def copy(self) -> TakenMemoryState:
         """Return the same, to go on by itself."""
         found = TakenMemoryState()
-        found._few = None if self._few is None else list(self._few)
-        found._starts, found._ends = list(self._starts), list(self._ends)
+        found._of_owner = {key: list(arrays) for key, arrays in self._of_owner.items()}
+        found._waiting, found._starts, found._ends = list(self._waiting), list(self._starts), list(self._ends)
         return found
 
     def overlaps(self, array: np.ndarray) -> bool:
         """Return whether an array may share memory with one that was added."""
-        if self._few is not None:
-            return any(may_share(array, other) for other in self._few)
         if not array.size:
             return False
+        owner = _owner(array)
+        if owner is not None:
+            return any(np.may_share_memory(array, other) for other in self._of_owner.get(id(owner), ()))
+        for other in self._waiting:
+            self._insert(other)
+        self._waiting.clear()
         low, high = byte_bounds(array)
         return bisect_right(self._starts, high - 1) > bisect_right(self._ends, low)
 
     def add(self, array: np.ndarray) -> None:
         """Add an array."""
-        if self._few is not None:
-            self._few.append(array)
-            if len(self._few) > FEW:
-                known, self._few = self._few, None
-                for each in known:
-                    self._insert(each)
-            return
-        self._insert(array)
+        self._waiting.append(array)  # which keeps its owner, too
+        owner = _owner(array)
+        if owner is not None:
+            self._of_owner.setdefault(id(owner), []).append(array)
 
     def _insert(self, array: np.ndarray) -> None:
         if not array.size:

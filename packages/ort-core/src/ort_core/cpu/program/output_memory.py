@@ -100,6 +100,7 @@ class _Block:
 class _Lease:
     """The owner of an array's memory: when it goes, the memory goes back."""
 
+    owns_memory = True  # no other array has it meanwhile
     __slots__ = ("__array_interface__", "_block", "_memory")
 
     def __init__(self, memory: OutputMemory, block: _Block, shape: tuple[int, ...], typestr: str) -> None:
