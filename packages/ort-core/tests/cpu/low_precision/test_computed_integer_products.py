@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import ort_core
 
@@ -73,3 +73,72 @@ def test_a_depth_of_nothing_gives_zeros() -> None:
     session = session_of(((2, 0), (0, 3)), (np.uint8, np.int8), (None, None), is_open=False)
     found = session.run(None, {"a": np.zeros((2, 0), np.uint8), "b": np.zeros((0, 3), np.int8)})[0]
     np.testing.assert_array_equal(found, np.zeros((2, 3), np.int32))
+
+
+def quantized(form: str, kinds: tuple[type, type], shapes: tuple[list[int | str], list[int | str]]) -> bytes:
+    """A product on grids of powers of two, by QLinearMatMul or between DequantizeLinear and QuantizeLinear nodes."""
+    sides = zip("ab", kinds, shapes, strict=True)
+    given = [helper.make_tensor_value_info(name, KINDS[kind], shape) for name, kind, shape in sides]
+    grids = {"a": ["a_s", "a_z"], "b": ["b_s", "b_z"], "y": ["y_s", "a_z"]}
+    if form == "QLinearMatMul":
+        nodes = [helper.make_node("QLinearMatMul", ["a", *grids["a"], "b", *grids["b"], *grids["y"]], ["y"])]
+    else:
+        nodes = [
+            helper.make_node("DequantizeLinear", ["a", *grids["a"]], ["c"]),
+            helper.make_node("DequantizeLinear", ["b", *grids["b"]], ["d"]),
+            helper.make_node("MatMul", ["c", "d"], ["m"]),
+            helper.make_node("QuantizeLinear", ["m", *grids["y"]], ["y"]),
+        ]
+    constants = {
+        "a_s": np.float32(0.5), "b_s": np.float32(2.0**-8), "y_s": np.float32(4.0), "a_z": kinds[0](POINTS[kinds[0]]),
+        "b_z": kinds[1](POINTS[kinds[1]]),
+    }  # fmt: skip
+    result = helper.make_tensor_value_info("y", KINDS[kinds[0]], None)
+    made = [numpy_helper.from_array(np.array(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", given, [result], made)
+    opsets = [helper.make_opsetid("", 17)]
+    found: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return found
+
+
+POINTS = {np.uint8: 131, np.int8: -7}
+
+
+@pytest.mark.parametrize("form", ["QLinearMatMul", "QDQ"])
+@pytest.mark.parametrize("kinds", [(np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8)], ids=str)
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_sums_on_a_grid_are_rounded_once_for_batches_that_repeat_as_the_run_says(
+    form: str, kinds: tuple[type, type], threads: int
+) -> None:
+    options = ort_core.SessionOptions()
+    options.intra_op_num_threads = threads
+    model = quantized(form, kinds, (["A", 3, "M", "K"], ["B", 3, "K", "N"]))
+    session = ort_core.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(threads)
+    for left, right, rows, depth, columns in (
+        (1, 3, 5, 70, 33),
+        (3, 1, 33, 64, 16),
+        (2, 2, 1, 3, 7),
+        (1, 1, 40, 130, 40),
+    ):
+        sides = extreme(kinds[0], (left, 3, rows, depth), random), extreme(kinds[1], (right, 3, depth, columns), random)
+        found = session.run(None, dict(zip("ab", sides, strict=True)))[0]
+        wide = [each.astype(np.int64) - POINTS[kind] for each, kind in zip(sides, kinds, strict=True)]
+        limits = np.iinfo(kinds[0])
+        wanted = np.clip(np.rint((wide[0] @ wide[1]) * 2.0**-11) + POINTS[kinds[0]], limits.min, limits.max)
+        np.testing.assert_array_equal(found, wanted)
+    assert "numpy" not in str(session.explain())
+
+
+def test_matrices_of_one_side_alone_repeat() -> None:
+    session = session_of(((2, 3, 4, 20), (20, 5)), (np.uint8, np.int8), ((), ()), is_open=True)
+    other = session_of(((4, 20), (2, 3, 20, 5)), (np.uint8, np.int8), ((4,), (5,)), is_open=True)
+    random = np.random.default_rng(1)
+    for each, shapes, rows in ((session, ((2, 3, 4, 20), (20, 5)), False), (other, ((4, 20), (2, 3, 20, 5)), True)):
+        a, b = (extreme(kind, shape, random) for kind, shape in zip((np.uint8, np.int8), shapes, strict=True))
+        za = extreme(np.uint8, (4,) if rows else (), random)
+        zb = extreme(np.int8, (5,) if rows else (), random)
+        left = a.astype(np.int64) - (za.astype(np.int64)[:, None] if rows else int(za))
+        found = each.run(None, {"a": a, "b": b, "za": za, "zb": zb})[0]
+        np.testing.assert_array_equal(found, left @ (b.astype(np.int64) - zb.astype(np.int64)))
+        assert "numpy" not in str(each.explain())

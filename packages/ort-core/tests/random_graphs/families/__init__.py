@@ -49,6 +49,8 @@ _MODULES = (
     "states",
     "fed_sequences_and_maps",
     "further_forms",
+    "quantized_computed",
+    "long_rows",
 )
 
 

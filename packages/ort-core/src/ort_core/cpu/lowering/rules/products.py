@@ -22,7 +22,7 @@ from ort_core.cpu.lowering.products.product_panels import (
     tile_table_buffer,
     weight_panels,
 )
-from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant
+from ort_core.cpu.lowering.products.quantized import dequantized_constant, quantized_constant, quantized_value
 from ort_core.cpu.lowering.rules.integer_matrices import TYPES, integer_matmul
 from ort_core.cpu.lowering.rules.vector_products import vector_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
@@ -156,10 +156,19 @@ def _kernel_text(deferred: DeferredKernel) -> KernelText:
 def _is_quantized(lowering: Lowering, node: Node) -> bool:
     """Lower a product of bytes; return whether it is one."""
     if quantized_constant(lowering, node.input(1)) is None:
-        return False
+        return _is_quantized_twice(lowering, node)
     from ort_core.cpu.lowering.rules.quantized.integer_products import quantized_product  # floats have no use for it
 
     return quantized_product(lowering, node)
+
+
+def _is_quantized_twice(lowering: Lowering, node: Node) -> bool:
+    """Lower a product of two sides that are computed bytes; return whether it is one."""
+    if node.op_type != "MatMul" or any(quantized_value(lowering, each) is None for each in node.present_inputs()):
+        return False
+    from ort_core.cpu.lowering.rules.quantized.computed_products import dequantized_product
+
+    return dequantized_product(lowering, node)
 
 
 def matmul(lowering: Lowering, node: Node) -> None:
