@@ -88,6 +88,15 @@ PROGRAMS: Mapping[str, tuple[str, Constants]] = {
         "b = MatMulInteger(a, w, z) d = Cast <to = 1> (b) y = Mul(d, s) }",
         {"w": (32, 16)},
     ),
+    "quantized_attention": (
+        "(float[B, 4, S, 16] q, float[B, 4, S, 16] k) => (float[B, 4, S, S] y) "
+        "{ t = Transpose <perm = [0, 1, 3, 2]> (k) a, s, z = DynamicQuantizeLinear(q) "
+        "c, r, x = DynamicQuantizeLinear(t) p = MatMulInteger(a, c, z, x) "
+        "f = Cast <to = 1> (p) m = Mul(s, r) y = Mul(f, m) }", {},
+    ),
+    "best_of_rows": (
+        "(float[N, 400] x) => (float[N, 200] y, int64[N, 200] i) { a = Exp(x) y, i = TopK(a, many) }", {"many": (1,)},
+    ),
     "reductions": (
         "(float[N, 4, 8] x) => (float[N, 1, 8] y, float[N, 4] z) { y = ReduceMean <keepdims = 1> (x, one) "
         "z = ReduceMax <keepdims = 0> (x, two) }",
@@ -106,7 +115,7 @@ PROGRAMS: Mapping[str, tuple[str, Constants]] = {
         "y = Softmax(b) }", {},
     ),
 }  # fmt: skip
-"""By name: a graph, and the shapes of its constants, which are seeded; of ``one`` and ``two`` that number."""
+"""By name: a graph, and the shapes of its constants, which are seeded; of ``one``, ``two`` and ``many`` a number."""
 
 
 def fixed_target() -> Target:
@@ -123,7 +132,7 @@ def text_of(name: str) -> str:
     model = parser.parse_model(f"{IMPORTS} {name} {body}")
     rng = np.random.default_rng(0)
     for constant, shape in shapes.items():
-        number = {"one": 1, "two": 2}.get(constant)
+        number = {"one": 1, "two": 2, "many": 200}.get(constant)
         array = rng.standard_normal(shape).astype(np.float32) if number is None else np.full(shape, number, np.int64)
         if name == "quantized_product":
             array = rng.integers(-100, 100, shape, np.int8)

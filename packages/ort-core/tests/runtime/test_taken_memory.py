@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ort_core.runtime.taken_memory import TakenMemoryState, may_share
+from ort_core.runtime.taken_memory import TakenMemoryState, are_apart, may_share
 
 
 class Lender:
@@ -63,3 +63,15 @@ def test_arrays_of_several_owners_are_found_beside_each_other():
             assert taken.overlaps(array) == any(np.may_share_memory(array, other) for other in arrays)
             taken.add(array)
             arrays.append(array)
+
+
+def test_results_are_apart_where_each_owns_what_no_feed_shows():
+    feed, one, other = np.zeros((4, 4), np.float32), np.ones(3), np.ones((2, 2))
+    view, fixed = feed[1:], np.ones(2)
+    fixed.flags.writeable = False
+    assert are_apart([one, other], [feed, view])
+    assert are_apart([], [feed])
+    for results in ([one, one], [feed], [one, view], [other.T], [fixed], [[one]], [np.float32(1)], [one[:2]]):
+        assert not are_apart(results, [feed]), results
+    assert not are_apart([feed], [view])
+    assert not are_apart([one], [[other]]), "what a feed of another kind holds nobody knows"

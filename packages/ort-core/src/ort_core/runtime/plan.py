@@ -27,7 +27,7 @@ from ort_core.runtime.device_values import (
 )
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
-from ort_core.runtime.taken_memory import TakenMemoryState, may_share
+from ort_core.runtime.taken_memory import TakenMemoryState, are_apart, may_share
 from ort_core.tensors.device_array import DeviceArray
 
 if TYPE_CHECKING:
@@ -349,6 +349,8 @@ def _is_at(result: RuntimeValue, address: int | None) -> bool:
 def detached(results: list[RuntimeValue], feeds: Iterable[RuntimeValue]) -> list[RuntimeValue]:
     """Copy results that share memory with a feed, with a constant (those are read-only) or with one another."""
     feeds = list(feeds)
+    if are_apart(results, feeds):
+        return results
     if len(results) == 1 and type(result := results[0]) is np.ndarray:  # of most small models: without a state
         flags = result.flags
         if not flags.writeable:

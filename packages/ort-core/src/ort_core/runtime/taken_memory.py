@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
+
+_OWN = 0x1 | 0x4 | 0x400  # numpy's flags: row-major, owns its memory, may be written
 
 
 def may_share(result: np.ndarray, other: np.ndarray) -> bool:
@@ -28,6 +30,21 @@ def _owner(array: np.ndarray) -> object | None:
         owner = owner.base
     is_own = owner.flags.owndata if type(owner) is np.ndarray else getattr(owner, "owns_memory", False)
     return owner if is_own else None
+
+
+def are_apart(results: Sequence[object], feeds: Sequence[object]) -> bool:
+    """Return whether results surely are arrays that own their memory, each for itself: what most kernels return.
+
+    They are contiguous and may be written, too. No view of such an array is older than it is but one that was fed.
+    """
+    owners = set()
+    for result in results:
+        if type(result) is not np.ndarray or result.flags.num & _OWN != _OWN:
+            return False
+        owners.add(id(result))
+    if len(owners) != len(results):
+        return False
+    return all(type(feed) is np.ndarray and id(feed) not in owners and id(feed.base) not in owners for feed in feeds)
 
 
 class TakenMemoryState:

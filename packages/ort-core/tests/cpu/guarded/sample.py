@@ -111,6 +111,14 @@ def integer_models() -> dict[str, tuple[ModelProto, Arrays]]:
         body = "q, s, z = DynamicQuantizeLinear(x) a = MatMulInteger(q, w, z) b = Cast<to=1>(a) y = Mul(b, s)"
         dynamic = model(body, "float[N,15] x", f"float[N,{n}] y", {"w": integers(15, n)})
         made[f"dynamically quantized product of {n} columns"] = dynamic, {"x": numbers(6, 15)}
+        given = f"uint8[N,M,37] x, uint8[N,37,{n}] v, uint8 u, uint8 t"
+        computed = model("y = MatMulInteger(x, v, u, t)", given, f"int32[N,M,{n}] y", {})
+        bytes_ = {"x": integers(2, 5, 37, dtype=np.uint8), "v": integers(2, 37, n, dtype=np.uint8, seed=1)}
+        points = {"u": np.array(7, np.uint8), "t": np.array(200, np.uint8)}
+        made[f"product of two computed matrices of bytes, {n} columns"] = computed, {**bytes_, **points}
+        sorting = model("y, i = TopK(x, k)", f"float[N,{20 * n}] x", "float[N,M] y, int64[N,M] i",
+                        {"k": np.array([18 * n])})  # fmt: skip
+        made[f"{18 * n} best of {20 * n}"] = sorting, {"x": numbers(3, 20 * n)}
         node = helper.make_node(
             "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=40, N=n, bits=4, block_size=16
         )

@@ -1,6 +1,6 @@
 """The native side of a direct call: from feeds, or from arrays, to a list of outputs without running Python code.
 
-This file and the three that it joins trade clarity for speed. What they replace, and what tests compare them with, is
+This file and the four that it joins trade clarity for speed. What they replace, and what tests compare them with, is
 the ordinary run: checked feeds (``runtime.feeds``), a plan by signature, ``ProgramPlan.run``.
 ``benchmarks/run_calls.py`` measures both.
 
@@ -27,14 +27,15 @@ from ort_core.cpu.direct.call_layout import OUTPUT_WORDS, ArrayLayout, Entry, He
 from ort_core.cpu.direct.object_code import OBJECT_CODE
 from ort_core.cpu.direct.output_code import OUTPUT_CODE
 from ort_core.cpu.direct.signature_code import SIGNATURE_CODE
+from ort_core.cpu.direct.single_code import SINGLE_CODE
 
 
 def call_text(layout: ArrayLayout) -> str:
-    """Return the module of both functions."""
+    """Return the module of all three functions."""
     words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__match_args__}
     words["@@OUTPUT_WORDS@"] = str(OUTPUT_WORDS)
-    text = "\n".join((OBJECT_CODE, SIGNATURE_CODE, OUTPUT_CODE, _CALLS))
+    text = "\n".join((OBJECT_CODE, SIGNATURE_CODE, OUTPUT_CODE, _CALLS, SINGLE_CODE))
     for name, value in words.items():
         text = text.replace(name, value)
     return text

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ort_core.cpu.program.program import BoundState
     from ort_core.cpu.threads.pool import ThreadPool
 
+SingleFunction: TypeAlias = Callable[..., object]  # of arrays; None where the step was run
 Words: TypeAlias = "npt.NDArray[np.int64]"
 
 
@@ -66,6 +67,18 @@ def build_entry(
     words[Entry.PATCHES], words[Entry.SIGNATURE], words[Entry.OUTPUTS] = (each.ctypes.data for each in kept)
     words.kept = (bound, *kept, kept_outputs, *sources)
     return words
+
+
+def build_single(layout: PythonLayout, steps: int, wanted: int, pool: ThreadPool) -> SingleFunction:
+    """Return the function that runs the one step at an address, of arrays whose addresses its table begins with.
+
+    The step must live as long as the function.
+    """
+    words = _words(Entry.COUNT)
+    words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = steps, 1, wanted
+    words[Entry.HOLDS_LOCK] = wanted == ALONE
+    head = build_head(layout, (), (), 0, pool, (words,))
+    return build_function(_definition(layout.arrays, "ort_single_step"), head)  # type: ignore[return-value]  # what the code returns
 
 
 def build_head(

@@ -190,10 +190,29 @@ class CpuPartition(EagerPartition):
     def plain_function(self) -> PlainFunction | None:
         """Return the kernels' own function where they alone are the partition."""
         only = self._steps[0] if len(self._steps) == 1 else None
-        if only is None or only.program is not None or only.call is not None:
+        if only is None or only.program is not None:
             return self.compute
+        if only.call is not None:
+            return self._function_of_call(only, only.call) if self._outputs == only.writes else self.compute
         is_fed = all(place < self._input_count for place in only.reads) and self._outputs == only.writes
         return only.kernels.plain_function(only.reads) if is_fed else self.compute
+
+    def _function_of_call(self, step: PartitionSegment, call: NativeCall) -> PlainFunction:
+        """Return a function that makes the one native call that is the whole partition."""
+        fed = [(place, slot) for place, slot in enumerate(step.native_reads) if 0 <= slot < self._input_count]
+        template, run, others = [self._template[slot] for slot in step.native_reads], call.run, self.compute
+
+        def compute(inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
+            if run_state.observer is None:
+                arguments = template.copy()
+                for place, slot in fed:
+                    arguments[place] = inputs[slot]
+                results = run(arguments, run_state.guard)
+                if results is not None:
+                    return results
+            return others(inputs, run_state)
+
+        return compute
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run all steps in order."""

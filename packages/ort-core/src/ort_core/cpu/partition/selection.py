@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from ort_core.cpu.codegen.indexing.top_k import MAX_K, top_k_kernel
+from ort_core.cpu.codegen.indexing.sorted_top_k import held_records, scratch_words, sorted_top_k_kernel
+from ort_core.cpu.codegen.indexing.top_k import is_inserted, top_k_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.code_cache import compiled
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.partition.single_steps import IdleStepsState
+from ort_core.cpu.program.sizes import evaluate
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.cpu.threads.pool_code import STEP_WORDS
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 from ort_core.plugin.loops import SUPPORTED
 
 PARALLEL_WORK = 10_000  # elements below which waking other threads costs more than it saves
-_TABLE_WORDS = 6
 
 
 def selection_of(node: Node, target: Target, pool: ThreadPool) -> Selection | Rejection:
@@ -52,17 +52,26 @@ class Selection:
         self._axis, self._pool, self._mode = node.int_attribute("axis", -1), pool, guarded_mode()
         read = border_of([node]).outputs
         self._wanted = [any(output is each for each in read) for output in node.outputs]
+        self._steps = IdleStepsState(pool)
         self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
 
     @cached_property
-    def _code(self) -> tuple[CompiledModule, int]:
-        """The kernel and its address, compiled by the first run: where k is a size, a program has the node."""
+    def _inserting(self) -> tuple[CompiledModule, int]:
+        """The kernel for a small k and its address, compiled by the first run that needs it."""
         name, function = top_k_kernel(self._type, largest=self._is_largest)
         module = compiled(module_text([function]), self._target)
         return module, module.address(name)
 
+    @cached_property
+    def _sorting(self) -> tuple[CompiledModule, int]:
+        """The kernel for any other k."""
+        name = f"sorted_top_k_{self._type.text}_{int(self._is_largest)}"
+        functions = sorted_top_k_kernel(name, self._type, self._target, largest=self._is_largest)
+        module = compiled(module_text(functions), self._target)
+        return module, module.address(name)
+
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
-        """Return values and indices, of them what is read; ``None`` where the reference sorts sooner or must refuse.
+        """Return values and indices, of them what is read; ``None`` where the reference must refuse.
 
         Raises:
             AllocationLimitExceeded: it would take more memory than the guard allows.
@@ -73,31 +82,34 @@ class Selection:
         if given.shape != (1,) or not -x.ndim <= self._axis < x.ndim or not x.size:
             return None
         axis, k = self._axis % x.ndim, int(given.item(0))
-        if not 0 < k <= min(x.shape[axis], MAX_K):
+        if not 0 < k <= x.shape[axis]:
             return None
         is_last = axis == x.ndim - 1
-        rows = np.ascontiguousarray(x if is_last else np.moveaxis(x, axis, -1))
-        shape = (*rows.shape[:-1], k)
-        guard.check_allocation(math.prod(shape) * (rows.itemsize + 8), "TopK")
-        found = self._selected(rows, shape)
+        rows = x if is_last else np.moveaxis(x, axis, -1)
+        rows = rows if rows.flags.c_contiguous else np.ascontiguousarray(rows)
+        found = self._selected(rows, (*rows.shape[:-1], k), guard)
         if not is_last:
             found = [np.ascontiguousarray(np.moveaxis(each, -1, axis)) for each in found]
         return [each for each, is_wanted in zip(found, self._wanted, strict=False) if is_wanted]
 
-    def _selected(self, rows: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
-        values, indices = np.empty(shape, rows.dtype), np.empty(shape, np.int64)
-        guarded = None
+    def _selected(self, rows: np.ndarray, shape: tuple[int, ...], guard: RunGuard) -> list[np.ndarray]:
+        length, k, guarded = rows.shape[-1], shape[-1], None
+        guard.check_allocation(rows.size // length * k * (rows.itemsize + 8), "TopK")
+        arrays = [np.empty(shape, rows.dtype), np.empty(shape, np.int64), rows]
         if self._mode is not GuardedMode.OFF:
-            guarded = GuardedArrays([rows], [values, indices], self._mode)
-            rows, values, indices = guarded.arrays
-        memory = np.zeros(STEP_WORDS + _TABLE_WORDS, np.int64)
-        start = memory.ctypes.data
-        memory[:2] = self._code[1], start + 8 * STEP_WORDS
-        memory[STEP_WORDS:] = [
-            values.ctypes.data, indices.ctypes.data, rows.ctypes.data, math.prod(shape[:-1]), rows.shape[-1], shape[-1],
-        ]  # fmt: skip
-        self._pool.run(start, 1, 1 if rows.size < PARALLEL_WORK else 1 << 30)
+            guarded = GuardedArrays([rows], arrays[:2], self._mode)
+            arrays = [*guarded.arrays[1:], guarded.arrays[0]]
+        step, words = self._steps.take(), [rows.size // length, length, k]
+        if is_inserted(length, k):
+            _, kernel = self._inserting
+        else:
+            _, kernel = self._sorting
+            each = evaluate(scratch_words(length, k), {})
+            guard.check_allocation(each * self._pool.num_threads * 8, "TopK")
+            words += [evaluate(held_records(length, k), {}), step.memory(each * self._pool.num_threads)[1], each]
+        step.run(kernel, arrays, words, is_alone=rows.size < PARALLEL_WORK)
+        self._steps.give(step)
         if guarded is None:
-            return [values, indices]
+            return arrays[:2]
         guarded.check("TopK")
-        return [values.copy(), indices.copy()]  # what is guarded goes with its pages
+        return [result.copy() for result in arrays[:2]]  # what is guarded goes with its pages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,12 +14,12 @@ from ort_core.cpu.codegen.machine_code.code_cache import compiled
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.partition.single_steps import IdleStepsState
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.cpu.threads.pool_code import STEP_WORDS
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
-_TABLE_WORDS = 13  # that the kernel is told
+_PAIR, _WORD = struct.Struct("=ff"), struct.Struct("=q")
 PARALLEL_WORK = 10_000  # scores below which waking other threads costs more than it saves
 
 
@@ -36,6 +37,7 @@ class Suppression:
         self._module = compiled(module_text(functions), target)
         self._address = self._module.address(name)
         self._pool, self._mode = pool, guarded_mode()
+        self._steps = IdleStepsState(pool)
         self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
@@ -63,42 +65,47 @@ class Suppression:
         self, boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, threshold: float | None, guard: RunGuard
     ) -> np.ndarray:
         batches, classes, count = scores.shape
-        threads = self._pool.num_threads
-        guard.check_allocation(
-            8 * batches * classes * (most + 1) + threads * (8 * count + 20 * most), "NonMaxSuppression"
-        )
-        boxes, scores = np.ascontiguousarray(boxes), np.ascontiguousarray(scores)
-        rows = batches * classes
-        sizes = (1, rows * most, rows, threads * count, -(-threads * COORDINATES * most // 2))  # in words of 8 bytes
-        places = [*itertools.accumulate(sizes, initial=STEP_WORDS + _TABLE_WORDS)]
-        memory = np.empty(places[-1], np.int64)  # one for all: an array and its address take 2 us
-        limits, kept, counts, heap, coordinates = (memory[a:b] for a, b in itertools.pairwise(places))
-        limits.view(np.float32)[:] = overlap, 0.0 if threshold is None else threshold
-        start, guarded = memory.ctypes.data, None
-        addresses = [boxes.ctypes.data, scores.ctypes.data, *(start + 8 * place for place in places[:-1])]
+        rows, threads = batches * classes, self._pool.num_threads
+        counts = 1 + rows * most  # places in memory, in words of 8 bytes: limits, kept boxes, counts, scratch
+        heap = counts + rows
+        coordinates = heap + threads * count
+        end = coordinates - (-threads * COORDINATES * most // 2)
+        guard.check_allocation(8 * end, "NonMaxSuppression")
+        boxes = boxes if boxes.flags.c_contiguous else np.ascontiguousarray(boxes)
+        scores = scores if scores.flags.c_contiguous else np.ascontiguousarray(scores)
+        step = self._steps.take()
+        memory, start = step.memory(end)
+        memory[0] = _two_floats(overlap, 0.0 if threshold is None else threshold)
+        sizes = [batches, classes, count, most, threshold is not None]
+        words = [start, start + 8, start + 8 * counts, start + 8 * heap, start + 8 * coordinates]
+        arrays, guarded = [boxes, scores], None
         if self._mode is not GuardedMode.OFF:
-            guarded = GuardedArrays([boxes, scores, limits], [kept, counts, heap, coordinates], self._mode)
-            addresses = [array.ctypes.data for array in guarded.arrays]
-            kept, counts = guarded.arrays[3:5]
-        of_boxes, of_scores, of_limits, *others = addresses
-        memory[: STEP_WORDS + _TABLE_WORDS] = 0
-        memory[:2] = self._address, start + 8 * STEP_WORDS
-        memory[STEP_WORDS : STEP_WORDS + _TABLE_WORDS] = [
-            of_boxes, of_scores, batches, classes, count, most, of_limits, of_limits + 4, int(threshold is not None),
-            *others,
-        ]  # fmt: skip
-        self._pool.run(start, 1, 1 if scores.size < PARALLEL_WORK else 1 << 30)
+            cuts = [memory[a:b] for a, b in itertools.pairwise((0, 1, counts, heap, coordinates, end))]
+            guarded = GuardedArrays([boxes, scores, cuts[0]], cuts[1:], self._mode)
+            arrays, words = guarded.arrays[:2], [int(each.ctypes.data) for each in guarded.arrays[2:]]
+        step.run(self._address, arrays, [*sizes, *words], is_alone=scores.size < PARALLEL_WORK)
         if guarded is not None:
             guarded.check("NonMaxSuppression")
-        return _triples(kept.reshape(rows, most), counts, classes)
+            memory[1:heap] = np.concatenate(guarded.arrays[3:5])
+        found = _triples(memory[1:counts], memory[counts:heap], classes)
+        self._steps.give(step)
+        return found
+
+
+def _two_floats(first: float, second: float) -> int:
+    """Return a word of two float32, as memory has them."""
+    word: int = _WORD.unpack(_PAIR.pack(first, second))[0]
+    return word
 
 
 def _triples(kept: np.ndarray, counts: np.ndarray, classes: int) -> np.ndarray:
     """Return (batch, class, box) for the first ``counts[row]`` boxes of each row of a batch and a class."""
     if len(counts) == 1:
-        found = np.zeros((int(counts[0]), 3), np.int64)
-        found[:, 2] = kept[0, : len(found)]
+        number = int(counts[0])
+        found = np.zeros((number, 3), np.int64)
+        found[:, 2] = kept[:number]
         return found
+    kept = kept.reshape(len(counts), -1)
     row = np.repeat(np.arange(len(counts)), counts)
     found = np.empty((len(row), 3), np.int64)
     found[:, 0], found[:, 1] = np.divmod(row, classes)

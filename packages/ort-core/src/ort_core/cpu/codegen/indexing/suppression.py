@@ -16,8 +16,8 @@ def suppression_kernels(*, center_point_box: bool) -> tuple[str, list[Emitter]]:
     """Return the name of the kernel and the functions of its module.
 
     The argument table: boxes [N, B, 4], scores [N, C, B] (float32), N, C, B, the most boxes to keep of a class (at
-    most B), address of the overlap limit and of the score limit (float32), whether there is a score limit, kept
-    indices [N * C, limit] (int64), their counts [N * C] (int64), and for each thread B int64 and ``COORDINATES *
+    most B), whether there is a score limit, address of the overlap limit and, behind it, the score limit (float32),
+    kept indices [N * C, limit] (int64), their counts [N * C] (int64), and for each thread B int64 and ``COORDINATES *
     limit`` float32 of scratch (two addresses).
     """
     name = f"suppression_{int(center_point_box)}"
@@ -26,14 +26,14 @@ def suppression_kernels(*, center_point_box: bool) -> tuple[str, list[Emitter]]:
     args = emitter.parameter("args")
     boxes, scores = emitter.argument(args, 0, "ptr"), emitter.argument(args, 1, "ptr")
     batches, classes, count, limit = (emitter.argument(args, i) for i in range(2, 6))
-    overlap = emitter.load("float", emitter.argument(args, 6, "ptr"))
-    threshold = emitter.load("float", emitter.argument(args, 7, "ptr"))
-    has_threshold = emitter.compare("ne", emitter.argument(args, 8), 0)
-    out, counts = emitter.argument(args, 9, "ptr"), emitter.argument(args, 10, "ptr")
+    has_threshold = emitter.compare("ne", emitter.argument(args, 6), 0)
+    limits = emitter.argument(args, 7, "ptr")
+    overlap, threshold = (emitter.load("float", emitter.element(limits, i)) for i in range(2))
+    out, counts = emitter.argument(args, 8, "ptr"), emitter.argument(args, 9, "ptr")
     thread = emitter.parameter("thread")
-    heap = emitter.element(emitter.argument(args, 11, "ptr"), emitter.mul(thread, count), "i64")
+    heap = emitter.element(emitter.argument(args, 10, "ptr"), emitter.mul(thread, count), "i64")
     kept_start = emitter.mul(thread, emitter.mul(limit, COORDINATES))
-    kept = emitter.element(emitter.argument(args, 12, "ptr"), kept_start)
+    kept = emitter.element(emitter.argument(args, 11, "ptr"), kept_start)
     first, last = share(emitter, emitter.mul(batches, classes))
     with emitter.loop(first, last, unroll=False, hint="class") as task:
         own_scores = emitter.element(scores, emitter.mul(task, count))

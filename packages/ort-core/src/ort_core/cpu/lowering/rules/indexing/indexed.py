@@ -9,10 +9,12 @@ from ort_core.cpu.codegen.indexing.indexed_access import (
     scatter_nd_kernel,
 )
 from ort_core.cpu.codegen.indexing.reversal import reversal_kernel
-from ort_core.cpu.codegen.indexing.top_k import MAX_K, top_k_kernel
+from ort_core.cpu.codegen.indexing.sorted_top_k import held_records, scratch_words, sorted_top_k_kernel
+from ort_core.cpu.codegen.indexing.top_k import is_inserted, top_k_kernel
+from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, maximum, minimum
@@ -156,9 +158,9 @@ def top_k(lowering: Lowering, node: Node) -> None:
     if not source.shape or wanted is None or len(wanted) != 1:
         raise NotLowered("k is only known at run time")
     k = wanted[0]
-    if (isinstance(k, int) and not 0 < k <= MAX_K) or source.dtype is DataType.BOOL:
+    if (isinstance(k, int) and k <= 0) or source.dtype is DataType.BOOL:
         raise NotLowered(f"k = {k} is not generated")
-    lowering.require_equal(minimum(maximum(k, 1), MAX_K), k)
+    lowering.require_equal(maximum(k, 1), k)
     axis = axis_place(node.int_attribute("axis", -1), len(source.shape))
     order = [*(a for a in range(len(source.shape)) if a != axis), axis]
     length = source.shape[axis]
@@ -173,16 +175,32 @@ def top_k(lowering: Lowering, node: Node) -> None:
             views.append(lowering.result_view(output, shape))
         else:
             views.append(lowering.new_view(dtype, shape))
-    name, function = top_k_kernel(source.dtype, largest=bool(node.int_attribute("largest", 1)))
-    arguments = (pointer(views[0]), pointer(views[1]), pointer(rows), count_of(shape[:-1]), length, k)
-    lowering.emit(
-        KernelText(name, function), arguments, (rows.buffer,), (views[0].buffer, views[1].buffer),
-        count_of(rows.shape) * 4, (node,),
-    )  # fmt: skip
+    _emit_top_k(lowering, node, rows, (views[0], views[1]))
     back = [order.index(a) for a in range(len(order))]
     for output, view in zip(node.outputs, views):
         if output is not None:
             lowering.set(output, view.transposed(back) if axis != len(order) - 1 else view)
+
+
+def _emit_top_k(lowering: Lowering, node: Node, rows: View, results: tuple[View, View]) -> None:
+    """Write the step that stores the best elements of contiguous rows and their indices."""
+    values, indices = results
+    length, k, count = rows.shape[-1], values.shape[-1], count_of(values.shape[:-1])
+    is_largest, machine = bool(node.int_attribute("largest", 1)), lowering.target
+    arguments: list[Argument] = [pointer(values), pointer(indices), pointer(rows), count, length, k]
+    writes = [values.buffer, indices.buffer]
+    if is_inserted(length, k):
+        kernel = KernelText(*top_k_kernel(rows.dtype, largest=is_largest))
+    else:
+        words = scratch_words(length, k)
+        scratch = lowering.scratch(DataType.INT64, words)
+        arguments += [held_records(length, k), Pointer(scratch), words]
+        writes.append(scratch)
+        kernel = kernel_text(
+            "sorted_top_k", f"{rows.dtype.text} {is_largest}",
+            lambda name: sorted_top_k_kernel(name, rows.dtype, machine, largest=is_largest),
+        )  # fmt: skip
+    lowering.emit(kernel, arguments, (rows.buffer,), writes, count_of(rows.shape) * 4, (node,))
 
 
 def _copy_of(lowering: Lowering, node: Node, source: View) -> View:
