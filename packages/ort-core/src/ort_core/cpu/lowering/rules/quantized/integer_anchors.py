@@ -46,7 +46,7 @@ PIXEL_DIMS = 3  # that the kernel steps through: images, rows, pixels
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerWeights:
-    """Weights as signed bytes ``[out][in / groups][rows][columns]``.
+    """Weights as signed bytes ``[out][in / groups][rows][columns]``; of convolutions channel by channel also wider.
 
     ``zero_points`` is ``None`` where they are all 0, else one int32 for each output channel.
     """
@@ -65,10 +65,11 @@ class IntegerWeights:
         return int(np.prod(self.bytes.shape[1:]))
 
 
-def integer_weights(integers: np.ndarray, zero_points: np.ndarray) -> IntegerWeights:
+def integer_weights(integers: np.ndarray, zero_points: np.ndarray, groups: int = 1) -> IntegerWeights:
     """Return uint8 or int8 weights ``[out]...`` as signed bytes; zero points are one, or one for each output.
 
-    Bytes that are signed and shifted by nothing are the array given, which may lie in a file that is mapped.
+    Bytes that are signed and shifted by nothing are the array given, which may lie in a file that is mapped. Of a
+    convolution channel by channel weights are multiplied as floats, and may take nine bits around their zero points.
     """
     if integers.dtype == np.int8 and not zero_points.any():
         return IntegerWeights(integers, None)
@@ -77,8 +78,16 @@ def integer_weights(integers: np.ndarray, zero_points: np.ndarray) -> IntegerWei
     shifted = integers.astype(np.int16) - zeros.reshape(shape).astype(np.int16)
     if shifted.size == 0 or (shifted.min() >= -128 and shifted.max() <= 127):
         return IntegerWeights(shifted.astype(np.int8), None)
+    if is_depthwise(groups * integers.shape[1], integers.shape[0], groups, _window(integers)):
+        return IntegerWeights(shifted, None)
     excess = 128 if integers.dtype == np.uint8 else 0
     return IntegerWeights((integers.astype(np.int16) - excess).astype(np.int8), (zeros - excess).astype(np.int32))
+
+
+def _window(weights: np.ndarray) -> tuple[int, int]:
+    """Return rows and columns of the windows of weights ``[out][in / groups]`` and one or two axes."""
+    rows, columns = (1, 1, *weights.shape[2:])[-2:]
+    return rows, columns
 
 
 Steps = tuple[KnownDim, KnownDim, KnownDim]  # strides of images, rows and pixels

@@ -44,8 +44,9 @@ def quantized_convolution(lowering: Lowering, node: Node) -> bool:
         return False
     if weights.integers.ndim not in (3, 4) or (weights.axis != 0 and weights.scales.size > 1):
         return False
-    made = integer_weights(weights.integers, weights.zero_points)
-    if made.zero_points is not None and node.int_attribute("group", 1) != 1:
+    groups = node.int_attribute("group", 1)
+    made = integer_weights(weights.integers, weights.zero_points, groups)
+    if made.zero_points is not None and groups != 1:
         return False
     scales = np.float32(x.grid.scale) * weights.scales
     bias = None
@@ -72,7 +73,7 @@ def qlinear_convolution(lowering: Lowering, node: Node) -> None:
     bias = lowering.constant_of(node.input(8))
     if grid is None or out is None or scales is None or (bias is None and node.input(8) is not None):
         raise NotLowered("scales, zero points or the bias are not constant")
-    made = integer_weights(w.integers, w.zero_points)
+    made = integer_weights(w.integers, w.zero_points, node.int_attribute("group", 1))
     _, shape = tensor_type(node.output)
     anchor = _anchor(lowering, node, x, made, grid.zero_point)
     total, inputs = exact_sum(lowering, anchor, made, grid.zero_point, bias, shape)
@@ -87,7 +88,7 @@ def integer_convolution(lowering: Lowering, node: Node) -> None:
     x = node.input(0)
     assert x is not None
     w = _WeightInputs.of(lowering, node, 1, 3)
-    made = integer_weights(w.integers, w.zero_points)
+    made = integer_weights(w.integers, w.zero_points, node.int_attribute("group", 1))
     zero: int | View = 0
     if node.input(2) is not None:
         array = lowering.constant_of(node.input(2))
