@@ -83,3 +83,20 @@ def test_power_is_within_an_ulp_and_has_the_special_values_of_c() -> None:
     assert not np.isnan(errors).any(), [*zip(x[np.isnan(errors)], y[np.isnan(errors)], strict=True)][:9]
     worst = int(np.argmax(errors))
     assert errors[worst] <= MAX_ULP, f"{x[worst]!r} ** {y[worst]!r} is off by {errors[worst]:.2f} ulp"
+
+
+@pytest.mark.parametrize("without", [(), ("avx512", "amx"), ("fma", "avx", "amx")], ids=["host", "AVX2", "SSE"])
+def test_remainders_are_exact_for_quotients_of_any_size(without: tuple[str, ...]) -> None:
+    random = np.random.default_rng(11)
+    bits = random.integers(0, 2**32, (2, 200_000), np.uint64).astype(np.uint32).view(np.float32)
+    near = random.uniform(-1e3, 1e3, (2, 100_000)).astype(np.float32)
+    whole = random.integers(-50, 50, (2, 50_000)).astype(np.float32)
+    products = np.stack([near[0] * np.rint(near[1]), near[0]])  # near whole quotients
+    a, b = np.concatenate([bits, near, whole, products, np.nextafter(products, np.float32(9e9))], axis=1)
+    a, b = (np.append(each, pair) for each, pair in zip((a, b), np.meshgrid(SPECIAL, SPECIAL), strict=True))
+    found = computed(double_functions.remainder, a, b, without=without)
+    with np.errstate(all="ignore"):
+        expected = np.fmod(a, b)
+    is_nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(found), is_nan)
+    np.testing.assert_array_equal(found[~is_nan].view(np.int32), expected[~is_nan].view(np.int32))

@@ -181,6 +181,29 @@ def power(x: Scalar, y: Scalar) -> Scalar:
     return select(binary("eq", exponent, 0.0), 1.0, signed)
 
 
+_QUOTIENT_BITS, _DROPPED_BITS = 28, 25  # of a float64 that are kept of a quotient, and that are not
+_LARGEST_QUOTIENT_BITS = 278  # of two float32
+
+
+def remainder(x: Scalar, y: Scalar) -> Scalar:
+    """The remainder of ``x / y`` towards zero of float32, with the sign of x, as C's ``fmod``; exact.
+
+    Each turn takes off ``q |y|`` for a whole number q of 28 bits, a bit below the quotient: its products with the 24
+    bits of a float32 are exact in float64, and what is left has few bits again, and 27 less in front of |y|.
+    """
+    rest, size = unary("abs", cast(x, F64)), unary("abs", cast(y, F64))
+    for _ in range(-(-_LARGEST_QUOTIENT_BITS // (_QUOTIENT_BITS - 1))):
+        quotient = rest / size * (1.0 - 2.0**-50)
+        bits = binary("and", bitcast(quotient, I64), -(1 << _DROPPED_BITS))
+        rest = rest - unary("trunc", bitcast(bits, F64)) * size
+    rest = select(binary("ge", rest, size), rest - size, rest)
+    wide = cast(x, F64)
+    is_whole = binary("and", binary("eq", size, math.inf), binary("lt", unary("abs", wide), math.inf))
+    found = bitcast(cast(select(is_whole, unary("abs", wide), rest), F32), DataType.INT32)
+    sign = binary("and", bitcast(x, DataType.INT32), -(1 << 31))
+    return bitcast(binary("or", found, sign), F32)
+
+
 def _exp(x: Scalar) -> Scalar:
     """``e**x`` of float64 within 2**-36; limited to [-160, 160], beyond the range of float32."""
     bounded = minimum(maximum(x, -160.0), 160.0)

@@ -19,6 +19,7 @@ from ort_core.loops.gaussian_units import gelu, gelu_tanh
 from ort_core.loops.scalar import (
     Scalar,
     binary,
+    bitcast,
     cast,
     fma,
     lift,
@@ -100,6 +101,8 @@ def _is_safe_divisor(b: Scalar) -> bool:
 
 def _mod(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
     a, b = inputs
+    if a.dtype is F32:
+        return _float_remainder(a, b, bool(attributes.get("fmod", 0)))
     if a.dtype not in INTEGERS or not _is_safe_divisor(b):
         return Rejection("only the remainder of integers by a constant is generated")
     rest = binary("rem", a, b)
@@ -107,6 +110,17 @@ def _mod(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection
         return rest
     differs = binary("lt", binary("xor", rest, b), 0)
     return select(binary("and", binary("ne", rest, 0), differs), rest + b, rest)
+
+
+def _float_remainder(a: Scalar, b: Scalar, is_of_dividend: bool) -> Scalar:
+    """Return the remainder with the sign of ``a``, or as Python's ``%`` with that of ``b``."""
+    rest = double_functions.remainder(a, b)
+    if is_of_dividend:
+        return rest
+    differs = binary("ne", binary("lt", rest, 0.0), binary("lt", b, 0.0))
+    signed = select(binary("and", binary("ne", rest, 0.0), differs), rest + b, rest)
+    zero = bitcast(binary("and", bitcast(b, DataType.INT32), -(1 << 31)), F32)
+    return select(binary("eq", rest, 0.0), zero, signed)
 
 
 def _relu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:

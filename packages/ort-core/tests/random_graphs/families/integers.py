@@ -13,7 +13,7 @@ def integer_arithmetic(g: GraphWriter) -> Value:
     value = g.pick(*et.INTEGERS)
     other = partner(g, value)
     op_type = g.choice(("Add", "Sub", "Mul", "Max", "Min", "Div", "Mod", "Pow"))
-    if op_type == "Div" and value.dtype in et.SIGNED and g.chance(0.3):
+    if op_type in ("Div", "Mod") and value.dtype in et.SIGNED and g.chance(0.3):
         other = g.node("Min", [other, g.constant(-2, value.dtype)])  # onnxruntime's process ends where -1 overflows
     elif op_type in ("Div", "Mod"):
         other = g.node("Max", [other, g.constant(1, value.dtype)])

@@ -1,10 +1,12 @@
-"""Div of integers by integers that only the run knows: a look for zeros, then quotients that cannot trap.
+"""Div and Mod of integers by integers that only the run knows: a look for zeros, then quotients that cannot trap.
 
 Up to 32 bits the quotient of the next wider float, cut towards zero, is exact: two whole numbers of n bits that do not
 divide are at least one part in 2**2n away from the next whole quotient, and vectors of floats divide, of integers not.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ort_core.cpu.codegen.nests.zero_check import zero_check_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -22,6 +24,16 @@ _SIGNED = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT
 
 def divide(lowering: Lowering, node: Node) -> None:
     """Div of any type; what is divided by a constant other than 0 and -1 needs no look."""
+    _whole(lowering, node, _quotient)
+
+
+def remainder(lowering: Lowering, node: Node) -> None:
+    """Mod of any type, as Div."""
+    _whole(lowering, node, _of_dividend if node.int_attribute("fmod", 0) else _of_divisor)
+
+
+def _whole(lowering: Lowering, node: Node, form: Callable[[Scalar, Scalar], Scalar]) -> None:
+    """Lower Div or Mod of integers by a form that never traps, behind a look for zeros; others are elementwise."""
     dtype, shape = tensor_type(node.output)
     divisor = node.input(1)
     known = lowering.constant_of(divisor)
@@ -41,7 +53,7 @@ def divide(lowering: Lowering, node: Node) -> None:
         if isinstance(lowering.pending(value), PendingAnchor):
             lowering.view(value)  # no product computes quotients as it stores
     state, (a, b) = lowering.operands.fuse(node, given, shape)
-    lowering.set(node.output, PendingElementwise(_quotient(a, b), tuple(state.inputs), shape, (node,)))
+    lowering.set(node.output, PendingElementwise(form(a, b), tuple(state.inputs), shape, (node,)))
 
 
 def _quotient(a: Scalar, b: Scalar) -> Scalar:
@@ -59,3 +71,17 @@ def _quotient(a: Scalar, b: Scalar) -> Scalar:
     else:
         quotient = cast(cast(cast(a, wider) / cast(safe, wider), DataType.INT64), dtype)
     return select(binary("eq", b, -1), binary("sub", lift(0, dtype), a), quotient) if dtype in _SIGNED else quotient
+
+
+def _of_dividend(a: Scalar, b: Scalar) -> Scalar:
+    """Return a remainder with the sign of what is divided."""
+    return a - _quotient(a, b) * b
+
+
+def _of_divisor(a: Scalar, b: Scalar) -> Scalar:
+    """Return a remainder with the sign of what it is divided by, as Python's ``%``."""
+    rest = _of_dividend(a, b)
+    if a.dtype not in _SIGNED:
+        return rest
+    differs = binary("lt", binary("xor", rest, b), 0)
+    return select(binary("and", binary("ne", rest, 0), differs), rest + b, rest)
