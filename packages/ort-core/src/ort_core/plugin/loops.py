@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         print_expression,
     )
     from ort_core.loops.cuda_row_printer import RowAccess, cuda_schedule, print_row_kernel, print_rows, row_blocks
+    from ort_core.loops.float64_circular import CIRCULAR, MOST_CIRCULAR
     from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
     from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
     from ort_core.loops.polynomials import (
@@ -85,13 +86,13 @@ if TYPE_CHECKING:
     from ort_core.loops.small_types import SMALL_TYPES, converted, packed, unpacked
 
 __all__ = [
-    "COMPARISONS", "MAX_ULP", "MEANINGS", "PREAMBLE", "REDUCTIONS", "SMALL_TYPES", "SUPPORTED", "THREADS_PER_BLOCK",
-    "ElementMeaning", "InputLayout", "Normalized", "OpMeaning", "PrintedExpression", "PrintedKernel", "RowAccess",
-    "RowFunctions", "RowMeaning", "RowPass", "RowReduction", "RowSchedule", "Scalar", "binary", "bitcast", "cast",
-    "converted", "cuda_schedule", "element", "erf", "evaluate", "evaluate_rows", "exp", "exp2_of_negative",
-    "expm1_of_negative", "fma", "integer_range", "is_of_row", "lift", "log", "log1p_of_fraction", "log_softmax",
-    "lp_normalized", "masked_softmax", "maximum", "mean_variance_normalized", "meaning_of", "minimum", "neutral_value",
-    "normalized", "normalizer", "operations", "packed", "print_elementwise_kernel", "print_expression",
+    "CIRCULAR", "COMPARISONS", "MAX_ULP", "MEANINGS", "MOST_CIRCULAR", "PREAMBLE", "REDUCTIONS", "SMALL_TYPES",
+    "SUPPORTED", "THREADS_PER_BLOCK", "ElementMeaning", "InputLayout", "Normalized", "OpMeaning", "PrintedExpression",
+    "PrintedKernel", "RowAccess", "RowFunctions", "RowMeaning", "RowPass", "RowReduction", "RowSchedule", "Scalar",
+    "binary", "bitcast", "cast", "converted", "cuda_schedule", "element", "erf", "evaluate", "evaluate_rows", "exp",
+    "exp2_of_negative", "expm1_of_negative", "fma", "integer_range", "is_of_row", "lift", "log", "log1p_of_fraction",
+    "log_softmax", "lp_normalized", "masked_softmax", "maximum", "mean_variance_normalized", "meaning_of", "minimum",
+    "neutral_value", "normalized", "normalizer", "operations", "packed", "print_elementwise_kernel", "print_expression",
     "print_row_kernel", "print_rows", "reads_rows", "rebuilt", "reduction_of", "row_blocks", "row_length", "row_max",
     "row_mean", "row_min", "row_prod", "row_sum", "row_value", "row_values", "scheduled", "select", "sigmoid",
     "softmax", "structure", "substitute", "tanh", "unary", "unpacked", "value_range",
@@ -107,6 +108,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.loops.cuda_row_printer": (
             "RowAccess", "cuda_schedule", "print_row_kernel", "print_rows", "row_blocks",
         ),
+        "ort_core.loops.float64_circular": ("CIRCULAR", "MOST_CIRCULAR"),
         "ort_core.loops.meanings": ("MEANINGS", "SUPPORTED", "ElementMeaning", "meaning_of"),
         "ort_core.loops.numpy_evaluation": ("evaluate", "evaluate_rows"),
         "ort_core.loops.polynomials": (

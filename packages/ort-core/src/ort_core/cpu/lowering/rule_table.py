@@ -40,6 +40,8 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "indexing.movement.depth_to_space": "DepthToSpace SpaceToDepth",
     "indexing.movement.cast_like": "CastLike",
     "quotients.divide": "Div",
+    "quotients.remainder": "Mod",
+    "circular.circular": "Sin Cos Tan",
     "rows.rows.softmax": "Softmax LogSoftmax",
     "rows.rows.layer_normalization": (
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization "
