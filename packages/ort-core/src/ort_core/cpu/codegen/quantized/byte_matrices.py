@@ -9,7 +9,7 @@ registers of tiles, they multiply (``byte_tile_sums``), else dot products do (``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -91,6 +91,15 @@ def byte_matrices_kernel(name: str, spec: ByteMatrices, target: Target) -> list[
     return _Driver(name, spec, target).emit()
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A vector of columns: its place in a panel, its first column of the matrix, and how many they are."""
+
+    at: IRValue
+    column: IRValue
+    width: int
+
+
 class _Driver:
     """Prints the kernel."""
 
@@ -142,49 +151,62 @@ class _Driver:
         ]
         tile = self.sums.tile(e, base, e.argument(args, ARGUMENTS.a_row), first, count, height, self.depth)
         with e.loop(panel, e.minimum(e.add(panel, _PANELS), self.panels), unroll=False, hint="panel") as each:
-            place = e.element(panels, e.mul(each, self.words), f"[{self.width} x i32]")
-            tile(place, kept)
+            tile(e.element(panels, e.mul(each, self.words), f"[{self.width} x i32]"), kept)
             column = e.mul(each, self.width)
             left = e.minimum(e.sub(self.columns, column), self.width)
-
-            def finish(at: IRValue, width: int, start: IRValue = column) -> None:
-                self._finish(kept, (first, count), (start, at), width, (result, starts))
-
-            whole = e.sub(left, e.urem(left, self.lanes))
-            with e.loop(0, whole, self.lanes, unroll=False, hint="at") as at:
-                finish(at, self.lanes)
-            with e.loop(whole, left, unroll=False, hint="at") as at:
-                finish(at, 1)
+            places = (result, starts)
+            with e.either(e.compare("eq", left, self.width)) as branch:
+                whole = [integer(at) for at in range(0, self.width, self.lanes)]
+                self._finish(kept, (first, count), (column, whole), self.lanes, places)
+                with branch.otherwise():
+                    stop = e.sub(left, e.urem(left, self.lanes))
+                    with e.loop(0, stop, self.lanes, unroll=False, hint="at") as at:
+                        self._finish(kept, (first, count), (column, [at]), self.lanes, places)
+                    with e.loop(stop, left, unroll=False, hint="at") as at:
+                        self._finish(kept, (first, count), (column, [at]), 1, places)
 
     def _finish(
-        self, kept: IRValue, rows: tuple[IRValue, IRValue], columns: tuple[IRValue, IRValue], width: int,
+        self, kept: IRValue, rows: tuple[IRValue, IRValue], columns: tuple[IRValue, Sequence[IRValue]], width: int,
         places: tuple[IRValue, Sequence[IRValue]],
     ) -> None:  # fmt: skip
-        """Append the expression for some columns of all rows of a tile."""
-        e, args, spec = self.emitter, self.emitter.parameter("args"), self.spec
-        (first, count), (start, at), (result, starts) = rows, columns, places
-        column = e.add(start, at)
-        steps = [e.argument(args, entry + 1) for entry in self._entries()]
-        fixed = {
-            number: self._read(number, starts[number], column, width)
-            for number, operand in enumerate(spec.operands)
-            if operand.kind in ("one", "column")
-        }
+        """Append the expression for vectors of columns, of all rows of a tile, row by row."""
+        e, spec = self.emitter, self.spec
+        (first, count), (start, vectors), (result, starts) = rows, columns, places
+        parts = [_Columns(at, e.add(start, at), width) for at in vectors]
+        fixed = [
+            {
+                number: self._read(number, starts[number], part.column, width)
+                for number, operand in enumerate(spec.operands)
+                if operand.kind in ("one", "column")
+            }
+            for part in parts
+        ]
+        stored, y_row = STORED[spec.expression.dtype], e.argument(e.parameter("args"), ARGUMENTS.y_row)
         with e.loop(0, count, unroll=False, hint="row") as row:
-            line, stored = e.add(first, row), spec.expression.dtype
-            sums = e.element(kept, e.add(e.mul(row, self.width), at), "i32")
-            value = e.load(vector_type(width, "i32"), sums, 4)
+            line = e.add(first, row)
+            y = e.element(result, e.mul(line, y_row), stored)
+            for part, known in zip(parts, fixed, strict=True):
+                sums = e.element(kept, e.add(e.mul(row, self.width), part.at), "i32")
+                found = self._value(e.load(vector_type(width, "i32"), sums, 4), line, part, known, starts)
+                place = e.element(y, part.column, stored)
+                NarrowLanes(width, width).write(e, found, place, spec.expression.dtype)
 
-            def read(index: int, value: IRValue = value, line: IRValue = line) -> IRValue:
-                number = index - 1
-                if index == 0 or number in fixed:
-                    return value if index == 0 else fixed[number]
-                type_ = STORED[spec.operands[number].dtype]
-                return self._read(number, e.element(starts[number], e.mul(line, steps[number]), type_), column, width)
+    def _value(
+        self, total: IRValue, line: IRValue, part: _Columns, fixed: Mapping[int, IRValue], starts: Sequence[IRValue]
+    ) -> IRValue:
+        """Return the expression of sums of a row; ``fixed`` are operands that are the same for all of them."""
+        e, args = self.emitter, self.emitter.parameter("args")
+        steps = [e.argument(args, entry + 1) for entry in self._entries()]
 
-            found = ScalarPrinter(e, width, read).print(spec.expression)
-            y = e.element(result, e.mul(line, e.argument(args, ARGUMENTS.y_row)), STORED[stored])
-            NarrowLanes(width, width).write(e, found, e.element(y, column, STORED[stored]), stored)
+        def read(index: int) -> IRValue:
+            number = index - 1
+            if index == 0 or number in fixed:
+                return total if index == 0 else fixed[number]
+            type_ = STORED[self.spec.operands[number].dtype]
+            own = e.element(starts[number], e.mul(line, steps[number]), type_)
+            return self._read(number, own, part.column, part.width)
+
+        return ScalarPrinter(e, part.width, read).print(self.spec.expression)
 
     def _read(self, number: int, line: IRValue, column: IRValue, width: int) -> IRValue:
         """Load an operand for some columns of a row."""
