@@ -20,9 +20,8 @@ NAMES = pytest.mark.parametrize("name", list(MAX_ULP))
 SPECIAL = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, -1e-310, 1e-300, -1e-9, 1.0, -1.0, 2.0**20])
 
 
-def sine_and_cosine(x: float) -> tuple[Decimal, Decimal]:
-    """Return both by their series, of the angle within half a turn."""
-    angle = Decimal(x) % (2 * PI)
+def sine_and_cosine_of(angle: Decimal) -> tuple[Decimal, Decimal]:
+    """Return both by their series."""
     sums, term, number = [Decimal(0), Decimal(0)], Decimal(1), 0
     while abs(term) > Decimal(10) ** -DIGITS or number < 8:
         sums[number % 2] += term if number % 4 < 2 else -term
@@ -32,7 +31,7 @@ def sine_and_cosine(x: float) -> tuple[Decimal, Decimal]:
 
 
 def truth(name: str, x: float) -> Decimal:
-    sine, cosine = sine_and_cosine(x)
+    sine, cosine = sine_and_cosine_of(Decimal(x) % (2 * PI))
     return {"sin": sine, "cos": cosine}[name] if name != "tan" else sine / cosine
 
 

@@ -56,17 +56,34 @@ def expm1_of_negative(x: Scalar) -> Scalar:
     return fma(factor, rest, factor - 1.0)
 
 
+def exp_of_sum(x: Scalar, rest: Scalar) -> Scalar:
+    """``e**(x + rest)`` as ``exp``, for a rest that is small beside an ulp of 1."""
+    shifted, near = _reduced(minimum(maximum(x, _EXP_LEAST), _EXP_MOST), rest)
+    n = bitcast(shifted, I64)
+    half = binary("lshr", n, 1)
+    return (near + 1.0) * _power_of_two(half) * _power_of_two(n - half)
+
+
+def half_exp(x: Scalar) -> Scalar:
+    """``e**x / 2`` for ``x >= 0``, without overflow up to where it is infinite itself; NaN for NaN."""
+    shifted, rest = _reduced(minimum(x, _EXP_MOST + 2.0))
+    n = bitcast(shifted, I64) - 1
+    half = binary("lshr", n, 1)
+    return (rest + 1.0) * _power_of_two(half) * _power_of_two(n - half)
+
+
 def _moderate_exp(x: Scalar) -> Scalar:
     """``e**x`` for ``-700 <= x <= 700``, and NaN for NaN."""
     shifted, rest = _reduced(x)
     return (rest + 1.0) * _power_of_two(bitcast(shifted, I64))
 
 
-def _reduced(x: Scalar) -> tuple[Scalar, Scalar]:
-    """Return ``n + _ROUNDER`` and ``e**(x - n log 2) - 1``, where ``n`` is ``x / log 2`` rounded."""
+def _reduced(x: Scalar, rest: Scalar | None = None) -> tuple[Scalar, Scalar]:
+    """Return ``n + _ROUNDER`` and ``e**(x + rest - n log 2) - 1``, where ``n`` is ``x / log 2`` rounded."""
     shifted = fma(x, math.log2(math.e), _ROUNDER)
     n = shifted - _ROUNDER
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
+    r = r if rest is None else r + rest
     return shifted, fma(fma(_polynomial(r, _EXP), r, 0.5), r * r, r)
 
 
@@ -92,16 +109,22 @@ _EXPONENT_BITS = 0x4330000000000000  # of 2**52: with a small integer in its low
 
 def log(x: Scalar) -> Scalar:
     """Natural logarithm; -infinity at 0, NaN below 0."""
-    is_tiny = binary("lt", x, 2.0**-1022)
-    bits = bitcast(select(is_tiny, x * 2.0**_SUBNORMAL_SHIFT, x), I64)
-    moved = bits + (_ONE_BITS - _SQRT_HALF_BITS)  # the exponent is that of x / sqrt(1/2), so that f is near 0
-    mantissa = bitcast(binary("and", moved, (1 << _FRACTION_BITS) - 1) + _SQRT_HALF_BITS, F64)
-    exponent = bitcast(binary("or", binary("lshr", moved, _FRACTION_BITS), _EXPONENT_BITS), F64)
-    bias = 2.0**52 + 1023
-    result = _log_of(mantissa - 1.0, exponent - select(is_tiny, bias + _SUBNORMAL_SHIFT, lift(bias, F64)))
+    mantissa, exponent = mantissa_and_exponent(x)
+    result = _log_of(mantissa - 1.0, exponent)
     result = select(binary("lt", x, math.inf), result, x)  # NaN stays NaN
     result = select(binary("eq", x, 0.0), -math.inf, result)
     return select(binary("lt", x, 0.0), math.nan, result)
+
+
+def mantissa_and_exponent(x: Scalar) -> tuple[Scalar, Scalar]:
+    """Return m and n with ``x = m 2**n`` and m from ``sqrt(1/2)`` to ``sqrt(2)``, of a positive finite number."""
+    is_tiny = binary("lt", x, 2.0**-1022)
+    bits = bitcast(select(is_tiny, x * 2.0**_SUBNORMAL_SHIFT, x), I64)
+    moved = bits + (_ONE_BITS - _SQRT_HALF_BITS)  # the exponent is that of x / sqrt(1/2), so that m is near 1
+    mantissa = bitcast(binary("and", moved, (1 << _FRACTION_BITS) - 1) + _SQRT_HALF_BITS, F64)
+    exponent = bitcast(binary("or", binary("lshr", moved, _FRACTION_BITS), _EXPONENT_BITS), F64)
+    bias = 2.0**52 + 1023
+    return mantissa, exponent - select(is_tiny, bias + _SUBNORMAL_SHIFT, lift(bias, F64))
 
 
 def log1p_of_fraction(x: Scalar) -> Scalar:
@@ -155,10 +178,10 @@ def tanh(x: Scalar) -> Scalar:
     bounded = minimum(a, _TANH_ENDS)
     above = select(is_small, a * z * _polynomial(z, _TANH_ABOVE), 2.0)
     below = select(is_small, _polynomial(z, _TANH_BELOW), _moderate_exp(bounded + bounded) + 1.0)
-    return _with_sign(select(is_small, a, 1.0) - above / below, x)
+    return with_sign(select(is_small, a, 1.0) - above / below, x)
 
 
-def _with_sign(size: Scalar, x: Scalar) -> Scalar:
+def with_sign(size: Scalar, x: Scalar) -> Scalar:
     """Return a value that is not negative with the sign of another one."""
     return bitcast(binary("or", bitcast(size, I64), binary("and", bitcast(x, I64), _SIGN)), F64)
 
@@ -182,7 +205,7 @@ _ERF_CENTER, _ERF_ENDS = 1.5, 6.0  # 1 - erf(6) is 2**-55
 def erf(x: Scalar) -> Scalar:
     """Error function: ``x + x p(x**2)`` below 1, ``1 - e**-q(|x|)`` up to 6, 1 beyond."""
     a = unary("abs", x)
-    return _with_sign(select(binary("lt", a, 1.0), _small_erf(a), 1.0 - _large_erfc(a)), x)
+    return with_sign(select(binary("lt", a, 1.0), _small_erf(a), 1.0 - _large_erfc(a)), x)
 
 
 def erfc_of_positive(x: Scalar) -> Scalar:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
-from ort_core.loops import double_functions, polynomials
+from ort_core.loops import double_functions, float64_inverse, float64_power, polynomials
 from ort_core.loops.gaussian_units import gelu, gelu_tanh
 from ort_core.loops.scalar import (
     Scalar,
@@ -54,6 +54,10 @@ def _only_float(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
 
 def _real(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
     return _limited(function, lambda dtype: dtype.is_float, "of floats, not of")
+
+
+def _of_both(of_float: Callable[[Scalar], Scalar], of_double: Callable[[Scalar], Scalar]) -> ElementMeaning:
+    return _real(lambda x: (of_double if x.dtype is F64 else of_float)(x))
 
 
 def _integer(operation: str) -> ElementMeaning:
@@ -240,8 +244,10 @@ def _pow(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection
         return {1.0: x, 2.0: square, 3.0: square * x, 4.0: square * square}[value]
     if value == -1.0:
         return 1.0 / x
+    if x.dtype is F64 and exponent.dtype is F64:
+        return float64_power.power(x, exponent)
     if x.dtype is not F32 or exponent.dtype is F64:
-        return Rejection("no generated power in float64")
+        return Rejection("no generated power of operands of two types, one of which is float64")
     return double_functions.power(x, exponent)
 
 
@@ -336,11 +342,16 @@ MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("", "And"): _simple(lambda a, b: binary("and", a, b)), ("", "Or"): _simple(lambda a, b: binary("or", a, b)),
     ("", "Xor"): _simple(lambda a, b: binary("xor", a, b)), ("", "Not"): _simple(lambda x: unary("not", x)),
     ("", "IsNaN"): _real(lambda x: unary("is_nan", x)),
-    **{("", name): _only_float(function) for name, function in (
-        ("Sin", double_functions.sin), ("Cos", double_functions.cos), ("Tan", double_functions.tan),
-        ("Asin", double_functions.asin), ("Acos", double_functions.acos), ("Atan", double_functions.atan),
-        ("Sinh", double_functions.sinh), ("Cosh", double_functions.cosh), ("Asinh", double_functions.asinh),
-        ("Acosh", double_functions.acosh), ("Atanh", double_functions.atanh))},
+    ("", "Sin"): _only_float(double_functions.sin), ("", "Cos"): _only_float(double_functions.cos),
+    ("", "Tan"): _only_float(double_functions.tan),
+    ("", "Asin"): _of_both(double_functions.asin, float64_inverse.asin),
+    ("", "Acos"): _of_both(double_functions.acos, float64_inverse.acos),
+    ("", "Atan"): _of_both(double_functions.atan, float64_inverse.atan),
+    ("", "Sinh"): _of_both(double_functions.sinh, float64_inverse.sinh),
+    ("", "Cosh"): _of_both(double_functions.cosh, float64_inverse.cosh),
+    ("", "Asinh"): _of_both(double_functions.asinh, float64_inverse.asinh),
+    ("", "Acosh"): _of_both(double_functions.acosh, float64_inverse.acosh),
+    ("", "Atanh"): _of_both(double_functions.atanh, float64_inverse.atanh),
     ("", "Mod"): _mod, ("", "BitShift"): _bit_shift, ("", "BitwiseAnd"): _integer("and"),
     ("", "BitwiseOr"): _integer("or"), ("", "BitwiseXor"): _integer("xor"), ("", "BitwiseNot"): _integer("not"),
     ("", "IsInf"): _is_inf, ("", "Shrink"): _shrink, ("", "SwiGLU"): _swiglu,
