@@ -200,17 +200,21 @@ class CpuPartition(EagerPartition):
     def _function_of_call(self, step: PartitionSegment, call: NativeCall) -> PlainFunction:
         """Return a function that makes the one native call that is the whole partition."""
         fed = [(place, slot) for place, slot in enumerate(step.native_reads) if 0 <= slot < self._input_count]
-        template, run, others = [self._template[slot] for slot in step.native_reads], call.run, self.compute
+        template, run = [self._template[slot] for slot in step.native_reads], call.run
 
         def compute(inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
-            if run_state.observer is None:
-                arguments = template.copy()
-                for place, slot in fed:
-                    arguments[place] = inputs[slot]
-                results = run(arguments, run_state.guard)
-                if results is not None:
-                    return results
-            return others(inputs, run_state)
+            if run_state.observer is not None:
+                return self.compute(inputs, run_state)
+            run_state.guard.check()
+            arguments = template.copy()
+            for place, slot in fed:
+                arguments[place] = inputs[slot]
+            results = run(arguments, run_state.guard)
+            if results is not None:
+                return results
+            values = self._template.copy()
+            values[: len(inputs)] = inputs
+            return step.kernels.run([values[slot] for slot in step.reads], run_state)
 
         return compute
 
