@@ -132,3 +132,19 @@ def test_a_table_is_the_file_that_onnxruntime_writes_where_upper_ends_are_furthe
 def test_a_value_without_a_range_is_refused(tmp_path):
     with pytest.raises(InvalidQuantization, match="'a' has no range"):
         ort_quantization.write_calibration_table({"a": TensorData(avg=np.float32(0), std=np.float32(1))}, tmp_path)
+
+
+def test_a_table_stays_whole_when_one_of_its_files_cannot_be_written(tmp_path, monkeypatch):
+    ort_quantization.write_calibration_table(RANGES, tmp_path)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    write = type(tmp_path).write_bytes
+
+    def full(place, content):
+        if place.name.startswith("calibration.cache"):
+            raise OSError(28, "No space left on device", str(place))
+        return write(place, content)
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        ort_quantization.write_calibration_table({"z": (np.float32(-1), np.float32(1))}, tmp_path)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before

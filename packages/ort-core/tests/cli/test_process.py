@@ -21,7 +21,6 @@ ENDLESS = """g (float[64, 64] x) => (float[64, 64] y) <int64 n = {1000000000}, b
         body = b (int64 i, bool go, float[64, 64] s) => (bool again, float[64, 64] t)
             { again = Identity(go) t = MatMul(s, s) }
       > }"""
-PRINTING = [("--version",), ("--help",), ("inspect",), ("inspect", "--json"), ("cache", "path")]
 ORT = (sys.executable, "-m", "ort_core.cli")
 
 
@@ -105,25 +104,87 @@ app.main()
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-def test_an_interrupt_ends_quietly_with_130(tmp_path):
+SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_ends_a_run_quietly_with_its_code(tmp_path, name):
     save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
     command = [sys.executable, "-c", SAYS_THAT_IT_RUNS, "run", tmp_path / "endless.onnx"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_heed_interrupts) as process:
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_heed_signals) as process:
         try:
             assert process.stdout.readline() == b"runs\n", process.stderr.read()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(getattr(signal, name))
             _, err = process.communicate(timeout=250)
         finally:
             process.kill()
-    assert _shown_by_a_shell(process.returncode) == 130, err
+    assert _shown_by_a_shell(process.returncode) == 128 + getattr(signal, name), err
     assert b"Traceback" not in err
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-def test_an_interrupt_where_no_exception_can_leave_ends_the_command_all_the_same():
-    code = """
+INTERRUPTED_IMPORT = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+from ort_core.cli.__main__ import main
+main()
+"""
+
+
+def test_an_interrupt_while_the_command_is_imported_is_quiet():
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert (_shown_by_a_shell(ended.returncode), ended.stdout + ended.stderr) == (130, "")
+
+
+WRITES_HALF = """
+import signal, sys
+from pathlib import Path
+from ort_core.cli import app
+from ort_core.whole_files import written_whole
+
+def command():
+    with written_whole(Path(sys.argv[1])) as place:
+        place.write_text("half of")
+        signal.raise_signal(getattr(signal, sys.argv[2]))
+
+app.build_app = lambda: lambda prog_name: command()
+app.main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_leaves_no_half_of_a_file(tmp_path, name):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    command = [sys.executable, "-c", WRITES_HALF, str(path), name]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=250, preexec_fn=_heed_signals)
+    assert _shown_by_a_shell(ended.returncode) == 128 + getattr(signal, name), ended.stderr
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "old")]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signal")
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    (tmp_path / "page.html").write_text("old")
+    command = [sys.executable, "-c", WRITES_HALF, str(tmp_path / "page.html"), "SIGHUP"]
+    ended = subprocess.run(command, timeout=250, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert (ended.returncode, (tmp_path / "page.html").read_text()) == (0, "half of")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_where_no_exception_can_leave_ends_the_command_all_the_same(name):
+    code = f"""
 import os, signal, time, weakref
 from ort_core.cli import app
 
@@ -131,7 +192,7 @@ class Referent: pass
 
 def command():
     referent = Referent()
-    reference = weakref.ref(referent, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    reference = weakref.ref(referent, lambda _: os.kill(os.getpid(), signal.{name}))
     del referent
     time.sleep(3000)
 
@@ -139,9 +200,9 @@ app.build_app = lambda: lambda prog_name: command()
 app.main()
 """
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, preexec_fn=_heed_interrupts
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, preexec_fn=_heed_signals
     )
-    assert _shown_by_a_shell(ended.returncode) == 130, ended.stderr
+    assert _shown_by_a_shell(ended.returncode) == 128 + getattr(signal, name), ended.stderr
     assert ended.stderr == ""
 
 
@@ -150,9 +211,10 @@ def _shown_by_a_shell(returncode):
     return 128 - returncode if returncode < 0 else returncode
 
 
-def _heed_interrupts():
-    """Undo what a shell does to jobs in the background: they ignore SIGINT, and so do their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _heed_signals():
+    """Undo what a shell does to jobs in the background: they ignore signals, and so do their children."""
+    for name in SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 def hello() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -93,3 +94,32 @@ def test_a_model_that_no_single_file_holds_gets_its_data_beside_it(tmp_path, mon
     write_proto(model_of(), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").stat().st_size == 16 * 16 * 4
     np.testing.assert_array_equal(result_of(tmp_path / "m.onnx"), result_of(model_of()))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@pytest.mark.parametrize("has_external_data", [False, True])
+def test_a_link_to_the_model_stays_one(tmp_path, has_external_data):
+    target, link = tmp_path / "real" / "m.onnx", tmp_path / "link.onnx"
+    target.parent.mkdir()
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_proto(model_of(), link, has_external_data=has_external_data)
+    assert link.is_symlink()
+    np.testing.assert_array_equal(result_of(onnx.load(link)), result_of(model_of()))
+    assert target.read_bytes() == link.read_bytes() != b"old"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="this system has no such device")
+def test_a_device_is_written_and_not_replaced(tmp_path):
+    device = tmp_path / "device"
+    device.symlink_to("/dev/null")
+    write_proto(model_of(), device)
+    assert device.is_char_device()
+    with pytest.raises(OSError, match="a file of its own"):
+        write_proto(model_of(), device, has_external_data=True)
+
+
+@pytest.mark.parametrize("name", ["a" * 250 + ".onnx", "\N{GREEK SMALL LETTER ALPHA}" * 125 + ".onnx"])
+def test_the_longest_names_can_be_written(tmp_path, name):
+    write_proto(model_of(), tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == [name]

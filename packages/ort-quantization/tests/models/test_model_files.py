@@ -81,6 +81,35 @@ def test_a_failure_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def failing(write, start: str):
+    """Return what writes no file whose name begins so."""
+
+    def call(place, *arguments, **named):
+        if place.name.startswith(start):
+            raise OSError(28, "No space left on device", str(place))
+        return write(place, *arguments, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("fails_at", ["m.onnx", "m.onnx.data"])
+def test_a_model_and_its_tensors_stay_what_they_were_when_one_of_them_cannot_be_written(
+    tmp_path, monkeypatch, fails_at
+):
+    monkeypatch.setattr(model_files, "EXTERNAL_FROM", 64)
+    target = tmp_path / "m.onnx"
+    model_files.write_model(matmul(), "", target, True)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    for method in ("open", "write_bytes"):
+        monkeypatch.setattr(f"pathlib.Path.{method}", failing(getattr(type(target), method), f"{fails_at}.partial"))
+    changed = matmul()
+    (weight, *_) = changed.graph.initializer
+    weight.CopyFrom(numpy_helper.from_array(1 + numpy_helper.to_array(weight), weight.name))
+    with pytest.raises(OSError, match="No space left"):
+        model_files.write_model(changed, "", target, True)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize("content", [b"", b"no model at all", b"\x0a\xff\xff\xff\xff"])
 def test_a_file_that_is_no_model_is_refused(tmp_path, content):
     (tmp_path / "a.onnx").write_bytes(content)

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from ort_core.cli.command_class import OrtCommand
 from ort_core.cli.console import fail, make_writable
 from ort_core.cli.failures import FAILED, INTERRUPTED, failure_text, reported
-from ort_core.cli.interrupts import repeat_lost_interrupts
+from ort_core.cli.interrupts import end_in_order, repeat_lost_interrupts
 from ort_core.cli.plugin_commands import PACKAGES_OF_COMMANDS, find_plugin_commands, missing_command_text
 
 # Name, and whether the module holds a typer application rather than a function of the command's name.
@@ -80,8 +80,12 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line and exit with its code: 0 done, 1 the model or the run failed, 2 wrong usage."""
+    """Run the command line and exit with its code: 0 done, 1 the model or the run failed, 2 wrong usage.
+
+    A signal that ends a command gives 128 and its number: 130 for an interrupt, 143 for SIGTERM.
+    """
     repeat_lost_interrupts()
+    end_in_order()
     make_writable()
     code: object = None
     try:

@@ -1,4 +1,8 @@
-"""Interrupts that Python loses: raised where no exception can leave, in callbacks of weak references and finalizers."""
+"""Signals that end a command: each raises what lets the command remove what it has begun.
+
+Python loses what is raised where no exception can leave, in callbacks of weak references and finalizers: such a signal
+is repeated.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +14,64 @@ import threading
 _SECONDS_UNTIL_REPEATED = 0.05
 
 
+_ENDING = ("SIGTERM", "SIGHUP")  # of `kill` and service managers; of a terminal that is closed
+
+
+class Terminated(SystemExit):
+    """The command was told to end by a signal. Its code is the one that shells show for that.
+
+    Args:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+def end_in_order() -> None:
+    """Let signals that end a command raise ``Terminated``, where they would end the process at once.
+
+    Halves of files and folders of the moment would stay, and processes that measure. A signal that is ignored, as
+    under ``nohup``, stays so.
+    """
+    for name in _ENDING:
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated(number)
+
+
 def repeat_lost_interrupts() -> None:
-    """Interrupt the main thread again when it could not raise a ``KeyboardInterrupt`` where the signal met it.
+    """Signal the main thread again when it could not raise where the signal met it.
 
     Python hands such an exception to :func:`sys.unraisablehook` and goes on, so the command would not end. The
-    import system has such callbacks, and most of a command's first second is imports. The interrupt is repeated from
+    import system has such callbacks, and most of a command's first second is imports. The signal is repeated from
     another thread, a moment later: raised inside of the hook it would be lost like the first.
     """
     report = sys.unraisablehook
 
     def repeat(unraisable: sys.UnraisableHookArgs, /) -> None:
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            number = signal.SIGINT
+        elif isinstance(unraisable.exc_value, Terminated):
+            number = signal.Signals(unraisable.exc_value.number)
+        else:
             report(unraisable)
             return
-        timer = threading.Timer(_SECONDS_UNTIL_REPEATED, _interrupt_main_thread)
+        timer = threading.Timer(_SECONDS_UNTIL_REPEATED, _signal_main_thread, (number,))
         timer.daemon = True
         timer.start()
 
     sys.unraisablehook = repeat
 
 
-def _interrupt_main_thread() -> None:
+def _signal_main_thread(number: signal.Signals) -> None:
     thread = threading.main_thread().ident
     if thread is not None and hasattr(signal, "pthread_kill"):  # ends a wait in the system, too
-        signal.pthread_kill(thread, signal.SIGINT)
+        signal.pthread_kill(thread, number)
     else:
-        _thread.interrupt_main()
+        _thread.interrupt_main(number)

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import onnx
 
@@ -23,7 +23,7 @@ from ort_core.ir.values import Value
 from ort_core.onnx_io.own_opsets import with_own_opsets
 from ort_core.onnx_io.tensor_proto import save_constant, save_sparse, to_bytes
 from ort_core.onnx_io.type_proto import save_type
-from ort_core.whole_files import partial_of, replace_file
+from ort_core.whole_files import is_no_regular_file, replace_file, written_whole
 
 MAX_PROTOBUF_NBYTES = (1 << 31) - 1
 _STRUCTURE_NBYTES = 1 << 26  # left for nodes and names; the largest real graphs take a tenth of it
@@ -40,14 +40,16 @@ class ConstantWriter(Protocol):
 class ExternalWriter:
     """Writes large constants to one file beside the model and remembers where each lies.
 
-    The file gets its name when it is complete: the one it replaces may be the one that weights are mapped from.
+    Args:
+        file: where they go, from its start.
+        name: of the file when it is in its place.
+        threshold: in bytes; smaller ones stay in the model.
     """
 
-    def __init__(self, path: Path, threshold: int) -> None:
-        self._path = path
+    def __init__(self, file: BinaryIO, name: str, threshold: int) -> None:
+        self._file = file
+        self._name = name
         self._threshold = threshold
-        self._partial = partial_of(path)
-        self._file = self._partial.open("wb")
 
     def save(self, constant: Constant, name: str) -> onnx.TensorProto:
         """Return a TensorProto that refers to the file, or holds the data when it is small."""
@@ -59,19 +61,9 @@ class ExternalWriter:
         self._file.write(content)
         proto = onnx.TensorProto(name=name, data_type=int(constant.dtype), dims=constant.shape)
         proto.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", self._path.name), ("offset", offset), ("length", len(content))):
+        for key, value in (("location", self._name), ("offset", offset), ("length", len(content))):
             proto.external_data.add(key=key, value=str(value))
         return proto
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._file.close()
-        self._partial.replace(self._path)
-
-    def discard(self) -> None:
-        """Give up."""
-        self._file.close()
-        self._partial.unlink(missing_ok=True)
 
 
 class ReferenceWriter:
@@ -112,22 +104,29 @@ def save_model(
     """
     target = Path(path)
     try:
-        replace_file(target, _content(model, target.parent, external_file, external_threshold))
+        if external_file is None:
+            replace_file(target, _serialize(model_to_proto(model)))
+        else:
+            _save_both(model, target, target.parent / external_file, external_threshold)
     except OSError as error:
         raise Fail(f"cannot write the model to {str(target)!r}: {error}") from error
 
 
-def _content(model: Model, folder: Path, external_file: str | None, external_threshold: int) -> bytes:
-    if external_file is None:
-        return _serialize(model_to_proto(model))
-    writer = ExternalWriter(folder / external_file, external_threshold)
-    try:
-        content = _serialize(model_to_proto(model, writer))
-    except BaseException:
-        writer.discard()
-        raise
-    writer.close()
-    return content
+def _save_both(model: Model, target: Path, beside: Path, threshold: int) -> None:
+    """Write a model and its weights.
+
+    Neither takes its name before both are whole: the former model would read the new weights. The file that is
+    replaced may be the one that weights are mapped from.
+    """
+    if is_no_regular_file(target) or is_no_regular_file(beside) or beside.resolve() == target.resolve():
+        raise Fail(
+            f"cannot write the model to {str(target)!r} with its weights in {str(beside)!r}: two files are needed, "
+            "one for each"
+        )
+    with written_whole(target) as place, written_whole(beside) as place_beside:
+        with place_beside.open("wb") as file:
+            proto = model_to_proto(model, ExternalWriter(file, beside.name, threshold))
+        place.write_bytes(_serialize(proto))
 
 
 def needs_external_file(model: Model) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import uuid
@@ -13,9 +14,11 @@ from onnx import GraphProto, ModelProto, TensorProto, external_data_helper
 
 from ort_core.onnx_io.proto_graphs import graphs_of
 from ort_core.onnx_io.save import MAX_PROTOBUF_NBYTES
+from ort_core.whole_files import is_no_regular_file, move_whole, replace_file
 
 THRESHOLD = 1024
 _STRUCTURE_NBYTES = 1 << 26  # left for nodes and names
+_KEPT = 50  # letters of a name, so that the longest ones leave room for the ending
 
 
 def write_proto(
@@ -47,10 +50,16 @@ def write_proto(
         raise FileNotFoundError(f"{str(target)!r} cannot be written: there is no folder {str(target.parent)!r}")
     tensors = [tensor for graph in graphs_of(model.graph) for tensor in graph.initializer]
     is_too_large = sum(len(each.raw_data) for each in tensors) > MAX_PROTOBUF_NBYTES - _STRUCTURE_NBYTES
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.partial-", dir=target.parent) as folder:
+    is_split = has_external_data or is_too_large
+    if is_no_regular_file(target):
+        if is_split:
+            raise IsADirectoryError(errno.EISDIR, "a model with files beside it needs a file of its own", str(target))
+        replace_file(target, model.SerializeToString())
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{target.name[:_KEPT]}.partial-", dir=target.parent) as folder:
         made = Path(folder) / target.name
         written = model
-        if has_external_data or is_too_large:
+        if is_split:
             written = ModelProto()
             written.CopyFrom(model)
             one = (location or f"{target.name}.data") if is_one_file else None
@@ -83,4 +92,4 @@ def _put_in_place(folder: Path, target: Path) -> None:
     for each in sorted(files, key=lambda each: each.name == target.name and each.parent == folder):
         place = target.parent / each.relative_to(folder)
         place.parent.mkdir(parents=True, exist_ok=True)
-        each.replace(place)
+        move_whole(each, place)

@@ -119,13 +119,16 @@ class Profiler:
         Raises:
             Fail: the file cannot be written.
         """
+        from pathlib import Path  # here and below: only programs that profile write a trace
+
+        from ort_core.whole_files import replace_text
+
         with self._lock:
             if not self._path:
                 now = datetime.datetime.now()
                 path = f"{self._prefix}_{now:%Y-%m-%d_%H-%M-%S}_{now.microsecond // 1000:03d}.json"
                 try:
-                    with open(path, "w", encoding="utf-8") as file:
-                        file.write(self._text())
+                    replace_text(Path(path), self._text())
                 except OSError as error:
                     raise Fail(
                         f"cannot write the profile to {path!r} (SessionOptions.profile_file_prefix): {error}"

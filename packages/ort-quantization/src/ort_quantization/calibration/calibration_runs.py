@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
+from ort_core.whole_files import written_whole
 from ort_quantization.calibration.calibration_data import Sample
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 
@@ -96,13 +95,8 @@ def sample_digest(sample: Sample) -> str:
 def save_state(path: Path, meta: Mapping[str, object], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a state, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **{_META: np.array(json.dumps(meta)), **arrays})
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with written_whole(path) as place, place.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{_META: np.array(json.dumps(meta)), **arrays})
 
 
 def load_state(path: Path, belongs_to: str) -> tuple[dict[str, object], dict[str, np.ndarray]] | None:

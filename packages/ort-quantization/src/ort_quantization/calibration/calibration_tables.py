@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import flatbuffers
 import numpy as np
 
+from ort_core.whole_files import written_whole
 from ort_quantization.calibration.tensor_ranges import CalibrationCacheEncoder, TensorData, TensorsData
 from ort_quantization.errors import InvalidQuantization
 
@@ -33,10 +35,15 @@ def write_calibration_table(calibration_cache: Ranges, dir: str | Path = ".") ->
     folder.mkdir(parents=True, exist_ok=True)
     content = calibration_cache.to_dict() if isinstance(calibration_cache, TensorsData) else dict(calibration_cache)
     reaches = {name: _reach(name, calibration_cache[name]) for name in sorted(calibration_cache.keys())}
-    (folder / "calibration.json").write_text(json.dumps(content, cls=CalibrationCacheEncoder), encoding="utf-8")
-    (folder / "calibration.flatbuffers").write_bytes(_table(reaches))
     lines = "".join(f"{name} {reach}\n" for name, reach in reaches.items())
-    (folder / "calibration.cache").write_text(lines, encoding="utf-8")
+    written = {
+        "calibration.json": json.dumps(content, cls=CalibrationCacheEncoder).encode(),
+        "calibration.flatbuffers": _table(reaches),
+        "calibration.cache": lines.encode(),
+    }
+    with ExitStack() as held:  # all take their names once all are whole: a reader's next file fits the last
+        for name, text in written.items():
+            held.enter_context(written_whole(folder / name)).write_bytes(text)
 
 
 def _reach(name: str, known: TensorData | tuple[float, float]) -> str:

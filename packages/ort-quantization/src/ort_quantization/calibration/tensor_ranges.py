@@ -6,8 +6,6 @@ The file is onnxruntime's: JSON in which arrays say their type.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from enum import Enum
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ort_core.errors import NoSuchFile
+from ort_core.whole_files import replace_text
 from ort_quantization.errors import InvalidQuantization
 
 
@@ -182,13 +181,8 @@ def save_tensors_data(tensors_data: TensorsData, path: str | Path, *, smooth_qua
     """Write what calibration found, whole or not at all, and whether SmoothQuant had changed the model."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".ranges", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({**tensors_data.to_dict(), "smooth_quant": smooth_quant}, file, cls=CalibrationCacheEncoder)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    content = {**tensors_data.to_dict(), "smooth_quant": smooth_quant}
+    replace_text(target, json.dumps(content, cls=CalibrationCacheEncoder))
 
 
 def load_tensors_data(path: str | Path) -> TensorsData:

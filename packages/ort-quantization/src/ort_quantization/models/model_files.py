@@ -19,6 +19,7 @@ from onnx import ModelProto, TensorProto, defs, external_data_helper, helper, nu
 
 from ort_core.errors import NoSuchFile
 from ort_core.model_graphs import graphs_of, without_functions
+from ort_core.whole_files import written_whole
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.models.dropout_masks import BOOL_SINCE, write_out_masks
 from ort_quantization.models.model_checks import checked
@@ -421,15 +422,15 @@ def write_model(
     if not has_external_data and model.ByteSize() + _external_bytes(model) > FILE_LIMIT:
         log.warning("%s would have more than 2 GB: its tensors are written into %s", path, tensors.beside(path))
         has_external_data = True
-    if has_external_data:
-        _write_tensors(model, folder, tensors.beside(path), tensors)
-    else:
+    with written_whole(path) as place:
+        if has_external_data:
+            _write_both(model, folder, place, tensors.beside(path), tensors)
+            return
         for graph in graphs_of(model.graph):
             for tensor in graph.initializer:
                 if is_external(tensor):
                     tensor.CopyFrom(read_tensor(tensor, folder))
-    with _replaced(path) as file:
-        file.write(model.SerializeToString())
+        place.write_bytes(model.SerializeToString())
 
 
 def _external_bytes(model: ModelProto) -> int:
@@ -437,14 +438,20 @@ def _external_bytes(model: ModelProto) -> int:
     return sum(int(entry.value) for entry in entries if entry.key == "length")
 
 
-def _write_tensors(model: ModelProto, folder: str, path: Path, large: TensorFile) -> None:
-    """Move the large tensors of all graphs into one file; those that lie in files go there in pieces."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _replaced(path) as file:
-        for graph in graphs_of(model.graph):
-            for tensor in graph.initializer:
-                if is_external(tensor) or tensor.ByteSize() >= large.large_from:
-                    _move(tensor, folder, file, large.location or path.name)
+def _write_both(model: ModelProto, folder: str, place: Path, beside: Path, large: TensorFile) -> None:
+    """Move the large tensors of all graphs into one file, and write the model that refers to it.
+
+    Those that lie in files go there in pieces. Neither takes its name before both are whole: a source may be its own
+    target, and the former model would read the new tensors.
+    """
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(beside) as place_beside:
+        with place_beside.open("wb") as file:
+            for graph in graphs_of(model.graph):
+                for tensor in graph.initializer:
+                    if is_external(tensor) or tensor.ByteSize() >= large.large_from:
+                        _move(tensor, folder, file, large.location or beside.name)
+        place.write_bytes(model.SerializeToString())
 
 
 def _move(tensor: TensorProto, folder: str, file: IO[bytes], name: str) -> None:
@@ -497,25 +504,3 @@ def _copy_bytes(source: IO[bytes], left: int, file: IO[bytes], name: str) -> Non
             raise InvalidQuantization(f"{name} ends {left} bytes before the tensor that lies in it")
         file.write(piece)
         left -= len(piece)
-
-
-class _replaced:  # noqa: N801 - reads as the action that it is
-    """Writes a file whole or not at all: under another name first, so that a source may be its own target."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> IO[bytes]:
-        handle, self._name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name, suffix=".part")
-        self._file = os.fdopen(handle, "wb")
-        return self._file
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._file.close()
-        if kind is None:
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(self._name).chmod(0o666 & ~umask)
-            Path(self._name).replace(self._path)
-        else:
-            Path(self._name).unlink()

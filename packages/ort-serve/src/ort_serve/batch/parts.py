@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ort_core.whole_files import written_whole
 from ort_serve.failures import InvalidRequest
 
 _JOB = "job.json"
@@ -94,12 +95,10 @@ def _job_of(stamp: Path) -> object:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    waiting = path.with_name(f"{path.name}.{os.getpid()}.writing")  # two may write one part, the last one stays
-    with waiting.open("wb") as file:
+    with written_whole(path) as place, place.open("wb") as file:  # two may write one part, the last one stays
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    waiting.replace(path)
 
 
 def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -116,15 +115,13 @@ def _write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _join_lines(output: Path, paths: Sequence[Path]) -> int:
-    waiting = output.with_name(output.name + ".writing")
     count = 0
-    with waiting.open("wb") as file:
+    with written_whole(output) as place, place.open("wb") as file:
         for path in paths:
             with path.open("rb") as part:
                 for line in part:
                     file.write(line)
                     count += 1
-    waiting.replace(output)
     return count
 
 
@@ -132,16 +129,14 @@ def _join_parquet(output: Path, paths: Sequence[Path]) -> int:
     import pyarrow
     import pyarrow.parquet
 
-    waiting = output.with_name(output.name + ".writing")
     schema = pyarrow.unify_schemas(list(_schemas(paths)), promote_options="permissive") if paths else pyarrow.schema([])
     count = 0
-    with pyarrow.parquet.ParquetWriter(waiting, schema) as writer:
+    with written_whole(output) as place, pyarrow.parquet.ParquetWriter(place, schema) as writer:
         for path in paths:
             table = pyarrow.parquet.read_table(path)
             if table.num_rows:
                 writer.write_table(table.cast(schema))
                 count += table.num_rows
-    waiting.replace(output)
     return count
 
 

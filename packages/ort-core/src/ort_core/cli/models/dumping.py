@@ -8,6 +8,7 @@ from pathlib import Path
 from ort_core.ir.model import Model
 from ort_core.ir.printer import format_model
 from ort_core.passes.base import PassReport
+from ort_core.whole_files import replace_text
 
 INDEX = "passes.txt"
 
@@ -47,7 +48,7 @@ class DumpState:
     def _write(self, name: str, told: str) -> None:
         if self._folder is None:
             return
-        (self._folder / name).write_text(f"{format_model(self._model)}\n", encoding="utf-8")
+        replace_text(self._folder / name, f"{format_model(self._model)}\n")
         self.files.append(name)
         self._note(f"{self.count:03} {told}  -> {name}")
 
