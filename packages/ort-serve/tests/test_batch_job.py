@@ -17,14 +17,35 @@ import pytest
 from serve_fixtures import DOUBLER, write_model
 from typer.testing import CliRunner
 
+from ort_core.errors import Fail
+from ort_serve.batch.joining import JoiningState
 from ort_serve.batch.rows import read_rows
 from ort_serve.failures import InvalidRequest
+from ort_serve.protocol.datatypes import DATATYPES
+from ort_serve.repository.signature import ModelSignature, TensorSignature
 
 IMAGE = """
 <ir_version: 10, opset_import: ["" : 21]>
 means (float[batch, 3, 8, 8] pixels) => (float[batch] mean) {
   axes = Constant <value_ints = [1, 2, 3]> ()
   mean = ReduceMean <keepdims = 0> (pixels, axes)
+}
+"""
+
+MIXING = """
+<ir_version: 10, opset_import: ["" : 21]>
+scaled (float[batch, 4] x) => (float[batch, 4] y) {
+  most = ReduceMax <keepdims = 0> (x)
+  y = Div (x, most)
+}
+"""
+ODD_ROWS = """
+<ir_version: 10, opset_import: ["" : 21]>
+some (int64[batch, 1] x) => (int64[batch, 1] y) {
+  axis = Constant <value_ints = [1]> ()
+  flat = Squeeze (x, axis)
+  is_some = Cast <to = 9> (flat)
+  y = Compress <axis = 0> (x, is_some)
 }
 """
 
@@ -108,6 +129,48 @@ def test_a_folder_of_images_is_read_in_order(tmp_path):
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose([row["mean"] for row in lines(tmp_path / "out.jsonl")], [0, 128 / 255, 1], atol=1e-6)
     assert lines(tmp_path / "out.failed.jsonl")[0]["row"] == 3
+
+
+@pytest.mark.parametrize("rows", [ROWS, np.arange(10, dtype=np.float32)[:, None].repeat(4, 1)])
+def test_rows_of_a_model_that_mixes_them_are_run_alone(tmp_path, caplog, rows):
+    model = write_model(MIXING, tmp_path / "mixing.onnx")
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"x": row.tolist()}) + "\n" for row in rows + 1))
+    result = run(model, tmp_path / "rows.jsonl", tmp_path / "out.jsonl", "--batch-size", 4)
+    assert result.exit_code == 0, result.output
+    alone = (rows + 1) / (rows + 1).max(axis=1, keepdims=True)
+    np.testing.assert_allclose([row["y"] for row in lines(tmp_path / "out.jsonl")], alone, rtol=1e-6)
+    assert caplog.messages == ["each row is run alone: output 'y' of a row depends on the rows beside it"]
+
+
+def test_rows_are_run_alone_while_too_few_give_results_to_try_them_on(tmp_path):
+    calls = []
+
+    class Counted:
+        def run(self, names, feeds):
+            calls.append(len(feeds["x"]))
+            if feeds["x"].min() < 0:
+                raise Fail("negative")
+            return [feeds["x"]]
+
+    x = TensorSignature("x", DATATYPES["FP32"], ("N", 1))
+    joining = JoiningState(Counted(), ModelSignature((x,), (x,), True, ""), 8)
+    bad, good = {"x": np.full((1, 1), -1, np.float32)}, {"x": np.ones((1, 1), np.float32)}
+    assert joining.rows_at_once([bad, bad, good]) == 1
+    assert joining.rows_at_once([bad, good, good]) == 8
+    tried = len(calls)
+    assert joining.rows_at_once([bad, bad]) == 8
+    assert len(calls) == tried
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_result_with_other_rows_than_the_input_is_a_failure(tmp_path, batch):
+    model = write_model(ODD_ROWS, tmp_path / "odd.onnx")
+    (tmp_path / "rows.jsonl").write_text('{"x": [1]}\n{"x": [0]}\n{"x": [5]}\n')
+    result = run(model, tmp_path / "rows.jsonl", tmp_path / "out.jsonl", "--batch-size", batch)
+    assert result.exit_code == 0, result.output
+    assert [row["row"] for row in lines(tmp_path / "out.jsonl")] == [0, 2]
+    (failure,) = lines(tmp_path / "out.failed.jsonl")
+    assert failure == {"row": 1, "reason": "output 'y' has shape [0, 1] for a batch of 1 rows"}
 
 
 def test_an_empty_source_gives_an_empty_output(model, tmp_path):

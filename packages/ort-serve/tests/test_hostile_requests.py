@@ -13,7 +13,10 @@ from multiprocessing import shared_memory
 import httpx
 import numpy as np
 import pytest
+import tritonclient.grpc
+import tritonclient.http
 from serve_fixtures import DOUBLER, echo_text, running_server, write_model
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from ort_serve.failures import InvalidRequest
 from ort_serve.protocol.datatypes import DATATYPES
@@ -35,7 +38,8 @@ def server(tmp_path_factory):
     write_model(DOUBLER, root / "doubler" / "1" / "model.onnx")
     write_model(echo_text("string"), root / "texts" / "1" / "model.onnx")
     write_model(WIDE, root / "wide" / "1" / "model.onnx")
-    limits = Limits(body_nbytes=1 << 20, json_nbytes=1 << 18, read_s=1.0, idle_s=1.0)
+    write_model(OUTER, root / "outer" / "1" / "model.onnx")
+    limits = Limits(body_nbytes=1 << 20, json_nbytes=1 << 18, result_nbytes=1 << 25, read_s=1.0, idle_s=1.0)
     with running_server(root, limits=limits) as running:
         yield running
 
@@ -44,6 +48,12 @@ def server(tmp_path_factory):
 def client(server):
     with httpx.Client(base_url=f"http://{server.http}", timeout=30) as made:
         yield made
+
+
+OUTER = """
+<ir_version: 10, opset_import: ["" : 21]>
+outer (float[n, k] a, float[k, m] b) => (float[n, m] y) { y = MatMul (a, b) }
+"""
 
 
 @contextmanager
@@ -330,9 +340,44 @@ def test_a_client_that_does_not_read_is_cut_off(server):
         until = time.monotonic() + 30
         while not any(each.flow.write_paused for each in open_ones) and time.monotonic() < until:
             time.sleep(0.01)
+        assert server.server.state.body_budget.held > 10_000_000, "what waits for a client is counted"
         while any(each.flow.write_paused for each in open_ones) and time.monotonic() < until:
             time.sleep(0.05)  # until the server loses patience
         assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize(
+    ("model", "inputs", "outputs", "nbytes"),
+    [
+        ("outer", {"a": np.zeros((5000, 0), np.float32), "b": np.zeros((0, 5000), np.float32)}, ["y"], 4 * 5000**2),
+        ("wide", {"size": np.array([9 << 20])}, ["y"], 36 << 20),
+        ("wide", {"size": np.array([3 << 20])}, ["y"] * 3, 36 << 20),
+    ],
+)
+def test_a_result_that_is_beyond_the_limit_is_not_written(server, protocol, model, inputs, outputs, nbytes):
+    module = tritonclient.grpc if protocol == "grpc" else tritonclient.http
+    asked = []
+    for name, array in inputs.items():
+        asked.append(module.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
+        asked[-1].set_data_from_numpy(array)
+    with module.InferenceServerClient(getattr(server, protocol)) as client:
+        with pytest.raises(InferenceServerException, match=f"the result takes {nbytes} bytes; .* at most {1 << 25}"):
+            client.infer(model, asked, outputs=[module.InferRequestedOutput(name) for name in outputs])
+        assert client.is_server_ready()
+
+
+@pytest.mark.parametrize(
+    ("output", "size", "nbytes"),
+    [({"binary_data": False}, 3 << 20, 48 << 20), ({"classification": 1}, 2 << 20, (48 << 20) + 96)],
+)
+def test_texts_of_a_result_count_as_what_they_take(client, output, size, nbytes):
+    request = {
+        "inputs": [{"name": "size", "datatype": "INT64", "shape": [1], "data": [size]}],
+        "outputs": [{"name": "y", "parameters": output}],
+    }
+    answer = client.post("/v2/models/wide/infer", json=request)
+    assert (answer.status_code, f"takes {nbytes} bytes" in answer.json()["error"]) == (413, True), answer.text
 
 
 def test_bodies_share_a_budget():
@@ -342,6 +387,23 @@ def test_bodies_share_a_budget():
         budget.take(1)
     assert refusal.value.status == 503
     assert refusal.value.retry_after_s
+
+
+@pytest.mark.parametrize("output", [{"binary_data": True}, {"binary_data": False}, {"classification": 2}])
+@pytest.mark.parametrize("headers", [{}, {"Expect": "100-continue"}])
+def test_a_long_result_waits_for_memory_that_others_hold(server, client, monkeypatch, output, headers):
+    request = {
+        "inputs": [{"name": "size", "datatype": "INT64", "shape": [1], "data": [100_000]}],
+        "outputs": [{"name": "y", "parameters": output}],
+    }
+    budget = server.server.state.body_budget
+    with monkeypatch.context() as changed:
+        changed.setattr(budget, "nbytes", 100_000)
+        answer = client.post("/v2/models/wide/infer", json=request, headers=headers)
+    assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1"), answer.text
+    answer = client.post("/v2/models/wide/infer", json=request, headers=headers)
+    assert answer.status_code == 200
+    assert budget.held == 0
 
 
 def test_the_budget_is_given_back_whatever_happens(server, client):

@@ -14,6 +14,7 @@ from serve_fixtures import DOUBLER, ECHO_TYPES, echo_text, running_server, write
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 import ort_core
+import ort_serve.inference
 import ort_serve.rest.infer
 import ort_serve.rest.without_task
 import ort_serve.rpc.service
@@ -357,6 +358,30 @@ def test_long_requests_are_read_and_written_beside_the_event_loop(tmp_path, monk
                 found = client.infer("echo", [tensor]).as_numpy("y")
             assert found[0, -1].decode() == "täglich"
     assert len(threads) == 4
+    assert all((name != "server") == is_long for name in threads), threads
+
+
+@pytest.mark.parametrize(("numbers", "is_long"), [(8, False), (100_000, True)])
+def test_classes_of_a_long_result_are_found_beside_the_event_loop(tmp_path, monkeypatch, numbers, is_long):
+    threads: list[str] = []
+    plain = ort_serve.inference.classified
+
+    def noting(*arguments):
+        threads.append(threading.current_thread().name)
+        return plain(*arguments)
+
+    monkeypatch.setattr(ort_serve.inference, "classified", noting)
+    path = write_model(echo_text(ECHO_TYPES["FP32"]), tmp_path / "echo.onnx")
+    x = np.zeros((1, numbers), np.float32)
+    x[0, 5] = 3
+    with running_server(path) as running:
+        for module, address in ((triton_http, running.http), (triton_grpc, running.grpc)):
+            with module.InferenceServerClient(address) as client:
+                wanted = [module.InferRequestedOutput("y", class_count=1)]
+                for _ in range(3):  # the first runs of a shape are a thread's in any case
+                    found = client.infer("echo", [filled(module, "FP32", x)], outputs=wanted).as_numpy("y")
+                    assert found[0, 0].decode() == "3.000000:5"
+    assert len(threads) == 6
     assert all((name != "server") == is_long for name in threads), threads
 
 

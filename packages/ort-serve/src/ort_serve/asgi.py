@@ -56,7 +56,10 @@ class ModelsApplication:
         async with self._starting:
             if self._app is None:
                 metrics = Metrics()
-                repository = ModelRepository(self._root, CoreBudget(), metrics, self._settings.memory_limit)
+                settings = self._settings
+                repository = ModelRepository(
+                    self._root, CoreBudget(), metrics, settings.memory_limit, settings.limits.result_nbytes
+                )
                 await repository.load_all()
                 self._state = ServerState(repository, self._settings, metrics)
                 self._app = build_app(self._state)

@@ -86,7 +86,7 @@ class TooSlow(RequestFailure):
 
 
 class TooLarge(RequestFailure):
-    """The request is beyond a limit of this server."""
+    """The request, or its result, is beyond a limit of this server."""
 
     status = 413
     code = "INVALID_ARGUMENT"

@@ -16,10 +16,11 @@ from ort_serve.failures import (
     NotFound,
     NotReady,
     RequestFailure,
+    TooLarge,
     failure_of,
 )
 from ort_serve.protocol.classification import classified
-from ort_serve.protocol.requests import InferRequest, InferResponse, RunTimes
+from ort_serve.protocol.requests import InferRequest, InferResponse, RequestedOutput, RunTimes
 from ort_serve.repository.model_repository import ModelRepository
 from ort_serve.repository.model_settings import QueueSettings
 from ort_serve.repository.model_version import ModelVersion
@@ -27,6 +28,8 @@ from ort_serve.scheduling.job import Job, form_of
 
 LONG_NBYTES = 1 << 18  # what is longer is read and written by a thread: texts of 256 KiB take the time of 100 requests
 _LONGEST_S = 1e6  # of a timer: event loops take no longer ones, and nothing waits for eleven days
+_NUMBER_NBYTES = 16  # of a number as text
+_SORTED_NBYTES, _CLASS_NBYTES = 24, 96  # of an element while classes are found, and of the text of one
 _BRIEF_NS = 5_000_000  # a request that has so much time needs no timer for a run that is known to be short
 Watch = Callable[[Job], AbstractContextManager[None]]
 Tell = Callable[[InferResponse | RequestFailure], None]
@@ -216,12 +219,30 @@ def _give_up(job: Job) -> None:
     job.leave(DeadlineExceeded(f"the request's time was up while it {what}"))
 
 
+def _check_length(version: ModelVersion, nbytes: int) -> None:
+    """Refuse a result before it is written."""
+    limit = version.request.most_result_nbytes
+    if limit is not None and nbytes > limit:
+        raise TooLarge(f"the result takes {nbytes} bytes; this server gives at most {limit} (--max-result)")
+
+
+def _written_nbytes(output: RequestedOutput, array: np.ndarray, request: InferRequest) -> int:
+    """Return how many bytes an output takes while it is written, at most about: a number as text takes 16."""
+    if output.classes:
+        last = array.shape[-1] if array.size and array.ndim else 1
+        return array.size * _SORTED_NBYTES + array.size // last * min(output.classes, last) * _CLASS_NBYTES
+    is_binary = request.are_outputs_binary if output.is_binary is None else output.is_binary
+    return array.nbytes if is_binary or output.region is not None else max(array.size * _NUMBER_NBYTES, array.nbytes)
+
+
 def _response(version: ModelVersion, request: InferRequest, found: dict[str, np.ndarray]) -> InferResponse:
     wanted = request.outputs or version.all_outputs
+    nbytes = sum([_written_nbytes(output, found[output.name], request) for output in wanted])
+    _check_length(version, nbytes)
     if not version.reshapes.is_empty:
         found = version.reshapes.given(found)
     outputs = [
         (output, classified(output.name, found[output.name], output.classes) if output.classes else found[output.name])
         for output in wanted
     ]
-    return InferResponse(request.model, version.version, request.identifier, outputs)
+    return InferResponse(request.model, version.version, request.identifier, outputs, nbytes)

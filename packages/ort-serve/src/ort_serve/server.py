@@ -67,7 +67,8 @@ class Server:
     ) -> None:
         self.settings = settings or ServerSettings()
         metrics = Metrics()
-        self.repository = ModelRepository(root, CoreBudget(), metrics, self.settings.memory_limit)
+        limits = self.settings.limits
+        self.repository = ModelRepository(root, CoreBudget(), metrics, self.settings.memory_limit, limits.result_nbytes)
         self.state = ServerState(self.repository, self.settings, metrics, tracing=tracing)
         self.http_port: int | None = None
         self.grpc_port: int | None = None
@@ -158,7 +159,7 @@ class Server:
             lifespan="off",
             timeout_keep_alive=int(limits.idle_s),
             limit_concurrency=limits.connections,
-            http=connections_within(limits, WithoutTask(self.state)),
+            http=connections_within(limits, WithoutTask(self.state), self.state.body_budget),
             ws="none",
             timeout_graceful_shutdown=int(_GRACE_S + _ANSWER_S),
             server_header=False,

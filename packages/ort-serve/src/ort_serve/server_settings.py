@@ -15,6 +15,8 @@ class Limits:
     Attributes:
         body_nbytes: most bytes of a request, also of what it becomes when it is decompressed.
         json_nbytes: most bytes of JSON, whose elements take many times their text in memory.
+        result_nbytes: most bytes of a result's tensors: sizes without elements, and values that are sizes, can make a
+            short request's result of any length.
         read_s: most seconds between the start of a request and its last byte.
         idle_s: seconds after which a connection without requests is closed.
         connections: most connections at once.
@@ -22,6 +24,7 @@ class Limits:
 
     body_nbytes: int = 256 * MEGABYTE
     json_nbytes: int = 64 * MEGABYTE
+    result_nbytes: int = 1024 * MEGABYTE
     read_s: float = 60.0
     idle_s: float = 30.0
     connections: int = 4096

@@ -12,13 +12,13 @@ import numpy as np
 
 from ort_core import InferenceSession, OrtError
 from ort_serve.batch.columns import inputs_of_row, stacked
+from ort_serve.batch.joining import Inputs, JoiningState
 from ort_serve.batch.parts import Parts
 from ort_serve.batch.rows import Row, read_rows
 from ort_serve.failures import InvalidRequest
 from ort_serve.protocol.json_data import array_to_json
 from ort_serve.repository.signature import ModelSignature, read_signature
 
-Inputs = dict[str, np.ndarray]
 Progress = Callable[[int], None]
 
 
@@ -54,6 +54,7 @@ def run_batch_job(
         InvalidRequest: the source cannot be read, or the model takes more than tensors.
     """
     signature = read_signature(session.get_inputs(), session.get_outputs())
+    joining = JoiningState(session, signature, rows_at_once)
     done = parts.done()
     skipped = done * part_rows
     progress(skipped)
@@ -66,7 +67,7 @@ def run_batch_job(
             skipped += len(part)
             progress(len(part))
         else:
-            found, failures = run_part(session, signature, part, number * part_rows, rows_at_once, progress)
+            found, failures = run_part(session, signature, part, number * part_rows, joining, progress)
             parts.write(number, found, failures)
         if len(part) < part_rows:
             break
@@ -79,7 +80,7 @@ def run_part(
     signature: ModelSignature,
     part: Sequence[Row],
     first: int,
-    at_once: int,
+    joining: JoiningState,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the results of a part's rows, and those that failed with the reason, both by row.
@@ -89,7 +90,7 @@ def run_part(
         signature: its inputs and outputs.
         part: the rows.
         first: the number of the first.
-        at_once: rows of one run, where the model has a batch axis.
+        joining: how many rows of a run.
         progress: told how many rows are done, each time some are.
     """
     readable: list[tuple[int, Inputs]] = []
@@ -102,7 +103,7 @@ def run_part(
         except InvalidRequest as error:
             failures.append({"row": number, "reason": str(error)})
     found: list[dict[str, Any]] = []
-    for batch in _batches(readable, at_once if signature.has_batch else 1):
+    for batch in _batches(readable, joining.rows_at_once([inputs for _, inputs in readable])):
         results, failed = _run(session, signature, batch)
         found += results
         failures += failed
@@ -130,7 +131,9 @@ def _run(
     feeds = batch[0][1] if len(batch) == 1 else stacked([inputs for _, inputs in batch])
     try:
         outputs = [np.asarray(found) for found in session.run(names, feeds)]
-    except OrtError as error:
+        if signature.has_batch:
+            _check_rows(names, outputs, len(batch))
+    except (OrtError, InvalidRequest) as error:
         if len(batch) == 1:
             return [], [{"row": batch[0][0], "reason": str(error)}]
         found, failures = [], []
@@ -145,6 +148,12 @@ def _run(
         {"row": number, **{name: _plain(array[place]) for name, array in zip(names, outputs)}}
         for place, (number, _) in enumerate(batch)
     ], []
+
+
+def _check_rows(names: Sequence[str], outputs: Sequence[np.ndarray], rows: int) -> None:
+    for name, array in zip(names, outputs):
+        if array.shape[:1] != (rows,):
+            raise InvalidRequest(f"output {name!r} has shape {list(array.shape)} for a batch of {rows} rows")
 
 
 def _plain(found: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ort_core import InferenceSession, SessionOptions
 from ort_serve.batch.job import BatchReport, Progress, run_part
+from ort_serve.batch.joining import JoiningState
 from ort_serve.batch.parts import Parts
 from ort_serve.batch.rows import Row, count_rows, read_rows
 from ort_serve.repository.signature import read_signature
@@ -54,6 +55,7 @@ class PartRunner:
         providers = None if job.providers is None else list(job.providers)
         self._session = InferenceSession(str(job.model), options, providers=providers)
         self._signature = read_signature(self._session.get_inputs(), self._session.get_outputs())
+        self._joining = JoiningState(self._session, self._signature, job.rows_at_once)
         self._parts = Parts(job.output, job.description)
         self._rows: Iterator[Row] = iter(())
         self._at = -1
@@ -63,10 +65,10 @@ class PartRunner:
         return {"rows": [self._run(int(number)) for number in batch["id"]]}
 
     def _run(self, number: int) -> int:
-        job, first = self._job, number * self._job.part_rows
+        _job, first = self._job, number * self._job.part_rows
         part = self._read(first)
         if not self._parts.has(number):
-            found, failures = run_part(self._session, self._signature, part, first, job.rows_at_once, lambda rows: None)
+            found, failures = run_part(self._session, self._signature, part, first, self._joining, lambda rows: None)
             self._parts.write(number, found, failures)
         return len(part)
 

@@ -91,12 +91,14 @@ class InferResponse:
 
     Attributes:
         outputs: each with its name, in the order asked for.
+        written_nbytes: what they take while they are written, at most about.
     """
 
     model: str
     version: str
     identifier: str
     outputs: list[tuple[RequestedOutput, np.ndarray]]
+    written_nbytes: int = 0
 
 
 def scheduling_parameters(parameters: Mapping[str, object]) -> tuple[int, float | None]:

@@ -71,6 +71,7 @@ class ModelRepository:
         memory_limit: most bytes of loaded models' files; models that are not pinned and were not asked for the
             longest time
             are unloaded beyond it, and loaded again when they are asked. None: no limit.
+        result_limit: most bytes of a result's tensors; None: no limit.
         loads_at_once: how many models are loaded side by side.
 
     Attributes:
@@ -78,12 +79,14 @@ class ModelRepository:
     """
 
     def __init__(
-        self, root: Path, cores: CoreBudget, metrics: Metrics, memory_limit: int | None = None, loads_at_once: int = 2
-    ) -> None:
+        self, root: Path, cores: CoreBudget, metrics: Metrics, memory_limit: int | None = None,
+        result_limit: int | None = None, loads_at_once: int = 2,
+    ) -> None:  # fmt: skip
         self.root = root
         self._cores = cores
         self._metrics = metrics
         self._memory_limit = memory_limit
+        self._result_limit = result_limit
         self._models: dict[str, ModelState] = {}
         self._drains: set[asyncio.Task[None]] = set()
         self._asked: set[asyncio.Task[None]] = set()
@@ -309,7 +312,7 @@ class ModelRepository:
             return  # nothing changed: what was unloaded, or could not be loaded, waits until it is asked
         if old is None:
             state.versions[number] = VersionState(LOADING)
-        request = LoadRequest(found.name, number, path, found.settings)
+        request = LoadRequest(found.name, number, path, found.settings, self._result_limit)
         try:
             async with self._loads:
                 loaded = await asyncio.to_thread(ModelVersion, request, self._cores, self._metrics)

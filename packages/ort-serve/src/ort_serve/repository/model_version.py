@@ -35,12 +35,13 @@ _MOST_FORMS = 256
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What is to be loaded: a file, and how it is served."""
+    """What is to be loaded: a file, and how it is served; the most bytes of a result, None: any."""
 
     model: str
     version: int
     path: Path
     settings: ModelSettings
+    most_result_nbytes: int | None = None
 
 
 class ModelVersion:

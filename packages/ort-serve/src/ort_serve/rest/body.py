@@ -19,7 +19,7 @@ _MOST_EXPANSION = 1032  # of deflate: 258 bytes for two bits
 
 
 class BodyBudget:
-    """The bytes that bodies of requests may take at once. Used by the event loop only."""
+    """The bytes that bodies of requests, and of answers, may take at once. Used by the event loop only."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ort_serve.failures import Cancelled, plain_text
 from ort_serve.rest.answers import Answer
+from ort_serve.rest.body import BodyBudget
 from ort_serve.rest.without_task import WithoutTask
 from ort_serve.scheduling.job import Job
 from ort_serve.server_settings import Limits
@@ -28,14 +29,18 @@ _SINGLE = frozenset(
 )
 
 
-def connections_within(limits: Limits, without_task: WithoutTask | None = None) -> type[LimitedConnection]:
+def connections_within(
+    limits: Limits, without_task: WithoutTask | None = None, budget: BodyBudget | None = None
+) -> type[LimitedConnection]:
     """Return the class of connections for a server's limits.
 
     Args:
         limits: of each connection.
         without_task: answers what needs no task; None: nothing does.
+        budget: bytes that wait for clients to read them count among those of bodies; None: they are not counted.
     """
-    return type("Connection", (LimitedConnection,), {"limits": limits, "without_task": without_task})
+    known = {"limits": limits, "without_task": without_task, "budget": budget}
+    return type("Connection", (LimitedConnection,), known)
 
 
 class LimitedConnection(HttpToolsProtocol):
@@ -47,6 +52,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     limits = Limits()
     without_task: WithoutTask | None = None
+    budget: BodyBudget | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -58,6 +64,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._method = b""
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._owed = 0  # bytes that wait for the client, as they are counted
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request that is not whole yet, and its ASGI
         self._running: RequestResponseCycle | None = None  # what the application answers
         self._job: Job | None = None  # that a request without a task waits for
@@ -77,6 +84,7 @@ class LimitedConnection(HttpToolsProtocol):
             self._running.message_event.set()
         super().connection_lost(exc)
         self._cancel_deadline()
+        self._owe(0)
         self._held = None
         if self._job is not None:
             self._job.leave(Cancelled("the client left"))
@@ -277,21 +285,31 @@ class LimitedConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Look from now on whether the client reads."""
         super().pause_writing()
+        waiting = self.transport.get_write_buffer_size()
+        self._owe(waiting)
         if self._stall is None:
-            self._watch(self.transport.get_write_buffer_size())
+            self._watch(waiting)
 
     def resume_writing(self) -> None:
         """The client has read."""
         super().resume_writing()
+        self._owe(0)
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
+
+    def _owe(self, nbytes: int) -> None:
+        """Count what waits for the client, so that no more is taken where those who do not read hold the memory."""
+        if self.budget is not None:
+            self.budget.held += nbytes - self._owed
+            self._owed = nbytes
 
     def _watch(self, waiting: int) -> None:
         self._stall = self.loop.call_later(self.limits.read_s, self._look, waiting)
 
     def _look(self, waiting: int) -> None:
         left = self.transport.get_write_buffer_size()
+        self._owe(left)
         if left >= waiting:
             self._cut()
         else:

@@ -13,7 +13,7 @@ from ort_serve.failures import Cancelled, ModelFailed, NotAllowed, RequestFailur
 from ort_serve.inference import LONG_NBYTES, count_refused, infer, is_long
 from ort_serve.protocol.requests import Watcher
 from ort_serve.rest.answers import failure_answer
-from ort_serve.rest.body import compressed, read_body
+from ort_serve.rest.body import Body, compressed, read_body
 from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer
 from ort_serve.rest.encoding import encode_infer
 from ort_serve.rest.paths import model_of
@@ -75,9 +75,11 @@ class InferAddresses:
             found = await infer(state.repository, request, lambda job: _ClientWatch(job, receive))
         told = (found, request.are_outputs_binary, state.regions)
         try:
-            raw, length = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
+            with Body(state.body_budget) as written:
+                written.hold(found.written_nbytes)
+                raw, length = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
         except RequestFailure as failure:
-            failure.is_counted = True  # as answered: the result is there, and cannot be written as its client wants it
+            failure.is_counted = True  # as answered: the result is there, and cannot be written as or when it is wanted
             raise
         trace = state.trace_of(found.model)
         if trace.is_wanted():

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ort_serve import access_log
-from ort_serve.failures import ModelFailed, RequestFailure
+from ort_serve.failures import ModelFailed, NotReady, RequestFailure
 from ort_serve.inference import LONG_NBYTES, infer_without_task, is_long
 from ort_serve.protocol.requests import InferResponse
 from ort_serve.rest.answers import Answer, failure_answer
-from ort_serve.rest.body import SMALL, packed
+from ort_serve.rest.body import SMALL, Body, packed
 from ort_serve.rest.decoding import HEADER_LENGTH, decode_infer
 from ort_serve.rest.encoding import encode_infer
 from ort_serve.rest.paths import model_of
@@ -96,8 +96,19 @@ class WithoutTask:
         if not is_long(found, SMALL if accepted not in _PLAIN else LONG_NBYTES):
             reply(self._written(found, is_binary, accepted))
             return
+        held = Body(self._state.body_budget)
+        try:
+            held.hold(found.written_nbytes)
+        except NotReady as failure:
+            reply(failure_answer(failure))
+            return
+
+        def end(done: asyncio.Future[Answer]) -> None:
+            held.release()
+            reply(done.result())
+
         written = asyncio.get_running_loop().run_in_executor(None, self._written, found, is_binary, accepted)
-        written.add_done_callback(lambda done: reply(done.result()))
+        written.add_done_callback(end)
 
     def _written(self, found: InferResponse, is_binary: bool, accepted: bytes) -> Answer:
         try:

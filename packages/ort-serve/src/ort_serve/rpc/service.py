@@ -20,6 +20,7 @@ from ort_serve.failures import InvalidRequest, NotFound, NotReady, RequestFailur
 from ort_serve.inference import LONG_NBYTES, count_refused, infer, is_long
 from ort_serve.protocol.requests import Watcher
 from ort_serve.repository.model_version import ModelVersion
+from ort_serve.rest.body import Body
 from ort_serve.rpc.decoding import parsed_message, read_request
 from ort_serve.rpc.encoding import encode_infer
 from ort_serve.rpc.messages import MESSAGE_CLASSES
@@ -118,9 +119,11 @@ class Service:
         found = await infer(self._repository, request)
         told = (found, self._state.regions)
         try:
-            response = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
+            with Body(self._state.body_budget) as written:
+                written.hold(found.written_nbytes)
+                response = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
         except RequestFailure as failure:
-            failure.is_counted = True  # as answered: the result is there, and cannot be written as its client wants it
+            failure.is_counted = True  # as answered: the result is there, and cannot be written as or when it is wanted
             raise
         trace = self._state.trace_of(found.model)
         if trace.is_wanted():

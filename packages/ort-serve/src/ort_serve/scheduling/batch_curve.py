@@ -10,7 +10,7 @@ quantization depends on all of them, is not joined by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,7 @@ def measure_batches(
         one_row: zeros of one row each.
         clock: seconds.
     """
-    difference = _difference(run, one_row)
+    difference = rows_beside_matter(run, random_rows(one_row))
     if difference:
         return BatchCurve({}, 1, difference)
     seconds: dict[int, float] = {}
@@ -97,11 +97,20 @@ def _timed(run: Run, feeds: dict[str, np.ndarray], clock: Callable[[], float]) -
     return min(taken)
 
 
-def _difference(run: Run, one_row: dict[str, np.ndarray]) -> str:
-    """Return why joined rows are not what they are alone; empty where they are."""
+def random_rows(one_row: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Return three rows that differ, like one."""
     generator = np.random.default_rng(0)
-    rows = [{name: _random_like(array, generator, index) for name, array in one_row.items()} for index in range(3)]
-    joined = run({name: np.concatenate([row[name] for row in rows]) for name in one_row})
+    return [{name: _random_like(array, generator, index) for name, array in one_row.items()} for index in range(3)]
+
+
+def rows_beside_matter(run: Run, rows: Sequence[dict[str, np.ndarray]]) -> str:
+    """Return why joined rows are not what they are alone; empty where they are.
+
+    Args:
+        run: runs the model.
+        rows: of equal shapes, each with a first axis of 1.
+    """
+    joined = run({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
     for index, row in enumerate(rows):
         for name, expected in run(row).items():
             found = joined[name][index : index + 1] if joined[name].ndim else joined[name]
