@@ -129,6 +129,23 @@ def test_a_place_that_cannot_be_bound_is_refused(bound, arguments, message):
         bound.bind_output(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("shape", "address", "message"),
+    [
+        ([-2, 4], None, "negative size"),
+        ([1 << 40, 1 << 40], None, "can be at the address"),  # 64 bits count 0 elements of it
+        ([1 << 62, 4], None, "can be at the address"),
+        ([2, 4], -5, "can be at the address"),
+        ([2, 4], (1 << 64) - 8, "can be at the address"),
+        ([2, 4], 0, "is 0"),
+    ],
+)
+def test_memory_that_cannot_be_is_refused(bound, shape, address, message):
+    place = np.zeros(8, np.float32)
+    with pytest.raises(InvalidValue, match=message):
+        bound.bind_output("total", "cpu", 0, np.float32, shape, place.ctypes.data if address is None else address)
+
+
 def test_bindings_of_another_session_are_refused_as_onnxruntime_refuses_them(session, bound, session_of):
     other = session_of("two_inputs")
     bound.bind_output("total")

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -198,6 +199,15 @@ def test_a_run_may_not_allocate_more_than_allowed(session_of):
     assert session_of("expand", chosen).run(None, feeds, options)[0].size == 1 << 20
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_said_to_be_one_and_a_name_that_no_file_has_is_none_of_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(InvalidProtobuf, match="is a pipe or a device"):
+        InferenceSession(tmp_path / "pipe.onnx")
+    with pytest.raises(NoSuchFile, match="File doesn't exist"):
+        InferenceSession("a\0b.onnx")
+
+
 def test_a_callback_receives_results_user_data_and_error_text(session_of):
     session = session_of("two_inputs")
     done, calls = threading.Event(), []
@@ -218,6 +228,32 @@ def test_a_callback_receives_results_user_data_and_error_text(session_of):
     with pytest.raises(ValueError, match="Required inputs"):
         session.run_async(None, {}, callback, None)
     session.close()
+
+
+def test_a_callback_that_fails_is_told_of_and_the_next_run_goes_on(session_of, caplog):
+    session, done = session_of("two_inputs"), threading.Event()
+
+    def fail(*_: object) -> None:
+        raise KeyError("the callback's own fault")
+
+    session.run_async(["total"], FEEDS, fail, None)
+    session.run_async(["total"], FEEDS, lambda *_: done.set(), None)
+    assert done.wait(200)
+    session._background._pool.shutdown()
+    assert ["the callback of run_async" in message for message in caplog.messages] == [True]
+    assert "the callback's own fault" in caplog.text
+
+
+def test_a_callback_hears_of_every_failure_of_its_run(session_of, monkeypatch):
+    session, done, heard = session_of("two_inputs"), threading.Event(), []
+
+    def fail(*_: object) -> None:
+        raise KeyError("something unforeseen")
+
+    monkeypatch.setattr(session, "_run", fail)
+    session.run_async(["total"], FEEDS, lambda *found: (heard.append(found), done.set()), "mine")
+    assert done.wait(200), "the callback was never called"
+    assert heard == [([], "mine", "'something unforeseen'")]
 
 
 @pytest.mark.parametrize("module", [ort_core, onnxruntime], ids=lambda module: module.__name__)

@@ -82,6 +82,19 @@ def test_data_on_another_device_and_foreign_objects_are_refused():
         OrtValue.from_dlpack(3)
 
 
+@pytest.mark.parametrize("said", ["cpu", 7, (), None, ("cpu", 0)])
+def test_an_object_that_does_not_say_where_it_is_is_refused(said):
+    class Lying:
+        def __dlpack__(self, **arguments):
+            raise AssertionError("not to be asked")
+
+        def __dlpack_device__(self):
+            return said
+
+    with pytest.raises(InvalidValue, match="Lying gave no pair of numbers"):
+        OrtValue.from_dlpack(Lying())
+
+
 _LATE_CONSUMER = """
 import ctypes, gc
 import ml_dtypes, numpy as np

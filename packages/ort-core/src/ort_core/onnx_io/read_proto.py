@@ -26,6 +26,11 @@ def read_proto(source: ProtoSource) -> tuple[onnx.ModelProto, Path | None]:
         try:
             if path.is_dir():
                 raise InvalidProtobuf(f"Load model from {path} failed:Protobuf parsing failed. {_of_folder(path)}")
+            if path.exists() and not path.is_file():
+                raise InvalidProtobuf(
+                    f"Load model from {path} failed:Protobuf parsing failed. It is a pipe or a device; read it, and "
+                    "give its bytes."
+                )
             if not path.is_file():
                 raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist")
             content = path.read_bytes()

@@ -20,7 +20,7 @@ def identity_of(path: str | os.PathLike[str]) -> Identity | None:
     where = os.path.abspath(path)
     try:
         status = os.stat(where)
-    except OSError:
+    except (OSError, ValueError):  # a name with a NUL in it is none of a file
         return None
     return where, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

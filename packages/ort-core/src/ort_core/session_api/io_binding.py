@@ -7,6 +7,8 @@ input that is an OrtValue is not copied. Devices are waited for in ``synchronize
 from __future__ import annotations
 
 import ctypes
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -48,9 +50,12 @@ class _Memory:
     def __init__(self, address: int, dtype: DataType, shape: tuple[int, ...]) -> None:
         if dtype is DataType.STRING:
             raise InvalidValue("a tensor of strings cannot be bound by address; bind an OrtValue")
+        if any(each < 0 for each in shape):
+            raise InvalidValue(f"the shape {list(shape)} of a buffer has a negative size; every size must be known")
         self._dtype, self._shape = dtype, shape
-        count = int(np.prod(shape, dtype=np.int64))
-        nbytes = -(-count * dtype.bits // 8)
+        nbytes = -(-math.prod(shape) * dtype.bits // 8)
+        if not 0 <= address <= sys.maxsize - nbytes:
+            raise InvalidValue(f"no buffer of {nbytes} bytes can be at the address {address}")
         if nbytes and not address:
             raise InvalidValue(f"the address of a buffer of {nbytes} bytes is 0")
         memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else memoryview(bytearray())

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from ort_core.errors import OrtError
 from ort_core.forks import new_lock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Callback = Callable[[list, object, str], None]
 _MAX_WORKERS = 8  # runs at the same time; further ones wait. Each run may use all intra-op threads by itself.
@@ -32,10 +33,14 @@ class BackgroundRunsState:
         def run() -> None:
             try:
                 results, error = work(), ""
-            except (OrtError, MemoryError, RecursionError) as failure:
+            except Exception as failure:  # noqa: BLE001 - whatever it is, the callback hears of it, or waits for ever
                 results, error = [], str(failure) or type(failure).__name__
-            if callback is not None:
+            if callback is None:
+                return
+            try:
                 callback(results, user_data, error)
+            except Exception:  # it has no caller that could catch it
+                log.exception("the callback of run_async, %r, failed", callback)
 
         self._executor().submit(run)
 

@@ -19,7 +19,7 @@ from ort_core.errors import InvalidValue
 from ort_core.ir.types import DataType
 from ort_core.tensors.device import AdoptingApi, Device, DeviceApi, directory_in_use
 from ort_core.tensors.device_array import BorrowedBuffer, DeviceArray
-from ort_core.tensors.dlpack_capsules import DLTensor, capsule_over, tensor_in
+from ort_core.tensors.dlpack_capsules import DLTensor, capsule_over, device_number, tensor_in
 
 _KINDS = {"cpu": 1, "cuda": 2, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10, "oneapi": 14, "webgpu": 15, "npu": 12}
 _OF_NUMBERS = {number: kind for kind, number in _KINDS.items()}  # DLDeviceType
@@ -43,7 +43,7 @@ def device_numbers(device: Device) -> tuple[int, int]:
 def is_on_device(data: Any) -> bool:  # Any: the protocols are structural
     """Return whether an object of another library is a tensor in memory that the host does not read."""
     if hasattr(data, "__dlpack_device__"):
-        return int(data.__dlpack_device__()[0]) not in _ON_HOST
+        return device_number(data) not in _ON_HOST
     return hasattr(data, "__cuda_array_interface__")
 
 

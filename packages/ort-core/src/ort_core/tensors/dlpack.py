@@ -12,7 +12,7 @@ import numpy as np
 
 from ort_core.errors import InvalidValue
 from ort_core.ir.types import DataType
-from ort_core.tensors.dlpack_capsules import DLTensor, capsule_over, tensor_in
+from ort_core.tensors.dlpack_capsules import DLTensor, capsule_over, device_number, tensor_in
 
 _CPU, _CUDA_HOST = 1, 3
 _CODES = {  # DLDataTypeCode of the types that numpy lacks
@@ -71,9 +71,9 @@ def from_dlpack(data: Any) -> np.ndarray:  # Any: the protocol is structural, a 
         InvalidValue: the data is on another device or has a type that ONNX lacks.
     """
     exporter = data if hasattr(data, "__dlpack__") else _Capsule(data)
-    device = exporter.__dlpack_device__()[0]
+    device = device_number(exporter)
     if device not in (_CPU, _CUDA_HOST):
-        raise InvalidValue(f"the DLPack data is on device type {int(device)}, expected memory of the host (1)")
+        raise InvalidValue(f"the DLPack data is on device type {device}, expected memory of the host (1)")
     if isinstance(data, np.ndarray):
         return data
     capsule = exporter.__dlpack__()

@@ -111,6 +111,21 @@ def capsule_over(
     return _new_capsule(place, _NAME, ctypes.cast(_c_drop_capsule, ctypes.c_void_p))
 
 
+def device_number(exporter: Any) -> int:  # Any: the protocol is structural
+    """Return DLPack's number of the kind of device where an object with ``__dlpack__`` is.
+
+    Raises:
+        InvalidValue: it says none.
+    """
+    try:
+        said = exporter.__dlpack_device__()
+        return int(said[0])
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise InvalidValue(
+            f"__dlpack_device__ of a {type(exporter).__name__} gave no pair of numbers: {error}"
+        ) from error
+
+
 def tensor_in(capsule: object, given: object) -> DLTensor:
     """Return what a capsule holds; it stays unused, so that its own end releases the memory.
 

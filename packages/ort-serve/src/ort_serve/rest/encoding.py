@@ -13,6 +13,8 @@ from ort_serve.protocol.datatypes import array_to_bytes, datatype_of, text_of
 from ort_serve.protocol.requests import InferResponse
 from ort_serve.protocol.shared_memory import SharedMemoryRegions
 
+_PIECE = 1 << 13  # elements that are written at once: one to three milliseconds
+
 
 def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemoryRegions) -> tuple[bytes, int | None]:
     """Return a response's body, and the length of its JSON where bytes follow.
@@ -27,7 +29,6 @@ def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemory
     """
     outputs: list[dict[str, Any]] = []
     behind: list[bytes] = []
-    has_odd = False  # then JSON is written as Python writes it: NaN, Infinity
     for wanted, array in response.outputs:
         item: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array).name, "shape": list(array.shape)}
         outputs.append(item)
@@ -43,16 +44,28 @@ def encode_infer(response: InferResponse, is_binary: bool, regions: SharedMemory
             behind.append(array_to_bytes(array))
             item["parameters"] = {"binary_data_size": len(behind[-1])}
         else:
-            item["data"] = data = _data(array)
-            has_odd = has_odd or _is_odd(data)
+            data = _data(array)
+            item["data"] = _in_pieces(data) if len(data) > _PIECE or _is_odd(data) else data
     header = {"model_name": response.model, "model_version": response.version, "outputs": outputs}
     if response.identifier:
         header["id"] = plain_text(response.identifier)
-    if has_odd:
-        text = json.dumps(header, default=np.ndarray.tolist).encode()
-    else:
-        text = orjson.dumps(header, option=orjson.OPT_SERIALIZE_NUMPY)
+    text = orjson.dumps(header, option=orjson.OPT_SERIALIZE_NUMPY)
     return (b"".join((text, *behind)), len(text)) if behind else (text, None)
+
+
+def _in_pieces(data: np.ndarray | list[object]) -> orjson.Fragment:
+    """Return the text of a long tensor's elements, written piece by piece.
+
+    No other thread runs while a piece is written, not even that of the event loop: all of a large one takes a second.
+    """
+    pieces = [_text(data[at : at + _PIECE])[1:-1] for at in range(0, len(data), _PIECE)]
+    return orjson.Fragment(b"".join((b"[", b",".join(pieces), b"]")))
+
+
+def _text(data: np.ndarray | list[object]) -> bytes:
+    if isinstance(data, np.ndarray) and _is_odd(data):
+        return json.dumps(data.tolist()).encode()  # as Python writes it: NaN, Infinity
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _is_odd(data: np.ndarray | list[object]) -> bool:

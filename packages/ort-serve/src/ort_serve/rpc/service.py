@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from ort_serve.rpc.schema import METHODS, SERVICE, STREAM
 from ort_serve.server_settings import ServerSettings
 from ort_serve.server_state import ServerState
 
+log = logging.getLogger(__name__)
 Context = Any  # grpc.aio.ServicerContext: grpcio ships no types
 Method = Callable[..., Awaitable[Any]]
 _StreamResponse = MESSAGE_CLASSES.get("ModelStreamInferResponse")
@@ -279,7 +281,11 @@ def _unary(name: str, method: Method) -> Any:
         except RequestFailure as failure:
             if failure.retry_after_s is not None:
                 context.set_trailing_metadata((("retry-after", str(max(round(failure.retry_after_s), 1))),))
-            await context.abort(getattr(grpc.StatusCode, failure.code), str(failure))
+            try:
+                await context.abort(getattr(grpc.StatusCode, failure.code), str(failure))
+            except grpc.aio.InternalError as error:  # nobody is there to be told
+                log.debug("a client left before it was told: %s", failure)
+                raise asyncio.CancelledError from error
 
     return grpc.unary_unary_rpc_method_handler(
         answer,
