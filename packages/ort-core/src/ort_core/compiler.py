@@ -15,7 +15,7 @@ from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
 from ort_core.errors import Fail, InvalidArgument, InvalidType, NotImplemented
 from ort_core.forks import no_fork
 from ort_core.options import GraphOptimizationLevel, OrtCompileApiFlags, SessionOptions
-from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, save_beside
+from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, written_beside
 from ort_core.session_api.model_source import ModelSource
 from ort_core.session_api.provider_request import provider_request
 
@@ -101,12 +101,12 @@ class ModelCompiler:
         folder, stem = self._binaries or (path.parent, path.stem)
         beside = BesideState(stem)
         compiled = self._compiled(None if self._embeds else beside, stem)
-        save_beside(folder, beside)
         asked = None if self._external is None else str(self._external)
         if asked is None and self._has_external_weights:
             asked = f"{path.name}.data"  # what lay outside stays outside
         external = external_file(compiled.model, path, asked)
-        save_model(compiled.model, path, external_file=external, external_threshold=self._threshold)
+        with written_beside(folder, beside):
+            save_model(compiled.model, path, external_file=external, external_threshold=self._threshold)
         return CompileReport(compiled.stored, compiled.refused)
 
     def compile_to_bytes(self) -> bytes:
@@ -118,8 +118,8 @@ class ModelCompiler:
         folder, stem = self._binaries
         beside = BesideState(stem)
         compiled = self._compiled(beside, stem)
-        save_beside(folder, beside)
-        return model_to_bytes(compiled.model)
+        with written_beside(folder, beside):
+            return model_to_bytes(compiled.model)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Hand the serialized model to a function. Raises as ``compile_to_file``."""

@@ -374,6 +374,30 @@ def test_compatibility_is_told_before_loading(model_path, tmp_path):
     assert ort_core.get_model_compatibility_for_ep_devices(devices, "other") == answers.EP_NOT_APPLICABLE
 
 
+@pytest.mark.parametrize("fails_at", ["m.onnx.partial", "m_cpu-0.bin.partial"])
+def test_a_compiled_model_and_its_partitions_stay_what_they_were_when_one_of_them_cannot_be_written(
+    model_path, tmp_path, monkeypatch, fails_at
+):
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    ModelCompiler(SessionOptions(), model_path).compile_to_file(folder / "m.onnx")
+    for each in folder.iterdir():
+        each.write_bytes(b"former")
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    assert sorted(before) == ["m.onnx", "m_cpu-0.bin"]
+    write = Path.write_bytes
+
+    def full(place: Path, content: bytes) -> int:
+        if place.name.startswith(fails_at):
+            raise OSError(28, "No space left on device", str(place))
+        return write(place, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(Fail, match="No space left"):
+        ModelCompiler(SessionOptions(), model_path).compile_to_file(folder / "m.onnx")
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
 def test_a_compiled_model_needs_a_place(model_path):
     with pytest.raises(InvalidArgument, match="given as bytes"):
         ModelCompiler(SessionOptions(), network()).compile_to_file()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import typer
 
-from ort_core.cli.console import fail, note, warn
+from ort_core.cli.console import fail, note, shown, warn
 from ort_core.errors import OrtError, UnknownOption
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -39,6 +39,8 @@ def reported(*, is_debugging: bool) -> Iterator[None]:
             _report_bug(error, is_debugging)
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):  # wrong usage: they print it
+                if isinstance(message := getattr(error, "message", None), str):
+                    error.message = shown(message)  # type: ignore[attr-defined]  # it names what a model has
                 raise
             _report_bug(error, is_debugging)
 

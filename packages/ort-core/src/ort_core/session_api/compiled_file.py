@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,19 +76,24 @@ def default_path(source: str | bytes | None) -> Path:
     return path.with_name(f"{path.stem}{_CTX}")
 
 
-def save_beside(folder: Path, beside: BesideState) -> None:
-    """Write the files beside a model.
+@contextmanager
+def written_beside(folder: Path, beside: BesideState) -> Iterator[None]:
+    """Write the files beside a model, which is written in the block: where that fails, they stay what they were.
 
     Raises:
         Fail: one cannot be written.
     """
-    from ort_core.whole_files import replace_file  # as in save_compiled
+    from ort_core.whole_files import written_whole  # as in save_compiled
 
-    for name, content in beside.contents.items():
-        try:
-            replace_file(folder / name, content)
-        except OSError as error:
-            raise Fail(f"cannot write the compiled partition {str(folder / name)!r}: {error}") from error
+    place = folder
+    try:
+        with ExitStack() as held:
+            for name, content in beside.contents.items():
+                place = folder / name
+                held.enter_context(written_whole(place)).write_bytes(content)
+            yield
+    except OSError as error:
+        raise Fail(f"cannot write the compiled partition {str(place)!r}: {error}") from error
 
 
 def external_file(model: Model, path: Path, asked: str | None) -> str | None:
@@ -114,10 +121,10 @@ def save_compiled(prepared: PreparedModel, options: SessionOptions, source: str 
     is_embedded = bool(options.setting("ep.context_embed_mode"))
     style = ContextStyle(_embed if is_embedded else beside.keep, prefix, file)
     compiled = compiled_model(prepared, options, default_environment(), style)
-    save_beside(path.parent, beside)
     asked = str(options.setting("ep.context_model_external_initializers_file_name")) or None
     external = external_file(compiled.model, path, asked)
-    save_model(compiled.model, path, external_file=external)
+    with written_beside(path.parent, beside):
+        save_model(compiled.model, path, external_file=external)
 
 
 def _embed(partition: str, content: bytes) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from ort_core.cli.console import shown
 from ort_genai.generator import Generator, GeneratorParams
 from ort_genai.model import Model
 from ort_genai.text import TextStream
@@ -27,5 +28,5 @@ def write_answer(folder: Path, prompt: str, *, tokens: int, is_raw: bool, temper
     stream = TextStream(model.text)
     while not generator.is_done():
         generator.generate_next_token()
-        typer.echo(stream.push(int(generator.get_next_tokens()[0])), nl=False)
-    typer.echo(stream.finish())
+        typer.echo(shown(stream.push(int(generator.get_next_tokens()[0]))), nl=False)
+    typer.echo(shown(stream.finish()))

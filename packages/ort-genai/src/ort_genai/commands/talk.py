@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from ort_core.cli.console import shown
 from ort_genai.engine.engine import AsyncEngine
 from ort_genai.engine.options import EngineOptions
 from ort_genai.engine.requests import GenerationOptions
@@ -35,7 +36,7 @@ def talk(folder: Path, *, system: str, tokens: int, temperature: float, seed: in
             try:
                 for piece in request:
                     pieces.append(piece.text)
-                    console.print(escape(piece.text), end="", soft_wrap=True)
+                    console.print(escape(shown(piece.text)), end="", soft_wrap=True)
             except KeyboardInterrupt:
                 request.cancel()
             console.print()
