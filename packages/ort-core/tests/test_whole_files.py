@@ -111,6 +111,7 @@ def test_a_failure_names_the_file_as_it_was_given(tmp_path):
     with pytest.raises(FileNotFoundError) as failure:
         replace_file(path, b"new")
     assert (failure.value.filename, failure.value.filename2) == (str(path), None)
+    assert str(failure.value).endswith(f"No such file or directory: {str(path)!r}")
 
 
 def test_names_that_begin_alike_do_not_meet_in_one_half(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from ort_core.errors import Fail
 from ort_serve.batch.joining import JoiningState
+from ort_serve.batch.parts import Parts
 from ort_serve.batch.rows import read_rows
 from ort_serve.failures import InvalidRequest
 from ort_serve.protocol.datatypes import DATATYPES
@@ -171,6 +173,36 @@ def test_a_result_with_other_rows_than_the_input_is_a_failure(tmp_path, batch):
     assert [row["row"] for row in lines(tmp_path / "out.jsonl")] == [0, 2]
     (failure,) = lines(tmp_path / "out.failed.jsonl")
     assert failure == {"row": 1, "reason": "output 'y' has shape [0, 1] for a batch of 1 rows"}
+
+
+def test_two_processes_of_one_job_never_write_less_than_all(tmp_path):
+    first, second = (Parts(tmp_path / "out.jsonl", {"of": "one"}) for _ in range(2))
+    for number in range(3):
+        first.write(number, [{"row": number}], [])
+    assert first.join() == (3, 0)
+    for act in (second.join, lambda: second.write(3, [{"row": 3}], [])):
+        with pytest.raises(InvalidRequest, match="another process ran the same job"):
+            act()
+    assert [row["row"] for row in lines(tmp_path / "out.jsonl")] == [0, 1, 2]
+    assert [each.name for each in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_parts_are_seen_all_or_none_while_they_are_deleted(tmp_path, monkeypatch):
+    first, second = (Parts(tmp_path / "out.jsonl", {"of": "one"}) for _ in range(2))
+    for number in range(3):
+        first.write(number, [{"row": number}], [])
+    rmtree, seen = shutil.rmtree, []
+
+    def deleted(folder):
+        (folder / "part-00000001.jsonl").unlink()
+        with pytest.raises(InvalidRequest, match="another process"):
+            seen.append(second.join())
+        rmtree(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", deleted)
+    first.join()
+    assert not seen
+    assert len(lines(tmp_path / "out.jsonl")) == 3
 
 
 def test_an_empty_source_gives_an_empty_output(model, tmp_path):

@@ -48,9 +48,9 @@ def written_whole(path: Path) -> Iterator[Path]:
             _take_owner_and_mode(partial, former)
         partial.replace(target)
     except OSError as error:
-        if error.filename == str(partial):
-            error.filename, error.filename2 = str(path), None
-        raise
+        if error.filename != str(partial):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,25 @@ class Parts:
         return self._path(number).exists()
 
     def write(self, number: int, rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> None:
-        """Write a part."""
-        if failures:
-            _write_lines(self._failures(number), failures)
-        write = _write_parquet if self._suffix == ".parquet" else _write_lines
-        write(self._path(number), rows)
+        """Write a part. Raises ``InvalidRequest`` where another process has joined the parts meanwhile."""
+        with self._not_joined_by_others():
+            if failures:
+                _write_lines(self._failures(number), failures)
+            write = _write_parquet if self._suffix == ".parquet" else _write_lines
+            write(self._path(number), rows)
 
     def join(self) -> tuple[int, int]:
-        """Make one file of all parts, and one of the rows that failed; return their counts of rows."""
+        """Make one file of all parts, and one of the rows that failed; return their counts of rows.
+
+        Raises:
+            InvalidRequest: another process has joined them meanwhile.
+        """
+        with self._not_joined_by_others():
+            if not (self.folder / _JOB).exists():  # no part is there then: nothing may be made of that
+                raise FileNotFoundError(self.folder / _JOB)
+            return self._join()
+
+    def _join(self) -> tuple[int, int]:
         count = self.done()
         paths = [self._path(number) for number in range(count)]
         join = _join_parquet if self._suffix == ".parquet" else _join_lines
@@ -61,8 +73,21 @@ class Parts:
         failures = _join_lines(self.failures_path, failed) if failed else 0
         if not failed:
             self.failures_path.unlink(missing_ok=True)  # an earlier job's
-        shutil.rmtree(self.folder)
+        joined = self.folder.with_name(f"{self.folder.name}.joined-{os.getpid()}")
+        self.folder.rename(joined)  # at once: who sees some of the parts would take them for all
+        shutil.rmtree(joined)
         return rows, failures
+
+    @contextmanager
+    def _not_joined_by_others(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            if (self.folder / _JOB).exists():
+                raise
+            raise InvalidRequest(
+                f"another process ran the same job and has joined its parts; the results are in {self.output}"
+            ) from error
 
     @property
     def failures_path(self) -> Path:
