@@ -41,6 +41,8 @@ TAKEN = {  # what onnxruntime refuses, and this project takes
     "vector.push_back value": "an OrtValue needs no unwrapping",
 }
 REFUSED = {  # what onnxruntime takes
+    "binding.bind_input buffer_ptr": "no memory can be below 0; onnxruntime reads it, and the process ends",
+    "binding.bind_output buffer_ptr": "as above",
     "InferenceSession sess_options": "what is false is None there",
     "ModelCompiler external_initializers_file_path": "as above",
     "ModelCompiler": "get_initializer_location_func is refused, whatever it is",
