@@ -65,7 +65,7 @@ class PartRunner:
         return {"rows": [self._run(int(number)) for number in batch["id"]]}
 
     def _run(self, number: int) -> int:
-        _job, first = self._job, number * self._job.part_rows
+        first = number * self._job.part_rows
         part = self._read(first)
         if not self._parts.has(number):
             found, failures = run_part(self._session, self._signature, part, first, self._joining, lambda rows: None)
