@@ -8,13 +8,15 @@ compilation are one object: what was written of one, as its text, is known for a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from ort_core.plugin import frozen
-from ort_core.plugin.loops import Scalar, rebuilt
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import Scalar, rebuilt, substitute
 
 T = TypeVar("T")
+Place = tuple[int, int, DataType]  # where an input of an expression is read from: its index, the other one, the type
 Fact = tuple[str, object, tuple[int, ...], int, str]  # an operation, its type, arguments by number, index and value
 
 
@@ -96,6 +98,9 @@ class SharedExpressions:
         self._once: dict[Hashable, object] = {}
         self._roots: set[Scalar] = set()
         self._own: set[Scalar] = set()  # single constants of one value alone
+        self._copies: dict[Scalar, list[Scalar]] = {}
+        self._copied_from: dict[Scalar, Scalar] = {}
+        self._placed: dict[tuple[Scalar, tuple[Place, ...], int], Scalar] = {}
 
     def has(self, expression: Scalar) -> bool:
         """Return whether an expression may be that of several values."""
@@ -106,6 +111,41 @@ class SharedExpressions:
         found = _copied(expression) if self.has(expression) else expression
         if not found.arguments:
             self._own.add(found)
+        return found
+
+    def apart(self, expression: Scalar, taken: Collection[Scalar]) -> Scalar:
+        """Return an expression as ``alone`` does, for a reader that has taken in others already.
+
+        Values with one expression need a copy each only where one reader takes them in. Elsewhere they share copies, so
+        that what readers of one kind make of them is made once.
+        """
+        first = self._copied_from.get(expression, expression)
+        if (first is expression and not self.has(expression)) or not expression.arguments:
+            return self.alone(expression)
+        if first is not expression and expression not in taken:
+            return expression
+        copies = self._copies.setdefault(first, [])
+        for copy in copies:
+            if copy not in taken:
+                return copy
+        copy = _copied(first)
+        copies.append(copy)
+        self._copied_from[copy] = first
+        return copy
+
+    def placed(self, expression: Scalar, reads: Mapping[int, Scalar], number: int) -> Scalar:
+        """Return an expression with its inputs replaced by those in ``reads``, for copies of ``apart`` made once.
+
+        ``number`` counts the times that one reader takes the same expression in over the same inputs: each is an object
+        of its own there.
+        """
+        if expression not in self._copied_from:
+            return substitute(expression, reads)
+        key = (expression, tuple([(i, each.index, each.dtype) for i, each in reads.items()]), number)
+        found = self._placed.get(key)
+        if found is None:
+            found = self._placed[key] = substitute(expression, reads)
+            self._roots.add(found)
         return found
 
     def core_of(self, expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:

@@ -61,9 +61,9 @@ class Operands:
             if taken_in and len(state.inputs) + len(known.inputs) <= 10 and state.taken + size <= MAX_TAKEN:
                 state.taken += size
                 begins = not state.inputs and state.anchor is None and state.core is None
-                known = self._alone(value, known, single and begins)
+                known = self._alone(value, known, state, single and begins)
                 take = state.continued if single else state.inlined
-                return take(known, lambda view: self.spread(view, shape))
+                return take(known, lambda view: self.spread(view, shape), self._lowering.expressions)
         scalar = self.number(value)
         if scalar is not None:
             return scalar
@@ -78,9 +78,12 @@ class Operands:
             return view
         return self._lowering.remembered(("dense", view), lambda: self._lowering.copied(view))
 
-    def _alone(self, value: Value, known: PendingElementwise, is_core: bool) -> PendingElementwise:
+    def _alone(self, value: Value, known: PendingElementwise, state: FusionState, is_core: bool) -> PendingElementwise:
         """Return a value's expression as its own where it is to stand in another one, where it may meet its equal."""
-        expression = known.expression if is_core else self._lowering.expressions.alone(known.expression)
+        expression = known.expression
+        if not is_core and state.copies.get(expression) is not value:
+            expression = self._lowering.expressions.apart(expression, state.copies)
+        state.copies[expression] = value
         if expression is known.expression:
             return known
         own = replace(known, expression=expression, core=None)

@@ -13,7 +13,9 @@ from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, element, operations, substitute
 
 if TYPE_CHECKING:
+    from ort_core.cpu.lowering.expression_core import SharedExpressions
     from ort_core.cpu.lowering.lowering import Lowering
+    from ort_core.plugin.ir import Value
 
 MAX_OPERATIONS = 240  # of one fused expression: beyond it registers spill and nothing is gained
 CHEAP_OPERATIONS = 6
@@ -140,6 +142,8 @@ class FusionState:
     anchor: PendingAnchor | None = None
     core: ExpressionCore | None = None  # the operand that was taken in as it is
     taken: int = 0  # operations of the operands that were taken in
+    copies: dict[Scalar, Value] = field(default_factory=dict)  # expressions taken in, and of which values they are
+    placed: list[Scalar] = field(default_factory=list)  # what they became over this state's operands
 
     def add(self, view: View) -> Scalar:
         """Return the expression that reads a view."""
@@ -152,14 +156,26 @@ class FusionState:
         self.inputs.append(view)
         return element(len(self.inputs) - 1 + shift, view.dtype)
 
-    def inlined(self, pending: PendingElementwise, spread: Callable[[View], View] = lambda view: view) -> Scalar:
+    def inlined(
+        self, pending: PendingElementwise, spread: Callable[[View], View] = lambda view: view,
+        shared: SharedExpressions | None = None,
+    ) -> Scalar:  # fmt: skip
         """Return a pending expression over this state's operands, each of them ``spread`` over another shape."""
-        return substitute(pending.expression, {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)})
+        reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
+        if shared is None:
+            return substitute(pending.expression, reads)
+        number = 0
+        while (found := shared.placed(pending.expression, reads, number)) in self.placed:
+            number += 1
+        self.placed.append(found)
+        return found
 
-    def continued(self, pending: PendingElementwise, spread: Callable[[View], View]) -> Scalar:
+    def continued(
+        self, pending: PendingElementwise, spread: Callable[[View], View], shared: SharedExpressions | None = None
+    ) -> Scalar:
         """As ``inlined``, for an expression that nobody else reads: as the first operand it is not walked again."""
         if self.inputs or self.anchor is not None:
-            return self.inlined(pending, spread)
+            return self.inlined(pending, spread, shared)
         core = pending.core or core_of(pending.expression, None)
         reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
         for i, leaf in core.leaves.items():
