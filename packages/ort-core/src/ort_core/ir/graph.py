@@ -45,6 +45,7 @@ class Graph(Body):
         self._last: Node | None = None
         self._count = 0
         self._frozen = False
+        self.has_bodies = False  # whether a node has ever held a graph: most graphs need no walk to find nested ones
         self._listed: tuple[Node, ...] | None = None  # the nodes in order, until one is placed, removed or moved
         self.edits = 0  # how often a node was placed, removed or moved: as long as it stays, so do nodes and order
         self._names: set[str] | None = None
@@ -317,6 +318,8 @@ class Graph(Body):
         if node.graph is not None and node.graph is not self:
             raise ValueError(f"{node.describe()} belongs to another graph")
         node.graph = self
+        if node.has_graphs:
+            self.has_bodies = True
         noted = self._names if self.owner is None else None
         node._previous, node._next = previous, following
         if previous is None:

@@ -161,6 +161,8 @@ class Node:
             self.attributes[attribute.name] = attribute
             if attribute.kind in GRAPH_KINDS:
                 self.has_graphs = True
+                if self.graph is not None:
+                    self.graph.has_bodies = True
                 for graph in attribute.graphs():
                     graph.owner = self
 

@@ -21,7 +21,8 @@ def walk(graph: Graph) -> Iterator[Node]:
 def graphs_of(graph: Graph) -> Iterator[Graph]:
     """Yield a graph and every graph nested in it, outer before inner."""
     yield graph
-    node = graph._first  # as the graph's iterator does: most bodies have two nodes, and it is half of the walk
+    # As the graph's iterator does: most bodies have two nodes, and it is half of the walk.
+    node = graph._first if graph.has_bodies else None
     while node is not None:
         following = node._next
         if node.has_graphs:

@@ -81,6 +81,11 @@ class _Snapshot:
         return [*map(_EDITS, self.graphs)] == self._edits
 
     @functools.cached_property
+    def num_nodes(self) -> int:
+        """How many nodes the graphs have together."""
+        return sum(map(len, self.graphs))
+
+    @functools.cached_property
     def graphs_by_type(self) -> dict[str, list[int]]:
         """The numbers of the graphs that have nodes of each type."""
         found: dict[str, list[int]] = {}
@@ -158,6 +163,10 @@ class PassContext:
         found = (self._snapshot or self._current()).by_type(graph)
         places = [found[op_type] for op_type in op_types if op_type in found]
         return [node for _, node in (sorted(itertools.chain(*places)) if len(places) > 1 else itertools.chain(*places))]
+
+    def num_nodes(self) -> int:
+        """Return the number of nodes in the main graph and all nested ones; they are counted behind changes alone."""
+        return self._current().num_nodes
 
     def op_types(self) -> Set[str]:
         """Return the types that nodes of the graphs have."""
@@ -298,7 +307,7 @@ class Pass(ABC):
 
     def run(self, context: PassContext) -> PassReport:
         """Run the pass and return what it did."""
-        nodes_before = sum(map(len, context.graphs()))
+        nodes_before = context.num_nodes()
         record = PassRecordState()
         start = time.perf_counter_ns()
         self.apply(context, record)
@@ -308,8 +317,7 @@ class Pass(ABC):
             context.types_are_current = False
         return PassReport(
             self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
-            count_nodes(context.model) if record.counts else nodes_before, duration, record.num_tidied,
-            record.is_exhausted,
+            context.num_nodes() if record.counts else nodes_before, duration, record.num_tidied, record.is_exhausted,
         )  # fmt: skip
 
 
