@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exported_kinds import EXPORTED
 from growing_kinds import MORE
 from growing_models import GROWING
 
 import ort_core
+from ort_core.cpu.partition import partition
 from ort_core.ir.constants import Constant
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.onnx_io.schemas import find_onnx_schema
+from ort_core.ops import known_contents
 from ort_core.ops.infer.all_rules import build_rules
 from ort_core.ops.inference_report import InferenceReport
 from ort_core.ops.registry import SchemaRegistry
@@ -21,7 +24,7 @@ from ort_core.ops.shape_inference import Inference, infer_types
 from ort_core.stages import optimizing
 from ort_core.testing.models import model_of
 
-KINDS = {**GROWING, **MORE}
+KINDS = {**GROWING, **MORE, **EXPORTED}
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def compared(monkeypatch, tmp_path):
         return report
 
     monkeypatch.setattr(optimizing, "infer_types", both)
+    monkeypatch.setattr(known_contents, "infer_types", both)
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
     return counts
 
@@ -49,7 +53,7 @@ def compared(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", KINDS)
 def test_types_behind_the_passes_are_those_of_a_whole_inference(name, compared):
     ort_core.InferenceSession(KINDS[name](70).proto(), providers=["CPUExecutionProvider"])
-    assert compared or name in ("many inputs", "independent", "trees", "split"), "nothing was inferred again"
+    assert compared or name in ("many inputs", "independent", "trees", "split", "heads"), "nothing was inferred again"
 
 
 CHAIN = """g (float[n, 2, 3] x) => (float[a, b, c] y)
@@ -115,6 +119,31 @@ def test_nodes_that_have_not_changed_are_not_inferred_again(monkeypatch):
     )
     infer_types(model, schemas, rules, after=report)
     assert inferred == ["Add"]
+
+
+@pytest.mark.parametrize("name", ["shapes", "size arithmetic", "assigned slices"])
+def test_nodes_of_a_partition_are_not_inferred_again(name, monkeypatch, tmp_path):
+    kind, evaluated = KINDS[name], [0]
+    keep = Inference._keep
+
+    def counted(engine: Inference, context: object, scope: object) -> None:
+        evaluated[0] += 1
+        keep(engine, context, scope)
+
+    monkeypatch.setattr(Inference, "_keep", counted)
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    asked: list[int] = []
+
+    def known(*arguments: object) -> object:
+        before = evaluated[0]
+        found = known_contents.known_contents(*arguments)
+        asked.append(evaluated[0] - before)
+        return found
+
+    monkeypatch.setattr(partition, "known_contents", known)
+    ort_core.InferenceSession(kind(400).proto(), providers=["CPUExecutionProvider"])
+    assert asked, "nobody asked for the contents of a partition"
+    assert sum(asked) < 4, f"{sum(asked)} nodes were inferred again"
 
 
 def _values(model: Model) -> list[Value]:

@@ -7,7 +7,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.frozen import frozen
@@ -55,6 +55,26 @@ class EarlierInference:
         """Take over what a whole inference found, which does not change any more."""
         self._given = {value: value.constant for value in (*graph.inputs, *graph.initializers)}
         self._types, self._values, self._constants = types, values, constants
+
+    def of_copies(self, nodes: Iterable[tuple[Node, Node]], values: Mapping[Value, Value]) -> EarlierInference:
+        """Return what was found of nodes as what was found of their copies.
+
+        Args:
+            nodes: nodes with their copies, as they were made.
+            values: the copies of all values that those nodes read and make.
+        """
+        made = EarlierInference()
+        for node, copy in nodes:
+            seen = self._seen.get(node)
+            if seen is None:
+                continue
+            inputs, outputs = ([None if v is None else values.get(v) for v in of] for of in (seen.inputs, seen.outputs))
+            made._seen[copy] = _Seen(seen.opset, tuple(inputs), tuple(outputs), seen.attributes, seen.found)
+        made._given = {values[value]: constant for value, constant in self._given.items() if value in values}
+        made._types = {copy: self._types[value] for value, copy in values.items() if value in self._types}
+        made._values = {copy: self._values[value] for value, copy in values.items() if value in self._values}
+        made._constants = {copy: self._constants[value] for value, copy in values.items() if value in self._constants}
+        return made
 
     def unchanged_inputs(self, graph: Graph, types: Mapping[Value, ValueType]) -> set[Value]:
         """Return the inputs and initializers of a graph that are what they were, given their types now."""

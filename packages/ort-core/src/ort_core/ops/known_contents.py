@@ -10,6 +10,7 @@ from ort_core.ir.model import Model
 from ort_core.ir.values import Value
 from ort_core.ops.infer.all_rules import build_rules
 from ort_core.ops.infer_rule import InferenceRules
+from ort_core.ops.last_inference import LastInference
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
@@ -18,7 +19,10 @@ _SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 
 
 def known_contents(
-    graph: Graph, schemas: SchemaRegistry, opset_imports: Mapping[str, int]
+    graph: Graph,
+    schemas: SchemaRegistry,
+    opset_imports: Mapping[str, int],
+    last: LastInference | None = None,
 ) -> Mapping[Value, SymbolicValue]:
     """Return the elements of integer tensors, as numbers and symbolic sizes, by value.
 
@@ -28,10 +32,12 @@ def known_contents(
         graph: a graph of a model, or of a part of one, whose values have types.
         schemas: where operators are looked up.
         opset_imports: versions of the domains.
+        last: what was found of the graph before; nodes that have not changed since are not inferred again.
     """
     if not any(node.op_type in _SHAPE_OPERATORS and not node.domain for node in graph):
         return {}
-    return infer_types(Model(graph, dict(opset_imports)), schemas, inference_rules()).values
+    after = None if last is None else last.report
+    return infer_types(Model(graph, dict(opset_imports)), schemas, inference_rules(), after=after).values
 
 
 @functools.cache

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ort_core.ops.attention_forms import node_attention
     from ort_core.ops.constant_node import constant_of_node
     from ort_core.ops.known_contents import known_contents
+    from ort_core.ops.last_inference import LastInference
     from ort_core.ops.resize_filters import ResizeFilter
     from ort_core.ops.resized_axes import (
         TIE,
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SAME", "TIE", "AttentionFeature", "AttentionRecord", "AttributeSchema", "Cache", "CustomOp", "Growth",
-    "HeadSource", "Layout", "Lengths", "OpDefinition", "OpLibrary", "OpSchema", "Pages", "Parameter", "ParameterOption",
-    "Projection", "ResizeFilter", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape", "TransposedAxis", "ValueRanges",
-    "VersionTable", "WindowAxis", "aspect_factor", "broadcast_shapes", "changed_axes", "constant_of_node", "custom_op",
-    "elementwise_op", "function_definition", "goes_by_scale", "known_contents", "known_sizes", "nearest_inputs",
-    "node_attention", "node_transposed", "node_windows", "plan_resized_axes", "reference_definition", "scaled_size",
-    "slice_range", "source_coordinates", "type_interval",
+    "HeadSource", "LastInference", "Layout", "Lengths", "OpDefinition", "OpLibrary", "OpSchema", "Pages", "Parameter",
+    "ParameterOption", "Projection", "ResizeFilter", "ResizedAxis", "Rotary", "ScoreStage", "TensorShape",
+    "TransposedAxis", "ValueRanges", "VersionTable", "WindowAxis", "aspect_factor", "broadcast_shapes", "changed_axes",
+    "constant_of_node", "custom_op", "elementwise_op", "function_definition", "goes_by_scale", "known_contents",
+    "known_sizes", "nearest_inputs", "node_attention", "node_transposed", "node_windows", "plan_resized_axes",
+    "reference_definition", "scaled_size", "slice_range", "source_coordinates", "type_interval",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -75,6 +76,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.ops.attention_forms": ("node_attention",),
         "ort_core.ops.constant_node": ("constant_of_node",),
         "ort_core.ops.known_contents": ("known_contents",),
+        "ort_core.ops.last_inference": ("LastInference",),
         "ort_core.ops.resize_filters": ("ResizeFilter",),
         "ort_core.ops.resized_axes": (
             "TIE", "ResizedAxis", "aspect_factor", "changed_axes", "goes_by_scale", "nearest_inputs",

@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
+from ort_core.ops.last_inference import LastInference
 from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.thread_options import ThreadOptions
 
@@ -35,7 +36,8 @@ class CompileRequest:
     ``graph`` is the partition's own copy: its inputs, outputs and constants are the border, its nodes the claim after
     the provider's fusions. ``services`` are what the environment offers by name: ``weights``,
     the WeightStore, and ``devices``, the DeviceDirectory. ``faults`` takes note of nodes that failed to compile and run
-    in a plainer way. Without ``short_cuts`` everything takes its ordinary way: somebody debugs.
+    in a plainer way. Without ``short_cuts`` everything takes its ordinary way: somebody debugs. ``inferred`` is what
+    was found of the graph's types, as ``known_contents`` takes it; it is forgotten when the partition is compiled.
     """
 
     name: str
@@ -46,6 +48,7 @@ class CompileRequest:
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type, named in plugin
     faults: CompileFaultsState = field(default_factory=CompileFaultsState)
     short_cuts: bool = True
+    inferred: LastInference = field(default_factory=LastInference)
 
     @property
     def num_threads(self) -> int:

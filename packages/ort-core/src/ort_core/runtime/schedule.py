@@ -16,6 +16,7 @@ from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.memory.liveness import StepUse
 from ort_core.memory.slots import ValueSlots
+from ort_core.ops.last_inference import LastInference
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
 from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.compiled import CompiledPartition, CompileRequest
@@ -24,7 +25,7 @@ from ort_core.providers.thread_options import ThreadOptions
 from ort_core.runtime.control_flow import ControlFlowStep
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, PlanStep
 
-Fuse = Callable[[Partition, Graph], None]  # applies a provider's fusions to the partition's own graph
+Fuse = Callable[[Partition, Graph], LastInference]  # applies a provider's fusions to the partition's own graph
 
 
 class CompileFailed(EPFail):
@@ -82,8 +83,7 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
         CompileFailed: its provider failed.
     """
     graph = part.own_graph(settings.context)
-    if settings.fuse is not None:
-        settings.fuse(part, graph)
+    inferred = LastInference() if settings.fuse is None else settings.fuse(part, graph)
     request = CompileRequest(
         part.name,
         graph,
@@ -93,6 +93,7 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
         settings.services,
         settings.faults,
         settings.short_cuts,
+        inferred,
     )
     try:
         compiled = part.provider.compile(request)
@@ -104,6 +105,8 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
         raise CompileFailed(
             f"{part.provider.name} failed to compile partition {part.name!r} ({_first(part.nodes)}): {reason}", part
         ) from error
+    finally:
+        inferred.forget()
     if not isinstance(compiled, CompiledPartition):
         raise CompileFailed(
             f"{part.provider.name}.compile returned a {type(compiled).__name__} for partition {part.name!r}, "

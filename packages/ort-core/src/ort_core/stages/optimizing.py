@@ -21,6 +21,7 @@ from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.kernels.evaluator import evaluate_node
 from ort_core.ops.inference_report import InferenceReport, NoteKind
+from ort_core.ops.last_inference import LastInference
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
@@ -40,11 +41,15 @@ log = logging.getLogger(__name__)
 
 @frozen
 class OptimizedModel:
-    """A model with its types inferred and the basic passes done; ``report`` only where passes ran here and now."""
+    """A model with its types inferred and the basic passes done.
+
+    ``report`` and ``inferred``, what the last inference found, only where passes ran here and now.
+    """
 
     model: Model
     report: PipelineReport | None
     is_from_cache: bool = False
+    inferred: InferenceReport | None = None
 
 
 @paused_collection()
@@ -67,10 +72,10 @@ def optimize_cached(model: Model, environment: Environment, settings: PrepareSet
         found.notes = model.notes
         return OptimizedModel(found, None, is_from_cache=True)
     start = time.perf_counter()
-    report = optimize(model, environment, settings)
+    report, inferred = _optimized(model, environment, settings)
     if cache is not None and cache.keep(model, time.perf_counter() - start):
         log.info("the optimized model was put into the cache")
-    return OptimizedModel(model, report)
+    return OptimizedModel(model, report, inferred=inferred)
 
 
 def _open_cache(model: Model, settings: PrepareSettings) -> OptimizedModelCache | None:
@@ -89,19 +94,26 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     Raises:
         InvalidGraph: types contradict each other.
     """
+    return _optimized(model, environment, settings)[0]
+
+
+def _optimized(
+    model: Model, environment: Environment, settings: PrepareSettings
+) -> tuple[PipelineReport | None, InferenceReport]:
     inferred = infer_types(model, environment.schemas, environment.inference_rules, trusts_sizes=False)
     check_types(inferred)
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         drop_unnamed(model)  # passes begin with a model in which this is done
-        return None
+        return None, inferred
     extra = (*environment.passes, *settings.extra_passes)
     disabled, enabled = settings.disabled_passes, settings.enabled_passes
     passes = pipeline_for(Level.BASIC, disabled=disabled, enabled=enabled, extra=extra)
-    context = pass_context(model, environment, settings, inferred)
+    last = LastInference(lambda: inferred)
+    context = _pass_context(model, environment, settings, last, inferred.values)
     report = run_pipeline(passes, context)
     if report.num_rewrites and not context.types_are_current:
         context.infer_types()  # once, not for each partition
-    return report
+    return report, last.report or inferred
 
 
 def check_types(inferred: InferenceReport) -> None:
@@ -128,6 +140,17 @@ def pass_context(
     inferred: InferenceReport | None = None,
 ) -> PassContext:
     """Return what passes need: schemas, folding by the reference kernels, and inference, ``inferred`` the first one."""
+    last = LastInference(lambda: inferred)
+    return _pass_context(model, environment, settings, last, None if inferred is None else inferred.values)
+
+
+def _pass_context(
+    model: Model,
+    environment: Environment,
+    settings: PrepareSettings,
+    last: LastInference,
+    values: Mapping[Value, SymbolicValue] | None = None,
+) -> PassContext:
     context = evaluation_context(model, environment, settings.seed)
 
     def evaluate(node: Node, inputs: Sequence[RuntimeValue]) -> tuple[RuntimeValue, ...] | Rejection:
@@ -135,40 +158,53 @@ def pass_context(
         limit = given + PassLimits().max_fold_growth_nbytes
         return evaluate_node(node, inputs, context, LimitGuard(RunSettings(max_allocation_nbytes=limit)))
 
-    return PassContext(
-        model,
-        environment.schemas,
-        evaluate,
-        _InferenceAgain(environment, inferred),
-        values=None if inferred is None else inferred.values,
-    )
+    def infer(changed: Model) -> Mapping[Value, SymbolicValue]:
+        found = infer_types(changed, environment.schemas, environment.inference_rules, after=last.report)
+        last.note(found)
+        return found.values
 
-
-class _InferenceAgain:
-    """Infers the types of one model again, from what the run before found."""
-
-    def __init__(self, environment: Environment, last: InferenceReport | None) -> None:
-        self._environment, self._last = environment, last
-
-    def __call__(self, changed: Model) -> Mapping[Value, SymbolicValue]:
-        known = self._environment
-        self._last = infer_types(changed, known.schemas, known.inference_rules, after=self._last)
-        return self._last.values
+    return PassContext(model, environment.schemas, evaluate, infer, values=values)
 
 
 @paused_collection()
 def fuse_partition(
-    part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings
-) -> None:
-    """Run the passes that a partition's provider asks for on the partition's own graph, whose types are inferred."""
+    part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings,
+    inferred: InferenceReport | None = None,
+) -> LastInference:  # fmt: skip
+    """Run the passes that a partition's provider asks for on the partition's own graph, whose types are inferred.
+
+    ``inferred`` is what was found of the whole model: what holds of nodes holds of their copies in the partition.
+    Returns what was found of the partition's graph.
+    """
+    last = LastInference(_found_of_copies(part, graph, inferred))
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
-        return
+        return last
     passes = passes_of(part.provider, environment, settings)
     if passes:
         inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
-        context = pass_context(inner, environment, settings)
+        context = _pass_context(inner, environment, settings, last)
         context.values = ContentsWhenAsked(context.infer_types, lambda: context.values)
         run_pipeline(passes, context)
+    return last
+
+
+def _found_of_copies(
+    part: Partition, graph: Graph, inferred: InferenceReport | None
+) -> Callable[[], InferenceReport | None]:
+    """Return what tells, when a pass first asks, what was found of a partition's own graph as it is now."""
+    earlier = None if inferred is None else inferred.earlier
+    if earlier is None or part.in_parts:
+        return lambda: None
+    border = part.border
+    nodes, read = graph.nodes, (*graph.inputs, *graph.initializers)
+
+    def found() -> InferenceReport:
+        values = dict(zip((*border.inputs, *border.constants), read, strict=True))
+        for node, copy in zip(part.nodes, nodes, strict=True):
+            values.update((v, c) for v, c in zip(node.outputs, copy.outputs) if v is not None and c is not None)
+        return InferenceReport((), earlier=earlier.of_copies(zip(part.nodes, nodes, strict=True), values))
+
+    return found
 
 
 class ContentsWhenAsked(Mapping[Value, SymbolicValue]):

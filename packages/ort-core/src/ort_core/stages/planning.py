@@ -14,6 +14,7 @@ from ort_core.errors import ProviderUnavailable
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.measured_placement import MeasureRequest, measure_placement
+from ort_core.ops.inference_report import InferenceReport
 from ort_core.options import GraphOptimizationLevel
 from ort_core.partitioning.assign import Restored
 from ort_core.partitioning.partition import PartitionedGraph, partition_graph
@@ -64,11 +65,12 @@ def plan_model(
     is_from_cache: bool = False,
     restored: Restored = MappingProxyType({}),
     fallbacks: Sequence[str] = (),
+    inferred: InferenceReport | None = None,
 ) -> PreparedModel:
     """Partition a frozen model, compile every partition and build the plan.
 
     A provider that fails to compile loses the nodes of that partition to the next one in the list, with a warning;
-    without a next one, or with ``strict``, the failure is raised.
+    without a next one, or with ``strict``, the failure is raised. ``inferred`` is what inference found of the model.
 
     Raises:
         KernelNotFoundError: nobody runs a node.
@@ -82,7 +84,7 @@ def plan_model(
         context,
         settings.threads,
         {"weights": environment.weights, "devices": environment.devices},
-        lambda part, graph: fuse_partition(part, graph, model, environment, settings),
+        lambda part, graph: fuse_partition(part, graph, model, environment, settings, inferred),
         short_cuts=settings.short_cuts,
     )
     if settings.placement == "measured":

@@ -67,7 +67,7 @@ def prepare(
         restored={
             node: restored[facts_of(node).partition] for node in (ready.graph if restored else ()) if is_context(node)
         },
-        fallbacks=refusals,
+        fallbacks=refusals, inferred=optimized.inferred,
     )  # fmt: skip
     return replace(prepared, shown=shown)
 

@@ -70,7 +70,7 @@ from ort_core.plugin.collecting import paused_collection
 from ort_core.plugin.ir import Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.memory import StepUse, ValueSlots, picker
-from ort_core.plugin.ops import known_contents
+from ort_core.plugin.ops import LastInference, known_contents
 
 log = logging.getLogger(__name__)
 MAX_COMPILED_DEPTH = 8  # bodies within bodies: exporters nest three or four deep; each level compiles again
@@ -89,13 +89,13 @@ class CpuPartition(EagerPartition):
         self._input_count = len(request.graph.inputs)
         context = request.context
         self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
-        self._request = replace(request, context=replace(context, bodies=self._bind_body))
+        self._request = replace(request, context=replace(context, bodies=self._bind_body), inferred=LastInference())
         self._bodies: dict[Graph, CompiledBody[CpuPartition]] = {}  # by the graph that each runs
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._counted = count_rows(request.graph) if shared is None else CountedRows()  # bodies are wired by values
-        self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
+        self._contents = known_contents(request.graph, context.schemas, context.opset_imports, request.inferred)
         self._known_nodes = self._nodes_of_known_results()
         self._target, self._pool = target, pool
         self._shared = shared or SharedPrograms()  # with bodies
