@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Function, Model
     from ort_core.ir.nodes import Node
-    from ort_core.ir.subgraph import border_of, clone_graph, extract
+    from ort_core.ir.subgraph import Border, border_of, clone_graph, extract
     from ort_core.ir.traversal import captured_values, predecessors, topological_order, walk
     from ort_core.ir.type_data import dim_from_data, dim_to_data
     from ort_core.ir.types import (
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from ort_core.ir.values import Value
 
 __all__ = [
-    "Attribute", "AttributeKind", "Call", "Constant", "DataType", "Dim", "DimTooLarge", "Function", "Graph", "KnownDim",
-    "MapType", "Model", "Node", "OptionalType", "SequenceType", "Shape", "SparseTensorType", "Symbol", "SymbolicDim",
-    "TensorType", "Value", "ValueType", "border_of", "broadcast", "captured_values", "ceil_div", "clone_graph",
-    "dim_from_data", "dim_to_data", "extract", "maximum", "minimum", "predecessors", "topological_order", "walk",
+    "Attribute", "AttributeKind", "Border", "Call", "Constant", "DataType", "Dim", "DimTooLarge", "Function", "Graph",
+    "KnownDim", "MapType", "Model", "Node", "OptionalType", "SequenceType", "Shape", "SparseTensorType", "Symbol",
+    "SymbolicDim", "TensorType", "Value", "ValueType", "border_of", "broadcast", "captured_values", "ceil_div",
+    "clone_graph", "dim_from_data", "dim_to_data", "extract", "maximum", "minimum", "predecessors", "topological_order",
+    "walk",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -58,7 +59,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.ir.graph": ("Graph",),
         "ort_core.ir.model": ("Function", "Model"),
         "ort_core.ir.nodes": ("Node",),
-        "ort_core.ir.subgraph": ("border_of", "clone_graph", "extract"),
+        "ort_core.ir.subgraph": ("Border", "border_of", "clone_graph", "extract"),
         "ort_core.ir.traversal": ("captured_values", "predecessors", "topological_order", "walk"),
         "ort_core.ir.type_data": ("dim_from_data", "dim_to_data"),
         "ort_core.ir.types": (

@@ -43,7 +43,7 @@ from ort_core.cpu.partition.segments import (
     direct_step_of,
     run_directly,
 )
-from ort_core.cpu.partition.shared_programs import GraphContent, SharedPrograms
+from ort_core.cpu.partition.shared_programs import Content, GraphContent, GroupContent, SharedPrograms
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program.program_building import build_program
 from ort_core.cpu.program.sizes import evaluate
@@ -67,12 +67,13 @@ from ort_core.plugin import (
     raise_interruption,
 )
 from ort_core.plugin.collecting import paused_collection
-from ort_core.plugin.ir import Graph, Node, TensorType, Value, border_of
+from ort_core.plugin.ir import Border, Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.memory import StepUse, ValueSlots, picker
 from ort_core.plugin.ops import LastInference, known_contents
 
 log = logging.getLogger(__name__)
+MANY_GROUPS = 4  # of one graph, from which on equal ones are looked for
 MAX_COMPILED_DEPTH = 8  # bodies within bodies: exporters nest three or four deep; each level compiles again
 
 
@@ -93,6 +94,7 @@ class CpuPartition(EagerPartition):
         self._bodies: dict[Graph, CompiledBody[CpuPartition]] = {}  # by the graph that each runs
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals: dict[Node, str] = {}
+        self._has_many_groups = False
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._counted = count_rows(request.graph) if shared is None else CountedRows()  # bodies are wired by values
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports, request.inferred)
@@ -323,7 +325,7 @@ class CpuPartition(EagerPartition):
         built: dict[tuple[Node, ...], NativeProgram] = {}
         while True:
             groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
-            failed = False
+            failed, self._has_many_groups = False, len(groups) >= MANY_GROUPS
             for group in groups:
                 if group in built or not self._is_worth_a_program(group):
                     continue
@@ -358,10 +360,11 @@ class CpuPartition(EagerPartition):
 
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusals note the nodes that refused and return ``None``."""
-        known = None if self._content is None else self._shared.find(self._content, group)
+        border, context = border_of(group), self._request.context
+        content = self._content_of(group, border)
+        known = None if content is None else self._shared.find(content, group)
         if known is not None:
             return known
-        border, context = border_of(group), self._request.context
         lowering = Lowering(
             group, border.outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
             self._shared.expressions, uses_bfloat16=self._uses_bfloat16,
@@ -373,8 +376,8 @@ class CpuPartition(EagerPartition):
                 return None
             check_bound(lowering, [*border.inputs, *self._request.graph.inputs, *self._counted.values.values()])
             program = build_program(lowering, pool)
-            if self._content is not None:
-                self._shared.keep(self._content, group, program, lowering.kernels)
+            if content is not None:
+                self._shared.keep(content, group, program, lowering.kernels)
             return program
         except NotLowered as refusal:
             self.refusals[refusal.node if refusal.node in group else group[-1]] = str(refusal)
@@ -388,6 +391,12 @@ class CpuPartition(EagerPartition):
         finally:
             lowering.close()
         return None
+
+    def _content_of(self, group: tuple[Node, ...], border: Border) -> Content | None:
+        """Return by what a group may be known again: in a body by all of the body, else where there are many groups."""
+        if self._content is not None or not self._has_many_groups or self._uses_bfloat16:
+            return self._content
+        return GroupContent(group, border, self._contents)
 
     def _lower_node(self, lowering: Lowering, node: Node) -> None:
         rule = write_contents if self._is_known(node) else find_rule(node, self._request.context)
