@@ -160,7 +160,6 @@ def top_k(lowering: Lowering, node: Node) -> None:
     k = wanted[0]
     if (isinstance(k, int) and k <= 0) or source.dtype is DataType.BOOL:
         raise NotLowered(f"k = {k} is not generated")
-    lowering.require_equal(maximum(k, 1), k)
     axis = axis_place(node.int_attribute("axis", -1), len(source.shape))
     order = [*(a for a in range(len(source.shape)) if a != axis), axis]
     length = source.shape[axis]
@@ -185,7 +184,8 @@ def top_k(lowering: Lowering, node: Node) -> None:
 def _emit_top_k(lowering: Lowering, node: Node, rows: View, results: tuple[View, View]) -> None:
     """Write the step that stores the best elements of contiguous rows and their indices."""
     values, indices = results
-    length, k, count = rows.shape[-1], values.shape[-1], count_of(values.shape[:-1])
+    length, k = rows.shape[-1], values.shape[-1]
+    count = count_of((*values.shape[:-1], minimum(k, 1)))  # no row has a best element where k is a size of 0
     is_largest, machine = bool(node.int_attribute("largest", 1)), lowering.target
     arguments: list[Argument] = [pointer(values), pointer(indices), pointer(rows), count, length, k]
     writes = [values.buffer, indices.buffer]
