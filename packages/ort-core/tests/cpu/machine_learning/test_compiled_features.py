@@ -109,8 +109,11 @@ CASES: list[tuple[str, dict[str, Any], int]] = [
     ("Imputer", {"imputed_value_floats": coefficients(COLUMNS), "replaced_value_float": 0.5}, FLOAT),
     ("OneHotEncoder", {"cats_int64s": [-1, 0, 2, 9], "zeros": 1}, INT64),
     ("OneHotEncoder", {"cats_int64s": [-1, 0, 2, -(2**63)], "zeros": 1}, FLOAT),
+    ("OneHotEncoder", {"cats_int64s": [3, -1, 0, 2, 1, -3, -2], "zeros": 0}, INT64),
     ("LabelEncoder", {"keys_floats": [1.0, float("nan"), 1.0], "values_floats": [3.0, 4.0, 5.0]}, FLOAT),
     ("LabelEncoder", {"keys_int64s": [1, 2, -3], "values_floats": [3.0, 4.0, 5.0], "default_float": -9.0}, INT64),
+    ("LabelEncoder", {"keys_int64s": [-1, *range(0, 120, 3), -1], "values_floats": coefficients(42)}, INT64),
+    ("LabelEncoder", {"keys_int64s": [*range(-40, 60, 2)], "values_floats": coefficients(50)}, INT64),
 ]
 
 
@@ -130,6 +133,63 @@ def test_array_feature_extractor_picks_constant_columns(check: Check) -> None:
     model.graph.node.append(scaled)
     model.graph.output[0].name = "z"
     check(model, [{"x": rows(count)} for count in ROWS], "exact")
+
+
+def test_an_unknown_category_is_the_reference_s_error_and_compiled_where_there_is_none(
+    compiled: Callable[[ModelProto], ort.InferenceSession],
+) -> None:
+    attributes = {"cats_int64s": list(range(-3, 4)), "zeros": 0}
+    session = compiled(followed(model_of("OneHotEncoder", attributes, {"y": FLOAT}, INT64), "y"))
+    assert "numpy" not in str(session.explain())
+    for count in ROWS:
+        x = rows(count, INT64)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], 2 * np.eye(7, dtype=np.float32)[x + 3])
+    model = followed(model_of("OneHotEncoder", attributes, {"y": FLOAT}, INT64), "y")
+    plain = ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"])
+    for unknown in (4, -4, 2**62):
+        with pytest.raises(OrtError, match="gave way"):  # they find the words
+            session.run(None, {"x": np.full((2, COLUMNS), unknown)})
+        with pytest.raises(OrtError, match="Unknown Category"):
+            plain.run(None, {"x": np.full((2, COLUMNS), unknown)})
+
+
+def test_integer_keys_that_lie_far_apart_keep_the_reference() -> None:
+    keys = [-(2**63), 2**62, 2**63 - 1, *range(40)]
+    attributes = {"keys_int64s": keys, "values_floats": coefficients(43)}
+    model = followed(model_of("LabelEncoder", attributes, {"y": FLOAT}, INT64), "y").SerializeToString()
+    x = np.array([[0, 39, 40, -(2**63), 2**63 - 1], [2**62, -1, 5, 7, 2**40]])
+    found, wanted = (
+        ort.InferenceSession(model, providers=[f"{name}ExecutionProvider"]).run(None, {"x": x})[0]
+        for name in ("CPU", "Reference")
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("values", ["values_floats", "values_int64s"])
+def test_many_integer_keys_are_places_of_a_table(values: str) -> None:
+    keys = list(range(-50, 100, 3))
+    wanted = coefficients(50) if values == "values_floats" else list(range(1000, 1050))
+    kind = FLOAT if values == "values_floats" else INT64
+    model = model_of("LabelEncoder", {"keys_int64s": keys, values: wanted}, {"y": kind}, INT64)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert "numpy" not in str(session.explain())
+    x = np.concatenate([np.arange(-60, 110), [2**63 - 1, -(2**63), 2**40, -(2**40), 7]]).reshape(-1, COLUMNS)
+    table = dict(zip(keys, wanted, strict=True))
+    default = -0.0 if values == "values_floats" else -1
+    expected = [[table.get(int(each), default) for each in row] for row in x]
+    found = session.run(None, {"x": x})[0]
+    np.testing.assert_array_equal(found, np.array(expected, TYPES[kind]))
+
+
+def test_array_feature_extractor_picks_columns_of_float64() -> None:
+    model = model_of("ArrayFeatureExtractor", {}, {"y": TensorProto.DOUBLE}, TensorProto.DOUBLE)
+    model.graph.node[0].input.append("positions")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([4, 0, 0, 2], np.int64), "positions"))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert "numpy" not in str(session.explain())
+    for count in ROWS:
+        x = rows(count).astype(np.float64)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x[:, [4, 0, 0, 2]])
 
 
 def test_feature_vectorizer_joins_matrices(check: Check) -> None:

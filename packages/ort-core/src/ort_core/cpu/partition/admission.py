@@ -122,7 +122,14 @@ ML_TYPES_AND_DOUBLE = ML_TYPES | {DataType.DOUBLE}
 WITH_SMALL_TYPES = frozenset({*SUPPORTED, *SMALL_TYPES})
 OF_SMALL_TYPES = CASTS | {"QuantizeLinear", "DequantizeLinear"}
 DOUBLE = frozenset(
-    {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "LinearClassifier", "LinearRegressor"}
+    {
+        "TreeEnsemble",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
+        "LinearClassifier",
+        "LinearRegressor",
+        "ArrayFeatureExtractor",
+    }
 )  # take float64, too
 
 CALLS = frozenset({"NonMaxSuppression", "TfIdfVectorizer", "TopK"})  # native without a program (``native_calls``)

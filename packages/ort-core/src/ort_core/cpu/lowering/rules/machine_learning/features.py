@@ -17,6 +17,7 @@ from ort_core.plugin.loops import Scalar, binary, cast, element, lift, select, u
 
 F32, I64 = DataType.FLOAT, DataType.INT64
 MAX_KEYS = 32  # of a LabelEncoder that becomes a chain of comparisons; a search through a table pays beyond that
+MAX_SPAN = 1 << 16  # of integer keys that are places in a table
 _INT64_SPAN = 2.0**63
 
 
@@ -65,16 +66,44 @@ def imputer(lowering: Lowering, node: Node) -> None:
 def one_hot_encoder(lowering: Lowering, node: Node) -> None:
     """OneHotEncoder of numbers: 1 in the column of the category that X is."""
     categories = node.ints_attribute("cats_int64s") or ()
-    if not node.int_attribute("zeros", 1):
-        raise NotLowered("an unknown category is an error")
     if not categories or len(set(categories)) != len(categories):
         raise NotLowered("there are no categories, or one stands twice")
     view = lowering.contiguous(node.input(0))
     _, shape = tensor_type(node.output)
+    if not node.int_attribute("zeros", 1):
+        _known_category(lowering, node, view, categories)
+        return
     state = FusionState()
     x = state.add(view.reshaped((*view.shape, 1)))
     table = state.add(lowering.constant_view(np.array(categories, np.int64), I64))
     _set(lowering, node, select(binary("eq", _whole(x), table), 1.0, 0.0), state, shape)
+
+
+def _known_category(lowering: Lowering, node: Node, view: View, categories: Sequence[int]) -> None:
+    """Set the output to rows of an identity matrix; an unknown category is an index out of its bounds."""
+    known = len(categories)
+    if known > MAX_KEYS:
+        raise NotLowered(f"an unknown one of {known} categories is an error")
+    index = lift(known, I64)
+    for number, category in reversed(list(enumerate(categories))):
+        index = select(binary("eq", _whole(element(0, view.dtype)), category), lift(number, I64), index)
+    places = lowering.computed(index, [view])
+    _picked_rows(lowering, node, places, np.eye(known, dtype=np.float32), (*view.shape, known))
+
+
+def _picked_rows(lowering: Lowering, node: Node, places: View, table: np.ndarray, shape: tuple[KnownDim, ...]) -> None:
+    """Set the output to rows of a table; a place out of its bounds is an error of the data."""
+    target = lowering.result_view(node.output, shape)
+    rows = lowering.constant_view(table, DataType.from_numpy(table.dtype))
+    name, function = gather_kernel(64)
+    nbytes = table[:1].nbytes
+    arguments = (
+        pointer(target), pointer(rows), pointer(places), Pointer(lowering.error_buffer()), 1, count_of(places.shape),
+        len(table), nbytes,
+    )  # fmt: skip
+    reads = (rows.buffer, places.buffer)
+    lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count_of(shape), (node,))
+    lowering.set(node.output, target)
 
 
 def _whole(x: Scalar) -> Scalar:
@@ -86,19 +115,39 @@ def _whole(x: Scalar) -> Scalar:
 
 
 def label_encoder(lowering: Lowering, node: Node) -> None:
-    """LabelEncoder from a few numbers to numbers: the value of the first key that X equals."""
+    """LabelEncoder from numbers to numbers: the value of the first key that X equals, of few keys or integers."""
     state, x, _ = _operand(lowering, node)
     keys, values = (_numbers(node, name) for name in ("keys", "values"))
     dtype, _ = tensor_type(node.output)
-    if len(keys) != len(values) or len(keys) > MAX_KEYS:
-        raise NotLowered(f"it has {len(keys)} keys for {len(values)} values")
     if x.dtype not in (F32, I64) or dtype not in (F32, I64):
         raise NotLowered("only float32 and int64 are encoded natively")
+    if len(keys) != len(values) or not keys:
+        raise NotLowered(f"it has {len(keys)} keys for {len(values)} values")
+    if len(keys) > MAX_KEYS:
+        _encode_by_table(lowering, node, keys, values, dtype)
+        return
     found = lift(_default(node, dtype), dtype)
     for key, value in zip(reversed(keys), reversed(values), strict=True):
         equals = unary("is_nan", x) if key != key else binary("eq", x, key)
         found = select(equals, lift(value, dtype), found)
     _set(lowering, node, found, state)
+
+
+def _encode_by_table(
+    lowering: Lowering, node: Node, keys: Sequence[float], values: Sequence[float], dtype: DataType
+) -> None:
+    """Set the output to what stands in a table from the least to the largest key, and one more place for all others."""
+    view = lowering.contiguous(node.input(0))
+    least, span = min(keys), max(keys) - min(keys) + 1
+    if view.dtype is not I64 or span > MAX_SPAN or not view.shape:
+        raise NotLowered(f"its {len(keys)} keys are no integers that lie close together")
+    table = np.full(int(span) + 1, _default(node, dtype), dtype.numpy)
+    for key, value in zip(reversed(keys), reversed(values), strict=True):
+        table[int(key - least)] = value
+    x = element(0, I64)
+    is_out = binary("or", binary("lt", x, least), binary("gt", x, max(keys)))
+    places = lowering.computed(select(is_out, lift(int(span), I64), x - least), [view])
+    _picked_rows(lowering, node, places, table, view.shape)
 
 
 def _numbers(node: Node, name: str) -> list[float] | list[int]:
