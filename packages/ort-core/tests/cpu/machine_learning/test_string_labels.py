@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
 from ort_core.cpu.partition.partition import CpuPartition
+from ort_core.cpu.partition.segments import LazyKernels
+from ort_core.errors import OrtError
 from ort_core.tolerances import compare
 
 ML = "ai.onnx.ml"
@@ -95,3 +97,66 @@ def test_scores_alone_and_labels_alone_stay_what_they_are() -> None:
             np.testing.assert_array_equal(found, truth)
         else:
             assert compare(found, truth, "approximate").passes
+
+
+@pytest.mark.parametrize("is_row", [False, True], ids=["vector", "row"])
+@pytest.mark.parametrize("outputs", [("label", "scores"), ("label",), ("picked", "label")], ids=",".join)
+def test_labels_picked_by_number_are_one_line_behind_the_program(
+    monkeypatch: pytest.MonkeyPatch, is_row: bool, outputs: tuple[str, ...]
+) -> None:
+    """What skl2onnx writes: a row of strings, the columns that are the best, one dimension."""
+    labels = np.array([*LABELS, "?"], object)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["scores"]),
+        helper.make_node("ArgMax", ["scores"], ["best"], axis=1),
+        helper.make_node("ArrayFeatureExtractor", ["labels", "best"], ["picked"], domain=ML),
+        helper.make_node("Reshape", ["picked", "shape"], ["label"]),
+    ]
+    types = {"label": TensorProto.STRING, "picked": TensorProto.STRING, "scores": TensorProto.FLOAT}
+    info = helper.make_tensor_value_info
+    constants = [
+        numpy_helper.from_array(numbers(1, COLUMNS, 5), "w"), numpy_helper.from_array(np.array([-1]), "shape"),
+        numpy_helper.from_array(labels[None] if is_row else labels, "labels"),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "picked", [info("x", TensorProto.FLOAT, ["rows", COLUMNS])], [info(n, types[n], None) for n in outputs],
+        constants,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid(ML, 3), helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for rows in (7, 1, 100):
+        x = numbers(rows, rows, COLUMNS)
+        first, _ = (session.run(None, {"x": x}) for _ in range(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(LazyKernels, "run", lambda *_: pytest.fail("a signature that came twice is one direct call"))
+            again = session.run(None, {"x": x})
+        best = labels[(x @ numbers(1, COLUMNS, 5)).argmax(1)]
+        for found in (first, again):
+            for name, value in zip(outputs, found, strict=True):
+                if name == "scores":
+                    np.testing.assert_allclose(value, x @ numbers(1, COLUMNS, 5), rtol=1e-4, atol=1e-5)
+                else:
+                    assert value.dtype == object
+                    np.testing.assert_array_equal(value, best if name == "label" else best[None])
+
+
+def test_a_number_that_no_label_has_is_the_reference_s_error() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["number"]),
+        helper.make_node("ArrayFeatureExtractor", ["labels", "number"], ["label"], domain=ML),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [info("x", TensorProto.INT64, ["n"])], [info("label", TensorProto.STRING, None)],
+        [numpy_helper.from_array(np.array(LABELS, object), "labels")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid(ML, 3), helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    good = {"x": -np.arange(4)}
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, good)[0], [LABELS])
+    for bad in (1, -4):
+        with pytest.raises(OrtError, match="index is out of range"):
+            session.run(None, {"x": np.array([0, bad, -1, -2])})

@@ -1,9 +1,11 @@
 """PostprocessedCalls: direct calls of a model that ends in maps or strings, made in Python of what its program returns.
 
     number, scores = <native program>(x);  label = LabelEncoder(number);  maps = ZipMap(scores)
+    label = Reshape(ArrayFeatureExtractor(labels, number), [-1])
 
 Classifiers that are exported with their labels end so. Native code makes arrays of numbers only; what is left is one
-line of Python for each such output. Arrays of the caller, and lists that would be empty, are the ordinary run's.
+line of Python for each such output. Arrays of the caller, lists that would be empty, and numbers that no label has are
+the ordinary run's.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from ort_core.plugin.ir import DataType, TensorType
 if TYPE_CHECKING:
     from ort_core.cpu.program.program import NativeProgram
     from ort_core.plugin import DirectFunction
-    from ort_core.plugin.ir import Graph, Node
+    from ort_core.plugin.ir import Graph, Node, Value
     from ort_core.plugin.kernels import RuntimeValue
 
 ML_DOMAIN = "ai.onnx.ml"
-Finish = Callable[[np.ndarray], "RuntimeValue"]
+Finish = Callable[[np.ndarray], "RuntimeValue | None"]  # ``None``: the ordinary run must answer
 Made = tuple[int, Finish | None]  # of which result of the program, and how
 
 
@@ -52,7 +54,13 @@ class PostprocessedCalls:
         results = None if outputs is not None else self._program.call(feeds, None)
         if results is None or not results[0].size:
             return None
-        return [results[n] if finish is None else finish(results[n]) for n, finish in self._outputs]
+        return finished(results, self._outputs)
+
+
+def finished(results: Sequence[np.ndarray], outputs: Sequence[Made]) -> list[RuntimeValue] | None:
+    """Return the outputs that are made of results; ``None`` where the ordinary run must answer."""
+    found = [results[n] if finish is None else finish(results[n]) for n, finish in outputs]
+    return None if any(each is None for each in found) else found
 
 
 def build_postprocessed_calls(
@@ -88,24 +96,40 @@ def postprocessed_outputs(
     read = dict(zip(graph.inputs, border[0], strict=False))
     written = dict(zip(graph.outputs, border[1], strict=False))
     found: dict[int, Made] = {}
+    inner: dict[Value, Made] = {}
     for node in graph:
         finish = find_finish(node, node.opset or imports.get(ML_DOMAIN, 1))
         if isinstance(finish, Rejection):
             return finish
-        given = None if node.inputs[0] is None else made.get(read.get(node.inputs[0], -1))
-        if given is None or given[1] is not None or node.output not in written:
+        value = node.inputs[1 if node.op_type == "ArrayFeatureExtractor" else 0]
+        given = None if value is None else inner.get(value) or made.get(read.get(value, -1))
+        if given is None or (given[1] is not None) != (node.op_type == "Reshape"):
             return Rejection(f"what {node.op_type} reads is not a result of the program", node)
-        found[written[node.output]] = (given[0], finish)
+        inner[node.output] = (given[0], finish if given[1] is None else _chained(given[1], finish))
+        if node.output in written:
+            found[written[node.output]] = inner[node.output]
     return found
 
 
+def _chained(first: Finish, then: Finish) -> Finish:
+    def chained(numbers: np.ndarray) -> RuntimeValue | None:
+        found = first(numbers)
+        return then(found) if isinstance(found, np.ndarray) else None
+
+    return chained
+
+
 def find_finish(node: Node, opset: int) -> Finish | Rejection:
-    """Return what a ZipMap or a LabelEncoder of numbers to strings does, or why it is left to kernels.
+    """Return what a ZipMap, or what makes strings of numbers, does, or why it is left to kernels.
 
     Args:
         node: any node.
         opset: the version of its operators.
     """
+    if not node.domain and node.op_type == "Reshape":
+        return _flattened(node)
+    if node.domain == ML_DOMAIN and node.op_type == "ArrayFeatureExtractor":
+        return _picked_strings(node)
     if node.domain != ML_DOMAIN or node.op_type not in ("ZipMap", "LabelEncoder"):
         return Rejection(f"{node.op_type} runs by a numpy kernel", node)
     given = node.inputs[0]
@@ -141,3 +165,30 @@ def _label_encoder(node: Node, given: TensorType, opset: int) -> Finish | Reject
         return np.asarray(table.take(numbers + 1, mode="clip"), object)
 
     return strings_of
+
+
+def _picked_strings(node: Node) -> Finish | Rejection:
+    labels, numbers = node.inputs[0], node.inputs[1]
+    table = None if labels is None or labels.constant is None else labels.constant
+    if table is None or table.dtype is not DataType.STRING or numbers is None or not table.size:
+        return Rejection("ArrayFeatureExtractor runs by a numpy kernel where it does not pick constant strings", node)
+    if not isinstance(numbers.type, TensorType) or numbers.type.dtype is not DataType.INT64:
+        return Rejection("the numbers of the labels are not int64", node)
+    row = np.asarray(table.array(), object)
+    if row.ndim not in (1, 2) or row.size != row.shape[-1]:
+        return Rejection("the labels are not one row", node)
+    row = row.reshape(-1)
+
+    def picked(places: np.ndarray) -> np.ndarray | None:
+        if not places.size or places.min() < 0 or places.max() >= len(row):
+            return None
+        return np.asarray(row.take(places.reshape(1, -1)), object)
+
+    return picked
+
+
+def _flattened(node: Node) -> Finish | Rejection:
+    target = node.inputs[1]
+    if target is None or target.constant is None or target.constant.array().tolist() != [-1]:
+        return Rejection("Reshape runs by a numpy kernel where it does not make one dimension", node)
+    return lambda strings: strings.reshape(-1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ort_core.cpu.direct.postprocessed_calls import finished
 from ort_core.cpu.program.program import UNGUARDED
 from ort_core.plugin.ir import DataType, TensorType, Value
 
@@ -85,7 +86,7 @@ class TextCalls:
         results = self._step.call(*[counts[0] if constant is None else constant for constant in self._reads])
         if results is None:
             return None
-        return [results[n] if finish is None else finish(results[n]) for n, finish in self._outputs]
+        return finished(results, self._outputs)
 
     def _fits(self, texts: np.ndarray) -> bool:
         if len(texts.shape) != len(self._shape) or not 0 < texts.size <= self._rows:
