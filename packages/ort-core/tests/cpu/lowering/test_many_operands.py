@@ -61,3 +61,26 @@ def test_fold_of_one_value_many_times_is_native_and_right():
     ).passes
     executions = [node.execution for node in session.explain().nodes]
     assert {each and each.how for each in executions} == {"native"}, [str(each) for each in executions]
+
+
+@pytest.mark.parametrize("count", [7, 12])
+@pytest.mark.parametrize("op_type", FOLDS)
+def test_few_operands_that_are_computed_from_several_values_are_native_and_right(op_type: str, count: int) -> None:
+    """The votes of an ensemble: each operand reads two values, so that together they are more than a kernel reads."""
+    info = helper.make_tensor_value_info
+    names = [f"{side}{i}" for i in range(count) for side in "ab"]
+    nodes = [helper.make_node("Mul", [f"a{i}", f"b{i}"], [f"p{i}"]) for i in range(count)]
+    nodes += [helper.make_node(op_type, [f"p{i}" for i in range(count)], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+    given = [info(name, TensorProto.FLOAT, ["N", 4]) for name in names]
+    outputs = [info(name, TensorProto.FLOAT, None) for name in "sy"]
+    graph = helper.make_graph(nodes, "votes", given, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(count)
+    feeds = {name: random.standard_normal((3, 4)).astype(np.float32) for name in names}
+    products = [feeds[f"a{i}"].astype(np.float64) * feeds[f"b{i}"] for i in range(count)]
+    total = functools.reduce(FOLDS[op_type], products)
+    expected = (total / count if op_type == "Mean" else total).astype(np.float32)
+    assert compare(session.run(None, feeds)[0], expected, "approximate").passes
+    executions = [node.execution for node in session.explain().nodes]
+    assert {each and each.how for each in executions} == {"native"}, [str(each) for each in executions]

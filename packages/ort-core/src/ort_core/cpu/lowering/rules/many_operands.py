@@ -11,7 +11,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import MAX_INPUTS, FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.loops import Scalar, meaning_of
 
 FOLDS = {"Sum": "Sum", "Mean": "Sum", "Max": "Max", "Min": "Min"}
@@ -22,7 +22,13 @@ PART = MAX_INPUTS - 2  # views that one part reads at most before its last opera
 def has_many_operands(lowering: Lowering, node: Node) -> bool:
     """Return whether a node is to be computed in parts."""
     is_fold = node.op_type in FOLDS and not node.domain and lowering.own_meaning(node) is None
-    return is_fold and len(node.inputs) > MAX_INPUTS
+    return is_fold and sum(_views_of(lowering, value) for value in node.present_inputs()) > MAX_INPUTS
+
+
+def _views_of(lowering: Lowering, value: Value) -> int:
+    """Return how many views an operand reads where its own computation is taken in."""
+    known = lowering.pending(value)
+    return max(len(known.inputs), 1) if isinstance(known, PendingElementwise) else 1
 
 
 def many_operands(lowering: Lowering, node: Node) -> None:
