@@ -185,8 +185,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
         _with_vectors(lowering, node, left, *right)
         return
     if node.op_type == "FusedMatMul":
-        if node.int_attribute("transBatchA", 0) or node.int_attribute("transBatchB", 0):
-            raise NotLowered("transposed batches are not generated")
+        left = _behind_batches(left) if node.int_attribute("transBatchA", 0) else left
+        right = (_behind_batches(right[0]), right[1]) if node.int_attribute("transBatchB", 0) else right
         left = _swapped(left) if node.int_attribute("transA", 0) else left
     _check_types(left, right[0])
     if len(left.shape) < 2 or len(right[0].shape) < 2:
@@ -329,6 +329,14 @@ def _swapped(view: View) -> View:
     order = list(range(len(view.shape)))
     order[-2:] = order[:-3:-1]
     return view.transposed(order)
+
+
+def _behind_batches(view: View) -> View:
+    """Return a view whose first axis goes behind its batches: rows that lie apart, as transposed heads do."""
+    rank = len(view.shape)
+    if rank < 3:
+        raise NotLowered("a matrix has no batches to be transposed")
+    return view.transposed([*range(1, rank - 1), 0, rank - 1])
 
 
 def _repeated(lowering: Lowering, view: View, shape: Sequence[KnownDim]) -> View:
