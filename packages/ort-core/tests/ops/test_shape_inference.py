@@ -85,6 +85,38 @@ def test_expand_pattern_of_exporters_is_understood(infer):
     assert find(model, "y").shape == (5, n)
 
 
+@pytest.mark.parametrize("scatter", ["ScatterElements<axis = 0>(s, i, k)", "ScatterND(s, p, k)"])
+def test_a_shape_of_which_one_size_is_replaced_is_understood(infer, scatter):
+    """What torch writes for ``index_copy`` into a cache: the indices, expanded to the cache's shape but one axis."""
+    model, report = infer(f"""g (float[n, 4, 6] cache, int64[m] place, float[n, m, 6] new) => (float[?, ?, ?] y) {{
+        s = Shape(cache)
+        i = Constant<value = int64[1] {{-2}}>()
+        p = Constant<value = int64[1, 1] {{1}}>()
+        k = Shape(place)
+        t = {scatter}
+        axes = Constant<value = int64[2] {{0, 2}}>()
+        u = Unsqueeze(place, axes)
+        e = Expand(u, t)
+        y = ScatterElements<axis = 1>(cache, e, new)
+    }}""")
+    assert find(model, "e").shape == (n, m, 6)
+    assert report.notes == ()
+
+
+def test_a_shape_with_sizes_added_or_placed_twice_stays_unknown(infer):
+    for scatter in ('ScatterElements<axis = 0, reduction = "add">(s, i, k)', "ScatterElements<axis = 0>(s, j, l)"):
+        model, _ = infer(f"""g (float[n, 4, 6] x) => (float[?, ?, ?] y) {{
+            s = Shape(x)
+            i = Constant<value = int64[1] {{1}}>()
+            j = Constant<value = int64[2] {{1, -2}}>()
+            k = Constant<value = int64[1] {{1}}>()
+            l = Constant<value = int64[2] {{1, 4}}>()
+            t = {scatter}
+            y = Expand(x, t)
+        }}""")
+        assert is_unknown(find(model, "y").shape[1])
+
+
 def test_repeats_of_one_axis_are_understood_as_torch_writes_them(infer):
     model, _ = infer("""g (float[1, 1, 8] x, float[n, 3] like) => (float[?, ?, ?] y) {
         sizes = Shape(like)

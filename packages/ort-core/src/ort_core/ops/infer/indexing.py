@@ -53,8 +53,19 @@ def infer_gather_nd(ctx: InferenceContext) -> None:
 
 @infer_rule("Scatter", "ScatterElements", "ScatterND", "TensorScatter")
 def infer_scatter(ctx: InferenceContext) -> None:
-    """The shape of the data."""
+    """The shape of the data. In a vector, such as a shape of which a size is replaced, the contents are placed, too."""
     ctx.set_shape(0, ctx.shape(0))
+    value, places, updates = ctx.value(0), ctx.value(1), ctx.value(2)
+    if value is None or places is None or updates is None or value.ndim != 1:
+        return
+    if ctx.node.op_type == "TensorScatter" or ctx.node.string_attribute("reduction", "none") != "none":
+        return
+    given, found = updates.reshape(-1), value.copy()
+    at = [place for place in places.reshape(-1) if isinstance(place, int) and -len(found) <= place < len(found)]
+    is_known = len(at) == places.size == given.size
+    if is_known and len({place % len(found) for place in at}) == len(at):
+        found[at] = given
+        ctx.set_value(0, found)
 
 
 @infer_rule("OneHot")
