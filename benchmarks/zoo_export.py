@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from zoo.assorted import ASSORTED
+from zoo.detectors import DETECTORS
 from zoo.drawn import Architecture, Drawn
 from zoo.fresh_libraries import FRESH
 from zoo.libraries import TORCHVISION, TRANSFORMERS, timm_files
@@ -38,7 +39,7 @@ REASON_LENGTH = 200
 def architectures(seed: int, num_timm: int) -> dict[str, Architecture]:
     """Return the zoo of a seed by name."""
     written = {**VISION, **SEQUENCES, **NEWER, **RESTORING, **SIGNALS, **ASSORTED, **RECURRENCES}
-    return {**written, **FRESH, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
+    return {**written, **FRESH, **DETECTORS, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
 
 
 def drawn(name: str, architecture: Architecture, seed: int) -> Drawn:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -42,6 +43,7 @@ OPENVINO = str(Path(__file__).with_name("openvino_engine.py"))
 BEHIND = 0.9  # a ratio below it is told as a loss
 WRONG = 1e-3  # of the largest value: beyond it, and beyond what onnxruntime is from torch, too, a result is wrong
 COMPILER_FAILED = "the compiler failed"  # in the reason of a step that an exception left to numpy
+GAVE_WAY = "gives way to kernels"  # in the log of a program whose sizes or data do not fit: all of it is numpy's
 TABLE_WIDTH = 150
 Row = dict[str, Any]  # Any: plain data for JSON
 
@@ -59,7 +61,7 @@ def judged(model: Path, threads: int, *, openvino: bool) -> Row:
             return {"model": model.stem, "refused": refusal}
         first = measured(model, feeds, threads, turns=2)
         warm = measured(model, feeds, threads, turns=TURNS)
-        steps = steps_by_numpy(model)
+        steps = steps_by_numpy(model) | programs_given_up(model, feeds)
         beside = beside_openvino(model, feeds, threads) if openvino else {}
     ours, theirs = (min(min(each[place]) for each in warm.rounds) / 1e6 for place in (0, 1))
     mine, other = warm.opened
@@ -158,6 +160,31 @@ def steps_by_numpy(model: Path) -> dict[str, int]:
     return dict(found.most_common())
 
 
+def programs_given_up(model: Path, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Return why native programs gave way to numpy in a run, as only a run tells: sizes or data that do not fit."""
+    import ort_core
+
+    reasons: Counter[str] = Counter()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if GAVE_WAY in text:
+                reasons[text[-REASON_LENGTH:]] += 1
+
+    partition, told = logging.getLogger("ort_core.cpu.partition.partition"), Told()
+    session = ort_core.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    before = partition.level
+    partition.addHandler(told)
+    partition.setLevel(logging.DEBUG)
+    try:
+        session.run(None, dict(feeds))
+    finally:
+        partition.setLevel(before)
+        partition.removeHandler(told)
+    return {f"{GAVE_WAY}: {reason}": count for reason, count in reasons.items()}
+
+
 def row_of(model: Path, threads: int, *, openvino: bool) -> Row:
     """Return the row of a model, judged by a process of its own; what that prints or raises is told in it."""
     command = [sys.executable, __file__, str(model.parent), "--here", model.stem, "--threads", str(threads)]
@@ -181,7 +208,7 @@ def fault_of(row: Row) -> str:
     apart, theirs = row["error_torch"], row["onnxruntime_error_torch"]
     if row["error"] > WRONG and apart > max(WRONG, 2 * theirs):
         return f"{apart:.1e} from torch (onnxruntime {theirs:.1e})"
-    failed = [step for step in row["numpy_steps"] if COMPILER_FAILED in step]
+    failed = [step for step in row["numpy_steps"] if COMPILER_FAILED in step or step.startswith(GAVE_WAY)]
     return str([*row.get("told", ()), *failed, ""][0])
 
 

@@ -316,6 +316,33 @@ def of(
     return Architecture(family, lambda draw: Drawn(kind(draw), inputs(), axes or {}))
 
 
+class StaticCache(nn.Module):
+    """A decoder's attention with a cache of a fixed length, into which steps are copied at their positions."""
+
+    def __init__(self, draw: Draw) -> None:
+        super().__init__()
+        self.heads, self.width = draw.choice((2, 4)), 64
+        self.parts = nn.Linear(self.width, 3 * self.width)
+
+    def forward(self, steps: Tensor, cache: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return deep features of steps (1, count, width) and the cache (1, 2, length, heads, width of a head)."""
+        _, count, width = steps.shape
+        q, k, v = self.parts(steps).view(1, count, 3, self.heads, -1).unbind(2)
+        cache = cache.index_copy(2, places, torch.stack([k, v], 1))
+        is_past = torch.arange(cache.shape[2])[None] <= places[:, None]
+        mask = torch.where(is_past, 0.0, float("-inf"))
+        q, k, v = (each.transpose(1, 2) for each in (q, cache[:, 0], cache[:, 1]))
+        return functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(1, count, width), cache
+
+
+def static_cache(draw: Draw) -> Drawn:
+    """Return it with a cache of its heads."""
+    module = StaticCache(draw)
+    cache = torch.zeros(1, 2, 128, module.heads, module.width // module.heads)
+    inputs = {"steps": torch.randn(1, 5, 64), "cache": cache, "places": torch.arange(10, 15)}
+    return Drawn(module, inputs, {"steps": (1,), "places": (0,)})
+
+
 class Splines(nn.Sequential):
     """Two layers of splines."""
 
@@ -354,5 +381,6 @@ NEWER: dict[str, Architecture] = {
         lambda: {"sequence": torch.randn(1, 64, 128)}, {"sequence": (0, 1)},
     ),
     "matrix_suppression": of("detection", Detector, lambda: {"picture": torch.randn(1, 3, 160, 160)}),
+    "static_cache": Architecture("decoders", static_cache),
     "flow": of("tables", HyperSolver, lambda: {"state": torch.randn(256, 8)}, {"state": (0,)}),
 }  # fmt: skip
