@@ -13,6 +13,7 @@ from random_graphs.family import family
 from random_graphs.writer import GraphWriter, Refused, Value
 
 MOST_FACTORS = 64
+MANY = 131  # elements of a TopK, more than are inserted one by one
 REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSumExp", "SumSquare", "LogSum", "Sum", "Mean", "Max")
 
 
@@ -71,6 +72,17 @@ def top_k(g: GraphWriter) -> list[Value]:
     is_data = g.opset >= 10 and g.outer is None and g.chance(0.3)
     operands = [value, g.given(fixed([k])) if is_data else g.constant(fixed([k]))]
     return g.node("TopK", operands, 2, axis=axis, largest=g.choice((0, 1)), sorted=1)
+
+
+@family()
+def many_of_the_best(g: GraphWriter) -> list[Value]:
+    """TopK of more elements than are inserted one by one; k may be the length of the rows itself."""
+    value = g.pick(et.F32, et.F64, et.I32, et.I64, rank=2, filled=True)
+    repeats = -(-MANY // min(shape[1] for shape in value.shapes))
+    rows = g.node("Tile", [value, g.constant(fixed([1, repeats]))])
+    is_size = g.opset >= 15 and g.chance(0.5)
+    k = g.node("Shape", [rows], start=1) if is_size else g.constant(fixed([MANY]))
+    return g.node("TopK", [rows, k], 2, axis=-1, largest=g.choice((0, 1)), sorted=1)
 
 
 @family(4)
