@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from rich.table import Table
 
-from ort_core.cli.console import shown
+from ort_core.cli.control_characters import shown
 from ort_core.cli.plain_console import PlainConsole
 
 EVIL = "x\x1b]0;title\x9b2Jy"

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PIPED_WIDTH = 160  # of a table that goes to a file or another program, where COLUMNS does not say otherwise
 
 
@@ -57,14 +55,6 @@ def _console(is_terminal: bool, *, stderr: bool) -> Console:
 def print_json(data: object) -> None:
     """Write one JSON document to stdout. Numbers that JSON lacks become "NaN", "Infinity" and "-Infinity"."""
     sys.stdout.write(json.dumps(plain(data), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
-
-
-def shown(text: str) -> str:
-    """Return a text with its control characters as their numbers, but for tabs and ends of lines.
-
-    Names in a model are anybody's: a terminal that obeys them changes its title, what was printed, or the clipboard.
-    """
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def plain(data: object) -> object:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import typer
 
-from ort_core.cli.console import fail, note, shown, warn
+from ort_core.cli.console import fail, note, warn
+from ort_core.cli.control_characters import shown
 from ort_core.errors import OrtError, UnknownOption
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ort_core.cli.console import shown
+from ort_core.cli.control_characters import shown
 
 
 class PlainConsole(Console):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from ort_core.cli.console import shown
+from ort_core.cli.control_characters import shown
 from ort_genai.generator import Generator, GeneratorParams
 from ort_genai.model import Model
 from ort_genai.text import TextStream

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from ort_core.cli.console import shown
+from ort_core.cli.control_characters import shown
 from ort_genai.engine.engine import AsyncEngine
 from ort_genai.engine.options import EngineOptions
 from ort_genai.engine.requests import GenerationOptions
