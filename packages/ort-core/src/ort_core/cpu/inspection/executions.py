@@ -56,13 +56,17 @@ def executions_of(
         for node, names in steps_by_node(part.program, n).items()
     }
     taken_by = _taken_by(graph, computing)
+    given_ways = _given_ways(steps)
     found = []
     for node in graph:
         number, step = next((part_of[name] for name in output_names(node) if name in part_of), (0, None))
         if step is not None and step.program is not None:
             known = node not in computing and is_known(node)
             reason = KNOWN if known else "" if node in computing else TAKEN_IN
-            found.append(NodeExecution.of(node, NATIVE, "" if known else _several(taken_by[node]), reason))
+            slow = given_ways.get(next(iter(output_names(node)), ""))
+            reason = reason if slow is None else slow
+            taken = "" if known else _several(taken_by[node])
+            found.append(NodeExecution.of(node, NATIVE, taken, reason, is_plain=slow is not None))
         elif step is not None and step.call is not None:
             found.append(NodeExecution.of(node, NATIVE, f"{number} {node.op_type}, a native call"))
         elif any(body_path(body) in compiled for body in node.subgraphs()):
@@ -72,6 +76,17 @@ def executions_of(
         else:
             found.append(_plain(node, refusals.get(node) or (f"{KNOWN}; {TOO_FEW}" if is_known(node) else TOO_FEW)))
     return [*found, *_inner(graph, {**compiled, **plain})]
+
+
+def _given_ways(steps: Sequence[PartitionSegment]) -> dict[str, str]:
+    """Return why programs have not fitted runs so far, by the first output of the node that did not."""
+    found: dict[str, str] = {}
+    for relief in [step.relief for step in steps if step.relief is not None]:
+        if relief.partition is not None:
+            inner = relief.partition.executions()
+            found.update((each.outputs[0], each.reason) for each in inner if each.how == NATIVE and each.is_plain)
+        found.update(relief.reasons)
+    return found
 
 
 def _taken_by(graph: Graph, computing: Mapping[Node, list[str]]) -> dict[Node, tuple[str, ...]]:

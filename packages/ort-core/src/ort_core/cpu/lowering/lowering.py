@@ -104,7 +104,7 @@ class Lowering:
         self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
         self.rounded: dict[Value, View] = {}  # images as they also lie in memory, channels-last in bfloat16
         self.bordered: dict[Buffer, View] = {}  # images, with a border of zeros, of which others there are the inside
-        self.equal: dict[tuple[KnownDim, KnownDim], Node | None] = {}  # sizes that a run needs equal: for whom
+        self.equal: dict[tuple[KnownDim, KnownDim], list[Node]] = {}  # sizes that a run needs equal: for whom
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self.concatenations = Concatenations(self)
         self.operands = Operands(self)
@@ -353,7 +353,9 @@ class Lowering:
         if isinstance(left, int) and isinstance(right, int) and left != right:
             raise NotLowered(f"two sizes that compiled code needs equal are {left} and {right}")
         if left != right:
-            self.equal.setdefault((left, right), self.node)
+            nodes = self.equal.setdefault((left, right), [])
+            if self.node is not None and self.node not in nodes[-1:]:
+                nodes.append(self.node)
 
     def _require_count(self, inferred: Sequence[KnownDim], written: Sequence[KnownDim]) -> None:
         """Require what a kernel writes into an output to fill it; a size below 0, as slices have, writes nothing."""

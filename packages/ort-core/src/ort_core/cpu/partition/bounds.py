@@ -67,10 +67,10 @@ def _sizes_of(lowering: Lowering, of_steps: Mapping[SymbolicDim, Node | None]) -
         for size in tensor_type(value)[1]:
             if isinstance(size, SymbolicDim):
                 found.setdefault(size, value.producer)
-    for pair, node in lowering.equal.items():
+    for pair, nodes in lowering.equal.items():
         for size in pair:
             if isinstance(size, SymbolicDim):
-                found.setdefault(size, node)
+                found.setdefault(size, nodes[0] if nodes else None)
     return found
 
 

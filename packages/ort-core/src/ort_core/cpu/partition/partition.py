@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from ort_core.cpu.lowering.rule_table import find_rule
 from ort_core.cpu.lowering.rules.indexing.contents import contents_of
 from ort_core.cpu.lowering.rules.indexing.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
-from ort_core.cpu.lowering.value_types import stored_type
 from ort_core.cpu.partition.admission import is_plain, is_worth_a_program, unsupported_reason
 from ort_core.cpu.partition.bodies import CompiledBody, PlainBody
 from ort_core.cpu.partition.bounds import check_bound
@@ -34,6 +34,8 @@ from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.counted_rows import CountedRows, count_rows, rows_of
 from ort_core.cpu.partition.group_lowering import lower_group
 from ort_core.cpu.partition.native_calls import NativeCall, has_rounds, is_repeated, native_calls
+from ort_core.cpu.partition.placeholders import placeholders
+from ort_core.cpu.partition.relief import Relief, ReliefLimitsState
 from ort_core.cpu.partition.segment_order import joined, ordered
 from ort_core.cpu.partition.segments import (
     LazyKernels,
@@ -46,7 +48,6 @@ from ort_core.cpu.partition.segments import (
 from ort_core.cpu.partition.shared_programs import Content, GraphContent, GroupContent, SharedPrograms
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program.program_building import build_program
-from ort_core.cpu.program.sizes import evaluate
 from ort_core.cpu.rounds.native_rounds import native_rounds
 from ort_core.cpu.storage.stored_code import encode_modules
 from ort_core.cpu.storage.stored_partition import encode_partition
@@ -67,7 +68,7 @@ from ort_core.plugin import (
     raise_interruption,
 )
 from ort_core.plugin.collecting import paused_collection
-from ort_core.plugin.ir import Border, Graph, Node, TensorType, Value, border_of
+from ort_core.plugin.ir import Border, Graph, Node, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.memory import StepUse, ValueSlots, picker
 from ort_core.plugin.ops import LastInference, known_contents
@@ -84,7 +85,8 @@ class CpuPartition(EagerPartition):
 
     def __init__(
         self, request: CompileRequest, target: Target, pool: ThreadPool, shared: SharedPrograms | None = None,
-        *, uses_bfloat16: bool = False, is_repeated: bool = False,
+        *, uses_bfloat16: bool = False, is_repeated: bool = False, relief_limits: ReliefLimitsState | None = None,
+        refusals: Mapping[Node, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__(len(request.graph.outputs))
         self._input_count = len(request.graph.inputs)
@@ -93,7 +95,8 @@ class CpuPartition(EagerPartition):
         self._request = replace(request, context=replace(context, bodies=self._bind_body), inferred=LastInference())
         self._bodies: dict[Graph, CompiledBody[CpuPartition]] = {}  # by the graph that each runs
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
-        self.refusals: dict[Node, str] = {}
+        self.refusals = dict(refusals)
+        self._relief_limits = relief_limits or ReliefLimitsState()  # with bodies
         self._has_many_groups = False
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._counted = count_rows(request.graph) if shared is None else CountedRows()  # bodies are wired by values
@@ -260,6 +263,8 @@ class CpuPartition(EagerPartition):
                 return found
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
+                if isinstance(reason, SizesDiffer) and step.relief is not None:
+                    return step.relief.run(reason, [values[slot] for slot in step.reads], run_state)
             except AllocationLimitExceeded as refusal:
                 raise AllocationLimitExceeded(f"{described(step.kernels.nodes)}: {refusal}") from refusal
         arguments = [values[slot] for slot in step.reads]
@@ -282,7 +287,7 @@ class CpuPartition(EagerPartition):
             assert run_state.observer is not None
             work = program.steps[number].work_at(sizes, f"{part}.{number}")
             given = node.outputs or last_outputs(program.steps[number])
-            run_state.observer(node, start, _placeholders(node.inputs, sizes), _placeholders(given, sizes), work)
+            run_state.observer(node, start, placeholders(node.inputs, sizes), placeholders(given, sizes), work)
 
         return observe
 
@@ -296,7 +301,7 @@ class CpuPartition(EagerPartition):
             own_request = replace(self._request, name=name, graph=own, context=context)
             return CpuPartition(
                 own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16,
-                is_repeated=graph.owner is not None and is_repeated(graph.owner),
+                is_repeated=graph.owner is not None and is_repeated(graph.owner), relief_limits=self._relief_limits,
             )  # fmt: skip
 
         if is_plain(graph, context):
@@ -308,6 +313,15 @@ class CpuPartition(EagerPartition):
             return BoundGraph(graph, replace(context, bodies=None), depth)
         self._bodies[graph] = body
         return body
+
+    def _compile_without(self, graph: Graph, refusals: Mapping[Node, str]) -> CpuPartition | None:
+        """Compile a copy of a program's nodes, but for some; ``None`` where nothing of that is native."""
+        request = replace(self._request, name=graph.name, graph=graph, inferred=LastInference())
+        found = CpuPartition(
+            request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16, relief_limits=self._relief_limits,
+            refusals=refusals,
+        )  # fmt: skip
+        return found if found.is_native else None
 
     @paused_collection()
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
@@ -458,6 +472,7 @@ class CpuPartition(EagerPartition):
                 own, program, direct_step_of(program, len(units) == 1) if self._request.short_cuts else None, call,
                 use.reads[: len(own.border.inputs)], use.reads[len(own.border.inputs) :], use.writes, use.frees,
                 () if program is None else self._counted.places(program.inputs),
+                None if program is None else Relief(own, self._request, self._compile_without, self._relief_limits),
             )
             for own, (_, program), call, use in zip(kernels, units, calls, uses)
         ]  # fmt: skip
@@ -481,16 +496,3 @@ class CpuPartition(EagerPartition):
             log.debug("no native rounds of %s: %s", described(kernels.nodes), rounds.reason)
             return None
         return rounds
-
-
-def _placeholders(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:
-    """Return arrays of one element, broadcast to the values' shapes: what a report needs of tensors it cannot see."""
-    found: list[RuntimeValue] = []
-    for value in values:
-        if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
-            found.append(None)
-            continue
-        dtype, shape = stored_type(value)
-        concrete = [evaluate(size, sizes) for size in shape]
-        found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
-    return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from ort_core.plugin import AllocationLimitExceeded, CompileRequest, PlainFuncti
 from ort_core.plugin.ir import Graph, Node, Value, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue, Scope
 from ort_core.plugin.memory import picker
+
+if TYPE_CHECKING:
+    from ort_core.cpu.partition.partition import CpuPartition
+    from ort_core.cpu.partition.relief import Relief
 
 log = logging.getLogger(__name__)
 _NO_SCOPE: Scope = {}
@@ -33,6 +38,7 @@ class PartitionSegment:
     writes: tuple[int, ...]
     frees: tuple[int, ...]
     counted: tuple[int, ...] = ()  # which of ``native_reads`` are numbers that a program takes for sizes
+    relief: Relief[CpuPartition] | None = None  # of a program
 
 
 @frozen

@@ -95,7 +95,8 @@ class _SharedProgram:
                 for step in program.steps
             ]
         )
-        return new_program(record, program.pool, program.modules, program.kernels, inputs, outputs, steps)
+        requirers = tuple([tuple([twins[node] for node in each if node in twins]) for each in program.requirers])
+        return new_program(record, program.pool, program.modules, program.kernels, inputs, outputs, steps, requirers)
 
 
 class Content:

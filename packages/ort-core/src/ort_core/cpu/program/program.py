@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ort_core.cpu.lowering.steps import Step
     from ort_core.cpu.program.program_record import ProgramRecord
     from ort_core.cpu.threads.pool import ThreadPool
-    from ort_core.plugin.ir import Value
+    from ort_core.plugin.ir import Node, Value
 
 StepObserver = Callable[[int, int, Mapping[str, int]], None]
 UNGUARDED = Unguarded()
@@ -46,7 +46,14 @@ class DataError(Exception):
 
 
 class SizesDiffer(Exception):
-    """The inputs' sizes are not as the model declares them."""
+    """The inputs' sizes are not as the model declares them, or not as compiled code takes them to be.
+
+    ``nodes`` are those whose code takes sizes to be equal that are not, as far as that is what differs.
+    """
+
+    def __init__(self, text: str, nodes: tuple[Node, ...] = ()) -> None:
+        super().__init__(text)
+        self.nodes = nodes
 
 
 @frozen
@@ -91,14 +98,17 @@ class NativeProgram:
         inputs: the values of the model that it reads; none of a program that was recalled.
         outputs: those that it computes.
         steps: what the steps compute, for reports; none of a program that was recalled.
+        requirers: for each pair of sizes that must be equal the nodes that need it; none of a program that was
+            recalled.
     """
 
     def __init__(
         self, record: ProgramRecord, pool: ThreadPool, modules: Sequence[CompiledModule],
         kernels: Sequence[tuple[int, str]], inputs: tuple[Value, ...] = (), outputs: tuple[Value, ...] = (),
-        steps: tuple[Step, ...] = (),
+        steps: tuple[Step, ...] = (), requirers: tuple[tuple[Node, ...], ...] = (),
     ) -> None:  # fmt: skip
         self.record = record
+        self.requirers = requirers
         self.inputs, self.outputs, self.steps = inputs, outputs, steps
         self.kernels = tuple(kernels)
         self._pool = pool
@@ -224,8 +234,14 @@ class NativeProgram:
             for size, expected in zip(shape, declared, strict=True):
                 if size != evaluate(expected, sizes):
                     raise SizesDiffer(f"size {size} where {expected} is declared")
-        left, right = next(pair for pair in self.record.equal if evaluate(pair[0], sizes) != evaluate(pair[1], sizes))
-        raise SizesDiffer(f"{left} is not {right}")
+        pairs = [(evaluate(left, sizes), evaluate(right, sizes)) for left, right in self.record.equal]
+        broken = [number for number, (left, right) in enumerate(pairs) if left != right]
+        needing = [self.requirers[number] for number in broken] if self.requirers else []
+        left, right = self.record.equal[broken[0]]
+        found, other = pairs[broken[0]]
+        raise SizesDiffer(
+            f"{left} is not {right} ({found} and {other})", tuple(dict.fromkeys(itertools.chain(*needing)))
+        )
 
 
 class ProgramPlan:

@@ -43,7 +43,7 @@ def build_program(lowering: Lowering, pool: ThreadPool) -> NativeProgram:
     modules, kernels = _compile(lowering, lowering.target, pool.num_threads)
     return new_program(
         record_of(lowering), pool, modules, kernels, tuple(lowering.inputs), tuple(lowering.outputs),
-        tuple(lowering.steps),
+        tuple(lowering.steps), tuple(tuple(nodes) for nodes in lowering.equal.values()),
     )  # fmt: skip
 
 
