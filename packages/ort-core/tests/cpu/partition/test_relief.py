@@ -83,7 +83,7 @@ def test_only_the_node_whose_code_does_not_fit_is_left_to_kernels(
     computes(ran, feeds_of(5, 5))
     assert by_kernels == []
     computes(ran, feeds_of(5, 3))
-    assert by_kernels == [["MatMul", "Attention", "MatMul"]]
+    assert by_kernels == [["MatMul", "Attention", "MatMul"], ["Attention"]], "the first run is told from no later one"
     (text,) = warnings_of(caplog)
     assert "attention0" in text
     assert "M is not N (3 and 5)" in text
@@ -96,6 +96,23 @@ def test_only_the_node_whose_code_does_not_fit_is_left_to_kernels(
         computes(ran, feeds_of(length, length, length))
     assert by_kernels == [], "what fits the first program runs by it"
     assert len(warnings_of(caplog)) == 1
+
+
+def test_all_runs_give_the_same_bits() -> None:
+    ran, feeds = session(model(), "CPUExecutionProvider"), feeds_of(9, 4)
+    start, found = threading.Barrier(4), []
+
+    def work() -> None:
+        start.wait()
+        found.extend(ran.run(None, dict(feeds))[0].tobytes() for _ in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(found) == 20
+    assert len(set(found)) == 1
 
 
 def test_explain_tells_what_runs_did_not_fit() -> None:

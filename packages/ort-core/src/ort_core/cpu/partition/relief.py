@@ -82,33 +82,35 @@ class Relief(Generic[Compiled]):
     ) -> Sequence[RuntimeValue]:
         """Return the results of a run that the program does not fit, for the inputs of its kernels.
 
-        What the model itself does not allow is the kernels' error, and changes nothing.
+        What the model itself does not allow is the kernels' error, and changes nothing. The run that compiles takes as
+        long as that, whatever its limit on time; other runs like it wait.
         """
         partition = self.partition
         if partition is not None:
             return partition.compute(arguments, run_state)
         results = self._kernels.run(arguments, run_state)
-        if not self._is_done_with(differ) and self._lock.acquire(blocking=False):  # other threads do not wait
-            try:
-                if not self._is_done_with(differ):
-                    self._relieve(differ)
-            finally:
-                self._lock.release()
-        return results
+        if self._is_done_with(differ) and self.partition is None:
+            return results
+        with no_fork(), self._lock:
+            if not self._is_done_with(differ):
+                self._relieve(differ)
+        if self.partition is None or run_state.observer is not None:
+            return results  # an observer is told of each node once
+        return self.partition.compute(arguments, run_state)  # to the very bits of later runs like it
 
     def _is_done_with(self, differ: SizesDiffer) -> bool:
         return self._has_tried if differ.nodes else bool(self.reasons)
 
     def _relieve(self, differ: SizesDiffer) -> None:
         nodes = self._kernels.nodes
-        self._has_tried = self._has_tried or bool(differ.nodes)
         found = self._compiled(differ) if 0 < len(differ.nodes) < len(nodes) and self._limits.may_compile() else None
         blamed = differ.nodes or nodes[-1:]
         all_of_it = "it runs" if len(nodes) == 1 else f"all {len(nodes)} nodes of its program run"
         way = f"{all_of_it} by numpy kernels" if found is None else "it runs outside of its program"
         told = {name: f"in runs where {differ}, {way}" for node in blamed for name in output_names(node)[:1]}
-        self.reasons = {**self.reasons, **told}
         self.partition = found  # at once for all threads; runs under way are done by what they began with
+        self.reasons = {**self.reasons, **told}
+        self._has_tried = self._has_tried or bool(differ.nodes)  # last: until then other threads wait
         what = "run by numpy kernels" if found is None else "were compiled again without it"
         self._limits.warn(
             f"{described(blamed)}: its compiled code does not fit runs where {differ}; for these the nodes of its "
@@ -118,10 +120,9 @@ class Relief(Generic[Compiled]):
     def _compiled(self, differ: SizesDiffer) -> Compiled | None:
         nodes = self._kernels.nodes
         try:
-            with no_fork():
-                graph, _ = extract(nodes, f"{self._request.name}/relief", self._kernels.border)
-                left = [copy for node, copy in zip(nodes, graph, strict=True) if node in differ.nodes]
-                return self._compile_without(graph, dict.fromkeys(left, f"in a run {differ}"))
+            graph, _ = extract(nodes, f"{self._request.name}/relief", self._kernels.border)
+            left = [copy for node, copy in zip(nodes, graph, strict=True) if node in differ.nodes]
+            return self._compile_without(graph, dict.fromkeys(left, f"in a run {differ}"))
         except OrtError:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which a run must not fail
