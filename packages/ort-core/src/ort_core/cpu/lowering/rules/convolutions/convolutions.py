@@ -27,6 +27,7 @@ from ort_core.cpu.lowering.rules.convolutions.convolution_steps import (
     emit_convolution,
     stage_of,
 )
+from ort_core.cpu.lowering.rules.convolutions.input_parts import can_add_parts, emit_in_parts, input_parts
 from ort_core.cpu.lowering.rules.convolutions.rounded_images import (
     bordered_words,
     made_rounded,
@@ -101,6 +102,11 @@ class ConvolutionAnchor(ConvolutionBase):
             emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators, self.groups)
             return
         spec, sizes = self._spec(x, y, epilogue)
+        parts = input_parts(spec, sizes, self.pads, machine) if self.copy is None and can_add_parts(pending) else 1
+        if parts > 1:
+            seen = ConvolvedImages(x, y, sizes, x.strides[0], y.strides[2], y.strides[0])
+            emit_in_parts(lowering, pending, spec, self.weights, seen, self.pads, parts)
+            return
         x, spec = bordered(lowering, x, spec, self.pads)
         seen = ConvolvedImages(x, y, sizes, x.strides[0], y.strides[2], y.strides[0], scale=self.scale)
         stage = stage_of(spec, machine, x, y)
