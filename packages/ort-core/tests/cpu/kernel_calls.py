@@ -27,6 +27,13 @@ from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 
 TARGETS = {"host": host_target, "AVX2": functools.partial(restricted_target, "avx512", "amx")}
+BYTE_TARGETS = {
+    **TARGETS,
+    "without registers of tiles": functools.partial(restricted_target, "amx"),
+    "without byte products": functools.partial(restricted_target, "avx512vnni", "avxvnni", "amx"),
+    "SSE": functools.partial(restricted_target, "avx", "fma", "f16c"),
+}
+"""Targets whose code multiplies bytes by different instructions."""
 GUARD = 99
 _DTYPES = {
     np.dtype(np.float32): DataType.FLOAT, np.dtype(np.int64): DataType.INT64, np.dtype(np.int32): DataType.INT32,

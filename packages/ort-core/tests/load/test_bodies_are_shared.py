@@ -11,26 +11,9 @@ from hostile_models import Graph
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core
-from ort_core.cpu.partition import partition
-from ort_core.cpu.program.program import NativeProgram
 
 COUNT = 60
 X = np.linspace(-1, 3, 12, dtype=np.float32).reshape(3, 4)
-
-
-@pytest.fixture
-def lowered(monkeypatch, tmp_path):
-    """The programs that are lowered and compiled from now on."""
-    found: list[NativeProgram] = []
-    build = partition.build_program
-
-    def note(*arguments: object) -> NativeProgram:
-        found.append(build(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(partition, "build_program", note)
-    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
-    return found
 
 
 @pytest.mark.parametrize("name", ["ifs", "loops"])

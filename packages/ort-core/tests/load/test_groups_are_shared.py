@@ -10,26 +10,10 @@ from hostile_models import Graph
 
 import ort_core
 from ort_core.cpu.partition import partition
-from ort_core.cpu.program.program import NativeProgram
 from ort_core.ir.nodes import Node
 
 COUNT = 60
 X = np.linspace(-1, 2, 16, dtype=np.float32).reshape(4, 4)
-
-
-@pytest.fixture
-def lowered(monkeypatch, tmp_path):
-    """The programs that are lowered and compiled from now on."""
-    found: list[NativeProgram] = []
-    build = partition.build_program
-
-    def note(*arguments: object) -> NativeProgram:
-        found.append(build(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(partition, "build_program", note)
-    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
-    return found
 
 
 def _session(graph: Graph) -> ort_core.InferenceSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 
 import numpy as np
 
@@ -49,3 +50,20 @@ def errors_in_ulp(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def every_stride() -> np.ndarray:
     patterns = np.arange(0, 2**32, STRIDE, np.uint64).astype(np.uint32)
     return patterns.view(np.float32)
+
+
+def check_error(
+    function: Callable[[Scalar], Scalar], truth: Callable[[float], Decimal], x: np.ndarray, most_ulp: float, *,
+    digits: int, without: tuple[str, ...] = (),
+) -> None:  # fmt: skip
+    """Require that a compiled function of float64 is near its truth, which is computed in so many digits."""
+    found = compiled(function, x, without=without)
+    with localcontext() as context:
+        context.prec = digits
+        exact = [truth(value) for value in x.tolist()]
+        ulp = [
+            float(abs(Decimal(result) - each) / Decimal(math.ulp(float(each))))
+            for each, result in zip(exact, found.tolist(), strict=True)
+        ]
+    worst = int(np.argmax(ulp))
+    assert ulp[worst] <= most_ulp, f"of {x[worst]!r} it is off by {ulp[worst]:.2f} ulp"

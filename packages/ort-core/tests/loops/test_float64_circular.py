@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from decimal import Decimal, localcontext
+from decimal import Decimal
 
 import numpy as np
 import pytest
-from compiled_scalar import compiled
+from compiled_scalar import check_error, compiled
 from onnx import TensorProto, helper
 
 import ort_core as ort
@@ -49,17 +50,8 @@ def samples() -> np.ndarray:
 @NAMES
 @pytest.mark.parametrize("without", [(), ("avx512", "amx"), ("fma", "avx", "amx")], ids=["host", "AVX2", "SSE"])
 def test_function_keeps_its_stated_error(name: str, without: tuple[str, ...]) -> None:
-    x = samples()
-    found = compiled(getattr(float64_circular, name), x, without=without)
-    with localcontext() as context:
-        context.prec = DIGITS + 30
-        exact = [truth(name, value) for value in x.tolist()]
-        ulp = [
-            float(abs(Decimal(result) - each) / Decimal(math.ulp(float(each))))
-            for each, result in zip(exact, found.tolist(), strict=True)
-        ]
-    worst = int(np.argmax(ulp))
-    assert ulp[worst] <= MAX_ULP[name], f"{name}({x[worst]!r}) is off by {ulp[worst]:.2f} ulp"
+    function, exact = getattr(float64_circular, name), functools.partial(truth, name)
+    check_error(function, exact, samples(), MAX_ULP[name], digits=DIGITS + 30, without=without)
 
 
 @NAMES

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ort_core.ir.types import DataType
-from ort_core.loops.scalar import Scalar, binary, bitcast, cast, fma, lift, maximum, minimum, select, unary
+from ort_core.loops.scalar import Scalar, binary, bitcast, cast, fma, lift, maximum, minimum, polynomial, select, unary
 
 F32, F64, I64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 _SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it leaves an integer of under 51 bits in the low bits
@@ -75,10 +75,7 @@ def _cosine(angle: Scalar) -> Scalar:
 
 def _series(z: Scalar, coefficients: list[float]) -> Scalar:
     """Return ``c[0] + c[1] z + c[2] z**2 + ...``."""
-    total = lift(coefficients[-1], z.dtype)
-    for coefficient in reversed(coefficients[:-1]):
-        total = fma(total, z, coefficient)
-    return total
+    return polynomial(z, coefficients[::-1])
 
 
 _ARCTANGENT = [(-1.0) ** n / (2 * n + 1) for n in range(14)]  # on [-tan(pi / 8), tan(pi / 8)]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from ort_core.ir.types import DataType
-from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, select, unary
+from ort_core.loops.scalar import Scalar, binary, bitcast, fma, polynomial, select, unary
 
 F64, I64 = DataType.DOUBLE, DataType.INT64
 MOST_CIRCULAR = 2.0**20
@@ -75,7 +75,7 @@ def _turned(quarters: Scalar, sine: Scalar, cosine: Scalar) -> Scalar:
 
 def _sine(angle: Scalar, rest: Scalar) -> Scalar:
     z = angle * angle
-    return angle + fma(angle * z, _polynomial(z, _SINE), fma(rest * -0.5, z, rest))
+    return angle + fma(angle * z, polynomial(z, _SINE), fma(rest * -0.5, z, rest))
 
 
 def _cosine(angle: Scalar, rest: Scalar) -> Scalar:
@@ -83,15 +83,7 @@ def _cosine(angle: Scalar, rest: Scalar) -> Scalar:
     z = angle * angle
     half = z * 0.5
     above = 1.0 - half
-    return above + (((1.0 - above) - half) + (z * z * _polynomial(z, _COSINE) - angle * rest))
-
-
-def _polynomial(x: Scalar, coefficients: tuple[float, ...]) -> Scalar:
-    """Return a polynomial whose coefficients are given from the highest power down."""
-    total = lift(coefficients[0], x.dtype)
-    for coefficient in coefficients[1:]:
-        total = fma(total, x, coefficient)
-    return total
+    return above + (((1.0 - above) - half) + (z * z * polynomial(z, _COSINE) - angle * rest))
 
 
 CIRCULAR: Mapping[str, Callable[[Scalar], Scalar]] = {"Sin": sin, "Cos": cos, "Tan": tan}

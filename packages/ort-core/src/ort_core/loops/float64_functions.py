@@ -11,10 +11,9 @@ the function and with the weight that stand beside the coefficients; ``tanh`` ne
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ort_core.ir.types import DataType
-from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, maximum, minimum, select, unary
+from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, maximum, minimum, polynomial, select, unary
 
 F64, I64 = DataType.DOUBLE, DataType.INT64
 MAX_ULP = {
@@ -84,20 +83,12 @@ def _reduced(x: Scalar, rest: Scalar | None = None) -> tuple[Scalar, Scalar]:
     n = shifted - _ROUNDER
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
     r = r if rest is None else r + rest
-    return shifted, fma(fma(_polynomial(r, _EXP), r, 0.5), r * r, r)
+    return shifted, fma(fma(polynomial(r, _EXP), r, 0.5), r * r, r)
 
 
 def _power_of_two(exponent: Scalar) -> Scalar:
     """Return 2**n, for n the lowest 11 bits of an integer and their sign; what is above is shifted out."""
     return bitcast(binary("shl", exponent, _FRACTION_BITS) + _ONE_BITS, F64)
-
-
-def _polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
-    """Return a polynomial whose coefficients are given from the highest power down."""
-    total = lift(coefficients[0], x.dtype)
-    for coefficient in coefficients[1:]:
-        total = fma(total, x, coefficient)
-    return total
 
 
 # (log((1 + s) / (1 - s)) - 2 s) / s**3 of s**2, for s up to (sqrt(2) - 1) / (sqrt(2) + 1), with the weight s**2: 2**-59
@@ -141,7 +132,7 @@ def _log_of(f: Scalar, exponent: Scalar) -> Scalar:
     """
     s = f / (f + 2.0)
     z, half = s * s, f * f * 0.5
-    small = fma(s, fma(z, _polynomial(z, _LOG), half), exponent * _LN2_LOW)
+    small = fma(s, fma(z, polynomial(z, _LOG), half), exponent * _LN2_LOW)
     return fma(exponent, _LN2_HIGH, f - (half - small))
 
 
@@ -176,8 +167,8 @@ def tanh(x: Scalar) -> Scalar:
     a, z = unary("abs", x), x * x
     is_small = binary("lt", a, _TANH_SMALL)
     bounded = minimum(a, _TANH_ENDS)
-    above = select(is_small, a * z * _polynomial(z, _TANH_ABOVE), 2.0)
-    below = select(is_small, _polynomial(z, _TANH_BELOW), _moderate_exp(bounded + bounded) + 1.0)
+    above = select(is_small, a * z * polynomial(z, _TANH_ABOVE), 2.0)
+    below = select(is_small, polynomial(z, _TANH_BELOW), _moderate_exp(bounded + bounded) + 1.0)
     return with_sign(select(is_small, a, 1.0) - above / below, x)
 
 
@@ -215,8 +206,8 @@ def erfc_of_positive(x: Scalar) -> Scalar:
 
 
 def _small_erf(x: Scalar) -> Scalar:
-    return fma(x, _polynomial(x * x, _ERF_SMALL), x)
+    return fma(x, polynomial(x * x, _ERF_SMALL), x)
 
 
 def _large_erfc(x: Scalar) -> Scalar:
-    return _moderate_exp(-_polynomial(minimum(x, _ERF_ENDS) - _ERF_CENTER, _ERF_LARGE))
+    return _moderate_exp(-polynomial(minimum(x, _ERF_ENDS) - _ERF_CENTER, _ERF_LARGE))

@@ -8,11 +8,10 @@ digits; what lies beyond is led back to it by a half angle, or by a difference o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ort_core.ir.types import DataType
 from ort_core.loops.float64_functions import half_exp, log, log1p_of_fraction, with_sign
-from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, maximum, minimum, select, unary
+from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, maximum, minimum, polynomial, select, unary
 
 F64, I64 = DataType.DOUBLE, DataType.INT64
 MAX_ULP = {
@@ -45,7 +44,7 @@ def atan(x: Scalar) -> Scalar:
     is_upper = binary("gt", slope, math.tan(math.pi / 8))
     u = select(is_upper, (slope - 1.0) / (slope + 1.0), slope)
     z = u * u
-    part = select(is_steep, -u, u) * fma(z, _polynomial(z, _ATAN), 1.0)
+    part = select(is_steep, -u, u) * fma(z, polynomial(z, _ATAN), 1.0)
     other = select(is_steep, _HALF_PI, lift(0.0, F64))
     other_low = select(is_steep, _HALF_PI_LOW, lift(0.0, F64))
     angle = select(is_upper, _QUARTER_PI, other) + (part + select(is_upper, _QUARTER_PI_LOW, other_low))
@@ -56,10 +55,10 @@ def asin(x: Scalar) -> Scalar:
     """Arc sine; NaN beyond 1. Above 1/2 it is a quarter turn less twice that of ``sqrt((1 - x) / 2)``."""
     size = unary("abs", x)
     z, root, high, low = _half_angle(size)
-    above = root * (z * _polynomial(z, _ASIN)) * 2.0 - (_HALF_PI_LOW - low * 2.0)
+    above = root * (z * polynomial(z, _ASIN)) * 2.0 - (_HALF_PI_LOW - low * 2.0)
     far = _QUARTER_PI - (above - (_QUARTER_PI - high * 2.0))
     square = size * size
-    near = fma(size, square * _polynomial(square, _ASIN), size)
+    near = fma(size, square * polynomial(square, _ASIN), size)
     angle = with_sign(select(binary("le", size, 0.5), near, far), x)
     return select(binary("lt", size, _TINY), x, angle)
 
@@ -68,8 +67,8 @@ def acos(x: Scalar) -> Scalar:
     """Arc cosine; NaN beyond 1."""
     size, square = unary("abs", x), x * x
     z, root, high, low = _half_angle(size)
-    near = _HALF_PI - (x - (_HALF_PI_LOW - x * (square * _polynomial(square, _ASIN))))
-    bent = root * (z * _polynomial(z, _ASIN))
+    near = _HALF_PI - (x - (_HALF_PI_LOW - x * (square * polynomial(square, _ASIN))))
+    bent = root * (z * polynomial(z, _ASIN))
     above = (high + (bent + low)) * 2.0
     below = math.pi - (root + (bent - _HALF_PI_LOW)) * 2.0
     far = select(binary("lt", x, 0.0), below, above)
@@ -88,7 +87,7 @@ def sinh(x: Scalar) -> Scalar:
     """Hyperbolic sine: a series below 1, ``h - 1 / (4 h)`` with ``h = e**|x| / 2`` above."""
     size, z = unary("abs", x), x * x
     grown = half_exp(size)
-    near = fma(x, minimum(z, 1.0) * _polynomial(minimum(z, 1.0), _SINH), x)
+    near = fma(x, minimum(z, 1.0) * polynomial(minimum(z, 1.0), _SINH), x)
     found = select(binary("lt", size, 1.0), near, with_sign(grown - 0.25 / grown, x))
     return select(binary("lt", size, _TINY), x, found)
 
@@ -128,11 +127,3 @@ def atanh(x: Scalar) -> Scalar:
     near = log1p_of_fraction(minimum((size + size) / (1.0 - size), 1.0))
     found = select(binary("le", size, 1 / 3), near, log((size + 1.0) / (1.0 - size))) * 0.5
     return select(binary("lt", size, _TINY), x, with_sign(found, x))
-
-
-def _polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
-    """Return a polynomial whose coefficients are given from the highest power down."""
-    total = lift(coefficients[0], x.dtype)
-    for coefficient in coefficients[1:]:
-        total = fma(total, x, coefficient)
-    return total

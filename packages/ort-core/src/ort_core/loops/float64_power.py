@@ -10,7 +10,7 @@ import math
 
 from ort_core.ir.types import DataType
 from ort_core.loops.float64_functions import exp_of_sum, mantissa_and_exponent
-from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, maximum, minimum, select, unary
+from ort_core.loops.scalar import Scalar, binary, bitcast, fma, lift, maximum, minimum, polynomial, select, unary
 
 F64, I64 = DataType.DOUBLE, DataType.INT64
 MAX_ULP = 2.0
@@ -62,7 +62,7 @@ def _logarithm(x: Scalar) -> Pair:
     s_low = (((f - whole) - lost) - s * (f - (below - 2.0))) / below
     z, z_low = _product(s, s)
     z_low = fma(s * 2.0, s_low, z_low)
-    further = z * _polynomial(z, _SERIES)
+    further = z * polynomial(z, _SERIES)
     factor = further + _TWO_THIRDS
     factor_low = (further - (factor - _TWO_THIRDS)) + _REST_OF_TWO_THIRDS
     cubic = _times_pair((s, s_low), _times_pair((z, z_low), (factor, factor_low)))
@@ -93,11 +93,3 @@ def _product(a: Scalar, b: Scalar) -> Pair:
     a_low, b_low = a - a_high, b - b_high
     rest = ((a_high * b_high - product) + (a_high * b_low + a_low * b_high)) + a_low * b_low
     return product, rest
-
-
-def _polynomial(x: Scalar, coefficients: tuple[float, ...]) -> Scalar:
-    """Return a polynomial whose coefficients are given from the highest power down."""
-    total = lift(coefficients[0], x.dtype)
-    for coefficient in coefficients[1:]:
-        total = fma(total, x, coefficient)
-    return total

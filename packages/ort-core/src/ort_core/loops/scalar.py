@@ -8,7 +8,7 @@ either side is NaN, as numpy and ONNX do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
@@ -132,6 +132,14 @@ def select(condition: Scalar, left: Scalar | float, right: Scalar | float, dtype
 def fma(a: Scalar, b: Scalar | float, c: Scalar | float) -> Scalar:
     """``a * b + c``, rounded once."""
     return Scalar("fma", a.dtype, (a, lift(b, a.dtype), lift(c, a.dtype)))
+
+
+def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
+    """Return a polynomial by Horner's scheme; its coefficients are given from the highest power down."""
+    total = lift(coefficients[0], x.dtype)
+    for coefficient in coefficients[1:]:
+        total = fma(total, x, coefficient)
+    return total
 
 
 def cast(value: Scalar, dtype: DataType) -> Scalar:

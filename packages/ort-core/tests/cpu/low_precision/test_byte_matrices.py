@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
-from kernel_calls import TARGETS, compiled
+from kernel_calls import BYTE_TARGETS, TARGETS, compiled
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
-from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.byte_matrices import (
     ByteMatrices,
@@ -26,12 +24,6 @@ from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element, unary
 
-ALL_TARGETS = {
-    **TARGETS,
-    "without registers of tiles": functools.partial(restricted_target, "amx"),
-    "without byte products": functools.partial(restricted_target, "avx512vnni", "avxvnni", "amx"),
-    "SSE": functools.partial(restricted_target, "avx", "fma", "f16c"),
-}
 SUM = element(0, DataType.INT32)
 SIZES = [(1, 1, 1), (5, 3, 7), (16, 64, 32), (33, 67, 40), (17, 130, 5), (50, 63, 33), (31, 4, 64), (2, 200, 300)]
 
@@ -88,7 +80,7 @@ def drawn(kind: type, shape: tuple[int, ...], random: np.random.Generator) -> np
     return np.where(random.random(shape) < 0.5, ends, random.integers(span.min, span.max + 1, shape)).astype(kind)
 
 
-@pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
+@pytest.mark.parametrize("target", BYTE_TARGETS.values(), ids=BYTE_TARGETS)
 @pytest.mark.parametrize("kinds", [(np.uint8, np.int8), (np.int8, np.uint8)], ids=["u8 s8", "s8 u8"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_sums_are_exact(
@@ -120,7 +112,7 @@ def test_threads_share_units_in_any_number_of_pieces(threads: int) -> None:
         pool.close()
 
 
-@pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
+@pytest.mark.parametrize("target", BYTE_TARGETS.values(), ids=BYTE_TARGETS)
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8, DataType.INT32, DataType.FLOAT], ids=str)
 def test_expressions_read_every_kind_of_operand(stored: DataType, target: object, pool: ThreadPool) -> None:
     machine, random = target(), np.random.default_rng(9)  # type: ignore[operator]  # a function that gives a target

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 
 import numpy as np
 import pytest
-from kernel_calls import TARGETS, compiled
+from kernel_calls import BYTE_TARGETS, TARGETS, compiled
 
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
-from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
@@ -30,12 +29,6 @@ from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element, unary
 
-ALL_TARGETS = {
-    **TARGETS,
-    "without registers of tiles": functools.partial(restricted_target, "amx"),
-    "without byte products": functools.partial(restricted_target, "avx512vnni", "avxvnni", "amx"),
-    "SSE": functools.partial(restricted_target, "avx", "fma", "f16c"),
-}
 SUM = element(0, DataType.INT32)
 
 
@@ -162,7 +155,7 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 
 
 @pytest.mark.sweep(parts=4)
-@pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
+@pytest.mark.parametrize("target", BYTE_TARGETS.values(), ids=BYTE_TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
     machine = target()  # type: ignore[operator]  # a function that gives a target
@@ -238,7 +231,7 @@ def test_epilogue_reads_every_kind_of_operand(stored: DataType, inputs: int, poo
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
+@pytest.mark.parametrize("target", BYTE_TARGETS.values(), ids=BYTE_TARGETS)
 @pytest.mark.parametrize("outputs", [1, 5, 8, 16, 17, 24, 33, 37])
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8], ids=str)
 def test_bytes_saturate_and_round_to_even_on_every_target(
