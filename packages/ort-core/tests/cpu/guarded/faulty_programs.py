@@ -62,7 +62,7 @@ def program(kernels: list[KernelText], pool: ThreadPool, place: Place = Place.AR
         kernels={k.name: k for k in kernels},
         inputs=[given],
         outputs=[made],
-        equal=[],
+        equal={},
         target=host_target(),
     )
     return build_program(lowering, pool)

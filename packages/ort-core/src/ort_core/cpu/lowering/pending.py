@@ -165,8 +165,10 @@ class FusionState:
         if shared is None:
             return substitute(pending.expression, reads)
         number = 0
-        while (found := shared.placed(pending.expression, reads, number)) in self.placed:
+        found = shared.placed(pending.expression, reads, number)
+        while found in self.placed and found is not pending.expression:  # one that reads nothing has no other copy
             number += 1
+            found = shared.placed(pending.expression, reads, number)
         self.placed.append(found)
         return found
 
