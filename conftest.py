@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import cProfile
+import faulthandler
 import gc
 import importlib.util
 import logging
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
@@ -17,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -34,6 +37,7 @@ os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # users keep their model w
 _STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
 MANY_OBJECTS = 50_000  # the collector looks through them in 15 ms
+MOST_MEMORY = 8_000_000_000  # bytes of one worker; the largest one has a third
 
 NO_PEER = "onnxruntime is not installed (it has no wheel for every Python): what is compared with it is skipped"
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
@@ -226,6 +230,34 @@ def _plain_terminal() -> Iterator[None]:
         for name in ("LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
             patched.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test that takes memory without end fail by itself, before the system ends other programs for it."""
+    capture, ended = request.config.pluginmanager.getplugin("capturemanager"), threading.Event()
+
+    def end() -> None:
+        if capture is not None:
+            capture.suspend_global_capture()
+        test = os.environ.get("PYTEST_CURRENT_TEST")
+        print(f"{test} takes more than {MOST_MEMORY // 1_000_000_000} GB of memory:", file=sys.__stderr__, flush=True)
+        faulthandler.dump_traceback(sys.__stderr__)
+        os._exit(1)
+
+    watch = threading.Thread(target=_watch_memory, args=(MOST_MEMORY, ended, end), daemon=True, name="memory")
+    watch.start()
+    yield
+    ended.set()
+    watch.join()
+
+
+def _watch_memory(most: int, ended: threading.Event, end: Callable[[], None]) -> None:
+    process = psutil.Process()
+    while not ended.wait(0.5):
+        if process.memory_info().rss > most:
+            end()
+            return
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,3 +70,24 @@ def test_what_lives_rests_where_it_is_much(request: pytest.FixtureRequest) -> No
     gc.collect()
     root._let_rest()
     assert gc.get_freeze_count() - rested >= len(kept) - 1000, "a few others end meanwhile"
+
+
+def test_a_test_that_takes_memory_without_end_ends_by_itself_and_is_named(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    module = tmp_path / "test_memory.py"
+    module.write_text(
+        "import time\n\ndef test_small(): pass\n\ndef test_large():\n    kept = []\n    end = time.monotonic() + 60\n"
+        "    while time.monotonic() < end:\n        kept.append(b'x' * 10_000_000)\n        time.sleep(0.01)\n"
+    )
+    root = next(each for each in request.config.pluginmanager.get_plugins() if hasattr(each, "NO_PEER"))
+    (tmp_path / "conftest.py").write_text(
+        f"import importlib.util as util\nspec = util.spec_from_file_location('root', {root.__file__!r})\n"
+        "root = util.module_from_spec(spec)\nspec.loader.exec_module(root)\nroot.MOST_MEMORY = 1_000_000_000\n"
+        "_limited_memory = root._limited_memory\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--import-mode=importlib", str(module)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert "test_memory.py::test_large (call) takes more than 1 GB of memory" in ended.stderr
+    assert "in test_large" in ended.stderr
