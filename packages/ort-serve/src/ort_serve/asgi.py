@@ -56,10 +56,11 @@ class ModelsApplication:
         async with self._starting:
             if self._app is None:
                 metrics = Metrics()
-                settings = self._settings
+                limits = self._settings.limits
                 repository = ModelRepository(
-                    self._root, CoreBudget(), metrics, settings.memory_limit, settings.limits.result_nbytes
-                )
+                    self._root, CoreBudget(), metrics, self._settings.memory_limit, limits.result_nbytes,
+                    limits.most_run_nbytes,
+                )  # fmt: skip
                 await repository.load_all()
                 self._state = ServerState(repository, self._settings, metrics)
                 self._app = build_app(self._state)

@@ -68,7 +68,9 @@ class Server:
         self.settings = settings or ServerSettings()
         metrics = Metrics()
         limits = self.settings.limits
-        self.repository = ModelRepository(root, CoreBudget(), metrics, self.settings.memory_limit, limits.result_nbytes)
+        self.repository = ModelRepository(
+            root, CoreBudget(), metrics, self.settings.memory_limit, limits.result_nbytes, limits.most_run_nbytes
+        )
         self.state = ServerState(self.repository, self.settings, metrics, tracing=tracing)
         self.http_port: int | None = None
         self.grpc_port: int | None = None

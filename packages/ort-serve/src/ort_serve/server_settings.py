@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ort_core.machine_memory import usable_memory
+
 MEGABYTE = 1 << 20
 
 
@@ -17,6 +19,7 @@ class Limits:
         json_nbytes: most bytes of JSON, whose elements take many times their text in memory.
         result_nbytes: most bytes of a result's tensors: sizes without elements, and values that are sizes, can make a
             short request's result of any length.
+        run_nbytes: most bytes that one run of a model may hold, its result among them; None: a quarter of the memory.
         read_s: most seconds between the start of a request and its last byte.
         idle_s: seconds after which a connection without requests is closed.
         connections: most connections at once.
@@ -25,9 +28,20 @@ class Limits:
     body_nbytes: int = 256 * MEGABYTE
     json_nbytes: int = 64 * MEGABYTE
     result_nbytes: int = 1024 * MEGABYTE
+    run_nbytes: int | None = None
     read_s: float = 60.0
     idle_s: float = 30.0
     connections: int = 4096
+
+    @property
+    def most_run_nbytes(self) -> int | None:
+        """``run_nbytes``, by default a quarter of the memory; None: the system does not tell how much there is."""
+        if self.run_nbytes is not None:
+            return self.run_nbytes
+        try:
+            return usable_memory() // 4
+        except OSError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class RunOptions(StrictOptions):
     )
     max_allocation_bytes = Option(
         cast("type[int | None]", int),
-        None,
+        cast("int | None", None),
         "Most bytes the run may hold; None: as the session.",
         range=ANY_SIZE,
         optional=True,

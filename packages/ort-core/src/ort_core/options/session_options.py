@@ -75,7 +75,7 @@ class SessionOptions(StrictOptions):
     strict_placement = Option(bool, False, "A node that its first provider refuses is an error with the reason.")
     max_allocation_bytes = Option(
         cast("type[int | None]", int),
-        None,
+        cast("int | None", None),
         "Most bytes one run may hold, beside scratch whose size no input changes; None: half of the memory.",
         range=ANY_SIZE,
         optional=True,

@@ -101,6 +101,12 @@ def serve(
     max_result: Annotated[
         str, typer.Option(metavar="SIZE", rich_help_panel=_SAFETY, help="Largest result, in bytes of its tensors.")
     ] = "1G",
+    max_run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", rich_help_panel=_SAFETY, help="Most memory of one run.", show_default="a quarter of it all"
+        ),
+    ] = None,
     read_timeout: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0.1, rich_help_panel=_SAFETY, help="Time in which a request must arrive."),
@@ -150,7 +156,12 @@ def serve(
         shared_memory=shared_memory,
         has_traces=otel,
         has_access_log=access_log,
-        limits=Limits(body_nbytes=nbytes_of(max_body), result_nbytes=nbytes_of(max_result), read_s=read_timeout),
+        limits=Limits(
+            body_nbytes=nbytes_of(max_body),
+            result_nbytes=nbytes_of(max_result),
+            run_nbytes=None if max_run is None else nbytes_of(max_run),
+            read_s=read_timeout,
+        ),
     )
     log_to_stderr("", is_access=access_log)
     _start(models, settings, workers)

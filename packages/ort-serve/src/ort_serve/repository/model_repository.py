@@ -72,6 +72,7 @@ class ModelRepository:
             longest time
             are unloaded beyond it, and loaded again when they are asked. None: no limit.
         result_limit: most bytes of a result's tensors; None: no limit.
+        run_limit: most bytes that one run may hold; None: half of the memory.
         loads_at_once: how many models are loaded side by side.
 
     Attributes:
@@ -80,13 +81,13 @@ class ModelRepository:
 
     def __init__(
         self, root: Path, cores: CoreBudget, metrics: Metrics, memory_limit: int | None = None,
-        result_limit: int | None = None, loads_at_once: int = 2,
+        result_limit: int | None = None, run_limit: int | None = None, loads_at_once: int = 2,
     ) -> None:  # fmt: skip
         self.root = root
         self._cores = cores
         self._metrics = metrics
         self._memory_limit = memory_limit
-        self._result_limit = result_limit
+        self._result_limit, self._run_limit = result_limit, run_limit
         self._models: dict[str, ModelState] = {}
         self._drains: set[asyncio.Task[None]] = set()
         self._asked: set[asyncio.Task[None]] = set()
@@ -312,7 +313,7 @@ class ModelRepository:
             return  # nothing changed: what was unloaded, or could not be loaded, waits until it is asked
         if old is None:
             state.versions[number] = VersionState(LOADING)
-        request = LoadRequest(found.name, number, path, found.settings, self._result_limit)
+        request = LoadRequest(found.name, number, path, found.settings, self._result_limit, self._run_limit)
         try:
             async with self._loads:
                 loaded = await asyncio.to_thread(ModelVersion, request, self._cores, self._metrics)

@@ -35,13 +35,14 @@ _MOST_FORMS = 256
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What is to be loaded: a file, and how it is served; the most bytes of a result, None: any."""
+    """What is to be loaded: a file, and how it is served; the most bytes of a result and of a run, None: any."""
 
     model: str
     version: int
     path: Path
     settings: ModelSettings
     most_result_nbytes: int | None = None
+    most_run_nbytes: int | None = None
 
 
 class ModelVersion:
@@ -180,6 +181,7 @@ class ModelVersion:
 def _session(request: LoadRequest, threads: int) -> InferenceSession:
     options = SessionOptions()
     options.intra_op_num_threads = threads
+    options.max_allocation_bytes = request.most_run_nbytes
     for key, value in {**_SESSION_OPTIONS, **request.settings.session_options}.items():
         options.add_session_config_entry(key, value)
     providers = list(request.settings.providers) or None

@@ -51,6 +51,11 @@ class Body:
         self._held = 0
         self.raw = b""
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are counted."""
+        return self._held
+
     def hold(self, nbytes: int) -> None:
         """Count bytes that are about to be allocated, up to ``nbytes`` in all.
 

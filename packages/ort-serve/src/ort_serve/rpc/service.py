@@ -94,7 +94,30 @@ class Service:
         return _parsed("ModelStatisticsResponse", {"model_stats": [describe_statistics(each) for each in versions]})
 
     async def model_infer(self, wire: bytes, context: Context = None) -> Any:
-        """Run a model; of this method's message come the bytes."""
+        """Run a model; of this method's message come the bytes. A long answer is counted until the client has it."""
+        response, held = await self._infer_counted(wire, context)
+        if context is None:
+            held.release()
+        elif held.nbytes:
+            context.add_done_callback(lambda _: held.release())
+            if context.done():  # the client left meanwhile: nobody calls back
+                held.release()
+        return response
+
+    async def model_stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
+        async for wire in messages:
+            try:
+                response, held = await self._infer_counted(wire, context)
+            except RequestFailure as failure:
+                yield _StreamResponse(error_message=str(failure), infer_response={"id": _told(wire).id})
+                continue
+            with held:  # until the client reads on
+                response.parameters["triton_final_response"].bool_param = True  # some clients wait for that
+                yield _StreamResponse(infer_response=response)
+
+    async def _infer_counted(self, wire: bytes, context: Context) -> tuple[Any, Body]:
+        """Return the answer to a request, and what counts its bytes; who sends it releases them."""
         begin = time.monotonic_ns()
         try:
             return await self._infer_watched(wire, context)
@@ -103,7 +126,7 @@ class Service:
             count_refused(self._repository, asked.model_name, asked.model_version, failure, begin)
             raise
 
-    async def _infer_watched(self, wire: bytes, context: Context) -> Any:
+    async def _infer_watched(self, wire: bytes, context: Context) -> tuple[Any, Body]:
         tracing = self._state.tracing
         if tracing is None:
             return await self._infer(wire, None)
@@ -111,7 +134,7 @@ class Service:
         with tracing.begin("grpc", _told(wire).model_name, given) as span:
             return await self._infer(wire, span)
 
-    async def _infer(self, wire: bytes, watcher: Watcher | None) -> Any:
+    async def _infer(self, wire: bytes, watcher: Watcher | None) -> tuple[Any, Body]:
         begin = time.perf_counter()
         if len(wire) > LONG_NBYTES:  # to let the event loop go on
             request = await asyncio.to_thread(read_request, wire, self._state.regions)
@@ -120,27 +143,19 @@ class Service:
         request.watcher = watcher
         found = await infer(self._repository, request)
         told = (found, self._state.regions)
+        written = Body(self._state.body_budget)
         try:
-            with Body(self._state.body_budget) as written:
-                written.hold(found.written_nbytes)
-                response = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
-        except RequestFailure as failure:
-            failure.is_counted = True  # as answered: the result is there, and cannot be written as or when it is wanted
+            written.hold(found.written_nbytes)
+            response = await asyncio.to_thread(encode_infer, *told) if is_long(found) else encode_infer(*told)
+        except BaseException as error:
+            written.release()
+            if isinstance(error, RequestFailure):  # as answered: the result is there, and cannot be written as wanted
+                error.is_counted = True
             raise
         trace = self._state.trace_of(found.model)
         if trace.is_wanted():
             trace.tell(found, time.perf_counter() - begin)
-        return response
-
-    async def model_stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-        """Run a model for each message of a stream, one behind the other; a failure is one answer, not the end."""
-        async for wire in messages:
-            try:
-                response = await self.model_infer(wire, context)
-                response.parameters["triton_final_response"].bool_param = True  # some clients wait for that
-                yield _StreamResponse(infer_response=response)
-            except RequestFailure as failure:
-                yield _StreamResponse(error_message=str(failure), infer_response={"id": _told(wire).id})
+        return response, written
 
     async def repository_index(self, message: Any) -> Any:
         """List the repository."""

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from ort_core import RunOptions, errors
-from ort_serve.failures import Cancelled, InvalidRequest, ModelFailed, NotReady, failure_of
+from ort_serve.failures import Cancelled, InvalidRequest, ModelFailed, NotReady, TooLarge, failure_of
 from ort_serve.scheduling.brief_runs import BriefRuns
 from ort_serve.scheduling.core_budget import CoreBudget
 from ort_serve.scheduling.job import Job, RunState, complete
@@ -232,6 +232,8 @@ class ModelRunner:
             return {name: np.asarray(found) for name, found in zip(wanted, self._session.run(wanted, feeds, options))}
         except errors.InvalidArgument as error:
             raise InvalidRequest(str(error)) from error
+        except errors.AllocationLimitExceeded as error:
+            raise TooLarge(f"the run takes too much memory (--max-run): {error}") from error
         except errors.OrtError as error:
             if options is not None and options.terminate:
                 raise (NotReady(_ENDING) if self._is_ending else Cancelled("the client left")) from error
