@@ -49,15 +49,19 @@ class CpuExecutionProvider(KernelProvider):
         return chosen_fusions()
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
-        """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""
+        """Compile what lowers to native programs.
+
+        Without llvmlite, or where no machine code can be loaded, everything runs by kernels, with a warning.
+        """
         try:
             from ort_core.cpu.codegen.machine_code.known_host import known_host
             from ort_core.cpu.partition.partition import CpuPartition
             from ort_core.cpu.threads.pool import shared_pool
 
             host = known_host()
-        except ImportError as error:
-            log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
+            pool = shared_pool(request.threads)
+        except ImportError as error:  # without llvmlite, or where no machine code can be loaded
+            log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", str(error))
             from ort_core.plugin.kernels import BoundGraph  # only without a compiler
 
             reason = f"the CPU compiler is not available: {error}"
@@ -67,7 +71,7 @@ class CpuExecutionProvider(KernelProvider):
         if uses_bfloat16:
             _tell_what_is_rounded(host)
         try:
-            return CpuPartition(request, host, shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
+            return CpuPartition(request, host, pool, uses_bfloat16=uses_bfloat16)
         except (OrtError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
@@ -119,15 +123,17 @@ class CpuExecutionProvider(KernelProvider):
             return f"{super().cache_key()}|no compiler"
 
     def measure_roofline(self, threads: ThreadOptions) -> Roofline | None:
-        """Measure this processor with that many threads; ``None`` without llvmlite."""
+        """Measure this processor with that many threads; ``None`` where nothing can be compiled."""
         try:
             from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
             from ort_core.cpu.inspection.roofline import measure_roofline
             from ort_core.cpu.threads.pool import shared_pool
+
+            pool = shared_pool(threads)
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); the machine's limits cannot be measured", error)
             return None
-        return measure_roofline(host_target(), shared_pool(threads))
+        return measure_roofline(host_target(), pool)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import os
 import struct
 import weakref
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ _WRITE, _ALLOCATED = 1, 2
 _TABLE = b"_GLOBAL_OFFSET_TABLE_"
 _RELATIVE, _FROM_TABLE, _ENTRY_FROM_TABLE, _TABLE_RELATIVE = _KINDS = 24, 25, 27, 29  # all of 64 bits
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_IN_PLACE = mmap.MAP_PRIVATE | 0x10  # MAP_FIXED
+_MFD_EXEC = 0x10  # since Linux 6.3, which may refuse to execute such files otherwise; older ones refuse the flag
+_RUNNABLE = mmap.PROT_READ | mmap.PROT_EXEC
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -131,9 +135,46 @@ def _placed(
             value = addresses[each.symbol] - start - (table if each.kind == _FROM_TABLE else each.at)
         _WORD.pack_into(image, each.at, value + each.addend)
     ctypes.memmove(start, bytes(image), len(image))
-    if _library().mprotect(start, len(image), mmap.PROT_READ | mmap.PROT_EXEC):
-        return Rejection(f"the system does not let memory be executed (errno {ctypes.get_errno()})")
+    if not _library().mprotect(start, len(image), _RUNNABLE) or _is_mapped_from_file(bytes(image), start):
+        return found
+    return Rejection("the system does not let memory be executed that was written")
+
+
+def can_execute() -> bool:
+    """Return whether the system lets memory be executed that was written, which LLVM's own loader takes for granted.
+
+    Hardened services (``MemoryDenyWriteExecute`` of systemd, ``PR_SET_MDWE``, SELinux's ``deny_execmem``) may not.
+    """
+    library, nbytes = _library(), mmap.PAGESIZE
+    start = library.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1, 0)
+    if start == _FAILED:
+        return True  # another matter: whoever asks for more is told
+    found = library.mprotect(start, nbytes, _RUNNABLE) == 0
+    library.munmap(start, nbytes)
     return found
+
+
+def _is_mapped_from_file(image: bytes, start: int) -> bool:
+    """Map code from a file in memory, where it may not become executable once it could be written; tell whether it is.
+
+    Such a mapping could never be written.
+    """
+    try:
+        try:
+            file = os.memfd_create("ort-code", os.MFD_CLOEXEC | _MFD_EXEC)
+        except OSError:
+            file = os.memfd_create("ort-code", os.MFD_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        written = 0
+        while written < len(image):
+            written += os.write(file, image[written:])
+        return bool(_library().mmap(start, len(image), _RUNNABLE, _IN_PLACE, file, 0) == start)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def _content(object_code: bytes, section: _Section) -> bytes:

@@ -37,6 +37,7 @@ def load_object(object_code: bytes, target: Target | None = None) -> CompiledMod
 
     Raises:
         BadObject: it is not an object file.
+        NoExecutableMemory: the system lets this process execute nothing that it has written.
     """
     if not _is_whole(object_code):
         raise BadObject(f"{len(object_code)} bytes are not an object file, or a part of one")
