@@ -87,7 +87,7 @@ def test_a_test_that_takes_memory_without_end_ends_by_itself_and_is_named(
         "_limited_memory = root._limited_memory\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--import-mode=importlib", str(module)]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 1
     assert "test_memory.py::test_large (call) takes more than 1 GB of memory" in ended.stderr
     assert "in test_large" in ended.stderr

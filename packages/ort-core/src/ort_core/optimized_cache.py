@@ -12,17 +12,16 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ort_core import __version__
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.cache.versions import package_facts
 from ort_core.errors import OrtError
-from ort_core.forks import be_first
 from ort_core.ir.constants import Constant
 from ort_core.ir.model import Model
 from ort_core.ir.structure import MAX_CONTENT_NBYTES, ModelStructure, replace_constants
+from ort_core.side_threads import side_threads
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +129,7 @@ def _digests(constants: Sequence[Constant]) -> list[bytes]:
     """Digest constants, large ones at the same time (hashing lets go of the interpreter's lock)."""
     if sum(constant.nbytes for constant in constants) < 1 << 22 or len(constants) < 2:
         return [constant.digest() for constant in constants]
-    be_first()
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with side_threads(min(4, os.cpu_count() or 1)) as pool:
         return list(pool.map(Constant.digest, constants))
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cache.digests import check_sum
-from ort_core.forks import be_first
 from ort_core.frozen import frozen
+from ort_core.side_threads import side_threads
 from ort_core.tensors.large_pages import large_memory
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ def _read(descriptor: int, content: memoryview) -> list[int]:
     starts = range(0, len(content) + 1, CHUNK_NBYTES)
     if len(starts) == 1 or not hasattr(os, "preadv"):
         return [_read_chunk(descriptor, content, start) for start in starts]
-    from concurrent.futures import ThreadPoolExecutor
-
-    be_first()
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with side_threads(min(4, os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda start: _read_chunk(descriptor, content, start), starts))
 
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from ort_core.forks import Lock, be_first, new_lock, new_reentrant_lock, no_fork
+from ort_core.side_threads import side_threads
 
-__all__ = ["Lock", "be_first", "new_lock", "new_reentrant_lock", "no_fork"]
+__all__ = ["Lock", "be_first", "new_lock", "new_reentrant_lock", "no_fork", "side_threads"]

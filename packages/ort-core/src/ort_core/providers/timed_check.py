@@ -27,7 +27,11 @@ class TimedCheck:
         if cls.__module__.startswith(_OWN):
             self._ask(cls)
         else:
-            threading.Thread(target=self._ask, args=(cls,), name=f"ort-check-{cls.name}", daemon=True).start()
+            asking = threading.Thread(target=self._ask, args=(cls,), name=f"ort-check-{cls.name}", daemon=True)
+            try:
+                asking.start()
+            except RuntimeError:  # the system gives this process no more threads: better untimed than not at all
+                self._ask(cls)
 
     def answer(self) -> Available | Unavailable:
         """Return the answer; of a provider that gives none in time, that it is not available."""

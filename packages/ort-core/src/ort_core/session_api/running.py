@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ort_core.forks import new_lock
+from ort_core.side_threads import side_threads
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -63,10 +64,8 @@ class BackgroundRunsState:
                 self._pool = None
 
     def _executor(self) -> ThreadPoolExecutor:
-        from concurrent.futures import ThreadPoolExecutor  # few sessions run in the background
-
         with self._lock:
             if self._pool is None or self._process_id != os.getpid():
-                self._pool = ThreadPoolExecutor(_MAX_WORKERS, thread_name_prefix="ort-run")
+                self._pool = side_threads(_MAX_WORKERS, "ort-run")
                 self._process_id = os.getpid()
             return self._pool

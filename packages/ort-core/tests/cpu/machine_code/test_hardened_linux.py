@@ -42,7 +42,7 @@ print(execution.how, execution.reason)
 def run(tmp_path: Path, case: str) -> tuple[str, str]:
     command = [sys.executable, "-c", PROGRAM, case]
     environment = {**os.environ, "ORT_CACHE_DIR": str(tmp_path / "cache")}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
     if ended.stdout.strip() == "unknown":
         pytest.skip("this Linux cannot refuse to execute what was written (before 6.3)")

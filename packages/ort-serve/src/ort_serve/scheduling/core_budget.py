@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class CoreBudget:
@@ -68,7 +68,8 @@ class CoreBudget:
 
 
 def usable_cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the cores that this process may use; all where a sandbox does not tell."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        with suppress(OSError):
+            return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,8 +15,10 @@ def processor_name() -> str:
 
 
 def usable_cores() -> int:
-    """Return how many processors this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """Return how many processors this process may run on; all where a sandbox does not tell."""
+    with suppress(OSError):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def container_cores() -> float | None:

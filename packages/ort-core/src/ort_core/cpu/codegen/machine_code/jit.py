@@ -13,7 +13,7 @@ from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, initiali
 from ort_core.cpu.codegen.machine_code.object_loading import load_object
 from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS, Target
 from ort_core.plugin import frozen
-from ort_core.plugin.forks import be_first
+from ort_core.plugin.forks import side_threads
 
 MOST_AT_ONCE = 8  # modules: each holds some megabytes while it is compiled
 
@@ -88,14 +88,8 @@ class _Compilers:
 
     def start(self, text: ModuleText) -> Future[bytes]:
         if self._pool is None:
-            be_first()
-            self._pool = ThreadPoolExecutor(self._num_threads, "ort-compiling")
-        try:
-            return self._pool.submit(_object_code, text, self._target)
-        except RuntimeError:  # the interpreter ends, and starts no threads any more
-            done: Future[bytes] = Future()
-            done.set_result(_object_code(text, self._target))
-            return done
+            self._pool = side_threads(self._num_threads, "ort-compiling")
+        return self._pool.submit(_object_code, text, self._target)
 
     def __enter__(self) -> _Compilers:
         return self

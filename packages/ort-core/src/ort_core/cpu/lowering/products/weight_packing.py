@@ -14,7 +14,7 @@ from types import TracebackType
 import numpy as np
 
 from ort_core.plugin import raise_interruption
-from ort_core.plugin.forks import be_first
+from ort_core.plugin.forks import side_threads
 from ort_core.plugin.memory import (
     LargePages,
     PackedWeight,
@@ -132,8 +132,7 @@ class WeightPacking:
             weight.packed.result()
             return
         if self._pool is None:
-            be_first()
-            self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
+            self._pool = side_threads(self._num_threads, "ort-weight-packing")
         self._pool.submit(_pack, weight, fill)
 
 
