@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
+from ort_core.cpu.codegen.convolutions import winograd_blocks
+from ort_core.cpu.lowering.rules.convolutions import winograd_steps
 from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
@@ -190,9 +192,94 @@ def test_winograd_takes_each_group_by_itself(
     assert sum("Winograd" in step.operators for step in steps) == 2
 
 
-@pytest.mark.parametrize("channels", [32, 256])
-def test_winograd_error_is_that_of_a_float32_sum(channels: int) -> None:
-    x, w = numbers(1, 1, channels, 16, 16), numbers(2, channels, channels, 3, 3, scale=(9 * channels) ** -0.5)
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("batch", "height", "width"), [(1, 9, 11), (2, 12, 10), ("N", 8, 9), ("N", "H", "W"), (1, "H", 13)]
+)
+def test_winograd_takes_many_channels_as_a_whole_or_in_blocks(
+    agrees: Agrees, partitions: list[CpuPartition], monkeypatch: pytest.MonkeyPatch, batch: int | str,
+    height: int | str, width: int | str, is_whole: bool,
+) -> None:  # fmt: skip
+    """With a bias, a residual and an activation; of a part of an image's channels, and among others."""
+    monkeypatch.setattr(winograd_steps, "MOST_NBYTES", winograd_steps.MOST_NBYTES if is_whole else 0)
+    monkeypatch.setattr(winograd_blocks, "FAR_TILES", 16)
+    nodes = [
+        N("Conv", ["x", "first"], ["a"]),
+        N("Split", ["a", "parts"], ["b", "rest"], axis=1),
+        N("Conv", ["b", "w", "bias"], ["c"], pads=[1, 1, 1, 1]),
+        N("Add", ["c", "rest"], ["d"]),
+        N("Relu", ["d"], ["e"]),
+        N("Conv", ["b", "w2", "bias"], ["f"], pads=[0, 2, 2, 0]),
+        N("Concat", ["e", "f"], ["g"], axis=1),
+        N("Conv", ["g", "last"], ["y"]),
+    ]
+    constants = {
+        "first": numbers(1, 848, 3, 1, 1), "parts": np.array([560, 288]), "bias": numbers(3, 288),
+        "w": numbers(2, 288, 560, 3, 3, scale=0.014), "w2": numbers(4, 288, 560, 3, 3, scale=0.014),
+        "last": numbers(5, 8, 576, 1, 1, scale=0.04),
+    }  # fmt: skip
+    known = [8 if isinstance(size, str) else size for size in (height, width)]
+    sizes = [(size, 3, *known) for size in ([batch] if isinstance(batch, int) else [0, 1, 3])]
+    sizes += [(1, 3, 1, 1), (2, 3, 21, 14)] if width == "W" else []
+    agrees(nodes, constants, [batch, 3, height, width], *sizes)
+    steps = [step for made in partitions for program in made.native_programs for step in program.steps]
+    assert sum(("WinogradProduct" if is_whole else "Winograd") in step.operators for step in steps) == 2
+
+
+@pytest.mark.parametrize("most_nbytes", [0, 1 << 18, 1 << 26])  # blocks; some phases at once; all of them
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("sizes", [(1, 17, 13), (2, 9, 24), ("N", 12, 11), ("N", "H", "W")])
+@pytest.mark.parametrize(
+    ("dilations", "pads"),
+    [((2, 2), (2, 2, 2, 2)), ((1, 3), (0, 3, 2, 3)), ((4, 1), (5, 0, 3, 1)), ((2, 2), (3, 0, 1, 7))],
+)
+def test_winograd_takes_each_phase_of_a_dilated_window(
+    agrees: Agrees, partitions: list[CpuPartition], monkeypatch: pytest.MonkeyPatch, dilations: tuple[int, int],
+    pads: tuple[int, ...], sizes: tuple[int | str, ...], groups: int, most_nbytes: int,
+) -> None:  # fmt: skip
+    """With a bias, a residual and an activation; of a part of an image's channels, and among others."""
+    monkeypatch.setattr(winograd_steps, "MOST_NBYTES", most_nbytes)
+    monkeypatch.setattr(winograd_steps, "MOST_PRODUCTS", 100)
+    monkeypatch.setattr(winograd_steps, "LEAST_PHASE", 0)
+    wide, made = groups * 32, groups * 48
+    nodes = [
+        N("Conv", ["x", "first"], ["a"]),
+        N("Split", ["a", "parts"], ["b", "rest"], axis=1),
+        N("Conv", ["b", "w", "bias"], ["c"], pads=[dilations[0], dilations[1]] * 2, dilations=dilations, group=groups),
+        N("Add", ["c", "rest"], ["d"]),
+        N("Relu", ["d"], ["e"]),
+        N("Conv", ["b", "last"], ["f"]),
+        N("Concat", ["e", "f"], ["g"], axis=1),
+        N("Conv", ["e", "w2"], ["h"], pads=pads, dilations=dilations, group=groups),
+        N("Concat", ["g", "e"], ["i"], axis=1),
+        N("Conv", ["i", "final"], ["j"], pads=pads, dilations=dilations, kernel_shape=[3, 3]),
+        N("Add", ["h", "j"], ["y"]),
+    ]
+    constants = {
+        "first": numbers(1, wide + made, 3, 1, 1), "parts": np.array([wide, made]), "bias": numbers(3, made),
+        "w": numbers(2, made, 32, 3, 3, scale=0.06), "last": numbers(4, 8, wide, 1, 1, scale=0.1),
+        "w2": numbers(5, made, 48, 3, 3, scale=0.05), "final": numbers(6, made, 2 * made + 8, 3, 3, scale=0.03),
+    }  # fmt: skip
+    batch, *size = sizes
+    images = [
+        (n, 3, *(7 if isinstance(each, str) else each for each in size))
+        for n in ([batch] if isinstance(batch, int) else [1, 3])
+    ]
+    images += [(1, 3, 18, 15)] if "H" in sizes else []
+    agrees(nodes, constants, [batch, 3, *size], *images)
+    names = [
+        name
+        for made in partitions
+        for program in made.native_programs
+        for step in program.steps
+        for name in step.operators
+    ]
+    assert any(name in ("Winograd", "WinogradProduct") for name in names)
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(32, 32), (256, 256), (512, 512), (2048, 80)])
+def test_winograd_error_is_that_of_a_float32_sum(channels: int, outputs: int) -> None:
+    x, w = numbers(1, 1, channels, 16, 16), numbers(2, outputs, channels, 3, 3, scale=(9 * channels) ** -0.5)
     info = helper.make_tensor_value_info
     ins, outs = [info("x", TensorProto.FLOAT, x.shape)], [info("y", TensorProto.FLOAT, None)]
     nodes = [N("Conv", ["x", "w"], ["a"]), N("Neg", ["a"], ["y"])]
@@ -201,7 +288,7 @@ def test_winograd_error_is_that_of_a_float32_sum(channels: int) -> None:
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"x": x})
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
-    expected = -np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+    expected = -np.tensordot(windows, w.astype(np.float64), ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
     # The error that the other convolution kernels are held to, times two for the transforms.
     np.testing.assert_allclose(found, expected, rtol=0, atol=8 * np.finfo(np.float32).eps * (4 + (9 * channels) ** 0.5))
 

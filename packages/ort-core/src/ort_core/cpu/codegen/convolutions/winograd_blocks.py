@@ -31,6 +31,8 @@ SCRATCH, SCRATCH_STRIDE, TILES, PRODUCT_CODE, FIRST_PART = range(5)  # of the ar
 SKEW = 64  # elements between places beyond the tiles: else all places of a tile fall into one set of the cache
 LEAST_TILES = 48  # of a block: the product reads all weights once for each block
 MOST_TILES = 512
+FAR_WEIGHTS = 1 << 17  # input times output channels: more, transformed, are far from every core
+FAR_TILES = 128  # of a block then: a core multiplies for 7 ms what it reads in 2
 PRODUCT_NAME = "winograd_product"
 FLOAT_NBYTES = 4
 BALANCED_BLOCKS = 16  # as many at least, where they are large enough: threads end more nearly together
@@ -80,8 +82,15 @@ class WinogradBlocks:
         return f"{sizes} {self.x_pixel} {self.y_pixel} {epilogue}"
 
 
+def has_far_weights(inputs: int, outputs: int) -> bool:
+    """Return whether transformed weights take much more memory than a core has near it: 8 MiB and more."""
+    return inputs * outputs > FAR_WEIGHTS
+
+
 def block_tiles(inputs: int, outputs: int, target: Target) -> int:
-    """Return how many tiles a block has, so that most of the second cache is used, but not all."""
+    """Return how many tiles a block has: most of the second cache is used, but not all, unless weights are far."""
+    if has_far_weights(inputs, outputs):
+        return FAR_TILES
     fitting = target.second_level_nbytes // 2 // (4 * PLACES * (inputs + outputs))
     return max(LEAST_TILES, min(MOST_TILES, fitting // 16 * 16))
 

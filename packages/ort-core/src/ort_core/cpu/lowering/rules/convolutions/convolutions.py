@@ -99,7 +99,9 @@ class ConvolutionAnchor(ConvolutionBase):
             and takes_winograd(self.weights, self.strides, self.dilations, self.groups, pending.shape, machine)
         ):
             operands, operators = pending.inputs, pending.operators
-            emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators, self.groups)
+            emit_winograd(
+                lowering, x, self.weights, self.pads, epilogue, operands, y, operators, self.groups, self.dilations
+            )
             return
         spec, sizes = self._spec(x, y, epilogue)
         parts = input_parts(spec, sizes, self.pads, machine) if self.copy is None and can_add_parts(pending) else 1
