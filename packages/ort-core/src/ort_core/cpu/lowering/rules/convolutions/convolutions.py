@@ -36,6 +36,7 @@ from ort_core.cpu.lowering.rules.convolutions.rounded_images import (
     takes_rounded,
 )
 from ort_core.cpu.lowering.rules.convolutions.volumes import volume_convolution
+from ort_core.cpu.lowering.rules.convolutions.window_taps import emit_taps, window_taps
 from ort_core.cpu.lowering.rules.convolutions.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.rules.images.images import Pads, biased, has_known_pads, images, open_pads_of, pair
 from ort_core.cpu.lowering.rules.quantized.integer_convolutions import quantized_convolution
@@ -104,9 +105,14 @@ class ConvolutionAnchor(ConvolutionBase):
             )
             return
         spec, sizes = self._spec(x, y, epilogue)
-        parts = input_parts(spec, sizes, self.pads, machine) if self.copy is None and can_add_parts(pending) else 1
+        seen = ConvolvedImages(x, y, sizes, x.strides[0], y.strides[2], y.strides[0])
+        can_add = self.copy is None and can_add_parts(pending)
+        taps = window_taps(spec, x, y, self.pads) if can_add else None
+        if taps is not None:
+            emit_taps(lowering, pending, spec, self.weights, seen, taps)
+            return
+        parts = input_parts(spec, sizes, self.pads, machine) if can_add else 1
         if parts > 1:
-            seen = ConvolvedImages(x, y, sizes, x.strides[0], y.strides[2], y.strides[0])
             emit_in_parts(lowering, pending, spec, self.weights, seen, self.pads, parts)
             return
         x, spec = bordered(lowering, x, spec, self.pads)

@@ -84,8 +84,8 @@ def emit_in_parts(
         is_last = number == parts - 1
         x, first = images.x, number * channels
         seen = View(x.buffer, (x.shape[0], channels, *x.shape[2:]), x.strides, x.offset + first)
-        added = _with_sums(pending if is_last else _bare(pending), sums)
-        y = images.y if is_last else _sums(pending.shape)
+        added = with_sums(pending if is_last else bare(pending), sums)
+        y = images.y if is_last else sums_of(pending.shape)
         epilogue = epilogue_of(added.expression, added.inputs, added.shape)
         made = replace(part, epilogue=epilogue, y_pixel=spec.y_pixel if is_last else None)
         seen, made = bordered(lowering, seen, made, pads)
@@ -95,12 +95,12 @@ def emit_in_parts(
         sums = y
 
 
-def _bare(pending: PendingAnchor) -> PendingAnchor:
+def bare(pending: PendingAnchor) -> PendingAnchor:
     """Return the sums alone."""
     return replace(pending, expression=element(0, F32), inputs=())
 
 
-def _with_sums(pending: PendingAnchor, sums: View | None) -> PendingAnchor:
+def with_sums(pending: PendingAnchor, sums: View | None) -> PendingAnchor:
     """Return an epilogue to which the result is added to sums, read as one more input."""
     if sums is None:
         return pending
@@ -108,7 +108,7 @@ def _with_sums(pending: PendingAnchor, sums: View | None) -> PendingAnchor:
     return replace(pending, expression=substitute(pending.expression, {0: total}), inputs=(*pending.inputs, sums))
 
 
-def _sums(shape: tuple[KnownDim, ...]) -> View:
+def sums_of(shape: tuple[KnownDim, ...]) -> View:
     """Return memory for the sums of some parts."""
     order = channels_last(len(shape))
     return View(Buffer(F32, count_of(shape), Place.ARENA), shape, ordered_strides(shape, order), order=order)
