@@ -91,8 +91,8 @@ def test_output_transform_writes_no_pixel_outside_the_image(
     [
         (64, (33, 33), 2, True),
         (64, (33, 33), 4, False),  # steps of few tiles
-        (128, (33, 33), 4, True),
-        (256, (33, 33), 6, True),  # 36 phases of five and of six pixels along an axis
+        (256, (33, 33), 4, True),
+        (512, (33, 33), 6, True),  # 36 phases of five and of six pixels along an axis
         (512, (33, 33), 7, False),
         (512, (13, 13), 6, False),  # more than half of the taps are in the border
         (64, ("h", "w"), 2, True),
