@@ -320,8 +320,8 @@ def module_text(functions: Sequence[Emitter]) -> str:
     text = "\n".join([*declarations, *parts])
     for line in lines:
         numbered[line.partition(" = ")[0]] = f"!{len(numbered) + 1}"
-    if numbered:  # in one go: a module has thousands of loops
-        text = re.sub(r"(?<=[ ,])![^\s,!]+(?=\n)", lambda found: numbered.get(found[0], found[0]), text)
+    if numbered:  # in one go: a module has thousands of loops; a pattern that begins with text is searched for quickly
+        text = re.sub(r"!llvm\.loop (![^\s,!]+)\n", lambda found: f"!llvm.loop {numbered[found[1]]}\n", text)
     nodes = [f"{number} = distinct !{{{number}, !0}}" for number in numbered.values()]
     attributes = 'attributes #0 = { nounwind "prefer-vector-width"="512" "no-trapping-math"="true" }'
     return "\n".join([text, attributes, '!0 = !{!"llvm.loop.unroll.disable"}', *nodes, ""])
