@@ -108,7 +108,7 @@ async def run(url: str, process: int, options: argparse.Namespace) -> bool:
         asked = asyncio.gather(*clients)
         memory: list[float] = []
         while not asked.done():
-            await asyncio.wait([asked], timeout=options.seconds / 20)
+            await asyncio.wait([asked], timeout=options.every)
             memory.append(resident(process))
         await asked
         counts = (await client.get("/metrics")).text
@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--every", type=float, default=10, help="seconds between two looks at the memory")
     parser.add_argument("--growth", type=float, default=50, help="megabytes that the second half may take more")
     options = parser.parse_args()
     with socket.socket() as probe:

@@ -51,6 +51,14 @@ def wait_until_idle(engine):
     raise AssertionError("the engine still runs")
 
 
+def test_runs_of_sizes_that_came_before_keep_no_logits(model):
+    _, engine = texts(model, PROMPTS, 9, max_batch=3)
+    bound = engine._room._runs._bound
+    assert len(bound) > 3
+    caches = len(model.decoder.caches)
+    assert all(len(each.binding.get_outputs()) == caches for each in bound.values()), "caches alone"
+
+
 def state_of(model, **limits):
     return PagedState(model.decoder.paged.new_runs(model.decoder, **limits))
 

@@ -36,6 +36,18 @@ def test_outputs_come_in_the_order_of_binding(session, bound):
     assert len(bound.get_outputs_as_ortvaluevector()) == 2
 
 
+def test_taken_outputs_are_kept_by_nobody_but_those_in_memory_of_the_caller(session, bound):
+    place = OrtValue.ortvalue_from_numpy(np.zeros((2, 4), np.float32))
+    bound.bind_output("product")
+    bound.bind_ortvalue_output("total", place)
+    for _ in range(4):  # by ordinary runs, then by native calls
+        session.run_with_iobinding(bound)
+        product, total = bound.take_outputs()
+        np.testing.assert_array_equal(product.numpy(), X * X)
+        assert total is place
+        assert bound.get_outputs() == [place]
+
+
 def test_plugins_are_not_searched_for_the_cpu(session, bound, monkeypatch):
     asked = []
     monkeypatch.setattr("ort_core.session_api.io_binding.directory_in_use", lambda: asked.append(1))

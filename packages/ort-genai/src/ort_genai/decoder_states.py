@@ -316,7 +316,7 @@ class SharedState(DecoderState):
             bound.binding.bind_cpu_input(decoder.mask, feeds[decoder.mask])
         with raised_as(GenerationFailed):
             bound.session.run_with_iobinding(bound.binding, self.run_options)
-        *others, last = bound.binding.get_outputs()[len(decoder.caches) :]
+        *others, last = bound.binding.take_outputs()[len(decoder.caches) :]
         logits = last.numpy()
         self.last_outputs = {name: each.numpy() for name, each in zip(decoder.told, others, strict=True)}
         self.lengths[first:end] = [length + count for length in self.lengths[first:end]]
@@ -390,7 +390,7 @@ def _all_logits(bound: _Bound, count: int, options: ort_core.RunOptions | None) 
     bound.binding.bind_cpu_input(WANTED, np.arange(count))
     with raised_as(GenerationFailed):
         bound.session.run_with_iobinding(bound.binding, going_on(options))
-    logits = bound.binding.get_outputs()[-1].numpy()
+    logits = bound.binding.take_outputs()[-1].numpy()
     bound.binding.bind_cpu_input(WANTED, bound.wanted)
     return logits
 

@@ -179,6 +179,12 @@ class IOBinding:
         """Return the outputs of the last run and OrtValues that were bound since, in the order of binding."""
         return [self._results[name] for name in self._wanted if name in self._results]
 
+    def take_outputs(self) -> list[OrtValue]:
+        """Return what ``get_outputs`` does, and keep only what is bound: the rest goes when the caller drops it."""
+        found = self.get_outputs()
+        self._results = {name: place for name, place in self._wanted.items() if isinstance(place, OrtValue)}
+        return found
+
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
         """Return what ``get_outputs`` does as an OrtValueVector."""
         vector = OrtValueVector()

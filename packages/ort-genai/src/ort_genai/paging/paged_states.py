@@ -131,7 +131,7 @@ class PagedRuns:
             np.concatenate(places, out=feeds[self.paged.positions][0])
         with raised_as(GenerationFailed):
             self.paged.session.run_with_iobinding(bound.binding, options)
-        return bound.binding.get_outputs()[-1].numpy()[0], feeds
+        return bound.binding.take_outputs()[-1].numpy()[0], feeds
 
     def _bound_run(self, key: tuple[int, int, int, int]) -> _Bound:
         if self._version != self.pool.version or len(self._bound) > _KEPT_RUNS:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 StepObserver = Callable[[int, int, Mapping[str, int]], None]
 UNGUARDED = Unguarded()
 MAX_PLANS = 64
-MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
+MAX_ARENAS = 8  # plans that keep memory between runs: the last used; a server sees hundreds of sequence lengths
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
 PARALLEL_WORK = 30_000  # estimated work (10 us) below which sharing it costs more than it saves
 TURN_WORK = 3_000_000  # estimated work (1 ms) between two questions whether to stop
@@ -116,6 +116,8 @@ class NativeProgram:
         found = {kernel: modules[kernel[0]].address(kernel[1]) for kernel in set(kernels)}
         self._addresses = np.array([found[kernel] for kernel in kernels], np.int64)
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
+        self._keeping: OrderedDict[ProgramPlan, None] = OrderedDict()  # with memory between runs, the last used last
+        self._last: ProgramPlan | None = None
         self._lock = new_lock()
         self.memory = OutputMemory()
 
@@ -208,10 +210,19 @@ class NativeProgram:
         with self._lock:
             self._plans[signature] = plan
             if len(self._plans) > MAX_PLANS:
-                self._plans.popitem(last=False)
-            for older in list(self._plans.values())[:-MAX_ARENAS]:
-                older.release()
+                self._keeping.pop(self._plans.popitem(last=False)[1], None)
         return plan
+
+    def note_use(self, plan: ProgramPlan) -> None:
+        """Let a plan that was run keep its memory, and the one whose run is the longest ago give its own back."""
+        if plan is self._last:
+            return
+        with self._lock:
+            self._last = plan
+            self._keeping[plan] = None
+            self._keeping.move_to_end(plan)
+            if len(self._keeping) > MAX_ARENAS:
+                self._keeping.popitem(last=False)[0].release()
 
     def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
         record = self.record
@@ -269,7 +280,7 @@ class ProgramPlan:
         most_pieces = values[record.work_at + len(program.kernels) :]
         self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads, most_pieces)
-        program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
+        self._fewest_given = len(self._shapes) + 1
         self._inputs, self._outputs, self._errors = relocations.inputs, relocations.outputs, relocations.errors
         self._arena = (relocations.arena, np.array(self._offsets, np.int64)[relocations.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
@@ -290,11 +301,7 @@ class ProgramPlan:
         check: Callable[[], None] | None,
     ) -> list[np.ndarray]:  # fmt: skip
         """Run once; ``given`` is memory for outputs by number, taken where it fits; ``check`` may stop the run."""
-        empty = self._program.memory.empty
-        outputs = [empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
-        for number, array in given.items():
-            if (array.shape, array.dtype) == (self._shapes[number], self._dtypes[number]):
-                outputs[number] = array
+        outputs = self._outputs_of_run(given)
         try:
             state = self._states.popleft()
         except IndexError:
@@ -302,10 +309,23 @@ class ProgramPlan:
         state.run(inputs, outputs, observe, check)
         if len(self._states) < MAX_STATES:
             self._states.append(state)
+            self._program.note_use(self)
         return outputs
+
+    def _outputs_of_run(self, given: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+        """Return the memory of the outputs: what is given, where it fits, and the rest as it is kept for later runs."""
+        wanted = list(enumerate(zip(self._shapes, self._dtypes, strict=True)))
+        taken = {number: given[number] for number, (shape, dtype) in wanted if _fits(given.get(number), shape, dtype)}
+        memory = self._program.memory
+        if len(taken) < self._fewest_given:  # caches that grow where they lie are no memory that a run takes
+            self._fewest_given = len(taken)
+            memory.keep(each for number, each in wanted if number not in taken)
+        return [taken[number] if number in taken else memory.empty(*each) for number, each in wanted]
 
     def bind(self) -> BoundState:
         """Take a run state out of the pool, or make one."""
+        if self._fewest_given > len(self._shapes):  # nobody ran it before, who would have shown which outputs are given
+            self._program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
         try:
             state = self._states.popleft()
         except IndexError:
@@ -398,6 +418,10 @@ class _ProgramRunState:
             pool.run(self._steps_address, self._count, plan._wanted)
         if self.take_error():
             raise DataError("an index lies out of bounds")
+
+
+def _fits(array: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    return array is not None and (array.shape, array.dtype) == (shape, dtype)
 
 
 def _wanted_threads(work: int) -> int:
