@@ -323,3 +323,13 @@ def _catches_all(handler: ast.ExceptHandler) -> bool:
         return True
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException") for kind in kinds)
+
+
+def test_every_program_of_the_packages_ends_in_order() -> None:
+    """A signal must not leave halves of files behind, and the code that it gives is one."""
+    named = re.compile(r'^if __name__ == "__main__":$', re.MULTILINE)
+    sources = [path for path in committed_files() if path.suffix == ".py" and "src" in path.relative_to(ROOT).parts]
+    programs = [path for path in sources if named.search(text_of(path)) and not path.is_relative_to(CORE)]
+    assert len(programs) > 20
+    lacking = [str(path) for path in programs if "run_program(" not in named.split(text_of(path))[-1]]
+    assert not lacking, "call ort_core.cli.interrupts.run_program"

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import OrtError
 from ort_core.lazy_names import lazy_names
 from ort_core.plugin.kernels import quantize_matmul_bnb4
@@ -164,4 +165,4 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

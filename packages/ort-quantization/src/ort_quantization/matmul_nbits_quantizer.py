@@ -6,6 +6,7 @@ is goes from file to file when the model is saved. As a command: ``python -m ort
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from ort_core.cli.interrupts import run_program
 from ort_core.lazy_names import lazy_names
 from ort_quantization.arguments.given_arguments import refuse_single_names
 from ort_quantization.calibration.activation_capture import Providers
@@ -321,4 +323,4 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
 if __name__ == "__main__":
     from ort_quantization.weight_only.matmul_nbits_command import main
 
-    main(MatMulNBitsQuantizer)
+    run_program(functools.partial(main, MatMulNBitsQuantizer))

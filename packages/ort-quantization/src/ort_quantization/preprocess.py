@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from ort_core.cli.interrupts import run_program
 from ort_quantization.models.model_files import EXTERNAL_FROM
 from ort_quantization.models.prepare import quant_pre_process
 
@@ -38,4 +38,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import OrtError
 from ort_core.lazy_names import lazy_names
 from ort_quantization.arguments.quantization_configs import StaticQuantConfig
@@ -167,4 +168,4 @@ __getattr__, _ = lazy_names(  # what programs import from here, as onnxruntime's
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import onnx
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import OrtError
 from ort_core.model_graphs import write_proto
 from ort_core.whole_files import replace_file
@@ -188,4 +189,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_graphs import write_proto
 from ort_tools.onnx_model_utils import fix_output_shapes, make_dim_param_fixed, make_input_shape_fixed
 
@@ -54,4 +55,4 @@ def _is_usage(args: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    make_dynamic_shape_fixed_helper()
+    run_program(make_dynamic_shape_fixed_helper)

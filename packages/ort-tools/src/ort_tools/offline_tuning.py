@@ -20,7 +20,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_graphs import write_proto
+from ort_core.whole_files import replace_text
 
 TuningResults = dict[str, Any]
 
@@ -143,8 +145,8 @@ def _read_any(name: str) -> list[TuningResults]:
 
 
 def _write(name: str, results: list[TuningResults]) -> None:
-    Path(name).write_text(json.dumps(results), encoding="utf-8")
+    replace_text(Path(name), json.dumps(results))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

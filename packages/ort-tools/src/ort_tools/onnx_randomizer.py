@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, numpy_helper
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_graphs import write_proto
 from ort_tools.onnx_model_utils import iterate_graph_per_graph_func
 
@@ -61,4 +62,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 
 float_dict = {"tensor(float16)": "float16", "tensor(float)": "float32", "tensor(double)": "float64"}
 integer_dict = {
@@ -125,4 +126,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -9,6 +9,7 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
+from ort_core.cli.interrupts import run_program
 from ort_tools.onnx_model_utils import get_optimization_level, optimize_model
 
 __all__ = ["get_optimization_level", "optimize_model", "optimize_model_helper"]
@@ -33,4 +34,4 @@ def optimize_model_helper(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    optimize_model_helper()
+    run_program(optimize_model_helper)

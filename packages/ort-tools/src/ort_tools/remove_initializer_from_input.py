@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_graphs import write_proto
 
 _INPUTS_ARE_FREE = 4  # the IR version from which initializers need not be inputs
@@ -50,4 +51,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

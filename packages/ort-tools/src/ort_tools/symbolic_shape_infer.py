@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_graphs import write_proto
 from ort_core.model_types import infer_proto
 
@@ -251,4 +252,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -10,6 +10,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import OrtError
 from ort_tools.onnx_model_utils import update_onnx_opset
 
@@ -32,4 +33,4 @@ def update_onnx_opset_helper(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    update_onnx_opset_helper()
+    run_program(update_onnx_opset_helper)

@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import ProviderUnavailable
+from ort_core.whole_files import replace_text, written_whole
 from ort_transformers.benchmark_helper import gpu_providers
 from ort_transformers.bert_test_data import add_input_arguments, generate_test_data, get_bert_inputs, known_words
 
@@ -227,7 +229,7 @@ def _write_tuning(session: ort_core.InferenceSession, path: Path) -> None:
     if path.exists():
         path = path.with_suffix(f".{datetime.now().timestamp()}.json")
         log.warning("the file of tuning results exists already: writing %s", path)
-    path.write_text(json.dumps(session.get_tuning_results()), encoding="utf-8")
+    replace_text(path, json.dumps(session.get_tuning_results()))
 
 
 def launch_test(
@@ -297,11 +299,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def write_summary(path: Path, results: Mapping[str, tuple[float, ...]]) -> None:
     """Write a line for each test, the fastest first, separated by tabs."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with written_whole(path) as place, place.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        for place, (key, figures) in enumerate(sorted(results.items(), key=lambda pair: pair[1])):
+        for number, (key, figures) in enumerate(sorted(results.items(), key=lambda pair: pair[1])):
             settings = [each.split("=", 1) for each in key.split(",")]
-            if place == 0:
+            if number == 0:
                 writer.writerow([*_COLUMNS, *(name for name, _ in settings)])
             writer.writerow([*(f"{each:.2f}" for each in figures), *(value for _, value in settings)])
 
@@ -330,4 +332,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

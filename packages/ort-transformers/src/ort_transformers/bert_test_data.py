@@ -16,6 +16,8 @@ import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 import ort_core
+from ort_core.cli.interrupts import run_program
+from ort_core.whole_files import replace_file
 from ort_transformers.onnx_model import OnnxModel
 from ort_transformers.onnx_model_bert import BertOnnxModel
 
@@ -113,7 +115,8 @@ def output_test_data(directory: str, inputs: dict[str, np.ndarray]) -> None:
 
 def _write(folder: Path, prefix: str, values: dict[str, np.ndarray]) -> None:
     for place, (name, value) in enumerate(values.items()):
-        (folder / f"{prefix}_{place}.pb").write_bytes(numpy_helper.from_array(value, name).SerializeToString())
+        content = numpy_helper.from_array(value, name).SerializeToString()
+        replace_file(folder / f"{prefix}_{place}.pb", content)
 
 
 def fake_test_data(
@@ -348,4 +351,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.bert_test_data import generate_test_data, get_bert_inputs, known_words, output_test_data
 
 log = logging.getLogger("ort_transformers.compare_bert_results")  # not __name__, which is __main__ of a command line
@@ -146,4 +147,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

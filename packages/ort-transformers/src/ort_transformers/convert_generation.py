@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_types import infer_proto
 from ort_transformers.benchmark_helper import Precision, setup_logger
 from ort_transformers.generation.generation_arguments import parse_arguments
@@ -279,4 +280,4 @@ def _convert_gpt2(args: argparse.Namespace, sentences: Sequence[str] | None) -> 
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -22,6 +22,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import OrtError
 from ort_transformers.constants import AttentionInputIDs, MultiHeadAttentionInputIDs, Operators
 from ort_transformers.onnx_model import OnnxModel
@@ -325,4 +326,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

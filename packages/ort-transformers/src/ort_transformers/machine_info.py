@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.benchmark_helper import get_gpu_info
 from ort_transformers.import_utils import is_installed
 
@@ -138,4 +139,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ort_core.whole_files import replace_text, written_whole
+
 
 class BaseObject:
     """Named values; those that say nothing are left out of ``to_dict``. ``customized`` takes further ones."""
@@ -154,7 +156,7 @@ class BenchmarkRecord:
         if not rows:
             return
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        with Path(file_name).open("w", newline="", encoding="utf-8") as file:
+        with written_whole(Path(file_name)) as place, place.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
@@ -164,7 +166,7 @@ class BenchmarkRecord:
         """Write a list of all records; nothing for none."""
         if records:
             text = json.dumps([record.to_dict() for record in records], indent=4, default=str)
-            Path(file_name).write_text(text, encoding="utf-8")
+            replace_text(Path(file_name), text)
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -17,6 +17,7 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.fusing.optimizer_command import parse
 from ort_transformers.fusion_options import FusionOptions
 from ort_transformers.onnx_model import OnnxModel
@@ -284,4 +285,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

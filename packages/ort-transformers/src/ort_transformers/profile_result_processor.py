@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ort_core.cli.interrupts import run_program
+
 log = logging.getLogger("ort_transformers.profile_result_processor")  # not __name__: __main__ of a command line
 
 Events = Sequence[Mapping[str, Any]]
@@ -194,4 +196,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto
 
+from ort_core.cli.interrupts import run_program
 from ort_core.errors import Fail
 from ort_transformers.benchmark_helper import create_onnxruntime_session
 from ort_transformers.bert_test_data import find_bert_inputs, generate_test_data
@@ -208,4 +209,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -16,6 +16,7 @@ import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.onnx_model import OnnxModel
 
 log = logging.getLogger("ort_transformers.shape_optimizer")  # not __name__, which is __main__ of a command line
@@ -265,4 +266,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -10,6 +10,7 @@ import _thread
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 _SECONDS_UNTIL_REPEATED = 0.05
 
@@ -39,6 +40,32 @@ def end_in_order() -> None:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminate)
+
+
+def run_program(main: Callable[[], object]) -> None:
+    """Run what a program does; a signal that ends it gives 128 and its number, and a sentence on stderr.
+
+    Files of the moment are removed on the way, and what stood under their names before stays.
+
+    Args:
+        main: the program; a whole number that it returns is its code.
+    """
+    repeat_lost_interrupts()
+    end_in_order()
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        _tell(signal.SIGINT)
+        sys.exit(128 + signal.SIGINT)
+    except Terminated as ended:
+        _tell(signal.Signals(ended.number))
+        raise
+    if type(code) is int:  # and not whether something was found, say
+        sys.exit(code)
+
+
+def _tell(number: signal.Signals) -> None:
+    sys.stderr.write(f"ended by {number.name}: what was being written is not there, and what was there before stays\n")
 
 
 def _terminate(number: int, frame: object) -> None:

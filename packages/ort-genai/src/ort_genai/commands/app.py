@@ -35,12 +35,13 @@ def build(
 
     from ort_genai.builder.build import BuildOptions
     from ort_genai.builder.build import build as build_folder
+    from ort_genai.commands.interrupted import told_where_interrupted
 
     options = BuildOptions(
         precision, block_size, method, symmetric, accuracy_level, head_bits, context, hidden_states, caches
     )  # fmt: skip
     console = Console(stderr=True)
-    with Progress(console=console, transient=True) as progress:
+    with told_where_interrupted(output), Progress(console=console, transient=True) as progress:
         task = progress.add_task("layers", total=None)
         made = build_folder(
             source, output, options, lambda done, whole: progress.update(task, completed=done, total=whole)
@@ -57,8 +58,10 @@ def caches(
 ) -> None:
     """Copy a built folder with caches of another type: half floats take half of float32's memory, int8 a quarter."""
     from ort_genai.builder.cache_types import write_with_caches
+    from ort_genai.commands.interrupted import told_where_interrupted
 
-    write_with_caches(model, output, to)
+    with told_where_interrupted(output):
+        write_with_caches(model, output, to)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from onnx import NodeProto
 
 from ort_core.model_types import find_operator, infer_proto
+from ort_core.whole_files import replace_text
 from ort_tools.logger import get_logger
 from ort_tools.onnx_model_utils import iterate_graph_per_node_func
 
@@ -44,7 +45,7 @@ def create_config_from_models(
     lines = ["# Generated from model/s:", *(f"# - {path}" for path in files)]
     lines += [f"{domain};{opset};{','.join(sorted(names))}" for (domain, opset), names in sorted(needed.items())]
     output_file.parent.mkdir(parents=True, exist_ok=True)
-    output_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    replace_text(output_file, "\n".join(lines) + "\n")
     log.info("Created config in %s", output_file)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from ort_core.cli.interrupts import run_program
 from ort_core.model_graphs import write_proto
 
 
@@ -27,4 +28,4 @@ def optimize_qdq_model(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    optimize_qdq_model()
+    run_program(optimize_qdq_model)

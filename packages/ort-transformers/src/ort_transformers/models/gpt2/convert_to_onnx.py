@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.benchmark_helper import (
     Precision,
     create_onnxruntime_session,
@@ -254,4 +255,4 @@ def _continue_sentences(args: argparse.Namespace, session: Any, model: Any, fold
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

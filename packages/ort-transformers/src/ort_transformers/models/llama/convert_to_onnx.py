@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.benchmark_helper import Precision, prepare_environment, setup_logger
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.onnx_model import OnnxModel
@@ -249,4 +250,4 @@ def _optimize_folder(args: argparse.Namespace, config: Any) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ort_core.cli.interrupts import run_program
 from ort_transformers.benchmark_helper import Precision
 from ort_transformers.fusion_options import AttentionOpType, FusionOptions
 from ort_transformers.models.llama.convert_to_onnx import largest_difference_of, remove_existing_model
@@ -210,4 +211,4 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(message)s", level=logging.INFO)
-    main()
+    run_program(main)

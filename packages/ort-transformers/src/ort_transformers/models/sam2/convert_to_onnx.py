@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ort_core.cli.interrupts import run_program
 from ort_transformers.models.sam2.sam2_utils import (
     COMPONENTS,
     MODEL_TYPES,
@@ -129,4 +130,4 @@ def main(argv: Sequence[str] | None = None) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -20,6 +20,7 @@ import onnx
 from onnx import TensorProto
 
 import ort_core
+from ort_core.cli.interrupts import run_program
 from ort_transformers.fusion_options import FusionOptions
 from ort_transformers.onnx_model import OnnxModel
 from ort_transformers.onnx_model_bert import BertOnnxModel
@@ -263,4 +264,4 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Mapping[str, int]]:
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(funcName)20s: %(message)s", level=logging.INFO)
-    main()
+    run_program(main)

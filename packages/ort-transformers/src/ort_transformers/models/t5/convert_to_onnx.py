@@ -15,6 +15,7 @@ from typing import Any
 
 from onnx.shape_inference import infer_shapes_path
 
+from ort_core.cli.interrupts import run_program
 from ort_transformers.benchmark_helper import Precision, create_onnxruntime_session, prepare_environment, setup_logger
 from ort_transformers.models.t5.names import PRETRAINED_MT5_MODELS, PRETRAINED_T5_MODELS
 
@@ -165,4 +166,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -16,6 +16,7 @@ from typing import Any
 
 import onnx
 
+from ort_core.cli.interrupts import run_program
 from ort_transformers.benchmark_helper import Precision, create_onnxruntime_session, prepare_environment, setup_logger
 from ort_transformers.models.whisper.names import PRETRAINED_WHISPER_MODELS
 from ort_transformers.onnx_model import OnnxModel
@@ -284,4 +285,4 @@ def _chain(args: argparse.Namespace, paths: list[str], folder: str) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -12,6 +12,7 @@ import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 import ort_core
+from ort_core.whole_files import replace_text
 from ort_transformers.fusion_options import FusionOptions
 from ort_transformers.models.comparisons import as_array, largest_difference, run_session
 from ort_transformers.models.torch_export import eager_attention
@@ -73,7 +74,7 @@ class WhisperHelper:
             ),
         }
         for name, content in files.items():
-            Path(output_dir, name).write_text(json.dumps(content, indent=4), encoding="utf-8")
+            replace_text(Path(output_dir, name), json.dumps(content, indent=4))
 
     @staticmethod
     def load_model(
