@@ -8,11 +8,12 @@ import openai
 import pydantic
 import pytest
 from genai_serving import MESSAGES, Serving, answer
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseItem, ResponseStreamEvent
 
 from ort_genai.errors import InvalidGeneration
 from ort_genai.server.bodies import Refused
-from ort_genai.server.kept_responses import KeptResponses
+from ort_genai.server.input_items import ItemQuery, items_of, page_of
+from ort_genai.server.kept_responses import KeptResponses, Talk
 from ort_genai.server.response_schemas import ResponseBody, chat_of, messages_of
 
 TEXT = MESSAGES[0]["content"]
@@ -144,15 +145,94 @@ def test_what_is_not_followed_is_refused(client, changes, words):
 
 
 def test_the_oldest_responses_go_first_and_memory_stays_flat():
-    kept = KeptResponses(most_bytes=4000)
+    kept = KeptResponses(most_bytes=8000)
     body = ResponseBody(input="x" * 500)
     for number in range(20):
         message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "y"}]}
-        kept.keep(body, {"id": f"resp_{number}", "output": [message]}, messages_of(body.input))
+        talk = Talk(messages_of(body.input), items_of(body.input))
+        kept.keep(body, {"id": f"resp_{number}", "output": [message]}, talk)
     assert kept.find("resp_19")["id"] == "resp_19"
     with pytest.raises(Refused):
         kept.find("resp_0")
     assert sum(_is_kept(kept, f"resp_{number}") for number in range(20)) in range(3, 8)
+
+
+def checked_items(client, name, **more):
+    """Return the items that a client lists, page by page, each of a form that OpenAI's client knows."""
+    found = list(client.responses.input_items.list(name, **more))
+    for each in found:
+        pydantic.TypeAdapter(ResponseItem).validate_python(each.model_dump(exclude_none=True), strict=True)
+    return found
+
+
+def test_the_items_of_a_response_are_listed_page_by_page(client):
+    given = [
+        {"role": "system", "content": "Be kind."}, {"role": "user", "content": [{"type": "input_text", "text": TEXT}]},
+        {"role": "assistant", "content": "yes"},
+        {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "Rain."},
+        {"role": "user", "content": "and then"},
+    ]  # fmt: skip
+    first = respond(client, input=given, tools=[TOOL])
+    found = checked_items(client, first.id, order="asc")
+    assert [each.type for each in found] == ["message"] * 3 + ["function_call", "function_call_output", "message"]
+    assert [each.content[0].text for each in found if each.type == "message"] == ["Be kind.", TEXT, "yes", "and then"]
+    assert len({each.id for each in found}) == len(found)
+    assert [each.id for each in checked_items(client, first.id, limit=2)] == [each.id for each in found[::-1]]
+    page = client.responses.input_items.list(first.id, limit=4, order="asc")
+    assert (page.has_more, page.data[0].id, page.data[-1].id) == (True, found[0].id, found[3].id)
+    second = respond(client, input="why", previous_response_id=first.id)
+    later = checked_items(client, second.id, order="asc", limit=100)
+    assert [each.id for each in later[:-2]] == [each.id for each in found]
+    assert later[-2].content[0].text == first.output_text
+    assert later[-1].content[0].text == "why"
+    streamed = list(respond(client, stream=True))[-1].response
+    assert [each.content[0].text for each in checked_items(client, streamed.id)] == [TEXT]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"limit": 0}, "limit"), ({"limit": 101}, "limit"), ({"order": "up"}, "order"), ({"after": "x"}, "'x' not found"),
+     ({"extra_query": {"befor": "x"}}, "befor")],
+)  # fmt: skip
+def test_pages_that_are_none_are_refused(client, more, words):
+    name = respond(client).id
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.responses.input_items.list(name, **more)
+    assert checked_items(client, name, include=["message.input_image.image_url"])
+    with pytest.raises(openai.NotFoundError, match="not found"):
+        client.responses.input_items.list("resp_x")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
+def test_pages_are_the_list_in_pieces(limit):
+    items, names, after = items_of([{"role": "user", "content": "x"}] * 7), list[str](), ""
+    while True:
+        page = page_of(items, ItemQuery(after=after, limit=limit, order="asc"))
+        names += [each["id"] for each in page["data"]]
+        after = page["last_id"]
+        if not page["has_more"]:
+            break
+    assert names == [each["id"] for each in items]
+
+
+def test_counted_tokens_are_those_that_a_response_reads(client):
+    def counted(**more):
+        found = client.responses.input_tokens.count(model="tiny", **more)
+        assert found.object == "response.input_tokens"
+        return found.input_tokens
+
+    first = respond(client, instructions="Be kind.")
+    assert counted(input=TEXT, instructions="Be kind.") == first.usage.input_tokens
+    second = respond(client, input="and then", previous_response_id=first.id, tools=[TOOL])
+    more = {"previous_response_id": first.id, "tools": [TOOL]}
+    assert counted(input="and then", **more) == second.usage.input_tokens
+    assert counted(instructions="Be kind.") < first.usage.input_tokens
+    for wrong, kind in (({"input": []}, openai.BadRequestError), ({"model": "other"}, openai.NotFoundError)):
+        with pytest.raises(kind):
+            client.responses.input_tokens.count(**{"model": "tiny", **wrong})
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        counted(input="x", previous_response_id="resp_x")
 
 
 def _is_kept(kept, name):

@@ -29,11 +29,12 @@ from ort_genai.errors import ContextExceeded, EngineBusy, GenerationFailed, Inva
 from ort_genai.media.images import Images
 from ort_genai.media.seen_chat import SeenPrompt, seen_prompt
 from ort_genai.server.answers import AnswerHead, usage_of
-from ort_genai.server.bodies import Refused, error_answer, read_body
+from ort_genai.server.bodies import Refused, error_answer, read_body, read_query
 from ort_genai.server.forms import ChatForms, CompletionForms, Forms
+from ort_genai.server.input_items import ItemQuery, page_of
 from ort_genai.server.kept_responses import KeptResponses
 from ort_genai.server.response_forms import ResponseForms, response_events
-from ort_genai.server.response_schemas import ResponseBody, chat_of
+from ort_genai.server.response_schemas import CountedBody, ResponseBody, chat_of
 from ort_genai.server.schemas import ChatBody, CompletionBody, Sampling
 from ort_genai.server.streams import Events, all_of, events_of, reason_of
 from ort_genai.server.tool_calls import known_roles, with_tools
@@ -83,6 +84,8 @@ class _Routes:
             Route("/v1/models/{name:path}", self._guarded(self.one_model)),
             Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
             Route("/v1/responses", self._guarded(self.respond), methods=["POST"]),
+            Route("/v1/responses/input_tokens", self._guarded(self.count_input), methods=["POST"]),
+            Route("/v1/responses/{name}/input_items", self._guarded(self.input_items)),
             Route("/v1/responses/{name}", self._guarded(self.one_response), methods=["GET", "DELETE"]),
             Route("/v1/completions", self._guarded(self.complete), methods=["POST"]),
             Route("/v1/embeddings", self._guarded(self.embed), methods=["POST"]),
@@ -210,9 +213,8 @@ class _Routes:
 
     async def _ask(self, body: ChatBody, adapter: str) -> list[AsyncRequest]:
         """Ask for the answers of a conversation."""
-        tools = [each.model_dump(exclude_none=True) for each in body.used_tools()]
         limit = body.max_completion_tokens or body.max_tokens or self._options.max_tokens
-        prompt = await asyncio.to_thread(self._chat_prompt, body, tools)
+        prompt = await asyncio.to_thread(self._chat_prompt, body)
         return await asyncio.to_thread(
             self._submit_all, [prompt], body, max_tokens=limit, grammar=body.grammar(), adapter=adapter,
             tells_log_probabilities=body.logprobs, log_probabilities=body.top_logprobs,
@@ -223,7 +225,7 @@ class _Routes:
         body = await read_body(request, ResponseBody, self._options.max_body)
         adapter = self._adapter_of(body.model)
         talk = self._responses.conversation(body)
-        chat = chat_of(body, talk)
+        chat = chat_of(body, talk.messages)
         (asked,) = await self._ask(chat, adapter)
         forms = ResponseForms(self._text, body, chat, adapter or self._name)
         if body.stream:
@@ -241,6 +243,19 @@ class _Routes:
             self._responses.forget(name)
             return JSONResponse({"id": name, "object": "response", "deleted": True})
         return JSONResponse(self._responses.find(name))
+
+    async def input_items(self, request: HttpRequest) -> Response:
+        """List what a response that was kept was made of."""
+        found = self._responses.input_items(request.path_params["name"])
+        return JSONResponse(page_of(found, read_query(request, ItemQuery)))
+
+    async def count_input(self, request: HttpRequest) -> Response:
+        """Count the tokens that a response would read."""
+        body = await read_body(request, CountedBody, self._options.max_body)
+        self._adapter_of(body.model)
+        chat = chat_of(body, self._responses.conversation(body).messages)
+        prompt = await asyncio.to_thread(self._chat_prompt, chat)
+        return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.tokens)})
 
     async def complete(self, request: HttpRequest) -> Response:
         """Go on with texts."""
@@ -279,7 +294,8 @@ class _Routes:
         choices = [forms.whole(place, [], "length") for place in range(len(prompts) * body.n)]
         return JSONResponse(head.object(choices, usage=usage))
 
-    def _chat_prompt(self, body: ChatBody, tools: Sequence[dict[str, Any]]) -> SeenPrompt:
+    def _chat_prompt(self, body: ChatBody) -> SeenPrompt:
+        tools = [each.model_dump(exclude_none=True) for each in body.used_tools()]
         template = self._text.template
         values = body.template_values(template)
         if self._engine.model.vision is None:

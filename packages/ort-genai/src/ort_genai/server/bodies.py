@@ -48,6 +48,25 @@ async def read_body(request: HttpRequest, kind: type[_T], limit: int) -> _T:
         raise fault_of(error, kind) from error
 
 
+def read_query(request: HttpRequest, kind: type[_T]) -> _T:
+    """Return what stands behind the question mark of a request's address; names that end in ``[]`` are lists.
+
+    Raises:
+        Refused: it does not fit.
+    """
+    given: dict[str, str | list[str]] = {}
+    for name, value in request.query_params.multi_items():
+        listed = given.setdefault(name[:-2], []) if name.endswith("[]") else None
+        if isinstance(listed, list):
+            listed.append(value)
+        else:
+            given[name] = value
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise fault_of(error, kind) from error
+
+
 def fault_of(error: ValidationError, kind: type[BaseModel]) -> Refused:
     """Return what a client is told of the first thing that does not fit."""
     listed = error.errors(include_url=False, include_context=False)

@@ -11,8 +11,8 @@ from typing import Any
 from ort_genai.engine.requests import AsyncRequest, EndReason, Piece
 from ort_genai.errors import GenerationFailed
 from ort_genai.server.answers import chat_chances
-from ort_genai.server.kept_responses import KeptResponses
-from ort_genai.server.response_schemas import Message, ResponseBody
+from ort_genai.server.kept_responses import KeptResponses, Talk
+from ort_genai.server.response_schemas import ResponseBody
 from ort_genai.server.schemas import ChatBody
 from ort_genai.server.tool_calls import calls_in, told_length
 from ort_genai.text import Text
@@ -195,7 +195,7 @@ class _EventsState:
 
 
 async def response_events(
-    asked: AsyncRequest, forms: ResponseForms, kept: KeptResponses, talk: list[Message], body: ResponseBody
+    asked: AsyncRequest, forms: ResponseForms, kept: KeptResponses, talk: Talk, body: ResponseBody
 ) -> AsyncIterator[str]:
     """Yield the events of an answer, and keep it when it is whole."""
     state = _EventsState(forms)

@@ -103,6 +103,12 @@ class ResponseBody(Asking):
         return LOG_PROBABILITIES in self.include
 
 
+class CountedBody(ResponseBody):
+    """``/v1/responses/input_tokens``: what a response would read, which may be instructions alone."""
+
+    input: str | list[dict[str, Any]] = Field(default_factory=list)  # Any: of many kinds, read by messages_of
+
+
 def chat_of(body: ResponseBody, talk: list[Message]) -> ChatBody:
     """Return the request of a chat with the same answer.
 
