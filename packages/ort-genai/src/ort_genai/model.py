@@ -79,7 +79,7 @@ class Model:
         """Return what turns sound as it comes into inputs.
 
         Raises:
-            InvalidGeneration: the model does not hear by chunks.
+            InvalidGeneration: the model does not hear.
         """
         from ort_genai.media.streaming import StreamingProcessor
 
