@@ -167,10 +167,11 @@ def _byte_rows(lowering: Lowering, x: View, spec: ByteRows) -> View:
     missing = ROW_DIMS - len(sizes)
     rows = count_of(x.shape[:-1])
     shape = (*x.shape[:-1], spec.pitch)
-    count = (rows + most_rows_of_tiles(lowering.target, spec.parts) - 1) * spec.pitch
+    most = most_rows_of_tiles(lowering.target, spec.parts)
+    count = (rows + most - 1) * spec.pitch
     target = View(Buffer(DataType.INT8, count, Place.ARENA), shape, dense_strides(shape))
     words: list[Argument] = [
-        pointer(x), pointer(target), rows, *[1] * missing, *sizes, *[0] * missing, *strides[0],
+        pointer(x), pointer(target), rows, most, *[1] * missing, *sizes, *[0] * missing, *strides[0],
     ]  # fmt: skip
     machine = lowering.target
     kernel = lowering.kernel(
