@@ -230,7 +230,7 @@ def test_a_pool_gives_memory_back_and_blocks_keep_what_they_have():
     kept = taken[150:200:10]
     pool.hold(kept, is_kept=True)
     pool.release(taken)
-    assert len(pool.arrays[0]) == 16, "five blocks need no more"
+    assert len(pool.arrays[0]) == 10, "five blocks need no more"
     assert all((pool.arrays[0][pool.places[block]] == block).all() for block in kept)
     again = [pool.take() for _ in range(60)]
     assert not set(again) & set(kept)
@@ -238,7 +238,7 @@ def test_a_pool_gives_memory_back_and_blocks_keep_what_they_have():
     assert all((pool.arrays[0][pool.places[block]] == block).all() for block in kept)
     pool.release(again)
     pool.release(kept, is_kept=True)
-    assert (len(pool.arrays[0]), pool.held) == (16, 0)
+    assert (len(pool.arrays[0]), pool.held) == (10, 0)
 
 
 def test_memory_goes_back_when_long_texts_are_gone(model, monkeypatch):
@@ -250,7 +250,7 @@ def test_memory_goes_back_when_long_texts_are_gone(model, monkeypatch):
             asked = [engine.submit(prompt, Options(max_tokens=50, min_tokens=50)) for prompt in PROMPTS]
             assert [tokens_of(request) for request in asked] == wanted
             wait_until_idle(engine)
-            assert len(engine._room.pool.arrays[0]) == 16
+            assert len(engine._room.pool.arrays[0]) == 8
             assert engine._room.pool.version > 4, "it was larger before"
 
 

@@ -63,7 +63,8 @@ class Fixed:
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 0.7}, {"temperature": 30.0}, {"temperature": 1e-20}, {"top_p": 0.9}, {"top_p": 1e-6},
-     {"min_p": 0.05}, {"min_p": 1.0}, {"top_p": 0.95, "min_p": 0.01}, {"top_k": 40}, {"top_k": 40, "top_p": 0.8}],
+     {"min_p": 0.05}, {"min_p": 1.0}, {"top_p": 0.95, "min_p": 0.01}, {"top_k": 40}, {"top_k": 40, "top_p": 0.8},
+     {"top_k": 1}, {"top_k": 3}, {"top_k": 190}, {"top_k": 1000}],
     ids=str,
 )  # fmt: skip
 def test_draws_are_those_of_float64(options):

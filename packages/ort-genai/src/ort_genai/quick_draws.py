@@ -61,7 +61,7 @@ def _among_likely(
     if options.min_p > 0:
         is_kept = exact >= options.min_p
         tokens, exact = tokens[is_kept], exact[is_kept]
-    order = np.lexsort((tokens, -exact))
+    order = _largest_first(exact)
     tokens, ends = tokens[order], np.cumsum(exact[order])
     before = ends - exact[order]
     counts = [len(tokens)]
@@ -70,3 +70,10 @@ def _among_likely(
         counts = [max(int(np.searchsorted(before, each, side="left")), 1) for each in limits]
     found = {min(int(np.searchsorted(ends, place * ends[count - 1], side="right")), count - 1) for count in counts}
     return int(tokens[found.pop()]) if len(found) == 1 else None
+
+
+def _largest_first(shares: Array) -> Array:
+    """Return the order of shares: the largest first, of equal ones the first."""
+    order = np.argsort(-shares)  # by vectors, which keep no order of equal ones
+    found = shares[order]
+    return np.argsort(-shares, kind="stable") if (found[1:] == found[:-1]).any() else order

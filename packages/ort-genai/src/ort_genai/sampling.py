@@ -15,6 +15,7 @@ from ort_genai.quick_draws import find_token
 from ort_genai.search_options import SearchOptions
 
 Array = np.ndarray
+_RUN = 64  # logits whose largest one is looked at first: finding those takes a tenth of ordering all
 _LEAST, _MOST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
@@ -118,9 +119,22 @@ def _most_likely(values: Array, count: int) -> Array:
     """Return the tokens of the largest logits, the largest first; all in their own order where none are left out."""
     if not 0 < count < len(values):
         return np.arange(len(values))
-    least = np.partition(values, len(values) - count)[len(values) - count]
-    tokens = np.flatnonzero(values >= least)
+    tokens = np.flatnonzero(values >= _bound(values, count))
+    found = values[tokens]
+    tokens = tokens[found >= np.partition(found, len(found) - count)[len(found) - count]]
     return tokens[np.lexsort((tokens, -values[tokens]))][:count]  # of equal ones the first token
+
+
+def _bound(values: Array, count: int) -> np.floating:
+    """Return a number that ``count`` logits are no less than, and few others, as a rule.
+
+    As many runs of tokens as are wanted have a largest logit that is no less: so have as many tokens.
+    """
+    runs = len(values) // _RUN
+    if 4 * count > runs:
+        return np.partition(values, len(values) - count)[len(values) - count]
+    largest = values[: runs * _RUN].reshape(_RUN, runs).max(axis=0)  # tokens far apart: numpy compares whole rows
+    return np.partition(largest, runs - count)[runs - count]
 
 
 def log_probabilities(logits: Array) -> Array:

@@ -18,7 +18,7 @@ from ort_genai.paging.large_pages import large_zeros
 
 Array = np.ndarray
 BLOCK_ROWS = 64  # a step reads such a run of keys at once; the last block of a sequence is half empty on the average
-_FIRST = 16  # blocks that a new pool has memory for; more lie in large pages, which take memory as a whole
+_FIRST = 8  # blocks that a new pool has memory for; more lie in large pages, which take memory as a whole
 _TOGETHER_NBYTES = 32 << 20  # of arrays in one piece of memory: so much more is taken while a pool grows
 
 
