@@ -44,8 +44,13 @@ def _parts(content: object, *, is_answer: bool) -> object:
         parts = [{"type": "output_text" if is_answer else "input_text", "text": content}]
     if not isinstance(parts, list):
         return parts
-    more = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
-    return [{**more.get(each.get("type"), {}), **each} if isinstance(each, dict) else each for each in parts]
+    return [_part(each) if isinstance(each, dict) else each for each in parts]
+
+
+def _part(given: Item) -> Item:
+    """Return a part of a message with the fields that clients look for in each of its kind."""
+    more: dict[str, Item] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
+    return {**more.get(str(given.get("type")), {}), **given}
 
 
 def page_of(items: list[Item], query: ItemQuery) -> Item:
