@@ -256,6 +256,29 @@ def _epilogue() -> Graph:
     return graph
 
 
+def _ways(last: str) -> Graph:
+    """Halves that layers of extremes move: each reads most of the layer before, so that there are millions of ways."""
+    graph, width, is_cast = Graph(shape=(64, 64)), 9, last == "Sum"
+    graph.node("Cast", "x", "half", to=TensorProto.FLOAT16)
+    if is_cast:
+        graph.node("Mul", "half half", "square")
+        graph.node("Cast", "square", "wide", to=TensorProto.FLOAT)
+    for i in range(width):
+        graph.constant(f"c{i}", np.full(64, i / width, np.float32 if is_cast else np.float16))
+        graph.node("Max", f"{'wide' if is_cast else 'half'} c{i}", f"m0_{i}")
+    for layer in range(7 if is_cast else 6):
+        for i in range(width):
+            others = [f"m{layer}_{k}" for k in range(width) if k != i]
+            graph.node("Min" if layer % 2 else "Max", " ".join(others), f"m{layer + 1}_{i}")
+    results = [f"m{7 if is_cast else 6}_{i}" for i in range(width)]
+    if is_cast:
+        graph.node("Sum", " ".join(results), "y")
+    else:
+        graph.node(last, results[0], "z")
+        graph.node("Cast", "z", "y", to=TensorProto.FLOAT)
+    return graph
+
+
 HOSTILE: dict[str, Callable[[], Graph]] = {
     "products of shapes": lambda: _of_shape("Mul", 60),
     "sums of shapes": lambda: _of_shape("Add", 80),
@@ -280,4 +303,6 @@ HOSTILE: dict[str, Callable[[], Graph]] = {
     "deeply nested loops": lambda: _nested_loops(20),
     "wide sum": _wide_sum,
     "epilogue": _epilogue,
+    "ways from a cast": lambda: _ways("Sum"),
+    "ways to a rank": lambda: _ways("Hardmax"),
 }

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from growing_models import GROWING, between
 from hostile_models import Graph
+from onnx import TensorProto, parser
 
 import ort_core
 from ort_core.cpu.partition import partition
@@ -96,3 +97,88 @@ def test_groups_are_equal_whoever_else_reads_what_they_are_given(lowered):
         graph.node("Sub", f"t{i} x", f"v{i + 1}")
     _compare(between(graph, "v0", "v8"))
     assert len(lowered) <= 3
+
+
+SIZES_OF_OTHERS = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[4, 4] x, float[n, 3] u) => (float[4, 4] y, {declared}) {{
+    v0 = Tanh(x)
+    {layers}
+    y = Tanh(v{count})
+}}"""
+ONE_LAYER = """
+    d{i} = Det(v{i})
+    s{i} = Shape <start = 0, end = 1> (u)
+    e{i} = Expand(d{i}, s{i})
+    f{i} = Sin(e{i})
+    o{i} = Mul(f{i}, e{i})
+    m{i} = Mul(d{i}, v{i})
+    v{after} = Cos(m{i})"""
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_equal_groups_take_sizes_from_an_input_that_they_do_not_read(lowered):
+    layers, declared = (
+        separator.join(part.format(i=i, after=i + 1) for i in range(8))
+        for part, separator in ((ONE_LAYER, ""), ("float[n] o{i}", ", "))
+    )
+    content = parser.parse_model(SIZES_OF_OTHERS.format(layers=layers, declared=declared, count=8)).SerializeToString()
+    session = ort_core.InferenceSession(content, providers=["CPUExecutionProvider"])
+    peer = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    assert len(lowered) <= 4
+    for rows in (5, 2):
+        feeds = {"x": X, "u": np.zeros((rows, 3), np.float32)}
+        for ours, theirs in zip(session.run(None, feeds), peer.run(None, feeds), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-6)
+
+
+def test_sizes_that_read_alike_are_told_apart():
+    """What two groups know of their operands is a size named as the sum is written, or the sum."""
+    nodes = ["r = Shape(p)", "s = Shape(q)", "named = Shape(z)", "added = Add(r, s)", "v0 = Sigmoid(x)"]
+    for i in range(6):
+        kind = "named" if i % 2 else "added"
+        nodes += [
+            f"k{i} = Concat <axis = 0> ({kind}, {kind})", f"d{i} = Det(v{i})", f"m{i} = Mul(v{i}, d{i})",
+            f"w{i} = Sigmoid(m{i})", f"n{i} = Shape <start = 0, end = 1> (m{i})",
+            f"j{i} = Concat <axis = 0> (k{i}, n{i})", f"c{i} = Cast <to = 1> (j{i})", f"l{i} = ReduceL2(c{i})",
+            f"v{i + 1} = Div(w{i}, l{i})",
+        ]  # fmt: skip
+    body = "\n".join(nodes)
+    given = "float[c, c] x, float[a] p, float[b] q, float[sum] z"
+    graph = f"g ({given}) => (float[c, c] v5, float[c, c] v6) {{{body}}}"
+    model = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> ' + graph)
+    model.graph.input[3].type.tensor_type.shape.dim[0].dim_param = "a + b"
+    content = model.SerializeToString()
+    disabled = ["CommonSubexpressionElimination"]
+    session = ort_core.InferenceSession(content, providers=["CPUExecutionProvider"], disabled_optimizers=disabled)
+    peer = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    feeds = {"x": X, **{name: np.zeros(count, np.float32) for name, count in (("p", 2), ("q", 3), ("z", 11))}}
+    for ours, theirs in zip(session.run(None, feeds), peer.run(None, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5)
+
+
+def test_halves_are_rounded_for_what_ranks_them_behind_others_outside():
+    """Of groups that are equal, some are read, behind a group that follows, by what ranks elements."""
+    graph = Graph(shape=(4, 4), outputs=[])
+    graph.constant("third", np.float16(1 / 3))
+    is_ranked = [False, False, True, False, True, True]
+    graph.node("Identity", "x", "v0")
+    for i in range(len(is_ranked)):
+        graph.node("Det", f"v{i}", f"d{i}")
+        graph.node("Add", f"v{i} d{i}", f"s{i}")
+        graph.node("Cast", f"s{i}", f"h{i}", to=TensorProto.FLOAT16)
+        graph.node("Mul", f"h{i} third", f"m{i}")
+        graph.node("Cast", f"m{i}", f"w{i}", to=TensorProto.FLOAT)
+        graph.node("Sin", f"w{i}", f"v{i + 1}")
+    graph.node("Det", f"v{len(is_ranked)}", "last")
+    for i, ranks in enumerate(is_ranked):
+        graph.node("Max", f"w{i} last", f"t{i}")
+        graph.node("Hardmax" if ranks else "Tanh", f"t{i}", f"y{i}")
+        graph.outputs += [f"y{i}", f"w{i}"]
+    graph.outputs.append("last")
+    session = ort_core.InferenceSession(graph.proto(), providers=["CPUExecutionProvider"])
+    results = dict(zip(graph.outputs, session.run(None, {"x": X}), strict=True))
+    for i in np.flatnonzero(is_ranked):
+        ranked = results[f"w{i}"]
+        np.testing.assert_array_equal(ranked, ranked.astype(np.float16).astype(np.float32))
+        expected = np.eye(4, dtype=np.float32)[np.maximum(ranked, results["last"]).argmax(-1)]
+        np.testing.assert_array_equal(results[f"y{i}"], expected)

@@ -15,6 +15,7 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import TensorType, ValueType
 from ort_core.ir.values import Value
+from ort_core.ops.symbolic_values import has_same_elements
 
 if TYPE_CHECKING:
     from ort_core.ir.attributes import Attribute
@@ -139,7 +140,7 @@ class EarlierInference:
         for value in node.present_outputs():
             if types.get(value) == self._types.get(value) and constants.get(value) is self._constants.get(value):
                 now, before = values.get(value), self._values.get(value)
-                if now is before or (now is not None and before is not None and repr(now) == repr(before)):
+                if now is before or (now is not None and before is not None and has_same_elements(now, before)):
                     unchanged.add(value)
 
     def keep(self, node: Node, later: EarlierInference) -> None:

@@ -32,6 +32,17 @@ def as_elements(array: np.ndarray) -> SymbolicValue | None:
     return found
 
 
+def has_same_elements(left: SymbolicValue, right: SymbolicValue) -> bool:
+    """Return whether two arrays have one shape and the same elements; a size is not the name that it reads like."""
+    return left.shape == right.shape and all(map(_is_same, left.reshape(-1), right.reshape(-1)))
+
+
+def _is_same(left: Element, right: Element) -> bool:
+    if isinstance(left, SymbolicDim) or isinstance(right, SymbolicDim):
+        return left == right
+    return repr(left) == repr(right)  # the text tells 1 from 1.0
+
+
 def counted(sizes: Sequence[int]) -> int:
     """Return how many elements numpy counts for sizes when it makes an array: an empty axis takes nothing away."""
     return math.prod(max(size, 1) for size in sizes)

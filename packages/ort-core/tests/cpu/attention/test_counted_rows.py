@@ -231,3 +231,32 @@ def test_bound_caches_grow_in_memory_of_their_own() -> None:
         ours.run_with_iobinding(binding)
         for mine, other in zip(binding.copy_outputs_to_cpu(), expected, strict=True):
             assert compare(mine, other, "approximate").passes
+
+
+def test_equal_layers_between_kernels_count_rows(partitions: list[CpuPartition]) -> None:
+    layers = 6
+    nodes, inputs, names = [], {"total": (INT32, ())}, []
+    for i in range(layers):
+        own, before = f"layer{i}.", f"layer{i - 1}."
+        inputs |= declared(prefix=own)
+        nodes.append(attention(own))
+        names += [own + name for name in ("y", "nk", "nv")]
+        if i:
+            nodes[-1].input[0] = own + "scaled"
+            nodes[-1:] = [
+                helper.make_node("Transpose", [before + "y"], [own + "turned"], perm=[0, 2, 1]),
+                helper.make_node("MatMul", [before + "y", own + "turned"], [own + "square"]),
+                helper.make_node("Det", [own + "square"], [own + "kernel"]),
+                helper.make_node("ReduceMean", [own + "kernel"], [own + "mean"], keepdims=0),
+                helper.make_node("Sigmoid", [own + "mean"], [own + "scale"]),
+                helper.make_node("Mul", [own + "q", own + "scale"], [own + "scaled"]), nodes[-1],
+            ]  # fmt: skip
+    model = model_of(nodes, inputs, dict.fromkeys(names, FLOAT))
+    feeds = []
+    for new, before in ((4, 0), (1, 4), (3, 9)):
+        feeds.append({})
+        for i in range(layers):
+            feeds[-1] |= fed(i, 1, new, before, before + new, prefix=f"layer{i}.")
+    agrees(model, *feeds)
+    beside_onnxruntime(model, *feeds)
+    assert is_compiled(partitions[0], layers)

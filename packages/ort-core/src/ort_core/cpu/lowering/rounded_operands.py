@@ -7,6 +7,7 @@ float32 the larger one. Such an operator reads what the model's own element type
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ort_core.cpu.lowering.lowering import Lowering
@@ -74,11 +75,11 @@ _DEPTH = 8  # of operators that keep what they are given: beyond it a value is r
 
 def round_operands(lowering: Lowering, node: Node) -> None:
     """Round a node's operands to the element types that the model gives them, where the node's results may jump."""
-    if not (_jumps(node) or (node.op_type == "Cast" and _is_ranked_outside(lowering, node.output, _DEPTH))):
+    if not (_jumps(node) or (node.op_type == "Cast" and is_ranked_outside(node.output, lowering.is_member))):
         return
     for value in node.present_inputs():
         half = _half_of(value) or _half_behind_cast(lowering, value, _DEPTH)
-        if half is None or _is_exact(lowering, value, _DEPTH):
+        if half is None or _is_exact(lowering, value):
             continue
         _round(lowering, value, half)
 
@@ -103,15 +104,16 @@ def _half_of(value: Value) -> DataType | None:
     return dtype if dtype in HALVES else None
 
 
-def _is_ranked_outside(lowering: Lowering, value: Value, depth: int) -> bool:
-    """Return whether a node that jumps reads a value outside of this group, at once or behind moves."""
-    if not depth:
-        return False
-    readers = value.consumers()
-    if any(_jumps(each) and not lowering.is_member(each) for each in readers):
-        return True
-    moves = [each for each in readers if each.op_type in _KEEPS and not each.domain and len(each.outputs) == 1]
-    return any(_is_ranked_outside(lowering, each.output, depth - 1) for each in moves)
+def is_ranked_outside(value: Value, is_member: Callable[[Node], bool]) -> bool:
+    """Return whether a node that jumps reads a value outside of a group, at once or behind moves."""
+    values = [value]
+    for _ in range(_DEPTH):  # level by level: there may be more ways than nodes by far
+        readers = dict.fromkeys([each for value in values for each in value.consumers()])
+        if any(_jumps(each) and not is_member(each) for each in readers):
+            return True
+        moves = [each for each in readers if each.op_type in _KEEPS and not each.domain and len(each.outputs) == 1]
+        values = [each.output for each in moves]
+    return False
 
 
 def _half_behind_cast(lowering: Lowering, value: Value, depth: int) -> DataType | None:
@@ -135,19 +137,21 @@ def _is_wide(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype in _WIDE
 
 
-def _is_exact(lowering: Lowering, value: Value, depth: int) -> bool:
+def _is_exact(lowering: Lowering, value: Value) -> bool:
     """Return whether a half's elements are among those that its type has: it comes from memory, or was rounded."""
-    node = value.producer
-    if node is None or not lowering.is_member(node):
-        return True
-    if node.domain or not depth:
-        return False
-    if node.op_type == "Cast" and _half_of(value) is not None:
-        return node.inputs[0] is not None and _half_of(node.inputs[0]) is not _half_of(value)
-    if node.op_type not in _KEEPS and node.op_type != "Cast":
-        return False
-    floats = [each for each in node.present_inputs() if _half_of(each) is not None or _is_wide(each)]
-    return all(_is_exact(lowering, each, depth - 1) for each in floats)
+    values = [value]
+    for _ in range(_DEPTH):
+        makers = dict.fromkeys([each.producer for each in values if lowering.is_member(each.producer)])
+        values = []
+        for node in makers:
+            if node is None or node.domain or (node.op_type not in _KEEPS and node.op_type != "Cast"):
+                return False
+            floats = [each for each in node.present_inputs() if _half_of(each) is not None or _is_wide(each)]
+            if node.op_type != "Cast" or _half_of(node.output) is None:
+                values.extend(floats)
+            elif node.inputs[0] is None or _half_of(node.inputs[0]) is _half_of(node.output):
+                return False
+    return not any(lowering.is_member(each.producer) for each in values)
 
 
 def _round(lowering: Lowering, value: Value, dtype: DataType) -> None:

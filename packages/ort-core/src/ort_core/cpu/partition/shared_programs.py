@@ -16,10 +16,11 @@ import numpy as np
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.inspection.kernel_recording import note_kernels
 from ort_core.cpu.lowering.expression_core import SharedExpressions
+from ort_core.cpu.lowering.rounded_operands import is_ranked_outside
 from ort_core.cpu.lowering.steps import KernelText
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.plugin import frozen
-from ort_core.plugin.ir import Attribute, AttributeKind, Border, Constant, Graph, Node, Value
+from ort_core.plugin.ir import Attribute, AttributeKind, Border, Constant, Graph, Node, SymbolicDim, Value
 
 _PLAIN_KINDS = frozenset(
     {
@@ -72,12 +73,16 @@ class _SharedProgram:
     kernels: Mapping[str, KernelText]
 
     def for_graph(self, content: Content) -> NativeProgram:
-        """Return the program with the values and nodes of an equal graph in the places of its own."""
+        """Return the program with the values and nodes of an equal graph in the places of its own.
+
+        An input that a group does not read but takes a size from is one of the whole graph: it stands for itself.
+        """
         note_kernels(self.kernels)
         program = self.program
         values, nodes = content.values, content.nodes
-        inputs = tuple([values[self.content.number_of[value]] for value in program.inputs])
-        outputs = tuple([values[self.content.number_of[value]] for value in program.outputs])
+        twin_of = {value: values[number] for value, number in self.content.number_of.items()}
+        inputs = tuple([twin_of.get(value, value) for value in program.inputs])
+        outputs = tuple([twin_of[value] for value in program.outputs])
         record = replace(
             program.record,
             inputs=tuple([value.name for value in inputs]),
@@ -132,7 +137,7 @@ class Content:
         self.values.append(value)
         constant = None if value.constant is None else _constant(value.constant)
         known = self._contents.get(value)
-        elements = None if known is None else repr(known.tolist())
+        elements = None if known is None else (known.shape, tuple([_element(each) for each in known.reshape(-1)]))
         return value.type, constant, elements
 
 
@@ -187,6 +192,8 @@ class GroupContent(Content):
         alone = tuple([reads[value] == value.use_count for value in self.values[:given]])
         readers = tuple([tuple([self._reader(*use) for use in value.uses]) for value in self.values[given:]])
         returned = tuple([value.is_graph_output for value in self.values])
+        casts = [node.output for node in self.nodes if node.op_type == "Cast"]
+        ranked = tuple([is_ranked_outside(value, self.place_of.__contains__) for value in casts])
         return (
             "group",
             inputs,
@@ -195,6 +202,7 @@ class GroupContent(Content):
             alone,
             readers,
             returned,
+            ranked,
             tuple([self.number_of[each] for each in border.outputs]),
         )
 
@@ -224,6 +232,11 @@ def _attribute(attribute: Attribute) -> Hashable:
     if attribute.kind is AttributeKind.TENSOR and isinstance(attribute.value, Constant):
         return attribute.name, attribute.kind, _constant(attribute.value)
     raise _NotCompared
+
+
+def _element(element: object) -> Hashable:
+    """Return a size as it is: a name and the arithmetic that it reads like have one text; of numbers their text."""
+    return element if isinstance(element, SymbolicDim) else repr(element)
 
 
 def _constant(constant: Constant) -> Hashable:
