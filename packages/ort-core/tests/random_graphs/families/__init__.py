@@ -51,6 +51,7 @@ _MODULES = (
     "further_forms",
     "quantized_computed",
     "long_rows",
+    "repeated",
 )
 
 
