@@ -75,13 +75,15 @@ _DEPTH = 8  # of operators that keep what they are given: beyond it a value is r
 
 def round_operands(lowering: Lowering, node: Node) -> None:
     """Round a node's operands to the element types that the model gives them, where the node's results may jump."""
-    if not (_jumps(node) or (node.op_type == "Cast" and is_ranked_outside(node.output, lowering.is_member))):
+    jumps = _jumps(node)
+    if not jumps and node.op_type != "Cast":
         return
-    for value in node.present_inputs():
-        half = _half_of(value) or _half_behind_cast(lowering, value, _DEPTH)
-        if half is None or _is_exact(lowering, value):
-            continue
-        _round(lowering, value, half)
+    halves = {value: _half_of(value) or _half_behind_cast(lowering, value, _DEPTH) for value in node.present_inputs()}
+    if not any(halves.values()) or not (jumps or is_ranked_outside(node.output, lowering.is_member)):
+        return
+    for value, half in halves.items():
+        if half is not None and not _is_exact(lowering, value):
+            _round(lowering, value, half)
 
 
 def _jumps(node: Node) -> bool:
