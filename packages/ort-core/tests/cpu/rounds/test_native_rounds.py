@@ -125,8 +125,12 @@ def floats(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return what native rounds answered, call by call: whether they ran. They do so from three rounds on."""
+    """Return what native rounds answered, call by call: whether they ran. They do so from three rounds on.
+
+    No call is direct: ``test_direct_rounds`` looks at those.
+    """
     monkeypatch.setattr(native_rounds, "LEAST_ROUNDS", 3)
+    monkeypatch.setattr(native_rounds, "_direct_of", lambda *_: None)
     answered: list[bool] = []
     run = NativeRounds.run
 

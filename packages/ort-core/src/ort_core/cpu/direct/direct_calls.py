@@ -19,7 +19,7 @@ from ort_core.plugin import DirectFunction, Rejection
 from ort_core.plugin.forks import new_lock
 
 if TYPE_CHECKING:
-    from ort_core.cpu.program.program import NativeProgram
+    from ort_core.cpu.program.program import BoundState, NativeProgram
 
 MAX_ENTRIES = 8  # signatures with a direct call; each owns the memory of one run
 MAX_SEEN = 64  # signatures remembered to tell which come again
@@ -34,7 +34,22 @@ class StepFunction(Protocol):
         """Run once."""
 
 
-class _KnownSignatures:
+class Bindable(Protocol):
+    """What a direct call runs: a native program, or what runs as one."""
+
+    @property
+    def input_dtypes(self) -> tuple[np.dtype, ...]:
+        """numpy's element types of the inputs."""
+
+    @property
+    def entry_points(self) -> tuple[int, int]:
+        """The addresses of a function as ``ort_pool_run``, and of its first argument."""
+
+    def bind(self, signature: Signature) -> BoundState | None:
+        """Return a run state of its own for the shapes of the inputs; ``None`` where none is to be had."""
+
+
+class KnownSignatures:
     """The entries of one program, newest last. Safe from many threads.
 
     A signature gets an entry when it has come ``needed`` times, so that a loop whose shapes change at each step builds
@@ -51,7 +66,7 @@ class _KnownSignatures:
     """
 
     def __init__(
-        self, program: NativeProgram, layout: PythonLayout, names: Sequence[str], sources: Sequence[int | np.ndarray],
+        self, program: Bindable, layout: PythonLayout, names: Sequence[str], sources: Sequence[int | np.ndarray],
         order: Sequence[int], needed: int = 2,
     ) -> None:  # fmt: skip
         self._program, self.layout, self.names = program, layout, tuple(names)
@@ -84,6 +99,12 @@ class _KnownSignatures:
             if len(self._seen) > MAX_SEEN:
                 self._seen.popitem(last=False)
 
+    def forget(self) -> None:
+        """Let all signatures be learned anew."""
+        with self._lock:
+            self._entries.clear()
+            self._nbytes.clear()
+
     def _added(self, signature: Signature) -> KeptWords | None:
         shapes = [signature[source] if isinstance(source, int) else source.shape for source in self._sources]
         bound = self._program.bind(tuple(shapes))
@@ -96,14 +117,13 @@ class _KnownSignatures:
             self._nbytes.pop(self._entries.popitem(last=False)[0])
             self._needed += 1
         newest_first = list(reversed(self._entries.values()))
-        pool = self._program.pool
-        return build_head(self.layout, self.names, self._types, len(self._order), pool, newest_first)
+        return build_head(self.layout, self.names, self._types, len(self._order), self._program, newest_first)
 
 
 class CpuDirectCalls:
     """The direct calls of a program that is a whole model: ``plugin.DirectCalls``."""
 
-    def __init__(self, known: _KnownSignatures) -> None:
+    def __init__(self, known: KnownSignatures) -> None:
         self._known = known
         self._call: DirectFunction = _no_feeds_known
 
@@ -126,7 +146,7 @@ class CpuDirectCalls:
 class DirectStep:
     """The direct calls of a program among the steps of a partition. ``call(*arrays)`` takes the program's inputs."""
 
-    def __init__(self, known: _KnownSignatures) -> None:
+    def __init__(self, known: KnownSignatures) -> None:
         self._known = known
         self.call: StepFunction = _no_arrays_known
         self.nbytes = 0  # the most that a run takes, for the guard
@@ -160,7 +180,7 @@ def build_direct_calls(
     """
     names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
     numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
-    known = _known_signatures(program, names, numbered, order)
+    known = known_signatures(program, names, numbered, order)
     return known if isinstance(known, Rejection) else CpuDirectCalls(known)
 
 
@@ -173,14 +193,15 @@ def build_direct_step(program: NativeProgram, is_alone: bool = False) -> DirectS
             runs; a call of the step, for callers who have none of the whole, takes memory of its own.
     """
     names, results = program.record.inputs, range(len(program.record.outputs))
-    known = _known_signatures(program, names, range(len(names)), results, 3 if is_alone else 2)
+    known = known_signatures(program, names, range(len(names)), results, 3 if is_alone else 2)
     return known if isinstance(known, Rejection) else DirectStep(known)
 
 
-def _known_signatures(
-    program: NativeProgram, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int],
+def known_signatures(
+    program: Bindable, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int],
     needed: int = 2,
-) -> _KnownSignatures | Rejection:  # fmt: skip
+) -> KnownSignatures | Rejection:  # fmt: skip
+    """Return the signatures of what runs, none of which is known yet; the arguments are those of the class."""
     if guarded_mode() is not GuardedMode.OFF:
         return Rejection("guarded runs are not direct calls")
     layout = find_python_layout()
@@ -191,7 +212,7 @@ def _known_signatures(
         return code
     if len(sources) + len(order) > MAX_ARRAYS:
         return Rejection(f"{len(sources)} inputs and {len(order)} outputs are too many for a direct call")
-    return _KnownSignatures(program, layout, names, sources, order, needed)
+    return KnownSignatures(program, layout, names, sources, order, needed)
 
 
 def prepare_direct_calls() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ort_core.cpu.direct.postprocessed_calls import Made, build_postprocessed_calls, postprocessed_outputs
 from ort_core.cpu.partition.conditional import find_conditional
+from ort_core.cpu.rounds.native_rounds import NativeRounds
 from ort_core.cpu.texts.text_calls import TextCalls, is_text
 from ort_core.cpu.texts.text_counts import TextCounts
 from ort_core.plugin import DirectCalls, Rejection, frozen
@@ -64,6 +65,8 @@ class DirectOffer:
             outputs: the slot of each output of the call.
             sources: as for ``of_choice``.
         """
+        if len(self.steps) == 1 and isinstance(self.steps[0].call, NativeRounds):
+            return self._rounds_calls(self.steps[0], self.steps[0].call, outputs, sources)
         texts = [step for step in self.steps[:1] if isinstance(step.call, TextCounts)]
         rest = self.steps[len(texts) :]
         if not rest or rest[0].program is None:
@@ -80,6 +83,14 @@ class DirectOffer:
             return self._text_calls(texts[0], rest[0], found, sources)
         given = [self._source(slot, sources) for slot in rest[0].native_reads]
         return build_postprocessed_calls(rest[0].program, given, found)
+
+    def _rounds_calls(
+        self, step: PartitionSegment, rounds: NativeRounds, outputs: Sequence[int], sources: Sequence[str | np.ndarray]
+    ) -> DirectCalls | Rejection:
+        if any(slot not in step.writes for slot in outputs):
+            return Rejection("an output is an input of the partition")
+        given = [self._source(slot, sources) for slot in step.native_reads if slot >= 0]
+        return rounds.direct_calls(given, [step.writes.index(slot) for slot in outputs])
 
     def _made(self, steps: Sequence[PartitionSegment]) -> dict[int, Made] | Rejection:
         """Return how the values in slots are made of the first step's results."""

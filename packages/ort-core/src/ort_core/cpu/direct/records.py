@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 SingleFunction: TypeAlias = Callable[..., object]  # of arrays; None where the step was run
 Words: TypeAlias = "npt.NDArray[np.int64]"
+
+
+class Runner(Protocol):
+    """What runs the steps of an entry."""
+
+    @property
+    def entry_points(self) -> tuple[int, int]:
+        """The addresses of a function as ``ort_pool_run``, and of its first argument."""
 
 
 class KeptWords(np.ndarray[Any, Any]):  # Any: numpy's own parameters
@@ -62,7 +70,7 @@ def build_entry(
     words = _words(Entry.COUNT)
     kept = [_filled(patches), _filled(signature), _filled(rows)]
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = bound.steps, bound.count, bound.wanted
-    words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.wanted == ALONE
+    words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.holds_lock
     words[Entry.PATCH_COUNT] = len(patches)
     words[Entry.PATCHES], words[Entry.SIGNATURE], words[Entry.OUTPUTS] = (each.ctypes.data for each in kept)
     words.kept = (bound, *kept, kept_outputs, *sources)
@@ -82,7 +90,7 @@ def build_single(layout: PythonLayout, steps: int, wanted: int, pool: ThreadPool
 
 
 def build_head(
-    layout: PythonLayout, names: Sequence[str], types: Sequence[np.dtype], outputs: int, pool: ThreadPool,
+    layout: PythonLayout, names: Sequence[str], types: Sequence[np.dtype], outputs: int, runner: Runner,
     entries: Sequence[KeptWords],
 ) -> KeptWords:  # fmt: skip
     """Return the head over these entries; the first that fits is taken."""
@@ -92,9 +100,9 @@ def build_head(
     own = ([id(name) for name in names], [id(dtype) for dtype in types], [each.ctypes.data for each in entries])
     lists = [_filled(addresses) for addresses in own]
     words[Head.INPUTS], words[Head.OUTPUTS], words[Head.ENTRIES] = len(types), outputs, len(entries)
-    words[Head.POOL_RUN], words[Head.POOL] = pool.entry_points
+    words[Head.POOL_RUN], words[Head.POOL] = runner.entry_points
     words[Head.NAMES], words[Head.TYPES], words[Head.LIST] = (each.ctypes.data for each in lists)
-    words.kept = (pool, *names, *types, *entries, *lists)
+    words.kept = (runner, *names, *types, *entries, *lists)
     return words
 
 

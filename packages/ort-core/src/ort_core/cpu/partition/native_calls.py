@@ -14,7 +14,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
-LEAST_ROUNDS = 8  # fewer are run sooner one by one: writing down addresses takes as long as some 8 rounds by Python
+LEAST_ROUNDS = 8  # fewer are run sooner one by one, where writing down addresses takes as long as 8 rounds by Python
 
 
 class NativeCall(Protocol):
@@ -60,6 +60,6 @@ def has_rounds(nodes: Sequence[Node]) -> bool:
 
 
 def is_repeated(node: Node) -> bool:
-    """Return whether a node is a Loop or Scan that may run more than a few rounds."""
+    """Return whether a node is a Loop or Scan that may run more than one round."""
     trips = node.inputs[0].constant if node.op_type == "Loop" and node.inputs and node.inputs[0] is not None else None
-    return has_rounds([node]) and (trips is None or bool((trips.array() >= LEAST_ROUNDS).all()))
+    return has_rounds([node]) and (trips is None or bool((trips.array() > 1).all()))

@@ -13,7 +13,7 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
@@ -56,16 +56,27 @@ class SizesDiffer(Exception):
         self.nodes = nodes
 
 
+class StateMemory(Protocol):
+    """The memory of a run state."""
+
+    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
+        """Write the address of data into words, with what each of them adds to it."""
+
+    def take_error(self) -> bool:
+        """Return whether data was out of bounds since this was asked last."""
+
+
 @frozen
 class BoundState:
     """A run state taken out of a plan, for a caller who runs its steps without Python.
 
     ``steps``, ``count`` and ``wanted`` are what the pool is to run, ``error`` the address of the word that says that
     data was out of bounds. For each input and output of the program: places in the argument table, as the address of a
-    word and what to add there to the address of the data. ``state`` owns all the memory.
+    word and what to add there to the address of the data. ``holds_lock``: whether a run is over sooner than the
+    interpreter lock changes hands. ``state`` owns all the memory.
     """
 
-    state: _ProgramRunState
+    state: StateMemory
     steps: int
     count: int
     wanted: int
@@ -77,6 +88,7 @@ class BoundState:
     nbytes: int  # that a run takes, outputs included, scratch of fixed sizes not
     in_place: Mapping[int, int]  # outputs that may be the very memory of an input, and of which
     memory: OutputMemory
+    holds_lock: bool
 
     def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
         """Say for good where the data of an input lies."""
@@ -178,6 +190,11 @@ class NativeProgram:
     def pool(self) -> ThreadPool:
         """The threads that run this."""
         return self._pool
+
+    @property
+    def entry_points(self) -> tuple[int, int]:
+        """What runs the steps of a run state: ``ort_pool_run`` and the pool."""
+        return self._pool.entry_points
 
     @property
     def modules(self) -> tuple[CompiledModule, ...]:
@@ -335,6 +352,7 @@ class ProgramPlan:
             state, state.steps_address, len(self._program.kernels), self._wanted, state.error_address,
             tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
             tuple(self._dtypes), self.nbytes, self._program.record.in_place, self._program.memory,
+            self._wanted == ALONE,
         )  # fmt: skip
 
     def release(self) -> None:

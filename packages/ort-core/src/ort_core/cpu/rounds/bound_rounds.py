@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,9 +86,24 @@ class BoundRounds:
         words = np.array([place.words for place in operands], np.int64).reshape(-1, 3)[self._index]
         words[:, :2] += self._added
         self._patches[:, Patch.EVEN :] = words
-        self._copies = np.array([(*f.words, *t.words, n) for f, t, n in copies], np.int64).reshape(-1, Copy.COUNT)
+        self._copies = copy_rows(copies)
         self._head[RoundsHead.COPIES], self._head[RoundsHead.COPY_COUNT] = self._copies.ctypes.data, len(copies)
         self._head[RoundsHead.GOES_ON] = 0 if goes_on is None else goes_on.ctypes.data
+
+    @property
+    def head(self) -> int:
+        """The address of the head."""
+        return int(self._head.ctypes.data)
+
+    def placed(self) -> Iterator[tuple[int, int, int]]:
+        """Give the words that ``place`` wrote: the address of each, what it holds, and what of that was added."""
+        for table, columns, added in (
+            (self._patches, (Patch.EVEN, Patch.ODD), self._added),
+            (self._copies, (Copy.FROM_EVEN, Copy.FROM_ODD, Copy.TO_EVEN, Copy.TO_ODD), np.zeros((1, 1), np.int64)),
+        ):
+            for (row, column), more in np.ndenumerate(np.broadcast_to(added, (len(table), len(columns)))):
+                word = table[row, columns[column] :]
+                yield int(word.ctypes.data), int(word[0]), int(more)
 
     def run(self, first: int, limit: int) -> int:
         """Run rounds from ``first`` on and return the number of the one that comes next.
@@ -100,6 +115,16 @@ class BoundRounds:
         if self.bound.take_error():
             raise DataError("an index lies out of bounds")
         return done
+
+
+def copy_rows(copies: Sequence[tuple[Place, Place, int]]) -> np.ndarray:
+    """Return the rows of copies: from where, to where and how many bytes."""
+    return np.array([(*f.words, *t.words, n) for f, t, n in copies], np.int64).reshape(-1, Copy.COUNT)
+
+
+def rounds_call_address() -> int:
+    """Return where ``ort_rounds_call`` lies."""
+    return _code().address("ort_rounds_call")
 
 
 def prepare_rounds() -> None:

@@ -21,10 +21,12 @@ from ort_core.cpu.partition.native_calls import LEAST_ROUNDS
 from ort_core.cpu.program.program import DataError, SizesDiffer
 from ort_core.cpu.rounds.body_wiring import BodyWiring, wire_body
 from ort_core.cpu.rounds.bound_rounds import BoundRounds, prepare_rounds
+from ort_core.cpu.rounds.direct_rounds import DirectRounds, NodeFacts
 from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
 from ort_core.cpu.rounds.rounds_asked import Question, contiguous, question_of
-from ort_core.plugin import AllocationLimitExceeded, Rejection
+from ort_core.plugin import AllocationLimitExceeded, DirectCalls, Rejection
 from ort_core.plugin.forks import new_lock
+from ort_core.plugin.ir import DataType, TensorType
 
 if TYPE_CHECKING:
     from ort_core.cpu.partition.bodies import CompiledBody
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 MAX_SIGNATURES = 8  # whose records are kept: the newest
 MAX_IDLE = 4  # records kept for a signature; more runs at once make some that are dropped again
 TURN_NS = 2_000_000  # how long rounds run, as far as can be told, before the guard is asked again
+
+_NO_NUMBERS = (DataType.STRING, DataType.UNDEFINED)
 
 Signature: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -55,6 +59,7 @@ class NativeRounds:
     ) -> None:
         self._op_type, self._given, self._wanted = node.op_type, len(node.inputs), tuple(wanted)
         self._wiring, self._question = wiring, question
+        self._direct = _direct_of(node, wiring, question, wanted, inputs)
         self._idle: OrderedDict[Signature, deque[BoundRounds]] = OrderedDict()
         self._lock = new_lock()
         self.inputs = tuple(inputs)
@@ -66,11 +71,15 @@ class NativeRounds:
             AllocationLimitExceeded: the stacked results would take more memory than the guard allows.
             RunTerminated, RunTimeout: the guard wants the run to stop.
         """
+        direct = self._direct
+        if direct is not None and (found := direct.run(arguments, guard)) is not None:
+            return found
         asked = self._question(arguments[: self._given])
         others = self._others(arguments[self._given :])
         if asked is None or others is None or guard.in_place:
             return None
-        if asked.limit is not None and asked.limit < LEAST_ROUNDS:
+        is_direct = direct is not None and direct.fits
+        if asked.limit is not None and asked.limit < (1 if is_direct else LEAST_ROUNDS):
             return None
         operands = [*asked.formal, *others]
         reads = [operands[number] for number in self._wiring.reads]
@@ -83,12 +92,27 @@ class NativeRounds:
             if isinstance(layout, Rejection) or not _is_allowed(guard, layout.nbytes):
                 self._give_back(signature, rounds)  # unused
                 return None
+            begin = time.perf_counter_ns()
             done = self._go(rounds, layout, asked.limit, guard)
+            took = time.perf_counter_ns() - begin
         except (SizesDiffer, DataError, MemoryError):
             return None
         self._give_back(signature, rounds)
+        if direct is not None:
+            direct.learn(arguments, done, took)
         results = layout.results(done)
         return [results[number] for number in self._wanted]
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Return the direct calls of a model that is the node.
+
+        Args:
+            sources: for each of ``inputs`` that is there the name of its feed, or the constant that it always is.
+            order: which of the results each output of the call is.
+        """
+        if self._direct is None:
+            return Rejection(f"a value that {self._op_type} is given is no tensor of known type, or no call is direct")
+        return self._direct.direct_calls(sources, order)
 
     def _others(self, captured: Sequence[RuntimeValue]) -> list[np.ndarray] | None:
         """Return what the body reads besides its formal inputs, in order."""
@@ -128,6 +152,18 @@ class NativeRounds:
             self._idle.move_to_end(signature)
             if len(self._idle) > MAX_SIGNATURES:
                 self._idle.popitem(last=False)
+
+
+def _direct_of(
+    node: Node, wiring: BodyWiring, question: Question, wanted: Sequence[int], inputs: Sequence[Value | None]
+) -> DirectRounds | None:
+    types = [None if value is None else value.type for value in inputs]
+    known = [each for each in types if each is None or (isinstance(each, TensorType) and each.dtype not in _NO_NUMBERS)]
+    if len(known) < len(types):
+        return None
+    given, is_loop = len(node.inputs), node.op_type == "Loop"
+    found = DirectRounds.of(NodeFacts(wiring, question, given, tuple(known), tuple(wanted), question.carried, is_loop))
+    return None if isinstance(found, Rejection) else found
 
 
 def native_rounds(

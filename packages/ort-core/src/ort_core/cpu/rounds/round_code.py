@@ -6,6 +6,9 @@ What it replaces, and what tests compare it with, is a run of the body's program
 A round reads and writes memory at addresses that follow from its number: what a round leaves for the next one lies in
 one of two places in turn, slices and stacked results lie one behind the other. So an address is three words: the
 place in even rounds, the place in odd ones, and how far both move on with each round.
+
+``ort_rounds_call`` runs a whole node so: it stands where a direct call (``direct.call_code``) runs a program, and the
+words that the direct call writes are those of its own rows.
 """
 
 from __future__ import annotations
@@ -29,6 +32,23 @@ class RoundsHead(enum.IntEnum):
     COPIES = 10  # the address of rows of ``Copy``
     COPY_COUNT = 11
     COUNT = 12
+
+
+class RoundsCall(enum.IntEnum):
+    """Words of the record of a whole Loop or Scan."""
+
+    HEAD = 0  # the address of the ``RoundsHead``
+    TRIPS = 1  # the address of the int64 that limits the rounds; 0: ``LIMIT`` does
+    START = 2  # the address of the bool that says whether any round runs; 0: they do
+    LIMIT = 3
+    CAPACITY = 4  # rounds for which there is room; where more are wanted the call is refused
+    HAS_STACKS = 5  # whether results pile up: of no rounds only the kernels know their shapes
+    DONE = 6  # the address of an int64 that is to hold how many rounds ran; 0: nobody asks
+    FIRST_COPIES = 7  # the address of rows of ``Copy`` that are made before the first round
+    FIRST_COUNT = 8
+    LAST_COPIES = 9  # the address of rows that are made behind the last one, as if they were of the round behind it
+    LAST_COUNT = 10
+    COUNT = 11
 
 
 class Patch(enum.IntEnum):
@@ -55,13 +75,14 @@ class Copy(enum.IntEnum):
 
 
 def rounds_text() -> str:
-    """Return the module of ``ort_rounds(head, first, limit)``.
+    """Return the module of ``ort_rounds(head, first, limit)`` and ``ort_rounds_call(pool, record, count, wanted)``.
 
-    It runs rounds from ``first`` on and returns the number of the round that it did not run: ``limit``, or the first
-    behind one that said that none follows or that found data out of bounds.
+    The former runs rounds from ``first`` on and returns the number of the round that it did not run: ``limit``, or the
+    first behind one that said that none follows or that found data out of bounds. The latter runs a whole node, and
+    sets the word for data out of bounds where it must be run otherwise; what it returns has no meaning.
     """
-    text = _TEXT
-    for name, words in (("H", RoundsHead), ("P", Patch), ("C", Copy)):
+    text = _TEXT + _CALL
+    for name, words in (("H", RoundsHead), ("P", Patch), ("C", Copy), ("R", RoundsCall)):
         for word in words:
             text = text.replace(f"@@{name}.{word.name}@", str(int(word)))
     return text
@@ -114,10 +135,8 @@ out:
   ret void
 }
 
-define internal void @copy(ptr %head, i64 %round) "no-builtins" {
+define internal void @copy(ptr %rows, i64 %count, i64 %round) "no-builtins" {
 entry:
-  %rows = call ptr @pointer(ptr %head, i64 @@H.COPIES@)
-  %count = call i64 @word(ptr %head, i64 @@H.COPY_COUNT@)
   br label %next
 next:
   %i = phi i64 [0, %entry], [%i1, %done]
@@ -161,6 +180,8 @@ entry:
   %number.p = call ptr @pointer(ptr %head, i64 @@H.NUMBER@)
   %goes.on.p = call ptr @pointer(ptr %head, i64 @@H.GOES_ON@)
   %is.open = icmp eq ptr %goes.on.p, null
+  %copies = call ptr @pointer(ptr %head, i64 @@H.COPIES@)
+  %copy.count = call i64 @word(ptr %head, i64 @@H.COPY_COUNT@)
   br label %next
 next:
   %round = phi i64 [%first, %entry], [%round1, %again]
@@ -170,7 +191,7 @@ run:
   store i64 %round, ptr %number.p
   call void @patch(ptr %head, i64 %round)
   %threads = call i64 %pool.run(ptr %pool, ptr %steps, i64 %count, i64 %wanted)
-  call void @copy(ptr %head, i64 %round)
+  call void @copy(ptr %copies, i64 %copy.count, i64 %round)
   %round1 = add i64 %round, 1
   %error = load i64, ptr %error.p
   %bad = icmp ne i64 %error, 0
@@ -187,5 +208,73 @@ stop:
   ret i64 %round1
 end:
   ret i64 %round
+}
+"""
+
+_CALL = """
+define i64 @ort_rounds_call(ptr %pool, ptr %record, i64 %count, i64 %wanted) "no-builtins" {
+entry:
+  %head = call ptr @pointer(ptr %record, i64 @@R.HEAD@)
+  %capacity = call i64 @word(ptr %record, i64 @@R.CAPACITY@)
+  %default = call i64 @word(ptr %record, i64 @@R.LIMIT@)
+  %trips.p = call ptr @pointer(ptr %record, i64 @@R.TRIPS@)
+  %start.p = call ptr @pointer(ptr %record, i64 @@R.START@)
+  %first = call ptr @pointer(ptr %record, i64 @@R.FIRST_COPIES@)
+  %first.count = call i64 @word(ptr %record, i64 @@R.FIRST_COUNT@)
+  %last = call ptr @pointer(ptr %record, i64 @@R.LAST_COPIES@)
+  %last.count = call i64 @word(ptr %record, i64 @@R.LAST_COUNT@)
+  %unlimited = icmp eq ptr %trips.p, null
+  br i1 %unlimited, label %limited, label %read
+read:
+  %trips = load i64, ptr %trips.p
+  br label %limited
+limited:
+  %asked = phi i64 [%default, %entry], [%trips, %read]
+  %starts.always = icmp eq ptr %start.p, null
+  br i1 %starts.always, label %ready, label %ask
+ask:
+  %answer = load i8, ptr %start.p
+  %starts = icmp ne i8 %answer, 0
+  %any = select i1 %starts, i64 %asked, i64 0
+  br label %ready
+ready:
+  %limit = phi i64 [%asked, %limited], [%any, %ask]
+  %too.many = icmp sgt i64 %limit, %capacity
+  %end = select i1 %too.many, i64 %capacity, i64 %limit
+  call void @copy(ptr %first, i64 %first.count, i64 0)
+  %is.empty = icmp slt i64 %limit, 1
+  br i1 %is.empty, label %empty, label %run
+empty:
+  %stacks = call i64 @word(ptr %record, i64 @@R.HAS_STACKS@)
+  %has.stacks = icmp ne i64 %stacks, 0
+  br i1 %has.stacks, label %refuse, label %finish
+run:
+  %ran = call i64 @ort_rounds(ptr %head, i64 0, i64 %end)
+  %is.full = icmp eq i64 %ran, %capacity
+  %may.be.cut = and i1 %is.full, %too.many
+  br i1 %may.be.cut, label %look, label %finish
+look:
+  %goes.on.p = call ptr @pointer(ptr %head, i64 @@H.GOES_ON@)
+  %is.open = icmp eq ptr %goes.on.p, null
+  br i1 %is.open, label %refuse, label %ask.again
+ask.again:
+  %another = load i8, ptr %goes.on.p
+  %goes.on = icmp ne i8 %another, 0
+  br i1 %goes.on, label %refuse, label %finish
+finish:
+  %done = phi i64 [0, %empty], [%ran, %run], [%ran, %ask.again]
+  call void @copy(ptr %last, i64 %last.count, i64 %done)
+  %done.p = call ptr @pointer(ptr %record, i64 @@R.DONE@)
+  %unasked = icmp eq ptr %done.p, null
+  br i1 %unasked, label %out, label %tell
+tell:
+  store i64 %done, ptr %done.p
+  br label %out
+refuse:
+  %error.p = call ptr @pointer(ptr %head, i64 @@H.ERROR@)
+  store i64 1, ptr %error.p
+  br label %out
+out:
+  ret i64 1
 }
 """

@@ -36,12 +36,12 @@ class RoundLayout:
     ) -> None:  # fmt: skip
         self._wiring, self._asked, self._operands, self._rounds = wiring, asked, operands, rounds
         at = int(asked.has_condition)
-        self._carried: dict[int, Carried] = {}  # by output; those that every round keeps need no memory
+        self.carried: dict[int, Carried] = {}  # by output of the body; those that every round keeps need no memory
         for number in range(asked.carried):
             if not wiring.is_kept(at + number, asked.first_carried + number):
-                self._carried[at + number] = Carried(operands[asked.first_carried + number])
+                self.carried[at + number] = Carried(operands[asked.first_carried + number])
         self._first_stack = at + asked.carried
-        self._stacks = [Stack(shape, dtype, asked.limit) for shape, dtype in outputs[self._first_stack :]]
+        self.stacks = [Stack(shape, dtype, asked.limit) for shape, dtype in outputs[self._first_stack :]]
         self._condition = (
             np.ones(1, np.bool_) if asked.has_condition and not _is_always_true(wiring, operands) else None
         )
@@ -50,18 +50,23 @@ class RoundLayout:
     @property
     def nbytes(self) -> int:
         """What a run takes, the stacks as they are now."""
-        carried = 2 * sum(self._nbytes[output] for output in self._carried)
+        carried = 2 * sum(self._nbytes[output] for output in self.carried)
         return self._rounds.bound.nbytes + carried + self._stacked_nbytes(self.capacity or 0)
 
     @property
     def capacity(self) -> int | None:
         """Rounds for which there is room; ``None`` where nothing piles up."""
-        return min((stack.capacity for stack in self._stacks), default=None)
+        return min((stack.capacity for stack in self.stacks), default=None)
 
     @property
     def goes_on(self) -> bool:
         """Whether the last round said that another one follows."""
         return self._condition is None or bool(self._condition[0])
+
+    def take_room(self, rounds: int) -> None:
+        """Have room for exactly so many rounds, of results in the very order in which the node gives them."""
+        for stack, (_, is_backward) in zip(self.stacks, self._asked.axes, strict=True):
+            stack.take_room(rounds, is_backward)
 
     def grow(self, limit: int | None, guard: RunGuard, what: str) -> None:
         """Make room for twice as many rounds, or for as many as the guard allows.
@@ -74,7 +79,7 @@ class RoundLayout:
         guard.check_allocation(self._stacked_nbytes(filled + 1), what)
         tries = range(filled + 1, wanted + 1)
         refused = bisect.bisect_left(tries, True, key=lambda rounds: not self._may_stack(rounds, guard))
-        for stack in self._stacks:
+        for stack in self.stacks:
             stack.grow(filled + refused)
 
     def _may_stack(self, rounds: int, guard: RunGuard) -> bool:
@@ -103,17 +108,17 @@ class RoundLayout:
         """Return the outputs of the node behind so many rounds."""
         at, asked = int(self._asked.has_condition), self._asked
         finals = [
-            self._carried[at + number].after(rounds)
-            if at + number in self._carried
+            self.carried[at + number].after(rounds)
+            if at + number in self.carried
             else self._operands[asked.first_carried + number]
             for number in range(asked.carried)
         ]
-        stacked = [stack.after(rounds) for stack in self._stacks]
+        stacked = [stack.after(rounds) for stack in self.stacks]
         turned = [np.moveaxis(s[::-1] if back else s, 0, axis) for s, (axis, back) in zip(stacked, asked.axes)]
         return [*finals, *turned]
 
     def _stacked_nbytes(self, rounds: int) -> int:
-        return rounds * sum(stack.nbytes for stack in self._stacks)
+        return rounds * sum(stack.nbytes for stack in self.stacks)
 
     def _places(self) -> list[Place]:
         """Return where a round finds each operand."""
@@ -121,7 +126,7 @@ class RoundLayout:
         places = [asked.sliced.get(n) or Place.at(array) for n, array in enumerate(self._operands)]
         if asked.has_condition:
             places[0] = Place.at(self._rounds.number)
-        for output, carried in self._carried.items():
+        for output, carried in self.carried.items():
             places[output - int(asked.has_condition) + asked.first_carried] = carried.read
         return places
 
@@ -130,9 +135,9 @@ class RoundLayout:
         targets: list[Place | None] = [None] * len(self._wiring.made)
         if self._condition is not None:
             targets[0] = Place.at(self._condition)
-        for output, carried in self._carried.items():
+        for output, carried in self.carried.items():
             targets[output] = carried.written
-        for number, stack in enumerate(self._stacks):
+        for number, stack in enumerate(self.stacks):
             targets[self._first_stack + number] = stack.place
         return targets
 

@@ -17,21 +17,21 @@ class Carried:
     """A value that a round leaves for the next one: written in one place while it is read in the other."""
 
     def __init__(self, initial: np.ndarray) -> None:
-        self._even, self._odd = initial.copy(order="C"), np.empty(initial.shape, initial.dtype)
+        self.even, self.odd = initial.copy(order="C"), np.empty(initial.shape, initial.dtype)
 
     @property
     def read(self) -> Place:
         """Where a round finds what the one before has left."""
-        return Place.in_turn(self._even, self._odd)
+        return Place.in_turn(self.even, self.odd)
 
     @property
     def written(self) -> Place:
         """Where a round leaves it."""
-        return Place.in_turn(self._odd, self._even)
+        return Place.in_turn(self.odd, self.even)
 
     def after(self, rounds: int) -> np.ndarray:
         """Return the value behind so many rounds."""
-        return self._odd if rounds % 2 else self._even
+        return self.odd if rounds % 2 else self.even
 
 
 class Stack:
@@ -48,6 +48,7 @@ class Stack:
         fitting = MOST_FIRST_NBYTES // max(self.nbytes, 1)
         room = max(1, min(FIRST_ROUNDS, fitting), FIRST_NBYTES // max(self.nbytes, 1))
         self._array = np.empty((room if limit is None else min(limit, room), *shape), dtype)
+        self._is_backward = False
 
     @property
     def capacity(self) -> int:
@@ -55,9 +56,18 @@ class Stack:
         return len(self._array)
 
     @property
+    def array(self) -> np.ndarray:
+        """The results of all rounds for which there is room."""
+        return self._array
+
+    @property
     def place(self) -> Place:
         """Where a round leaves its result."""
-        return Place.at(self._array, self.nbytes)
+        return Place.at(self._array[-1:], -self.nbytes) if self._is_backward else Place.at(self._array, self.nbytes)
+
+    def take_room(self, rounds: int, is_backward: bool) -> None:
+        """Have room for exactly so many rounds, before any has run; backward: the last one comes first."""
+        self._array, self._is_backward = np.empty((rounds, *self._array.shape[1:]), self._array.dtype), is_backward
 
     def grow(self, capacity: int) -> None:
         """Make room for so many rounds, where there is less; what is there stays."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,15 @@ class RoundsAsked:
     axes: tuple[Axis, ...]
 
 
-Question: TypeAlias = Callable[[Sequence[RuntimeValue]], RoundsAsked | None]
+class Question(Protocol):
+    """Reads a node's operands; ``carried`` is how many values are carried."""
+
+    @property
+    def carried(self) -> int:
+        """How many values are carried."""
+
+    def __call__(self, operands: Sequence[RuntimeValue]) -> RoundsAsked | None:
+        """Return the rounds."""
 
 
 def question_of(node: Node, body: Graph) -> Question | None:
@@ -65,6 +73,7 @@ class LoopQuestion:
     def __init__(self, body: Graph) -> None:
         self._number, self._condition = (np.zeros(_one_element(value), np.int64) for value in body.inputs[:2])
         self._formal = len(body.inputs)
+        self.carried = self._formal - 2
         self._stacked = len(body.outputs) + 1 - self._formal
 
     def __call__(self, operands: Sequence[RuntimeValue]) -> RoundsAsked | None:
@@ -87,8 +96,8 @@ class ScanQuestion:
 
     def __init__(self, node: Node, body: Graph) -> None:
         self._sequences = node.int_attribute("num_scan_inputs", 0)
-        self._states = len(body.inputs) - self._sequences
-        stacked = len(body.outputs) - self._states
+        self.carried = len(body.inputs) - self._sequences
+        stacked = len(body.outputs) - self.carried
         self._axes = _listed(node, "scan_input_axes", self._sequences)
         self._backward = _directions(node, "scan_input_directions", self._sequences)
         axes, backward = (
@@ -102,9 +111,9 @@ class ScanQuestion:
         arrays = [value for value in operands if isinstance(value, np.ndarray)]
         if self._axes is None or self._backward is None or self._stacked is None or len(arrays) < len(operands):
             return None
-        states = [contiguous(array) for array in arrays[: self._states]]
+        states = [contiguous(array) for array in arrays[: self.carried]]
         formal, sliced, lengths = list(states), {}, set()
-        for array, axis, backward in zip(arrays[self._states :], self._axes, self._backward, strict=True):
+        for array, axis, backward in zip(arrays[self.carried :], self._axes, self._backward, strict=True):
             if not -array.ndim <= axis < array.ndim:
                 return None
             front = contiguous(np.moveaxis(array, axis, 0))
@@ -118,7 +127,7 @@ class ScanQuestion:
         if len(lengths) != 1:
             return None
         (length,) = lengths
-        return RoundsAsked(length, tuple(formal), sliced, 0, self._states, has_condition=False, axes=self._stacked)
+        return RoundsAsked(length, tuple(formal), sliced, 0, self.carried, has_condition=False, axes=self._stacked)
 
 
 def _listed(node: Node, name: str, count: int) -> tuple[int, ...] | None:

@@ -1,0 +1,357 @@
+"""DirectRounds: a Loop or Scan of few and small rounds as one direct call, from arrays to arrays without Python.
+
+An ordinary run writes down the addresses that rounds read and write, which takes Python longer than a few rounds run.
+Here they are written once for each signature of shapes, over arrays that stand for the operands and the results; a
+direct call (``direct.call_code``) then replaces the addresses that lie in those by the ones of its own arrays, and runs
+``ort_rounds_call`` where it would run a program. How many rounds there are is read by native code; where there is no
+room for as many, or data is out of bounds, the call refuses, and the ordinary run follows.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ort_core.cpu.direct.direct_calls import CpuDirectCalls, DirectStep, KnownSignatures, known_signatures
+from ort_core.cpu.program.output_memory import OutputMemory
+from ort_core.cpu.program.program import BoundState, SizesDiffer
+from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place, copy_rows, rounds_call_address
+from ort_core.cpu.rounds.round_code import RoundsCall
+from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
+from ort_core.plugin import AllocationLimitExceeded, DirectCalls, Rejection, frozen
+from ort_core.plugin.kernels import may_stop
+
+if TYPE_CHECKING:
+    from ort_core.cpu.rounds.body_wiring import BodyWiring
+    from ort_core.cpu.rounds.rounds_asked import Question, RoundsAsked
+    from ort_core.plugin import DirectFunction
+    from ort_core.plugin.ir import TensorType
+    from ort_core.plugin.kernels import RunGuard, RuntimeValue
+
+MOST_NBYTES = 1 << 18  # of a run: an entry keeps its memory, and the time of larger ones is not Python's
+MOST_NS = 2_000_000  # that rounds may take: a direct call cannot be stopped
+LOCKED_NS = 100_000  # below which the interpreter lock is kept
+NO_LIMIT = (1 << 63) - 1
+MOST_REFUSED = 8  # tries in a row to lay rounds out that failed, behind which there are no more
+MOST_SEEN = 64  # signatures of which is remembered how many rounds they take
+Signature = tuple[tuple[int, ...], ...]
+
+
+@frozen
+class NodeFacts:
+    """A Loop or Scan.
+
+    Attributes:
+        wiring: how the program of its body is wired.
+        question: reads its operands.
+        given: how many of the values that it is given are its inputs; the others its body captures.
+        inputs: the types of those values, ``None`` where one is left out.
+        wanted: the outputs that are returned, by number.
+        carried: how many values are carried; the outputs behind them pile up.
+        is_loop: whether its first two inputs are the number of rounds and the condition.
+    """
+
+    wiring: BodyWiring
+    question: Question
+    given: int
+    inputs: tuple[TensorType | None, ...]
+    wanted: tuple[int, ...]
+    carried: int
+    is_loop: bool
+
+    @property
+    def stacked(self) -> int:
+        """How many results pile up."""
+        return len(self.wiring.made) - self.carried - self.is_loop
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The values that are there, by number."""
+        return tuple(number for number, each in enumerate(self.inputs) if each is not None)
+
+
+class RoundsMemory:
+    """The memory of the rounds of a node: a ``StateMemory``, with all that it points to."""
+
+    def __init__(self, rounds: BoundRounds, *kept: object) -> None:
+        self._rounds, self._kept = rounds, kept
+
+    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
+        """Write the address of data into words."""
+        for place, added in places:
+            ctypes.c_int64.from_address(place).value = address + added
+
+    def take_error(self) -> bool:
+        """Return whether data was out of bounds, or a call refused, since this was asked last."""
+        return self._rounds.bound.take_error()
+
+
+class BindableRounds:
+    """A node as what direct calls run: see ``direct.direct_calls.Bindable``. Its inputs are those that are there.
+
+    Its outputs are the wanted ones, and for a Loop whose results pile up one more: how many rounds ran.
+    """
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self._facts, self._seen = facts, dict[Signature, tuple[int, int]]()
+        self.input_dtypes = tuple(kind.dtype.numpy for kind in facts.inputs if kind is not None)
+        self.counts_rounds = facts.is_loop and facts.stacked > 0
+        self.fits = True  # as far as known
+        self._refused = 0
+        self._memory = OutputMemory()
+
+    @property
+    def entry_points(self) -> tuple[int, int]:
+        """``ort_rounds_call``, whose first argument is not used."""
+        return rounds_call_address(), 0
+
+    def note(self, signature: Signature, rounds: int, took_ns: int) -> bool:
+        """Take note of an ordinary run; returns whether entries of this signature have become too small."""
+        room, least_ns = self._seen.get(signature, (0, took_ns))
+        if rounds <= room:
+            self._seen[signature] = (room, min(took_ns, least_ns))
+            return False
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen[signature] = (1 << rounds.bit_length() if room else rounds, took_ns)  # more than once: room for more
+        return room > 0
+
+    def bind(self, signature: Signature) -> BoundState | None:
+        """Return the rounds for the shapes of the inputs, ``None`` where they are not few and small."""
+        capacity, took_ns = self._seen.get(signature, (0, MOST_NS))
+        sizes = [math.prod(shape) * each.itemsize for shape, each in zip(signature, self.input_dtypes, strict=True)]
+        found = None
+        if took_ns < MOST_NS and sum(sizes) <= MOST_NBYTES and self._refused < MOST_REFUSED:
+            if self._facts.is_loop and not self.counts_rounds:
+                capacity = max(capacity, capacity * MOST_NS // (2 * max(took_ns, 1)))
+            found = self._bound(signature, capacity, took_ns)
+            self._refused = self._refused + 1 if found is None else 0
+        self.fits = found is not None
+        return found
+
+    def _bound(self, signature: Signature, capacity: int, took_ns: int) -> BoundState | None:
+        facts, wiring = self._facts, self._facts.wiring
+        fed = [np.zeros(shape, dtype) for shape, dtype in zip(signature, self.input_dtypes, strict=True)]
+        arguments: list[np.ndarray | None] = [None] * len(facts.inputs)
+        for number, array in zip(facts.present, fed, strict=True):
+            arguments[number] = array
+        if facts.is_loop:
+            for argument, value in zip(arguments[: min(facts.given, 2)], (capacity, True)):
+                if argument is not None:
+                    argument[...] = value
+        asked = facts.question(arguments[: facts.given])
+        captured = [each for each in arguments[facts.given :] if each is not None]
+        if asked is None or any(axis != 0 for axis, _ in asked.axes):
+            return None
+        more = iter(captured)
+        others = [each if isinstance(each, np.ndarray) else next(more) for each in wiring.others]
+        given = [*asked.formal[asked.first_carried :], *captured]
+        if not all(any(np.may_share_memory(each, array) for array in fed) for each in given):
+            return None  # sequences along other axes than the first, and arrays without elements
+        operands = [*asked.formal, *others]
+        reads = [operands[number] for number in wiring.reads]
+        if any(array.dtype != dtype for array, dtype in zip(reads, wiring.program.input_dtypes, strict=True)):
+            return None
+        try:
+            rounds = BoundRounds(wiring.program.bound(tuple([array.shape for array in reads])), wiring.program.pool)
+        except SizesDiffer:
+            return None
+        layout = lay_out(wiring, asked, operands, rounds)
+        if isinstance(layout, Rejection):
+            return None
+        layout.take_room(capacity)
+        if layout.nbytes > MOST_NBYTES:
+            return None
+        return self._relocated(layout, asked, fed, operands, rounds, capacity, took_ns)
+
+    def _relocated(
+        self, layout: RoundLayout, asked: RoundsAsked, fed: Sequence[np.ndarray], operands: Sequence[np.ndarray],
+        rounds: BoundRounds, capacity: int, took_ns: int,
+    ) -> BoundState:  # fmt: skip
+        """Return the rounds of a layout; words that point into what stands for an operand or a result are moved."""
+        facts = self._facts
+        results = [
+            np.empty_like(operands[asked.first_carried + number])
+            if number < asked.carried
+            else layout.stacks[number - asked.carried].array
+            for number in facts.wanted
+        ]
+        done = np.zeros(1, np.int64)
+        layout.place(rounds)
+        first, last = _copies(layout, asked, operands, dict(zip(facts.wanted, results, strict=True)))
+        record = np.zeros(RoundsCall.COUNT, np.int64)
+        record[RoundsCall.HEAD] = rounds.head
+        record[RoundsCall.LIMIT] = NO_LIMIT if asked.limit is None else asked.limit
+        record[RoundsCall.CAPACITY], record[RoundsCall.HAS_STACKS] = capacity, bool(layout.stacks)
+        record[RoundsCall.FIRST_COPIES], record[RoundsCall.FIRST_COUNT] = first.ctypes.data, len(first)
+        record[RoundsCall.LAST_COPIES], record[RoundsCall.LAST_COUNT] = last.ctypes.data, len(last)
+        if self.counts_rounds:
+            results.append(done)
+            record[RoundsCall.DONE] = done.ctypes.data
+        if facts.is_loop:
+            for word, number in ((RoundsCall.TRIPS, 0), (RoundsCall.START, 1)):
+                if number < facts.given and number in facts.present:
+                    record[word] = fed[facts.present.index(number)].ctypes.data
+        spans = _Spans(fed, results)
+        for address, value, added in rounds.placed():
+            spans.add(address, value, value - added)
+        for table in (first, last, record):
+            start = table.ctypes.data
+            for index, value in enumerate(table.reshape(-1).tolist()):
+                spans.add(start + 8 * index, value, value)
+        bound = rounds.bound
+        nbytes = layout.nbytes + sum(each.nbytes for each in results)
+        return BoundState(
+            RoundsMemory(rounds, layout, record, first, last, *operands), record.ctypes.data, 0, bound.wanted,
+            bound.error, spans.inputs, spans.outputs, tuple([each.shape for each in results]),
+            tuple([each.dtype for each in results]), nbytes, {}, self._memory,
+            bound.holds_lock and took_ns < LOCKED_NS,
+        )  # fmt: skip
+
+
+class _Spans:
+    """The memory of the arrays that stand for inputs and outputs, and the words that point into it."""
+
+    def __init__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        self._count = len(inputs)
+        arrays = [*inputs, *outputs]
+        spans = sorted((int(each.ctypes.data), number) for number, each in enumerate(arrays))
+        self._starts, self._numbers = [start for start, _ in spans], [number for _, number in spans]
+        self._stops = [start + max(arrays[number].nbytes, 1) for start, number in spans]
+        self._found: list[list[tuple[int, int]]] = [[] for _ in arrays]
+
+    def add(self, address: int, value: int, pointed: int) -> None:
+        """Take note of a word at an address: it is ``value``, which belongs to what lies at ``pointed``."""
+        place = bisect.bisect_right(self._starts, pointed) - 1
+        if place >= 0 and pointed < self._stops[place]:
+            self._found[self._numbers[place]].append((address, value - self._starts[place]))
+
+    @property
+    def inputs(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each input the addresses of words, and what is added to its own address there."""
+        return tuple(map(tuple, self._found[: self._count]))
+
+    @property
+    def outputs(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Likewise for each output."""
+        return tuple(map(tuple, self._found[self._count :]))
+
+
+class DirectRounds:
+    """The direct calls of a node: as a step among others (``run``), and as a whole model (``direct_calls``)."""
+
+    def __init__(self, facts: NodeFacts, rounds: BindableRounds, step: KnownSignatures) -> None:
+        self._facts, self._rounds = facts, rounds
+        self._known, self._step = [step], DirectStep(step)
+        self._finish = self._finished_in(range(len(facts.wanted))) if rounds.counts_rounds else None
+
+    @classmethod
+    def of(cls, facts: NodeFacts) -> DirectRounds | Rejection:
+        """Return the direct calls of a node, or why it has none."""
+        rounds = BindableRounds(facts)
+        names = [str(number) for number in facts.present]
+        results = range(len(facts.wanted) + rounds.counts_rounds)
+        known = known_signatures(rounds, names, range(len(names)), results, needed=3)  # whole models come first
+        return known if isinstance(known, Rejection) else cls(facts, rounds, known)
+
+    @property
+    def fits(self) -> bool:
+        """Whether rounds are few and small, as far as is known."""
+        return self._rounds.fits
+
+    def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
+        """Return the outputs that are wanted, ``None`` where the ordinary run must go on."""
+        if may_stop(guard):
+            return None
+        try:
+            guard.check_allocation(self._step.nbytes, "a native program")
+        except AllocationLimitExceeded:
+            return None
+        results = self._step.call(*[arguments[number] for number in self._facts.present])
+        return results if results is None or self._finish is None else self._finish(results)
+
+    def learn(self, arguments: Sequence[RuntimeValue], rounds: int, took_ns: int) -> None:
+        """Take note of an ordinary run that succeeded."""
+        arrays = [each for each in arguments if isinstance(each, np.ndarray)]
+        signature = tuple([each.shape for each in arrays])
+        if len(arrays) != len(self._facts.present) or not rounds:
+            return
+        if self._rounds.note(signature, rounds, took_ns):
+            for known in self._known:
+                known.forget()
+        self._step.learn(arrays)
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Return the direct calls of a model that is the node.
+
+        Args:
+            sources: for each value that is there the name of its feed, or the constant that it always is.
+            order: which of the wanted outputs each output of the call is.
+        """
+        names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
+        numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
+        count = [len(self._facts.wanted)] if self._rounds.counts_rounds else []
+        known = known_signatures(self._rounds, names, numbered, [*order, *count])
+        if isinstance(known, Rejection):
+            return known
+        self._known.append(known)
+        calls = CpuDirectCalls(known)
+        return CountedCalls(calls, self._finished_in(order)) if count else calls
+
+    def _finished_in(self, order: Sequence[int]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+        """Return what takes the last result, how many rounds there were, and leaves of stacks as many."""
+        facts = self._facts
+        stacks = [place for place, number in enumerate(order) if facts.wanted[number] >= facts.carried]
+
+        def finished(results: list[np.ndarray]) -> list[np.ndarray]:
+            done = int(results.pop()[0])
+            for place in stacks:
+                if len(results[place]) != done:
+                    results[place] = results[place][:done].copy()
+            return results
+
+        return finished
+
+
+class CountedCalls:
+    """Direct calls whose last result says how many rounds there were: ``plugin.DirectCalls``."""
+
+    def __init__(self, calls: DirectCalls, finish: Callable[[list[np.ndarray]], list[np.ndarray]]) -> None:
+        self._calls, self._finish = calls, finish
+
+    @property
+    def call(self) -> DirectFunction:
+        """The one function; what is known changes beneath it."""
+        return self._call
+
+    def learn(self, feeds: Mapping[str, object]) -> None:
+        """Let the calls know the feeds."""
+        self._calls.learn(feeds)
+
+    def _call(self, feeds: object, outputs: object) -> list[np.ndarray] | None:
+        results = None if outputs is not None else self._calls.call(feeds, None)
+        return None if results is None else self._finish(results)
+
+
+def _copies(
+    layout: RoundLayout, asked: RoundsAsked, operands: Sequence[np.ndarray], results: Mapping[int, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of ``Copy`` in front of the first round and behind the last, for results by number."""
+    at = int(asked.has_condition)
+    initial = {at + number: operands[asked.first_carried + number] for number in range(asked.carried)}
+    first = [
+        (Place.at(initial[output]), Place.at(carried.even), carried.even.nbytes)
+        for output, carried in layout.carried.items()
+    ]
+    last = []
+    for number in range(asked.carried):
+        if number in results:
+            kept = layout.carried.get(at + number)
+            source = Place.at(initial[at + number]) if kept is None else kept.read
+            last.append((source, Place.at(results[number]), results[number].nbytes))
+    return copy_rows(first), copy_rows(last)
