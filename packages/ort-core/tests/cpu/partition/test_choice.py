@@ -126,6 +126,30 @@ def test_if_within_a_branch_is_decided_natively_where_it_is_the_whole_branch() -
         assert _is_direct(session, {**_xz((3, 4)), "rate": np.array(rate, np.int64), "deep": np.array(deep)})
 
 
+@pytest.mark.unguarded
+@pytest.mark.parametrize("kind", ["float", "int64", "bool"])
+def test_branches_of_one_small_node_are_direct_where_they_are_the_model(kind: str) -> None:
+    then, other = ("And", "Xor") if kind == "bool" else ("Add", "Mul")
+    session, reference = _sessions(f"""
+    g (bool c, {kind}[N] x, {kind}[M] z) => ({kind}[K] y) {{
+        y = If (c) <then_branch = a () => ({kind}[K] p) {{ p = {then}(x, z) }},
+                    else_branch = b () => ({kind}[K] q) {{ q = {other}(x, z) }}>
+    }}""")
+    dtype = {"float": np.float32, "int64": np.int64, "bool": np.bool_}[kind]
+    shapes = [(4, 4), (4, 4), (4, 4), (4, 4), (1, 4), (4, 1), (0, 0), (3, 3), (4, 4)]
+    for n, m in shapes:
+        for c in (True, False):
+            feeds = {"c": np.array(c), "x": np.arange(n).astype(dtype), "z": (np.arange(m) % 2).astype(dtype)}
+            _assert_equal(session.run(None, feeds), reference.run(None, feeds))
+    for c in (True, False):
+        feeds = {"c": np.array(c), "x": np.arange(4).astype(dtype), "z": np.arange(4).astype(dtype)}
+        assert _is_direct(session, feeds)
+        bad = {**feeds, "z": np.arange(3).astype(dtype)}
+        for ran in (session, reference):
+            with pytest.raises(ort.OrtError):
+                ran.run(None, bad)
+
+
 def test_if_with_something_behind_it_runs_as_before_and_says_so() -> None:
     session, reference = _sessions(AROUND)
     for turn in range(6):

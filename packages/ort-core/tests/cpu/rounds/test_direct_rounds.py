@@ -155,7 +155,7 @@ def is_direct(ran: ort.InferenceSession, feeds: Feeds) -> bool:
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("rows", [1, 3, 5])
+@pytest.mark.parametrize("rows", [0, 1, 3, 5])
 @pytest.mark.parametrize("rounds", [1, 2, 3, 16, 17, 40])
 def test_loops_carry_and_pile_up(rounds: int, rows: int, front: str, direct: list[bool]) -> None:
     feeds = [{"m": number(rounds), "x": floats(n, rows, 4), "w": floats(9, 4, 4)} for n in range(6)]
@@ -314,3 +314,44 @@ def test_carried_values_of_other_types(kind: str) -> None:
     assert kind in given.type
     x = np.arange(-4, 5).astype(np.float32).astype(dtype)
     check(text, "whole", [{"m": number(3), "x": x}] * 5)
+
+
+GROWING = """
+g (int64 m, float[P] x, float limit) => (float[Q] y, float[R] same, int64[K] numbers) {
+    y, same, numbers = Loop (m, , x, x) <body = b (int64 i, bool c, float[S] h, float[T] k) =>
+        (bool more, float[U] out, float[V] k2, int64 n) {
+        e = Tanh(h)
+        f = Sigmoid(e)
+        out = Concat <axis = 0> (f, k)
+        k2 = Identity(k)
+        n = Add(i, i)
+        most = ReduceSum <keepdims = 0> (e)
+        more = Less(most, limit)
+    }>
+}"""
+
+
+def growing(rounds: int, size: int, limit: float = 1e9, seed: int = 3) -> dict[str, np.ndarray]:
+    return {"m": number(rounds), "x": np.abs(floats(seed, size)), "limit": np.array(limit, np.float32)}
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("rounds", [1, 2, 9])
+def test_carried_values_that_grow(rounds: int, size: int) -> None:
+    ran = check(GROWING, "whole", [growing(rounds, size, seed=n) for n in range(6)])
+    assert is_direct(ran, growing(rounds, size))
+
+
+def test_values_grow_for_other_numbers_of_rounds_and_until_the_body_says_so() -> None:
+    turns = [growing(5, 3)] * 5
+    ran = check(GROWING, "whole", [*turns, growing(5, 3, 4.0), growing(4, 3), growing(0, 3), growing(-1, 3), *turns])
+    assert is_direct(ran, growing(5, 3))
+    assert not is_direct(ran, growing(5, 3, 4.0))  # which ends sooner
+    assert not is_direct(ran, growing(4, 3))
+    ran = check(GROWING, "whole", [growing(n, 3) for n in (5, 5, 5, 6, 6, 6, 6, 5, 6)])
+    ran = check(GROWING, "whole", [growing(n % 7, 1 + n % 5) for n in range(60)])
+
+
+def test_growing_values_of_many_rounds_are_left_to_the_kernels() -> None:
+    feeds = growing(70, 1)
+    assert not is_direct(check(GROWING, "whole", [feeds] * 4), feeds)

@@ -139,6 +139,11 @@ class CpuDirectCalls:
         if len(signature) == len(arrays):
             self._known.learn(signature, self._accept)
 
+    def forget(self) -> None:
+        """Let all signatures be learned anew."""
+        self._known.forget()
+        self._call = _no_feeds_known
+
     def _accept(self, head: KeptWords) -> None:
         self._call = build_call(self._known.layout, head, "ort_direct_call")
 
@@ -154,6 +159,11 @@ class DirectStep:
     def learn(self, arrays: Sequence[np.ndarray]) -> None:
         """Take note of the inputs of an ordinary run that succeeded."""
         self._known.learn(tuple([array.shape for array in arrays]), self._accept)
+
+    def forget(self) -> None:
+        """Let all signatures be learned anew."""
+        self._known.forget()
+        self.call = _no_arrays_known
 
     def _accept(self, head: KeptWords) -> None:
         self.nbytes = self._known.nbytes

@@ -12,6 +12,7 @@ import numpy as np
 
 from ort_core.cpu.direct.postprocessed_calls import Made, build_postprocessed_calls, postprocessed_outputs
 from ort_core.cpu.partition.conditional import find_conditional
+from ort_core.cpu.rounds.direct_copies import build_copied_calls
 from ort_core.cpu.rounds.native_rounds import NativeRounds
 from ort_core.cpu.texts.text_calls import TextCalls, is_text
 from ort_core.cpu.texts.text_counts import TextCounts
@@ -67,6 +68,8 @@ class DirectOffer:
         """
         if len(self.steps) == 1 and isinstance(self.steps[0].call, NativeRounds):
             return self._rounds_calls(self.steps[0], self.steps[0].call, outputs, sources)
+        if len(self.steps) == 1 and self.steps[0].program is None and self.steps[0].call is None:
+            return self._copied_calls(self.steps[0], outputs, sources)
         texts = [step for step in self.steps[:1] if isinstance(step.call, TextCounts)]
         rest = self.steps[len(texts) :]
         if not rest or rest[0].program is None:
@@ -83,6 +86,14 @@ class DirectOffer:
             return self._text_calls(texts[0], rest[0], found, sources)
         given = [self._source(slot, sources) for slot in rest[0].native_reads]
         return build_postprocessed_calls(rest[0].program, given, found)
+
+    def _copied_calls(
+        self, step: PartitionSegment, outputs: Sequence[int], sources: Sequence[str | np.ndarray]
+    ) -> DirectCalls | Rejection:
+        if any(slot not in step.writes for slot in outputs):
+            return Rejection("an output is an input of the partition")
+        given = [self._source(slot, sources) for slot in step.reads]
+        return build_copied_calls(step.kernels, given, [step.writes.index(slot) for slot in outputs])
 
     def _rounds_calls(
         self, step: PartitionSegment, rounds: NativeRounds, outputs: Sequence[int], sources: Sequence[str | np.ndarray]

@@ -202,12 +202,17 @@ def _numbers(shape: Shape | None) -> tuple[int, ...] | None:
     return dims if shape is not None and len(dims) == len(shape) else None
 
 
-def is_plain(body: Graph, context: EvaluationContext) -> bool:
-    """Return whether nothing in the body of an If becomes native, as far as its operators tell."""
+def is_plain(body: Graph, context: EvaluationContext, *, is_all: bool = False) -> bool:
+    """Return whether nothing in the body of an If becomes native, as far as its operators tell.
+
+    ``is_all``: the If is the whole model, whose branches run sooner by a direct call however small they are.
+    """
     nodes = body.nodes
     if body.owner is None or body.owner.op_type != "If" or any(node.has_graphs for node in nodes):
         return False
     is_call = any(node.op_type in CALLS for node in nodes)
+    if is_all and any(node.op_type not in FREE for node in nodes):
+        return False
     return not is_call and not is_worth_a_program(nodes, context)
 
 

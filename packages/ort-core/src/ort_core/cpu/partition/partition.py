@@ -85,14 +85,15 @@ class CpuPartition(EagerPartition):
 
     def __init__(
         self, request: CompileRequest, target: Target, pool: ThreadPool, shared: SharedPrograms | None = None,
-        *, uses_bfloat16: bool = False, is_repeated: bool = False, relief_limits: ReliefLimitsState | None = None,
-        refusals: Mapping[Node, str] = MappingProxyType({}),
+        *, uses_bfloat16: bool = False, is_repeated: bool = False, is_all: bool = True,
+        relief_limits: ReliefLimitsState | None = None, refusals: Mapping[Node, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__(len(request.graph.outputs))
         self._input_count = len(request.graph.inputs)
         context = request.context
         self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
         self._request = replace(request, context=replace(context, bodies=self._bind_body), inferred=LastInference())
+        self._is_choice = is_all and is_conditional(request.graph.nodes)  # a model, or a branch that is all of one
         self._bodies: dict[Graph, CompiledBody[CpuPartition]] = {}  # by the graph that each runs
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals = dict(refusals)
@@ -301,10 +302,11 @@ class CpuPartition(EagerPartition):
             own_request = replace(self._request, name=name, graph=own, context=context)
             return CpuPartition(
                 own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16,
-                is_repeated=graph.owner is not None and is_repeated(graph.owner), relief_limits=self._relief_limits,
+                is_repeated=self._is_choice or (graph.owner is not None and is_repeated(graph.owner)),
+                is_all=self._is_choice, relief_limits=self._relief_limits,
             )  # fmt: skip
 
-        if is_plain(graph, context):
+        if is_plain(graph, context, is_all=self._is_choice):
             self._plain_bodies.append(PlainBody(graph, compile_body))
             return BoundGraph(graph, replace(context, bodies=None), depth)
         body = CompiledBody(graph, compile_body)

@@ -7,6 +7,7 @@ outputs into it.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import math
@@ -62,9 +63,6 @@ class StateMemory(Protocol):
     def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
         """Write the address of data into words, with what each of them adds to it."""
 
-    def take_error(self) -> bool:
-        """Return whether data was out of bounds since this was asked last."""
-
 
 @frozen
 class BoundState:
@@ -96,7 +94,9 @@ class BoundState:
 
     def take_error(self) -> bool:
         """Return whether data was out of bounds since this was asked last."""
-        return self.state.take_error()
+        word = ctypes.c_int64.from_address(self.error)
+        is_bad, word.value = bool(word.value), 0
+        return is_bad
 
 
 class NativeProgram:

@@ -9,8 +9,6 @@ room for as many, or data is out of bounds, the call refuses, and the ordinary r
 
 from __future__ import annotations
 
-import bisect
-import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +19,8 @@ from ort_core.cpu.direct.direct_calls import CpuDirectCalls, DirectStep, KnownSi
 from ort_core.cpu.program.output_memory import OutputMemory
 from ort_core.cpu.program.program import BoundState, SizesDiffer
 from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place, copy_rows, rounds_call_address
+from ort_core.cpu.rounds.growing_rounds import lay_out_growing
+from ort_core.cpu.rounds.moved_words import MovedWords, WordMemory
 from ort_core.cpu.rounds.round_code import RoundsCall
 from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
 from ort_core.plugin import AllocationLimitExceeded, DirectCalls, Rejection, frozen
@@ -38,6 +38,7 @@ MOST_NS = 2_000_000  # that rounds may take: a direct call cannot be stopped
 LOCKED_NS = 100_000  # below which the interpreter lock is kept
 NO_LIMIT = (1 << 63) - 1
 MOST_REFUSED = 8  # tries in a row to lay rounds out that failed, behind which there are no more
+MOST_CHANGES = 8  # of how many rounds there are where carried values change their shapes, behind which none is noted
 MOST_SEEN = 64  # signatures of which is remembered how many rounds they take
 Signature = tuple[tuple[int, ...], ...]
 
@@ -75,22 +76,6 @@ class NodeFacts:
         return tuple(number for number, each in enumerate(self.inputs) if each is not None)
 
 
-class RoundsMemory:
-    """The memory of the rounds of a node: a ``StateMemory``, with all that it points to."""
-
-    def __init__(self, rounds: BoundRounds, *kept: object) -> None:
-        self._rounds, self._kept = rounds, kept
-
-    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
-        """Write the address of data into words."""
-        for place, added in places:
-            ctypes.c_int64.from_address(place).value = address + added
-
-    def take_error(self) -> bool:
-        """Return whether data was out of bounds, or a call refused, since this was asked last."""
-        return self._rounds.bound.take_error()
-
-
 class BindableRounds:
     """A node as what direct calls run: see ``direct.direct_calls.Bindable``. Its inputs are those that are there.
 
@@ -98,7 +83,10 @@ class BindableRounds:
     """
 
     def __init__(self, facts: NodeFacts) -> None:
-        self._facts, self._seen = facts, dict[Signature, tuple[int, int]]()
+        self._facts = facts
+        self._seen: dict[Signature, tuple[int, int]] = {}  # the room for rounds, and how long they took
+        self._growing: dict[Signature, int] = {}  # how many rounds there are
+        self._changes = 0
         self.input_dtypes = tuple(kind.dtype.numpy for kind in facts.inputs if kind is not None)
         self.counts_rounds = facts.is_loop and facts.stacked > 0
         self.fits = True  # as far as known
@@ -121,14 +109,27 @@ class BindableRounds:
         self._seen[signature] = (1 << rounds.bit_length() if room else rounds, took_ns)  # more than once: room for more
         return room > 0
 
+    def note_growing(self, signature: Signature, rounds: int) -> bool:
+        """Take note of a run by kernels whose carried values change their shapes; returns what ``note`` does."""
+        known = self._growing.get(signature, 0)
+        if rounds == known or self._changes > MOST_CHANGES:
+            return False
+        if len(self._growing) >= MOST_SEEN:
+            self._growing.clear()
+        self._growing[signature] = rounds
+        self._changes += known > 0
+        return known > 0
+
     def bind(self, signature: Signature) -> BoundState | None:
         """Return the rounds for the shapes of the inputs, ``None`` where they are not few and small."""
-        capacity, took_ns = self._seen.get(signature, (0, MOST_NS))
         sizes = [math.prod(shape) * each.itemsize for shape, each in zip(signature, self.input_dtypes, strict=True)]
+        capacity, took_ns = self._seen.get(signature, (0, MOST_NS))
+        if signature in self._growing:
+            capacity, took_ns = self._growing[signature], 0
+        elif self._facts.is_loop and not self.counts_rounds:
+            capacity = max(capacity, capacity * MOST_NS // (2 * max(took_ns, 1)))
         found = None
         if took_ns < MOST_NS and sum(sizes) <= MOST_NBYTES and self._refused < MOST_REFUSED:
-            if self._facts.is_loop and not self.counts_rounds:
-                capacity = max(capacity, capacity * MOST_NS // (2 * max(took_ns, 1)))
             found = self._bound(signature, capacity, took_ns)
             self._refused = self._refused + 1 if found is None else 0
         self.fits = found is not None
@@ -151,18 +152,18 @@ class BindableRounds:
         more = iter(captured)
         others = [each if isinstance(each, np.ndarray) else next(more) for each in wiring.others]
         given = [*asked.formal[asked.first_carried :], *captured]
-        if not all(any(np.may_share_memory(each, array) for array in fed) for each in given):
-            return None  # sequences along other axes than the first, and arrays without elements
+        if not all(not each.size or any(np.may_share_memory(each, array) for array in fed) for each in given):
+            return None  # a sequence along another axis than the first was copied
         operands = [*asked.formal, *others]
         reads = [operands[number] for number in wiring.reads]
         if any(array.dtype != dtype for array, dtype in zip(reads, wiring.program.input_dtypes, strict=True)):
             return None
         try:
             rounds = BoundRounds(wiring.program.bound(tuple([array.shape for array in reads])), wiring.program.pool)
+            layout = lay_out(wiring, asked, operands, rounds)
+            if isinstance(layout, Rejection):
+                return self._grown(asked, fed, operands)
         except SizesDiffer:
-            return None
-        layout = lay_out(wiring, asked, operands, rounds)
-        if isinstance(layout, Rejection):
             return None
         layout.take_room(capacity)
         if layout.nbytes > MOST_NBYTES:
@@ -173,7 +174,7 @@ class BindableRounds:
         self, layout: RoundLayout, asked: RoundsAsked, fed: Sequence[np.ndarray], operands: Sequence[np.ndarray],
         rounds: BoundRounds, capacity: int, took_ns: int,
     ) -> BoundState:  # fmt: skip
-        """Return the rounds of a layout; words that point into what stands for an operand or a result are moved."""
+        """Return the rounds of a layout."""
         facts = self._facts
         results = [
             np.empty_like(operands[asked.first_carried + number])
@@ -181,73 +182,80 @@ class BindableRounds:
             else layout.stacks[number - asked.carried].array
             for number in facts.wanted
         ]
-        done = np.zeros(1, np.int64)
         layout.place(rounds)
-        first, last = _copies(layout, asked, operands, dict(zip(facts.wanted, results, strict=True)))
+        copies = _copies(layout, asked, operands, dict(zip(facts.wanted, results, strict=True)))
+        words = {
+            RoundsCall.LIMIT: NO_LIMIT if asked.limit is None else asked.limit, RoundsCall.CAPACITY: capacity,
+            RoundsCall.HAS_STACKS: bool(layout.stacks),
+        }  # fmt: skip
+        is_short = took_ns < LOCKED_NS
+        return self._moved([rounds], words, copies, fed, results, layout.nbytes, is_short, (layout, *operands))
+
+    def _grown(
+        self, asked: RoundsAsked, fed: Sequence[np.ndarray], operands: Sequence[np.ndarray]
+    ) -> BoundState | None:
+        """Return rounds whose carried values change their shapes."""
+        facts = self._facts
+        grown = lay_out_growing(facts.wiring, asked, operands, MOST_NBYTES)
+        if isinstance(grown, Rejection):
+            return None
+        results, kept = [], []
+        for number in facts.wanted:
+            value = (*grown.finals, *grown.stacks)[number]
+            if any(value is operand for operand in operands):  # that no round changes
+                kept.append((Place.at(value), Place.at(result := np.empty_like(value)), value.nbytes))
+                value = result
+            results.append(value)
+        heads = np.array([rounds.head for rounds in grown.rounds], np.int64)
+        words = {
+            RoundsCall.LIMIT: len(heads), RoundsCall.CAPACITY: len(heads), RoundsCall.HEADS: heads.ctypes.data,
+            RoundsCall.HAS_STACKS: True,
+        }  # fmt: skip
+        copies = copy_rows(()), copy_rows(kept)
+        return self._moved(grown.rounds, words, copies, fed, results, grown.nbytes, True, (grown, heads, *operands))
+
+    def _moved(
+        self, rounds: Sequence[BoundRounds], words: Mapping[RoundsCall, int], copies: tuple[np.ndarray, np.ndarray],
+        fed: Sequence[np.ndarray], results: list[np.ndarray], nbytes: int, is_short: bool, kept: tuple[object, ...],
+    ) -> BoundState:  # fmt: skip
+        """Return a run state; words that point into what stands for an operand or a result are the call's to write."""
+        facts = self._facts
+        first, last = copies
         record = np.zeros(RoundsCall.COUNT, np.int64)
-        record[RoundsCall.HEAD] = rounds.head
-        record[RoundsCall.LIMIT] = NO_LIMIT if asked.limit is None else asked.limit
-        record[RoundsCall.CAPACITY], record[RoundsCall.HAS_STACKS] = capacity, bool(layout.stacks)
+        for word, value in words.items():
+            record[word] = value
+        record[RoundsCall.HEAD] = rounds[0].head
         record[RoundsCall.FIRST_COPIES], record[RoundsCall.FIRST_COUNT] = first.ctypes.data, len(first)
         record[RoundsCall.LAST_COPIES], record[RoundsCall.LAST_COUNT] = last.ctypes.data, len(last)
         if self.counts_rounds:
-            results.append(done)
-            record[RoundsCall.DONE] = done.ctypes.data
+            results = [*results, np.zeros(1, np.int64)]
+            record[RoundsCall.DONE] = results[-1].ctypes.data
         if facts.is_loop:
             for word, number in ((RoundsCall.TRIPS, 0), (RoundsCall.START, 1)):
                 if number < facts.given and number in facts.present:
                     record[word] = fed[facts.present.index(number)].ctypes.data
-        spans = _Spans(fed, results)
-        for address, value, added in rounds.placed():
-            spans.add(address, value, value - added)
+        moved = MovedWords(fed, results)
+        for each in rounds:
+            for address, value, added in each.placed():
+                moved.add(address, value, added)
         for table in (first, last, record):
-            start = table.ctypes.data
-            for index, value in enumerate(table.reshape(-1).tolist()):
-                spans.add(start + 8 * index, value, value)
-        bound = rounds.bound
-        nbytes = layout.nbytes + sum(each.nbytes for each in results)
+            moved.add_table(table)
+        bound = rounds[0].bound
         return BoundState(
-            RoundsMemory(rounds, layout, record, first, last, *operands), record.ctypes.data, 0, bound.wanted,
-            bound.error, spans.inputs, spans.outputs, tuple([each.shape for each in results]),
-            tuple([each.dtype for each in results]), nbytes, {}, self._memory,
-            bound.holds_lock and took_ns < LOCKED_NS,
+            WordMemory((*rounds, record, first, last, *kept)), record.ctypes.data, 0, bound.wanted, bound.error,
+            moved.inputs, moved.outputs, tuple([each.shape for each in results]),
+            tuple([each.dtype for each in results]), nbytes + sum(each.nbytes for each in results), {}, self._memory,
+            bound.holds_lock and is_short,
         )  # fmt: skip
-
-
-class _Spans:
-    """The memory of the arrays that stand for inputs and outputs, and the words that point into it."""
-
-    def __init__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        self._count = len(inputs)
-        arrays = [*inputs, *outputs]
-        spans = sorted((int(each.ctypes.data), number) for number, each in enumerate(arrays))
-        self._starts, self._numbers = [start for start, _ in spans], [number for _, number in spans]
-        self._stops = [start + max(arrays[number].nbytes, 1) for start, number in spans]
-        self._found: list[list[tuple[int, int]]] = [[] for _ in arrays]
-
-    def add(self, address: int, value: int, pointed: int) -> None:
-        """Take note of a word at an address: it is ``value``, which belongs to what lies at ``pointed``."""
-        place = bisect.bisect_right(self._starts, pointed) - 1
-        if place >= 0 and pointed < self._stops[place]:
-            self._found[self._numbers[place]].append((address, value - self._starts[place]))
-
-    @property
-    def inputs(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each input the addresses of words, and what is added to its own address there."""
-        return tuple(map(tuple, self._found[: self._count]))
-
-    @property
-    def outputs(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Likewise for each output."""
-        return tuple(map(tuple, self._found[self._count :]))
 
 
 class DirectRounds:
     """The direct calls of a node: as a step among others (``run``), and as a whole model (``direct_calls``)."""
 
     def __init__(self, facts: NodeFacts, rounds: BindableRounds, step: KnownSignatures) -> None:
-        self._facts, self._rounds = facts, rounds
-        self._known, self._step = [step], DirectStep(step)
+        self._facts, self._rounds, self._present = facts, rounds, facts.present
+        self._step = DirectStep(step)
+        self._calls: list[DirectStep | CpuDirectCalls] = [self._step]
         self._finish = self._finished_in(range(len(facts.wanted))) if rounds.counts_rounds else None
 
     @classmethod
@@ -272,19 +280,24 @@ class DirectRounds:
             guard.check_allocation(self._step.nbytes, "a native program")
         except AllocationLimitExceeded:
             return None
-        results = self._step.call(*[arguments[number] for number in self._facts.present])
+        results = self._step.call(*[arguments[number] for number in self._present])
         return results if results is None or self._finish is None else self._finish(results)
 
     def learn(self, arguments: Sequence[RuntimeValue], rounds: int, took_ns: int) -> None:
         """Take note of an ordinary run that succeeded."""
+        self._learn(arguments, lambda signature: self._rounds.note(signature, rounds, took_ns))
+
+    def learn_growing(self, arguments: Sequence[RuntimeValue], rounds: int) -> None:
+        """Take note of arguments that kernels are to run, as carried values change their shapes."""
+        self._learn(arguments, lambda signature: self._rounds.note_growing(signature, rounds))
+
+    def _learn(self, arguments: Sequence[RuntimeValue], note: Callable[[Signature], bool]) -> None:
         arrays = [each for each in arguments if isinstance(each, np.ndarray)]
-        signature = tuple([each.shape for each in arrays])
-        if len(arrays) != len(self._facts.present) or not rounds:
-            return
-        if self._rounds.note(signature, rounds, took_ns):
-            for known in self._known:
-                known.forget()
-        self._step.learn(arrays)
+        if len(arrays) == len(self._present):
+            if note(tuple([each.shape for each in arrays])):
+                for calls in self._calls:
+                    calls.forget()
+            self._step.learn(arrays)
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Return the direct calls of a model that is the node.
@@ -299,8 +312,8 @@ class DirectRounds:
         known = known_signatures(self._rounds, names, numbered, [*order, *count])
         if isinstance(known, Rejection):
             return known
-        self._known.append(known)
         calls = CpuDirectCalls(known)
+        self._calls.append(calls)
         return CountedCalls(calls, self._finished_in(order)) if count else calls
 
     def _finished_in(self, order: Sequence[int]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:

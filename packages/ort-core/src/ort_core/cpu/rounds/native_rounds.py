@@ -91,6 +91,8 @@ class NativeRounds:
             layout = lay_out(self._wiring, asked, operands, rounds)
             if isinstance(layout, Rejection) or not _is_allowed(guard, layout.nbytes):
                 self._give_back(signature, rounds)  # unused
+                if direct is not None and isinstance(layout, Rejection):
+                    direct.learn_growing(arguments, asked.limit or 0)
                 return None
             begin = time.perf_counter_ns()
             done = self._go(rounds, layout, asked.limit, guard)
@@ -98,7 +100,7 @@ class NativeRounds:
         except (SizesDiffer, DataError, MemoryError):
             return None
         self._give_back(signature, rounds)
-        if direct is not None:
+        if direct is not None and done:
             direct.learn(arguments, done, took)
         results = layout.results(done)
         return [results[number] for number in self._wanted]

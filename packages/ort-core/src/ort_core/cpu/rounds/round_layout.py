@@ -42,9 +42,7 @@ class RoundLayout:
                 self.carried[at + number] = Carried(operands[asked.first_carried + number])
         self._first_stack = at + asked.carried
         self.stacks = [Stack(shape, dtype, asked.limit) for shape, dtype in outputs[self._first_stack :]]
-        self._condition = (
-            np.ones(1, np.bool_) if asked.has_condition and not _is_always_true(wiring, operands) else None
-        )
+        self._condition = np.ones(1, np.bool_) if asked.has_condition and not is_always_true(wiring, operands) else None
         self._nbytes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
 
     @property
@@ -91,18 +89,7 @@ class RoundLayout:
 
     def place(self, rounds: BoundRounds) -> None:
         """Let the next rounds read and write here."""
-        operands, targets = self._places(), self._targets()
-        first = shared_results(self._wiring.made)
-        results = [targets[first[number]] for number in range(len(first))]
-        copies: list[tuple[Place, Place, int]] = []
-        for output, (target, number) in enumerate(zip(targets, self._wiring.made, strict=True)):
-            if target is None or (number is not None and first[number] == output):
-                continue
-            source = operands[self._wiring.passed[output]] if number is None else targets[first[number]]
-            assert source is not None
-            copies.append((source, target, self._nbytes[output]))
-        reads = [operands[number] for number in self._wiring.reads]
-        rounds.place([*reads, *[place for place in results if place is not None]], copies, self._condition)
+        rounds.place(*wired(self._wiring, self._places(), self._targets(), self._nbytes), self._condition)
 
     def results(self, rounds: int) -> list[np.ndarray]:
         """Return the outputs of the node behind so many rounds."""
@@ -170,7 +157,31 @@ def lay_out(
     return RoundLayout(wiring, asked, operands, rounds, outputs)
 
 
-def _is_always_true(wiring: BodyWiring, operands: Sequence[np.ndarray]) -> bool:
+def wired(
+    wiring: BodyWiring, operands: Sequence[Place], targets: Sequence[Place | None], nbytes: Sequence[int]
+) -> tuple[list[Place], list[tuple[Place, Place, int]]]:
+    """Return where a program reads and writes, and the copies behind it.
+
+    Args:
+        wiring: how it is wired.
+        operands: where a round finds each operand.
+        targets: where it leaves each output of the body; ``None`` for what it need not leave anywhere.
+        nbytes: of each output of the body.
+    """
+    first = shared_results(wiring.made)
+    results = [targets[first[number]] for number in range(len(first))]
+    copies: list[tuple[Place, Place, int]] = []
+    for output, (target, number) in enumerate(zip(targets, wiring.made, strict=True)):
+        if target is None or (number is not None and first[number] == output):
+            continue
+        source = operands[wiring.passed[output]] if number is None else targets[first[number]]
+        assert source is not None
+        copies.append((source, target, nbytes[output]))
+    reads = [operands[number] for number in wiring.reads]
+    return [*reads, *[place for place in results if place is not None]], copies
+
+
+def is_always_true(wiring: BodyWiring, operands: Sequence[np.ndarray]) -> bool:
     """Return whether a body passes on its condition, which holds whenever a round runs, or a constant that is true."""
     passed = wiring.passed[0]
     if passed < 0:
