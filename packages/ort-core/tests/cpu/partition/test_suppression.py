@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from test_groups import agrees, model_of
+
+import ort_core as ort
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 INPUTS = {
@@ -44,6 +46,35 @@ def test_suppression_keeps_what_the_reference_keeps(seed: int, center: bool) -> 
         }  # fmt: skip
         feeds.append({name: given[name] for name in names})
     agrees(model, *feeds)
+
+
+@pytest.mark.unguarded
+@pytest.mark.parametrize("center", [False, True], ids=["corners", "centers"])
+@pytest.mark.parametrize("limits", range(4))
+def test_few_boxes_under_constant_limits_are_a_direct_call(limits: int, center: bool) -> None:
+    constants = {
+        "most": np.array([4]),
+        "overlap": np.array([0.3], np.float32),
+        "threshold": np.array([0.2], np.float32),
+    }
+    names = ["boxes", "scores", *list(constants)[:limits]]
+    node = helper.make_node("NonMaxSuppression", names, ["kept"], center_point_box=int(center))
+    model = model_of([node], {name: INPUTS[name] for name in names[:2]}, {"kept": INT64})
+    model.graph.initializer.extend(numpy_helper.from_array(constants[name], name) for name in names[2:])
+    session = ort.InferenceSession(model.SerializeToString())
+    truth = ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"])
+    random = np.random.default_rng(limits)
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    for turn, (batches, classes, count) in enumerate([(1, 1, 20)] * 5 + [(2, 3, 7)] * 5 + [(1, 1, 0), (1, 1, 20)]):
+        scores = random.random((batches, classes, count)).round(2).astype(np.float32)
+        feeds = {"boxes": boxes(turn, batches, count, center=center), "scores": scores * (turn != 4)}
+        (found,), (expected,) = session.run(None, feeds), truth.run(None, feeds)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert np.array_equal(found, expected)
+        kept.append((found, expected.copy()))
+    assert all(np.array_equal(found, expected) for found, expected in kept)  # no run writes to an older result
+    feeds = {"boxes": boxes(9, 1, 20, center=center), "scores": np.ones((1, 1, 20), np.float32)}
+    assert (session._loaded.direct.call(feeds, None) is not None) == (limits > 0)  # without a limit none is kept
 
 
 def test_suppression_with_a_wrong_limit_fails_as_the_reference_does() -> None:

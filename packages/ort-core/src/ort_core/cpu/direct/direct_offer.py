@@ -12,6 +12,7 @@ import numpy as np
 
 from ort_core.cpu.direct.postprocessed_calls import Made, build_postprocessed_calls, postprocessed_outputs
 from ort_core.cpu.partition.conditional import find_conditional
+from ort_core.cpu.partition.suppression import Suppression
 from ort_core.cpu.rounds.direct_copies import build_copied_calls
 from ort_core.cpu.rounds.native_rounds import NativeRounds
 from ort_core.cpu.texts.text_calls import TextCalls, is_text
@@ -66,10 +67,8 @@ class DirectOffer:
             outputs: the slot of each output of the call.
             sources: as for ``of_choice``.
         """
-        if len(self.steps) == 1 and isinstance(self.steps[0].call, NativeRounds):
-            return self._rounds_calls(self.steps[0], self.steps[0].call, outputs, sources)
-        if len(self.steps) == 1 and self.steps[0].program is None and self.steps[0].call is None:
-            return self._copied_calls(self.steps[0], outputs, sources)
+        if len(self.steps) == 1 and self.steps[0].program is None:
+            return self._calls_of_one(self.steps[0], outputs, sources)
         texts = [step for step in self.steps[:1] if isinstance(step.call, TextCounts)]
         rest = self.steps[len(texts) :]
         if not rest or rest[0].program is None:
@@ -87,21 +86,19 @@ class DirectOffer:
         given = [self._source(slot, sources) for slot in rest[0].native_reads]
         return build_postprocessed_calls(rest[0].program, given, found)
 
-    def _copied_calls(
+    def _calls_of_one(
         self, step: PartitionSegment, outputs: Sequence[int], sources: Sequence[str | np.ndarray]
     ) -> DirectCalls | Rejection:
+        """Return the direct calls of a step that is no program, but a native call or kernels that only copy."""
         if any(slot not in step.writes for slot in outputs):
             return Rejection("an output is an input of the partition")
-        given = [self._source(slot, sources) for slot in step.reads]
-        return build_copied_calls(step.kernels, given, [step.writes.index(slot) for slot in outputs])
-
-    def _rounds_calls(
-        self, step: PartitionSegment, rounds: NativeRounds, outputs: Sequence[int], sources: Sequence[str | np.ndarray]
-    ) -> DirectCalls | Rejection:
-        if any(slot not in step.writes for slot in outputs):
-            return Rejection("an output is an input of the partition")
+        order = [step.writes.index(slot) for slot in outputs]
+        if step.call is None:
+            return build_copied_calls(step.kernels, [self._source(slot, sources) for slot in step.reads], order)
+        if not isinstance(step.call, NativeRounds | Suppression):
+            return Rejection(_IN_PARTS)
         given = [self._source(slot, sources) for slot in step.native_reads if slot >= 0]
-        return rounds.direct_calls(given, [step.writes.index(slot) for slot in outputs])
+        return step.call.direct_calls(given, order)
 
     def _made(self, steps: Sequence[PartitionSegment]) -> dict[int, Made] | Rejection:
         """Return how the values in slots are made of the first step's results."""

@@ -14,8 +14,10 @@ from ort_core.cpu.codegen.machine_code.code_cache import compiled
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.partition.direct_suppression import DirectSuppression, Limits, triples
 from ort_core.cpu.partition.single_steps import IdleStepsState
 from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin import DirectCalls, Rejection
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
@@ -39,6 +41,7 @@ class Suppression:
         self._pool, self._mode = pool, guarded_mode()
         self._steps = IdleStepsState(pool)
         self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
+        self._direct = self._direct_of(node)
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
         """Return the kept boxes [K, 3] as (batch, class, box), or ``None`` where the reference must say what is wrong.
@@ -46,8 +49,10 @@ class Suppression:
         Raises:
             AllocationLimitExceeded: it would take more memory than the guard allows.
         """
+        boxes, scores = arguments[:2]
+        if self._direct is not None and (known := self._direct.run(boxes, scores, guard)) is not None:
+            return known
         given = [*arguments, *([None] * (5 - len(arguments)))]
-        boxes, scores = given[:2]
         if not isinstance(boxes, np.ndarray) or not isinstance(scores, np.ndarray) or not _are_sound(boxes, scores):
             return None
         if any(isinstance(value, np.ndarray) and not value.size for value in given[2:]):
@@ -59,7 +64,34 @@ class Suppression:
         most = min(int(limit or 0), count)
         if most <= 0 or batches * classes == 0:
             return [np.zeros((0, 3), np.int64)]
-        return [self._kept(boxes, scores, most, overlap or 0.0, threshold, guard)]
+        found = [self._kept(boxes, scores, most, overlap or 0.0, threshold, guard)]
+        if self._direct is not None:
+            self._direct.learn(boxes, scores)
+        return found
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Return the direct calls of a model that is the node.
+
+        Args:
+            sources: for each of ``inputs`` that is there the name of its feed, or the constant that it always is.
+            order: which outputs there are: the one.
+        """
+        if self._direct is None or list(order) != [0]:
+            return Rejection("limits of NonMaxSuppression are no constants, or no call is direct")
+        return self._direct.direct_calls(sources[:2])
+
+    def _direct_of(self, node: Node) -> DirectSuppression | None:
+        constants = [None if value is None else value.constant for value in node.inputs[2:]]
+        given = [None if each is None else each.array() for each in constants]
+        is_known = all((a is None) == (v is None) for a, v in zip(given, node.inputs[2:], strict=True))
+        if not is_known or any(array is not None and not array.size for array in given):
+            return None
+        limit, overlap, threshold = (*map(_scalar, given), None, None, None)[:3]
+        if overlap is not None and not 0 <= overlap <= 1:
+            return None
+        limits = Limits(int(limit or 0), overlap or 0.0, threshold)
+        found = DirectSuppression.of(self._address, limits, self._pool, PARALLEL_WORK)
+        return None if isinstance(found, Rejection) else found
 
     def _kept(
         self, boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, threshold: float | None, guard: RunGuard
@@ -87,7 +119,7 @@ class Suppression:
         if guarded is not None:
             guarded.check("NonMaxSuppression")
             memory[1:heap] = np.concatenate(guarded.arrays[3:5])
-        found = _triples(memory[1:counts], memory[counts:heap], classes)
+        found = triples(memory[1:counts], memory[counts:heap], classes)
         self._steps.give(step)
         return found
 
@@ -96,21 +128,6 @@ def _two_floats(first: float, second: float) -> int:
     """Return a word of two float32, as memory has them."""
     word: int = _WORD.unpack(_PAIR.pack(first, second))[0]
     return word
-
-
-def _triples(kept: np.ndarray, counts: np.ndarray, classes: int) -> np.ndarray:
-    """Return (batch, class, box) for the first ``counts[row]`` boxes of each row of a batch and a class."""
-    if len(counts) == 1:
-        number = int(counts[0])
-        found = np.zeros((number, 3), np.int64)
-        found[:, 2] = kept[:number]
-        return found
-    kept = kept.reshape(len(counts), -1)
-    row = np.repeat(np.arange(len(counts)), counts)
-    found = np.empty((len(row), 3), np.int64)
-    found[:, 0], found[:, 1] = np.divmod(row, classes)
-    found[:, 2] = kept[np.arange(kept.shape[1]) < counts[:, None]]
-    return found
 
 
 def _are_sound(boxes: np.ndarray, scores: np.ndarray) -> bool:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import CpuDirectCalls, Signature, known_signatures
+from ort_core.cpu.direct.moved_words import MovedWords, WordMemory
 from ort_core.cpu.partition.admission import FREE
 from ort_core.cpu.partition.bodies import BodyRunState
 from ort_core.cpu.program.output_memory import OutputMemory
 from ort_core.cpu.program.program import UNGUARDED, BoundState
 from ort_core.cpu.rounds.bound_rounds import Place, copy_rows, rounds_call_address
-from ort_core.cpu.rounds.moved_words import MovedWords, WordMemory
 from ort_core.cpu.rounds.round_code import RoundsCall
 from ort_core.cpu.threads.pool_code import ALONE
 from ort_core.plugin import DirectCalls, Rejection

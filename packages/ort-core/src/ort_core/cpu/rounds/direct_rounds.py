@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import CpuDirectCalls, DirectStep, KnownSignatures, known_signatures
+from ort_core.cpu.direct.finished_calls import FinishAll, FinishedCalls
+from ort_core.cpu.direct.moved_words import MovedWords, WordMemory
 from ort_core.cpu.program.output_memory import OutputMemory
 from ort_core.cpu.program.program import BoundState, SizesDiffer
 from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place, copy_rows, rounds_call_address
 from ort_core.cpu.rounds.growing_rounds import lay_out_growing
-from ort_core.cpu.rounds.moved_words import MovedWords, WordMemory
 from ort_core.cpu.rounds.round_code import RoundsCall
 from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
 from ort_core.plugin import AllocationLimitExceeded, DirectCalls, Rejection, frozen
@@ -29,7 +30,6 @@ from ort_core.plugin.kernels import may_stop
 if TYPE_CHECKING:
     from ort_core.cpu.rounds.body_wiring import BodyWiring
     from ort_core.cpu.rounds.rounds_asked import Question, RoundsAsked
-    from ort_core.plugin import DirectFunction
     from ort_core.plugin.ir import TensorType
     from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
@@ -314,9 +314,9 @@ class DirectRounds:
             return known
         calls = CpuDirectCalls(known)
         self._calls.append(calls)
-        return CountedCalls(calls, self._finished_in(order)) if count else calls
+        return FinishedCalls(calls, self._finished_in(order)) if count else calls
 
-    def _finished_in(self, order: Sequence[int]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+    def _finished_in(self, order: Sequence[int]) -> FinishAll:
         """Return what takes the last result, how many rounds there were, and leaves of stacks as many."""
         facts = self._facts
         stacks = [place for place, number in enumerate(order) if facts.wanted[number] >= facts.carried]
@@ -329,26 +329,6 @@ class DirectRounds:
             return results
 
         return finished
-
-
-class CountedCalls:
-    """Direct calls whose last result says how many rounds there were: ``plugin.DirectCalls``."""
-
-    def __init__(self, calls: DirectCalls, finish: Callable[[list[np.ndarray]], list[np.ndarray]]) -> None:
-        self._calls, self._finish = calls, finish
-
-    @property
-    def call(self) -> DirectFunction:
-        """The one function; what is known changes beneath it."""
-        return self._call
-
-    def learn(self, feeds: Mapping[str, object]) -> None:
-        """Let the calls know the feeds."""
-        self._calls.learn(feeds)
-
-    def _call(self, feeds: object, outputs: object) -> list[np.ndarray] | None:
-        results = None if outputs is not None else self._calls.call(feeds, None)
-        return None if results is None else self._finish(results)
 
 
 def _copies(

@@ -1,0 +1,35 @@
+"""FinishedCalls: direct calls whose results Python makes the outputs of, as the size of an output is data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ort_core.plugin import DirectCalls
+
+if TYPE_CHECKING:
+    from ort_core.plugin import DirectFunction
+
+FinishAll = Callable[[list[np.ndarray]], list[np.ndarray]]
+
+
+class FinishedCalls:
+    """Direct calls and what is made of all of their results: ``plugin.DirectCalls``. Arrays of the caller are not."""
+
+    def __init__(self, calls: DirectCalls, finish: FinishAll) -> None:
+        self._calls, self._finish = calls, finish
+
+    @property
+    def call(self) -> DirectFunction:
+        """The one function; what is known changes beneath it."""
+        return self._call
+
+    def learn(self, feeds: Mapping[str, object]) -> None:
+        """Let the calls know the feeds."""
+        self._calls.learn(feeds)
+
+    def _call(self, feeds: object, outputs: object) -> list[np.ndarray] | None:
+        results = None if outputs is not None else self._calls.call(feeds, None)
+        return None if results is None else self._finish(results)
