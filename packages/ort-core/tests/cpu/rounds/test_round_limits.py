@@ -9,6 +9,7 @@ from onnx import parser
 
 import ort_core as ort
 from ort_core.cpu.partition import shared_programs
+from ort_core.cpu.partition.native_calls import LEAST_ROUNDS
 from ort_core.cpu.rounds import bound_rounds
 from ort_core.cpu.rounds.bound_rounds import BoundRounds
 from ort_core.cpu.rounds.native_rounds import TURN_NS, next_turn
@@ -138,6 +139,11 @@ def test_of_many_small_bodies_the_first_are_compiled(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(y, np.full(4, 10 * sum(n + 0.5 for n in range(5)), np.float32))
 
 
-def test_small_bodies_of_one_round_are_not_compiled() -> None:
+def test_small_bodies_of_a_few_rounds_are_not_compiled() -> None:
+    assert native_loops(small_loops(2, LEAST_ROUNDS - 1)) == 0
+    assert native_loops(small_loops(2, LEAST_ROUNDS)) == 2
+
+
+def test_a_loop_that_is_the_model_is_compiled_from_two_rounds_on() -> None:
     assert native_loops(small_loops(1, 1)) == 0
     assert native_loops(small_loops(1, 2)) == 1

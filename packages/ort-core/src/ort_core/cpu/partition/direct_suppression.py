@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ort_core.plugin.kernels import RunGuard
 
 MOST_NBYTES = 1 << 18  # of a run: an entry keeps its memory
+MOST_TABLED = 2_048  # boxes whose rows of batch and class are kept in a table
 LOCKED_WORK = 1_000  # scores below which the interpreter lock is kept
 
 
@@ -137,8 +139,22 @@ def triples(kept: np.ndarray, counts: np.ndarray, classes: int) -> np.ndarray:
         found[:, 2] = kept.reshape(-1)[:number]
         return found
     kept = kept.reshape(len(counts), -1)
+    if kept.size <= MOST_TABLED:
+        table, places = _table(*kept.shape, classes)
+        is_kept = places < counts[:, None]
+        found = table[is_kept]
+        found[:, 2] = kept[is_kept]
+        return found
     row = np.repeat(np.arange(len(counts)), counts)
     found = np.empty((len(row), 3), np.int64)
     found[:, 0], found[:, 1] = np.divmod(row, classes)
     found[:, 2] = kept[np.arange(kept.shape[1]) < counts[:, None]]
     return found
+
+
+@functools.lru_cache(16)
+def _table(rows: int, most: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (batch, class, 0) for each place of each row of a batch and a class, and the numbers of places."""
+    table = np.zeros((rows, most, 3), np.int64)
+    table[:, :, 0], table[:, :, 1] = (each[:, None] for each in np.divmod(np.arange(rows), classes))
+    return table, np.arange(most)

@@ -28,7 +28,9 @@ class NativeCall(Protocol):
         """Return the results that are read outside, in order; ``None`` where the reference kernels must run."""
 
 
-def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[Node, ...], NativeCall]:
+def native_calls(
+    graph: Graph, target: Target, pool: ThreadPool, *, short_cuts: bool = True
+) -> dict[tuple[Node, ...], NativeCall]:
     """Return the calls by the nodes that each of them runs."""
     found: dict[tuple[Node, ...], NativeCall] = {}
     for node in graph:
@@ -37,7 +39,7 @@ def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[N
         if node.op_type == "NonMaxSuppression":
             from ort_core.cpu.partition.suppression import Suppression  # few models have one
 
-            found[(node,)] = Suppression(node, target, pool)
+            found[(node,)] = Suppression(node, target, pool, is_direct=short_cuts)
         k = node.input(1) if node.op_type == "TopK" else None
         if k is not None and k.constant is None:
             from ort_core.cpu.partition.selection import selection_of  # as above
@@ -59,7 +61,7 @@ def has_rounds(nodes: Sequence[Node]) -> bool:
     return len(nodes) == 1 and not nodes[0].domain and nodes[0].op_type in ("Loop", "Scan")
 
 
-def is_repeated(node: Node) -> bool:
-    """Return whether a node is a Loop or Scan that may run more than one round."""
+def is_repeated(node: Node, least: int = LEAST_ROUNDS) -> bool:
+    """Return whether a node is a Loop or Scan that may run so many rounds."""
     trips = node.inputs[0].constant if node.op_type == "Loop" and node.inputs and node.inputs[0] is not None else None
-    return has_rounds([node]) and (trips is None or bool((trips.array() > 1).all()))
+    return has_rounds([node]) and (trips is None or bool((trips.array() >= least).all()))

@@ -33,7 +33,7 @@ from ort_core.cpu.partition.bounds import check_bound
 from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.counted_rows import CountedRows, count_rows, rows_of
 from ort_core.cpu.partition.group_lowering import lower_group
-from ort_core.cpu.partition.native_calls import NativeCall, has_rounds, is_repeated, native_calls
+from ort_core.cpu.partition.native_calls import LEAST_ROUNDS, NativeCall, has_rounds, is_repeated, native_calls
 from ort_core.cpu.partition.placeholders import placeholders
 from ort_core.cpu.partition.relief import Relief, ReliefLimitsState
 from ort_core.cpu.partition.segment_order import joined, ordered
@@ -94,6 +94,7 @@ class CpuPartition(EagerPartition):
         self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
         self._request = replace(request, context=replace(context, bodies=self._bind_body), inferred=LastInference())
         self._is_choice = is_all and is_conditional(request.graph.nodes)  # a model, or a branch that is all of one
+        self._least = 2 if is_all and len(request.graph) == 1 else LEAST_ROUNDS
         self._bodies: dict[Graph, CompiledBody[CpuPartition]] = {}  # by the graph that each runs
         self._plain_bodies: list[PlainBody[CpuPartition]] = []  # of which nothing is native
         self.refusals = dict(refusals)
@@ -108,7 +109,7 @@ class CpuPartition(EagerPartition):
         self._content = GraphContent(request.graph, context.opset_imports, self._contents) if shared else None
         linking = nullcontext() if request.short_cuts else linked_by_llvm()
         with linking, recorded() as self._modules:  # of bodies, too
-            self._calls = native_calls(request.graph, target, pool)
+            self._calls = native_calls(request.graph, target, pool, short_cuts=request.short_cuts)
             with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
                 groups = self._native_groups(target, pool)
                 self._deciding = self._deciding_program(groups)
@@ -302,7 +303,7 @@ class CpuPartition(EagerPartition):
             own_request = replace(self._request, name=name, graph=own, context=context)
             return CpuPartition(
                 own_request, self._target, self._pool, self._shared, uses_bfloat16=self._uses_bfloat16,
-                is_repeated=self._is_choice or (graph.owner is not None and is_repeated(graph.owner)),
+                is_repeated=self._is_choice or (graph.owner is not None and is_repeated(graph.owner, self._least)),
                 is_all=self._is_choice, relief_limits=self._relief_limits,
             )  # fmt: skip
 
@@ -478,7 +479,6 @@ class CpuPartition(EagerPartition):
             )
             for own, (_, program), call, use in zip(kernels, units, calls, uses)
         ]  # fmt: skip
-
         self._direct = self._only_direct()
 
     def _only_direct(self) -> tuple[DirectStep, Callable[[Sequence[RuntimeValue]], Sequence[RuntimeValue]]] | None:

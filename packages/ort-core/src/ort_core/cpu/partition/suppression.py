@@ -32,16 +32,17 @@ class Suppression:
         node: the node.
         target: what to compile for.
         pool: the threads, which share the classes.
+        is_direct: whether there may be direct calls.
     """
 
-    def __init__(self, node: Node, target: Target, pool: ThreadPool) -> None:
+    def __init__(self, node: Node, target: Target, pool: ThreadPool, *, is_direct: bool = True) -> None:
         name, functions = suppression_kernels(center_point_box=bool(node.int_attribute("center_point_box", 0)))
         self._module = compiled(module_text(functions), target)
         self._address = self._module.address(name)
         self._pool, self._mode = pool, guarded_mode()
         self._steps = IdleStepsState(pool)
         self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
-        self._direct = self._direct_of(node)
+        self._direct = self._direct_of(node) if is_direct else None
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
         """Return the kept boxes [K, 3] as (batch, class, box), or ``None`` where the reference must say what is wrong.
