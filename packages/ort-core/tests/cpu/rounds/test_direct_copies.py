@@ -84,6 +84,17 @@ def test_no_elements() -> None:
         assert found.shape == shape
 
 
+def test_large_tensors_are_not_direct() -> None:
+    ran = session(NODES["Identity"])
+    x = np.ones((1025, 1024), np.float32)
+    for _ in range(4):
+        assert np.array_equal(ran.run(None, {"x": x})[0], x)
+    refused = ran._loaded.direct.refusal
+    assert refused is None
+    assert is_direct(ran, x[:3].copy()) is False
+    assert is_direct(ran, x) is False
+
+
 def test_a_shape_that_is_fed_is_read_in_each_run() -> None:
     text = "g (float[A,B] x, int64[2] shape) => (float[C,D] y) { y = Reshape(x, shape) }"
     ran = ort.InferenceSession(parser.parse_model(HEADER + text).SerializeToString())

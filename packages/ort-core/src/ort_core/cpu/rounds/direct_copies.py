@@ -7,6 +7,7 @@ Kernels return views in no time, but Python takes 4 us around them, and what a r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,10 @@ class BindableCopies:
 
     def bind(self, signature: Signature) -> BoundState | None:
         """Return the copies that stand for the views that kernels return, ``None`` where they return other arrays."""
-        fed = [np.empty(shape, dtype) for shape, dtype in zip(signature, self.input_dtypes, strict=True)]
-        nbytes = sum(array.nbytes for array in fed)
-        if nbytes > MOST_NBYTES:
+        sizes = [math.prod(shape) * each.itemsize for shape, each in zip(signature, self.input_dtypes, strict=True)]
+        if sum(sizes) > MOST_NBYTES:
             return None
+        fed = [np.empty(shape, dtype) for shape, dtype in zip(signature, self.input_dtypes, strict=True)]
         given = self._kernels.run(fed, BodyRunState(UNGUARDED, None))
         rows, results = [], []
         for view in given:

@@ -127,11 +127,11 @@ class BindableRounds:
         if signature in self._growing:
             capacity, took_ns = self._growing[signature], 0
         elif self._facts.is_loop and not self.counts_rounds:
-            capacity = max(capacity, capacity * MOST_NS // (2 * max(took_ns, 1)))
-        found = None
-        if took_ns < MOST_NS and sum(sizes) <= MOST_NBYTES and self._refused < MOST_REFUSED:
-            found = self._bound(signature, capacity, took_ns)
-            self._refused = self._refused + 1 if found is None else 0
+            capacity = max(capacity, min(capacity * MOST_NS // (2 * max(took_ns, 1)), NO_LIMIT))
+        if took_ns >= MOST_NS or self._refused >= MOST_REFUSED:
+            return None
+        found = None if sum(sizes) > MOST_NBYTES else self._bound(signature, capacity, took_ns)
+        self._refused = self._refused + 1 if found is None else 0
         self.fits = found is not None
         return found
 
