@@ -87,6 +87,10 @@ def build_copied_calls(
         return Rejection("parts of the model run by numpy kernels")
     names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
     numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
+    try:
+        rounds_call_address()
+    except ImportError as error:
+        return Rejection(f"the code of copies was not stored, and there is no compiler: {error}")
     known = known_signatures(BindableCopies(kernels, dtypes), names, numbered, order)
     return known if isinstance(known, Rejection) else CpuDirectCalls(known)
 
