@@ -11,12 +11,12 @@ from onnx import parser
 
 import ort_core as ort
 from ort_core.cpu.guarded.arrays import GuardedArrays
-from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.guarded.mode import GuardedMode
 from ort_core.cpu.rounds import direct_rounds
 from ort_core.cpu.rounds.direct_rounds import DirectRounds
 from ort_core.tolerances import compare
 
-pytestmark = pytest.mark.skipif(guarded_mode() is not GuardedMode.OFF, reason="guarded runs are not direct calls")
+pytestmark = pytest.mark.unguarded
 
 HEADER = '<ir_version: 9, opset_import: ["" : 21]>\n'
 Feeds = Mapping[str, np.ndarray]
