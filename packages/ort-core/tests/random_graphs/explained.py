@@ -449,6 +449,17 @@ KNOWN: tuple[Explained, ...] = (
         "behind the last token of all sequences it leaves what the memory held, where padding belongs",
     ),
     Explained(
+        "bfloat16", "Sampling", r"^values .*int32", "rounded scores move the borders between the tokens that are drawn",
+    ),
+    Explained(
+        READER, "Normalizer", r"^values .*\([0-9.e-]+\), expected np\.float64\(-",
+        "where it knows the shape it writes over its input, and takes the sign from what it has written",
+    ),
+    Explained(
+        "onnxruntime", "PackedAttention", r"ShapeInferenceError\] Incompatible dimensions",
+        "where the length of the bias is open, it infers a result as wide as the input",
+    ),
+    Explained(
         "onnxruntime", "ConvTransposeWithDynamicPads", "output dimension is <= 0",
         "it refuses paddings that leave nothing, where the result is empty",
     ),

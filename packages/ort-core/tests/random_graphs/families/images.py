@@ -73,20 +73,36 @@ def wide_convolution(g: GraphWriter) -> Value:
     """Convolve windows with channels enough for Winograd's algorithm and for tiles, between changes of their number."""
     value = image(g, et.F32, least=4, most=4)
 
-    def convolved(value: Value, count: int, kernel: tuple[int, int], **given: Any) -> Value:
-        depth = value.size(1) // given.get("group", 1)
-        spread = 1 / np.sqrt(depth * kernel[0] * kernel[1])
-        weights = g.weights(et.F32, count, depth, *kernel, low=-spread, high=spread)
-        return g.node("Conv", [value, weights, g.weights(et.F32, count) if g.chance(0.5) else None], **given)
-
     groups = g.choice((1, 1, 1, 2, 3))
-    value = convolved(value, groups * g.choice((32, 48, 64)), (1, 1))
+    value = _convolved(g, value, groups * g.choice((32, 48, 64)), (1, 1))
     for _ in range(g.choice((1, 1, 2))):
         kernel = g.choice(((3, 3), (3, 3), (3, 3), (7, 1), (3, 1), (1, 5)))
         pads = [each // 2 for each in kernel] * 2 if g.chance(0.6) else [g.random.randint(0, 2) for _ in range(4)]
         count = groups * g.choice((32, 32, 64))
-        value = followed(g, convolved(value, count, kernel, pads=pads, **({"group": groups} if groups > 1 else {})))
-    return convolved(value, g.choice((1, 3, 8)), (1, 1))
+        value = followed(g, _convolved(g, value, count, kernel, pads=pads, **({"group": groups} if groups > 1 else {})))
+    return _convolved(g, value, g.choice((1, 3, 8)), (1, 1))
+
+
+@family(1)
+def convolution_of_many_channels(g: GraphWriter) -> Value:
+    """Convolve windows, dilated ones with taps in the border above all, between changes of the number of channels."""
+    value = image(g, et.F32, least=4, most=4)
+    if g.chance(0.6):
+        value = g.node("Tile", [value, g.constant(np.array([1, 1, g.choice((1, 2, 4)), g.choice((2, 3, 5))]), et.I64)])
+    value = _convolved(g, value, g.choice((32, 64, 160, 256)), (1, 1))
+    apart = [g.choice((1, 2, 3, 6))] * 2 if g.chance(0.8) else [g.choice((1, 2, 4)) for _ in range(2)]
+    pads = apart * 2 if g.chance(0.7) else [g.random.randint(0, each + 1) for each in apart * 2]
+    given = {"strides": [2, 2]} if g.chance(0.15) else {}
+    value = _convolved(g, value, g.choice((32, 96, 256, 300)), (3, 3), pads=pads, dilations=apart, **given)
+    return _convolved(g, followed(g, value), g.choice((1, 3, 8)), (1, 1))
+
+
+def _convolved(g: GraphWriter, value: Value, count: int, kernel: tuple[int, int], **given: Any) -> Value:
+    """Convolve float32 with weights that keep the size of numbers."""
+    depth = value.size(1) // given.get("group", 1)
+    spread = 1 / np.sqrt(depth * kernel[0] * kernel[1])
+    weights = g.weights(et.F32, count, depth, *kernel, low=-spread, high=spread)
+    return g.node("Conv", [value, weights, g.weights(et.F32, count) if g.chance(0.5) else None], **given)
 
 
 @family(2)
