@@ -355,3 +355,22 @@ def test_values_grow_for_other_numbers_of_rounds_and_until_the_body_says_so() ->
 def test_growing_values_of_many_rounds_are_left_to_the_kernels() -> None:
     feeds = growing(70, 1)
     assert not is_direct(check(GROWING, "whole", [feeds] * 4), feeds)
+
+
+def test_a_constant_of_the_body_whose_elements_do_not_lie_in_order_piles_up_in_order() -> None:
+    """A kernel may have made it when the model was loaded, as a transposed array."""
+    text = """<ir_version: 9, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float[T,4] z, float[4] x) => (float[4] last, int32[T,2,K] paths) {
+        last, paths = Scan <num_scan_inputs = 1, body = b (float[4] s, float[4] zi) => (float[4] o, int32[2,K] path)
+            <float[1,4,5] distances = {6, 7, 7, 1, 7, 7, 2, 5, 8, 3, 2, 0, 0, 8, 3, 7, 6, 6, 0, 3}> {
+            o = Add(s, zi)
+            path = com.microsoft.DynamicTimeWarping(distances)
+        }> (x, z)
+    }"""
+    model = parser.parse_model(text).SerializeToString()
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    reference = ort.InferenceSession(model, providers=["ReferenceExecutionProvider"])
+    feeds = {"z": np.ones((3, 4), np.float32), "x": np.zeros(4, np.float32)}
+    for _ in range(5):  # ordinary runs, then direct calls
+        for found, truth in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(found, truth)

@@ -24,6 +24,7 @@ from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place, copy_rows, roun
 from ort_core.cpu.rounds.growing_rounds import lay_out_growing
 from ort_core.cpu.rounds.round_code import RoundsCall
 from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
+from ort_core.cpu.rounds.rounds_asked import contiguous
 from ort_core.plugin import AllocationLimitExceeded, DirectCalls, Rejection, frozen
 from ort_core.plugin.kernels import may_stop
 
@@ -150,7 +151,7 @@ class BindableRounds:
         if asked is None or any(axis != 0 for axis, _ in asked.axes):
             return None
         more = iter(captured)
-        others = [each if isinstance(each, np.ndarray) else next(more) for each in wiring.others]
+        others = [contiguous(each) if isinstance(each, np.ndarray) else next(more) for each in wiring.others]
         given = [*asked.formal[asked.first_carried :], *captured]
         if not all(not each.size or any(np.may_share_memory(each, array) for array in fed) for each in given):
             return None  # a sequence along another axis than the first was copied
