@@ -449,7 +449,8 @@ KNOWN: tuple[Explained, ...] = (
         "behind the last token of all sequences it leaves what the memory held, where padding belongs",
     ),
     Explained(
-        "bfloat16", "Sampling", r"^values .*int32", "rounded scores move the borders between the tokens that are drawn",
+        "bfloat16", "BeamSearch Sampling", r"^values .*int32",
+        "rounded scores move the borders between the tokens that are drawn, and the order of beams",
     ),
     Explained(
         READER, "Normalizer", r"^values .*\([0-9.e-]+\), expected np\.float64\(-",
