@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from onnx import parser
+from rounds_checks import assert_right_in_many_threads, carried_text
 
 import ort_core as ort
 from ort_core.cpu.guarded.arrays import GuardedArrays
@@ -135,7 +135,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def check(text: str, front: str, turns: Sequence[Feeds]) -> ort.InferenceSession:
-    """Assert that runs in a row give what the kernels give, and that the last one was direct."""
+    """Assert that runs in a row give what the kernels give, in memory of their own."""
     truth, ran = session(text, front, "ReferenceExecutionProvider"), session(text, front)
     for turn, feeds in enumerate(turns):
         given = {name: array.copy() for name, array in feeds.items()}
@@ -259,22 +259,7 @@ def test_a_limit_of_memory_is_kept() -> None:
 def test_many_threads_with_several_shapes_and_counts() -> None:
     ran, truth = session(PILED), session(PILED, provider="ReferenceExecutionProvider")
     feeds = [{"m": number(4 + n % 3), "x": floats(n, 1 + n % 4, 4), "w": floats(9, 4, 4)} for n in range(12)]
-    expected = [truth.run(None, each) for each in feeds]
-    wrong: list[int] = []
-
-    def work(start: int) -> None:
-        for turn in range(60):
-            n = (start + turn) % len(feeds)
-            results = ran.run(None, feeds[n])
-            if not all(compare(a, b, "approximate").passes for a, b in zip(results, expected[n], strict=True)):
-                wrong.append(n)
-
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    assert_right_in_many_threads(ran, truth, feeds, turns=60)
     assert is_direct(ran, feeds[0])
 
 
@@ -298,15 +283,7 @@ def test_nothing_beside_feeds_and_outputs_is_touched(rows: int, mode: GuardedMod
 
 @pytest.mark.parametrize("kind", ["double", "float16", "bfloat16", "int32", "uint8", "bool"])
 def test_carried_values_of_other_types(kind: str) -> None:
-    steps = "t = Not(h)\nout = And(t, x)" if kind == "bool" else "t = Mul(h, x)\nout = Add(t, x)"
-    text = f"""
-    g (int64 m, {kind}[N] x) => ({kind}[N] y, {kind}[K,N] all) {{
-        y, all = Loop (m, , x) <body = b (int64 i, bool c, {kind}[N] h) => (bool c2, {kind}[N] out, {kind}[N] seen) {{
-            c2 = Identity(c)
-            {steps}
-            seen = Identity(t)
-        }}>
-    }}"""
+    text = carried_text(kind)
     (given,) = (each for each in session(text).get_inputs() if each.name == "x")
     dtype = {"double": np.float64, "bool": np.bool_}.get(kind, kind)
     if kind == "bfloat16":

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import parser
+from rounds_checks import assert_right_in_many_threads, carried_text
 
 import ort_core as ort
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
@@ -242,22 +243,7 @@ def test_results_are_memory_of_their_own(calls: list[bool]) -> None:
 def test_many_threads_run_the_same_loop_with_several_shapes(calls: list[bool]) -> None:
     ran, truth = session(PILED), session(PILED, "ReferenceExecutionProvider")
     feeds = [{"m": np.array(10 + n % 3), "x": floats(n, 1 + n % 4, 4)} for n in range(12)]
-    expected = [truth.run(None, each) for each in feeds]
-    wrong: list[int] = []
-
-    def work(start: int) -> None:
-        for turn in range(20):
-            n = (start + turn) % len(feeds)
-            results = ran.run(None, feeds[n])
-            if not all(compare(a, b, "approximate").passes for a, b in zip(results, expected[n], strict=True)):
-                wrong.append(n)
-
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    assert_right_in_many_threads(ran, truth, feeds, turns=20)
     assert all(calls)
 
 
@@ -288,15 +274,7 @@ def test_what_piles_up_is_refused_where_it_would_take_too_much(calls: list[bool]
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32, np.int8, np.bool_])
 def test_carried_values_of_other_types_keep_them(dtype: type, calls: list[bool]) -> None:
     kind = {np.float64: "double", np.float16: "float16", np.int32: "int32", np.int8: "int8", np.bool_: "bool"}[dtype]
-    steps = "t = Not(h)\nout = And(t, x)" if dtype is np.bool_ else "t = Mul(h, x)\nout = Add(t, x)"
-    text = f"""
-    g (int64 m, {kind}[N] x) => ({kind}[N] y, {kind}[K,N] all) {{
-        y, all = Loop (m, , x) <body = b (int64 i, bool c, {kind}[N] h) => (bool c2, {kind}[N] out, {kind}[N] seen) {{
-            c2 = Identity(c)
-            {steps}
-            seen = Identity(t)
-        }}>
-    }}"""
+    text = carried_text(kind)
     x = (floats(3, 9) / 2).astype(dtype) if np.dtype(dtype).kind == "f" else np.arange(9).astype(dtype)
     check(text, {"m": np.array(7), "x": x}, peer=False)
     is_native = dtype is not np.float16 or converts_halves(host_target())

@@ -179,9 +179,9 @@ def _no_arrays_known(*inputs: object) -> None:
 
 
 def build_direct_calls(
-    program: NativeProgram, sources: Sequence[str | np.ndarray], order: Sequence[int]
+    program: Bindable, sources: Sequence[str | np.ndarray], order: Sequence[int]
 ) -> CpuDirectCalls | Rejection:
-    """Return the direct calls of a program, or why it has none.
+    """Return the direct calls of what is a whole model, or why it has none.
 
     Args:
         program: what runs.

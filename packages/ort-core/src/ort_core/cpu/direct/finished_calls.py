@@ -1,4 +1,4 @@
-"""FinishedCalls: direct calls whose results Python makes the outputs of, as the size of an output is data."""
+"""FinishedCalls: direct calls whose outputs Python makes of their results: sizes are data, or outputs no arrays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ort_core.plugin import DirectCalls
 
 if TYPE_CHECKING:
     from ort_core.plugin import DirectFunction
+    from ort_core.plugin.kernels import RuntimeValue
 
-FinishAll = Callable[[list[np.ndarray]], list[np.ndarray]]
+FinishAll = Callable[[list[np.ndarray]], "list[RuntimeValue] | None"]  # ``None``: the ordinary run must answer
 
 
 class FinishedCalls:
@@ -30,6 +31,6 @@ class FinishedCalls:
         """Let the calls know the feeds."""
         self._calls.learn(feeds)
 
-    def _call(self, feeds: object, outputs: object) -> list[np.ndarray] | None:
+    def _call(self, feeds: object, outputs: object) -> list[RuntimeValue] | None:
         results = None if outputs is not None else self._calls.call(feeds, None)
         return None if results is None else self._finish(results)

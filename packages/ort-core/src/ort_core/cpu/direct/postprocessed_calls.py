@@ -1,4 +1,4 @@
-"""PostprocessedCalls: direct calls of a model that ends in maps or strings, made in Python of what its program returns.
+"""Direct calls of a model that ends in maps or strings, made in Python of what its program returns.
 
     number, scores = <native program>(x);  label = LabelEncoder(number);  maps = ZipMap(scores)
     label = Reshape(ArrayFeatureExtractor(labels, number), [-1])
@@ -16,45 +16,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import build_direct_calls
+from ort_core.cpu.direct.finished_calls import FinishedCalls
 from ort_core.plugin import DirectCalls, Rejection
 from ort_core.plugin.ir import DataType, TensorType
 
 if TYPE_CHECKING:
     from ort_core.cpu.program.program import NativeProgram
-    from ort_core.plugin import DirectFunction
     from ort_core.plugin.ir import Graph, Node, Value
     from ort_core.plugin.kernels import RuntimeValue
 
 ML_DOMAIN = "ai.onnx.ml"
 Finish = Callable[[np.ndarray], "RuntimeValue | None"]  # ``None``: the ordinary run must answer
 Made = tuple[int, Finish | None]  # of which result of the program, and how
-
-
-class PostprocessedCalls:
-    """The direct calls of a program, and how its results become outputs: ``plugin.DirectCalls``.
-
-    Args:
-        program: the direct calls of the program.
-        outputs: for each output which of the program's results it is, and what makes it of that (``None``: itself).
-    """
-
-    def __init__(self, program: DirectCalls, outputs: Sequence[Made]) -> None:
-        self._program, self._outputs = program, tuple(outputs)
-
-    @property
-    def call(self) -> DirectFunction:
-        """The one function; what the program knows changes beneath it."""
-        return self._call
-
-    def learn(self, feeds: Mapping[str, object]) -> None:
-        """Let the program know the feeds."""
-        self._program.learn(feeds)
-
-    def _call(self, feeds: object, outputs: object) -> list[RuntimeValue] | None:
-        results = None if outputs is not None else self._program.call(feeds, None)
-        if results is None or not results[0].size:
-            return None
-        return finished(results, self._outputs)
 
 
 def finished(results: Sequence[np.ndarray], outputs: Sequence[Made]) -> list[RuntimeValue] | None:
@@ -79,7 +52,8 @@ def build_postprocessed_calls(
     calls = build_direct_calls(program, sources, needed)
     if isinstance(calls, Rejection):
         return calls
-    return PostprocessedCalls(calls, [(needed.index(number), finish) for number, finish in outputs])
+    made = [(needed.index(number), finish) for number, finish in outputs]
+    return FinishedCalls(calls, lambda results: finished(results, made) if results[0].size else None)
 
 
 def postprocessed_outputs(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cpu.codegen.indexing.suppression import COORDINATES
-from ort_core.cpu.direct.direct_calls import CpuDirectCalls, DirectStep, Signature, known_signatures
+from ort_core.cpu.direct.direct_calls import DirectStep, Signature, build_direct_calls, known_signatures
 from ort_core.cpu.direct.finished_calls import FinishedCalls
 from ort_core.cpu.direct.moved_words import MovedWords, WordMemory
 from ort_core.cpu.program.output_memory import OutputMemory
@@ -119,10 +119,8 @@ class DirectSuppression:
         Args:
             sources: for boxes and scores the name of the feed, or the constant that it always is.
         """
-        names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
-        numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
-        known = known_signatures(self._node, names, numbered, [0, 1])
-        return known if isinstance(known, Rejection) else FinishedCalls(CpuDirectCalls(known), finished)
+        calls = build_direct_calls(self._node, sources, [0, 1])
+        return calls if isinstance(calls, Rejection) else FinishedCalls(calls, finished)
 
 
 def finished(results: list[np.ndarray]) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.cpu.direct.direct_calls import CpuDirectCalls, Signature, known_signatures
+from ort_core.cpu.direct.direct_calls import Signature, build_direct_calls
 from ort_core.cpu.direct.moved_words import MovedWords, WordMemory
 from ort_core.cpu.partition.admission import FREE
 from ort_core.cpu.partition.bodies import BodyRunState
@@ -85,14 +85,11 @@ def build_copied_calls(
     dtypes = _numbers(graph)
     if dtypes is None or not all(map(_only_shapes, graph)):
         return Rejection("parts of the model run by numpy kernels")
-    names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
-    numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
     try:
         rounds_call_address()
     except ImportError as error:
         return Rejection(f"the code of copies was not stored, and there is no compiler: {error}")
-    known = known_signatures(BindableCopies(kernels, dtypes), names, numbered, order)
-    return known if isinstance(known, Rejection) else CpuDirectCalls(known)
+    return build_direct_calls(BindableCopies(kernels, dtypes), sources, order)
 
 
 def _numbers(graph: Graph) -> list[np.dtype] | None:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.cpu.direct.direct_calls import CpuDirectCalls, DirectStep, KnownSignatures, known_signatures
+from ort_core.cpu.direct.direct_calls import (
+    CpuDirectCalls,
+    DirectStep,
+    KnownSignatures,
+    build_direct_calls,
+    known_signatures,
+)
 from ort_core.cpu.direct.finished_calls import FinishAll, FinishedCalls
 from ort_core.cpu.direct.moved_words import MovedWords, WordMemory
 from ort_core.cpu.program.output_memory import OutputMemory
@@ -307,13 +313,10 @@ class DirectRounds:
             sources: for each value that is there the name of its feed, or the constant that it always is.
             order: which of the wanted outputs each output of the call is.
         """
-        names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
-        numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
         count = [len(self._facts.wanted)] if self._rounds.counts_rounds else []
-        known = known_signatures(self._rounds, names, numbered, [*order, *count])
-        if isinstance(known, Rejection):
-            return known
-        calls = CpuDirectCalls(known)
+        calls = build_direct_calls(self._rounds, sources, [*order, *count])
+        if isinstance(calls, Rejection):
+            return calls
         self._calls.append(calls)
         return FinishedCalls(calls, self._finished_in(order)) if count else calls
 
