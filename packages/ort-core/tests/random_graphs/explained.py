@@ -350,6 +350,10 @@ KNOWN: tuple[Explained, ...] = (
         "its factors have few digits, and of what is quantized behind it a level beside a half is another one",
     ),
     Explained(
+        "onnxruntime", "DFT", "^values .* float32, ",
+        "its factors of sizes that are no power of two have few digits", most=1e-2,
+    ),
+    Explained(
         READER, "*", "Cannot parse data from external tensors",
         "its inference reads no shapes and axes from a file beside a model, of files of its own neither",
         lambda case: any(len(tensor.raw_data) >= 100 for tensor in case.model.graph.initializer),

@@ -11,7 +11,8 @@ from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.merge_types import knowledge, merge_dims
 from ort_core.ops.symbolic_values import is_non_negative
 
-END_OF_AXIS = 2**31 - 1  # exporters write this or more for "to the end"
+_END_OF_AXIS = 2**31 - 1  # exporters write this, or the largest int64, for "to the end"
+_NO_AXIS = 2**40  # elements: more than any memory holds
 
 MAX_RANK = 64  # numpy's limit; a longer "shape" in a hostile model is not believed
 
@@ -118,14 +119,29 @@ def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     if size is None:
         return _slice_of_unknown(start, end, step)
     if step < 0:
-        whole = start == -1 or (isinstance(start, int) and start >= END_OF_AXIS)
-        return ceil_div(size, -step) if whole and isinstance(end, int) and end <= -END_OF_AXIS else None
+        whole = start == -1 or (isinstance(start, int) and is_beyond_end(start))
+        return ceil_div(size, -step) if whole and isinstance(end, int) and is_before_beginning(end) else None
     first, last = _clamped(start, size), _clamped(end, size)
     if first is None or last is None:
         return None
     if first == 0:
         return ceil_div(last, step)
     return maximum(ceil_div(last - first, step), 0)
+
+
+def is_beyond_end(bound: int) -> bool:
+    """Return whether a bound of Slice stands for "to the end", however long the axis is.
+
+    Exporters write the largest int32 or int64. Of other numbers only those that no axis reaches count: an axis may have
+    more than 2**31 elements, and be cut there. Where its size is not known, an axis that is cut at exactly 2**31 - 1 is
+    taken to be no longer.
+    """
+    return bound == _END_OF_AXIS or bound >= _NO_AXIS
+
+
+def is_before_beginning(bound: int) -> bool:
+    """Return whether a negative bound of Slice lies before the first element, as :func:`is_beyond_end` of the end."""
+    return -bound in (_END_OF_AXIS, _END_OF_AXIS + 1) or bound <= -_NO_AXIS
 
 
 def slice_range(size: int, start: int, end: int, step: int) -> range:
@@ -160,8 +176,10 @@ def _slice_of_unknown(start: Dim, end: Dim, step: int) -> Dim:
 
 def _clamped(index: KnownDim, size: KnownDim) -> KnownDim | None:
     if isinstance(index, int):
-        if index >= END_OF_AXIS:
+        if is_beyond_end(index):
             return size
+        if is_before_beginning(index):
+            return 0
         if index < 0:
             return maximum(size + index, 0)
         return minimum(index, size) if index else 0

@@ -19,6 +19,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import Shape
 from ort_core.ir.values import Value
+from ort_core.ops.shape_arithmetic import is_beyond_end
 from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, constant, op, optional, var
@@ -26,7 +27,6 @@ from ort_core.rewrite.rule import RewriteRule, replace_by
 
 INPUT_SLICE_OPSET = 10  # before it, starts, ends and axes were attributes
 _RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX for "to the end"; no dimension is that long
 
 
 def has_same_shape(first: Value, second: Value) -> bool:
@@ -51,7 +51,7 @@ class EliminateSlice(RewriteRule[Match]):
             return Rejection("the steps are not known to be 1", match.root)
         if has_same_shape(match["x"], match.output):
             return match
-        if starts is not None and ends is not None and not any(starts) and all(end >= _END for end in ends):
+        if starts is not None and ends is not None and not any(starts) and all(map(is_beyond_end, ends)):
             return match
         return Rejection("the slice may leave something out", match.root)
 

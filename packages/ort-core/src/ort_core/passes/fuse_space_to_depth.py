@@ -14,12 +14,12 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import TensorType
 from ort_core.ir.values import Value
+from ort_core.ops.shape_arithmetic import is_beyond_end
 from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, op, var
 from ort_core.rewrite.rule import RewriteRule
 
-_END = (1 << 31) - 1  # see eliminate_movement
 _SPATIAL = (2, 3)
 
 
@@ -126,7 +126,7 @@ def _read_slice(node: Node, match: Match) -> dict[int, tuple[int, int]] | None:
     found = {}
     for start, end, axis, step in zip(starts, ends, (a % 4 for a in axes), steps):
         size = shape[axis]
-        reaches_end = end >= _END or (isinstance(size, int) and end >= size)
+        reaches_end = is_beyond_end(end) or (isinstance(size, int) and end >= size)
         if axis not in _SPATIAL or not reaches_end or not 0 <= start < step:
             return None
         found[axis] = (start, step)

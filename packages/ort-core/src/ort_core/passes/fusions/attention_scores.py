@@ -17,6 +17,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
+from ort_core.ops.shape_arithmetic import is_beyond_end
 from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
 from ort_core.passes.fusions.attention_mask import LOWEST_EFFECT, SWALLOWS_SCORES, Mask, find_choice, hides_rest
 from ort_core.passes.fusions.attention_windows import find_windowed
@@ -24,7 +25,6 @@ from ort_core.passes.fusions.operands import dim, dtype_of, fixed_dim, integers_
 from ort_core.rewrite.matcher import constant_of
 
 _ON_THE_WAY = ("Add", "Sub", "Where", "Reshape", "Mul", "Div", "Tanh", "Max")
-_TO_THE_END = 2**31 - 1  # the least of what exporters write where a Slice goes to the end
 _STEPS = 6  # between a softmax and the product, of the exports that were looked at
 
 
@@ -85,7 +85,7 @@ def find_scores(masked: Value) -> Scores | None:
 def find_sunk_scores(joined: Value, cut: Node) -> Scores | Rejection:
     """Return the scores beside which each head has one more, its sink, whose share the Slice ``cut`` drops."""
     bounds = [integers_of(each) for each in cut.inputs[1:]]
-    is_first = bounds[:1] == [(1,)] and len(bounds) > 1 and bounds[1] is not None and bounds[1][0] >= _TO_THE_END
+    is_first = bounds[:1] == [(1,)] and len(bounds) > 1 and bounds[1] is not None and is_beyond_end(bounds[1][0])
     is_cut = is_first or bounds[:2] == [(0,), (-1,)]
     if not is_cut or bounds[2:3] not in ([(3,)], [(-1,)]) or bounds[3:] not in ([], [(1,)]):
         return Rejection("something else than the first or the last share is cut off", cut)

@@ -22,8 +22,7 @@ from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element
-
-_END_OF_AXIS = 2**31 - 1  # models write it, or more, for "up to the end"
+from ort_core.plugin.ops import is_before_beginning, is_beyond_end
 
 
 def reshape(lowering: Lowering, node: Node) -> None:
@@ -177,9 +176,9 @@ def _clamped(lowering: Lowering, index: KnownDim, size: KnownDim) -> KnownDim:
     if not isinstance(index, int):
         lowering.require_equal(maximum(index, 0), index)  # below 0 it would count from the end
         return minimum(index, size)
-    if index >= _END_OF_AXIS:
+    if is_beyond_end(index):
         return size
-    if index <= -_END_OF_AXIS:
+    if is_before_beginning(index):
         return 0
     return minimum(index, size) if index >= 0 else maximum(size + index, 0)
 
@@ -189,9 +188,9 @@ def _clamped_below(lowering: Lowering, index: KnownDim, size: KnownDim) -> Known
     if not isinstance(index, int):
         lowering.require_equal(maximum(index, 0), index)
         return minimum(index, size - 1)
-    if index >= _END_OF_AXIS:
+    if is_beyond_end(index):
         return size - 1
-    if index <= -_END_OF_AXIS:
+    if is_before_beginning(index):
         return -1
     return minimum(index, size - 1) if index >= 0 else maximum(size + index, -1)
 
