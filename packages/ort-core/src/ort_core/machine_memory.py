@@ -1,16 +1,12 @@
 """How much memory this machine has, and how much the container around this process may use.
 
-Linux tells both in files. A sandbox may hide ``/proc``, and a kernel may have no control groups. The C library is asked
-for what is hidden, or it counts as no limit.
+Linux tells both in files. A sandbox may hide ``/proc``: then the C library is asked.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-
-_CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_NO_LIMIT = 1 << 60  # older kernels write a number of pages beyond any machine where nothing limits
+import sys
 
 
 def physical_memory() -> int:
@@ -33,15 +29,12 @@ def physical_memory() -> int:
 
 
 def container_memory() -> int | None:
-    """Return the memory limit of the container around this process in bytes, ``None`` without one."""
-    for path in _CONTAINER_LIMITS:
-        try:
-            text = Path(path).read_text(encoding="ascii").strip()
-        except OSError:  # not every kernel has every file
-            continue
-        if text.isdigit():
-            return int(text) if int(text) < _NO_LIMIT else None
-    return None
+    """Return the memory limit of the container, or service, around this process in bytes; ``None`` without one."""
+    if sys.platform != "linux":
+        return None
+    from ort_core.machine_linux import group_memory
+
+    return group_memory()
 
 
 def usable_memory() -> int:

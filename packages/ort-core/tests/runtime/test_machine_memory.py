@@ -33,20 +33,17 @@ def test_without_proc_the_c_library_is_asked(monkeypatch):
     assert machine_memory.physical_memory() == pytest.approx(told, rel=0.01)
 
 
-def test_a_container_bounds_what_may_be_used(monkeypatch, tmp_path):
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(machine_memory, "_CONTAINER_LIMITS", (str(tmp_path / "missing"), str(limit)))
-    assert machine_memory.container_memory() is None
-    limit.write_text("max\n")
-    assert machine_memory.container_memory() is None
-    limit.write_text("4096\n")
+def test_a_container_bounds_what_may_be_used(monkeypatch):
+    monkeypatch.setattr(machine_memory, "container_memory", lambda: None)
+    assert machine_memory.usable_memory() == machine_memory.physical_memory()
+    monkeypatch.setattr(machine_memory, "container_memory", lambda: 4096)
     assert machine_memory.usable_memory() == 4096
     monkeypatch.setattr(machine_memory, "physical_memory", hidden)
     assert machine_memory.usable_memory() == 4096
 
 
 def test_where_nothing_is_told_a_warning_says_that_nothing_limits(no_proc, monkeypatch):
-    monkeypatch.setattr(machine_memory, "_CONTAINER_LIMITS", ())
+    monkeypatch.setattr(machine_memory, "container_memory", lambda: None)
     monkeypatch.setattr(machine_memory, "physical_memory", hidden)
     with pytest.warns(RuntimeWarning, match="max_allocation_bytes"):
         assert default_max_allocation() > 1 << 30

@@ -17,7 +17,6 @@ from kernel_calls import TARGETS, elementwise
 
 from ort_core.cpu.codegen.machine_code.jit import assembly, compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
-from ort_core.cpu.threads import processors
 from ort_core.cpu.threads.pool import ThreadPool, _worker_memory, affinity_masks, pause_ns, shared_pool
 from ort_core.cpu.threads.pool_code import (
     ALIVE,
@@ -33,12 +32,11 @@ from ort_core.cpu.threads.pool_code import (
     pool_text,
 )
 from ort_core.cpu.threads.primitives import primitives_for
-from ort_core.cpu.threads.processors import available_threads
-from ort_core.cpu.threads.topology_linux import container_quota, count_cores
 from ort_core.errors import InvalidArgument
 from ort_core.plugin import ThreadOptions
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element
+from ort_core.plugin.machine import available_threads
 
 X = np.arange(40_000, dtype=np.float32).reshape(8, 5000)
 
@@ -300,38 +298,6 @@ def test_workers_run_on_the_processors_that_they_were_given() -> None:
 def test_affinity_masks_have_a_bit_for_each_processor() -> None:
     masks = affinity_masks([(0, 9), (1023,)])
     assert [np.flatnonzero(np.unpackbits(mask, bitorder="little")).tolist() for mask in masks] == [[0, 9], [1023]]
-
-
-@pytest.mark.parametrize(
-    ("quota", "expected"), [("150000 100000", 1.5), ("max 100000", None), ("", None), ("50000 100000", 0.5)]
-)
-def test_container_quota_is_read_from_both_versions_of_cgroups(tmp_path: Path, quota: str, expected: float) -> None:
-    newer, older = tmp_path / "newer", tmp_path / "older"
-    (newer / "fs/cgroup").mkdir(parents=True)
-    (newer / "fs/cgroup/cpu.max").write_text(quota + "\n")
-    assert container_quota(newer) == expected
-    (older / "fs/cgroup/cpu").mkdir(parents=True)
-    amount, _, period = quota.partition(" ")
-    (older / "fs/cgroup/cpu/cpu.cfs_quota_us").write_text("-1" if amount == "max" else amount)
-    (older / "fs/cgroup/cpu/cpu.cfs_period_us").write_text(period)
-    assert container_quota(older) == expected
-
-
-def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
-    for processor, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
-        folder = tmp_path / f"devices/system/cpu/cpu{processor}/topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(siblings)
-    assert count_cores(range(4), tmp_path) == 2
-    assert count_cores([0, 1], tmp_path) == 2
-    assert count_cores([0, 2], tmp_path) == 1
-    assert count_cores([7], tmp_path) == 1, "a processor that the system says nothing of is a core of its own"
-
-
-def test_quota_of_a_container_limits_the_default_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors.sys, "platform", "linux")
-    monkeypatch.setattr("ort_core.cpu.threads.topology_linux.container_quota", lambda: 0.5)
-    assert available_threads() == 1
 
 
 def test_another_number_of_threads_leaves_all_else() -> None:

@@ -6,18 +6,19 @@ threads than cores make every run slower without finishing any sooner.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+
+from ort_core.machine_processors import available_processors
 
 
 class CoreBudget:
     """So many cores. Safe to use from many threads."""
 
     def __init__(self, cores: int | None = None) -> None:
-        self.cores = cores or usable_cores()
+        self.cores = cores or available_processors()
         self._free = self.cores
         self._waiting: deque[threading.Event] = deque()
         self._lock = threading.Lock()
@@ -65,11 +66,3 @@ class CoreBudget:
                     if self._waiting:  # what is left may be enough for the next
                         self._waiting[0].set()
                     return
-
-
-def usable_cores() -> int:
-    """Return the cores that this process may use; all where a sandbox does not tell."""
-    if hasattr(os, "sched_getaffinity"):
-        with suppress(OSError):
-            return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

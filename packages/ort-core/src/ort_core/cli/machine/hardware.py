@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ort_core.machine_memory import container_memory, physical_memory
+from ort_core.machine_processors import processor_quota, usable_processors
 
 _FEATURES = (  # what code generators and kernels ask for, of what numpy detects
     "SSE42", "AVX", "AVX2", "FMA3", "F16C", "AVX512F", "AVX512BW", "AVX512VL", "AVX512VNNI", "AVX512_BF16",
@@ -36,17 +37,15 @@ class Hardware:
 
 def find_hardware() -> Hardware:
     """Return the facts of this machine."""
-    logical = os.cpu_count() or 1
-    name, usable, quota = platform.processor() or platform.machine(), logical, None
+    name = platform.processor() or platform.machine()
     if sys.platform == "linux":
         from ort_core.cli.machine import processor_linux
 
         name = processor_linux.processor_name() or name
-        usable, quota = processor_linux.usable_cores(), processor_linux.container_cores()
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     return Hardware(
-        system, name, _features(), logical, _physical_cores(), usable, quota, _known(physical_memory),
-        _known(_available_memory), container_memory(),
+        system, name, _features(), os.cpu_count() or 1, _physical_cores(), len(usable_processors()), processor_quota(),
+        _known(physical_memory), _known(_available_memory), container_memory(),
     )  # fmt: skip
 
 

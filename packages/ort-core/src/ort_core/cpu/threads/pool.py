@@ -28,9 +28,9 @@ from ort_core.cpu.threads.pool_code import (
     pool_text,
 )
 from ort_core.cpu.threads.primitives import primitives_for
-from ort_core.cpu.threads.processors import available_threads
 from ort_core.plugin import ThreadOptions, keep_for_ever
 from ort_core.plugin.forks import new_lock
+from ort_core.plugin.machine import available_threads
 
 DEFAULT_SPINS = (
     3000  # pauses before a worker sleeps: 50 to 150 us, above the time between two steps, below a person's notice
