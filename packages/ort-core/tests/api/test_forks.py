@@ -267,5 +267,8 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 thread.join()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
