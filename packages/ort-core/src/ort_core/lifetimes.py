@@ -1,11 +1,15 @@
-"""Objects that foreign code points to without counting: they stay in memory until the process ends."""
+"""How long objects stay: what foreign code points to until the process ends, answers about an object as long as it."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import weakref
+from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 _increment = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
 
@@ -19,3 +23,26 @@ def keep_for_ever(kept: T) -> T:
     """
     _increment(kept)
     return kept
+
+
+def weakly_cached(function: Callable[[K], T]) -> Callable[[K], T]:
+    """Return a function of one object that works out its answer once, and forgets it together with the object.
+
+    For what is known of functions of users: ``functools.cache`` would keep them, and all that they enclose. The answer
+    may not hold the object. One that cannot be referred to weakly is asked about anew each time.
+    """
+    answers: weakref.WeakKeyDictionary[K, T] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def cached(key: K) -> T:
+        try:
+            return answers[key]
+        except (KeyError, TypeError):
+            answer = function(key)
+        try:
+            answers[key] = answer
+        except TypeError:  # it has no weak references, or no hash
+            return answer
+        return answer
+
+    return cached

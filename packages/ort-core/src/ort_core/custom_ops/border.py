@@ -1,12 +1,14 @@
 """The border around a user's kernel: what it is given, what it must return, and how its failures are told.
 
 A wrong number, type or shape of results is an error that names the node. An exception keeps its traceback, from the
-user's function on. A kernel that may not be entered twice at once waits for its turn, node by node.
+user's function on. A kernel that may not be entered twice at once waits for its turn, node by node. Inputs are lent:
+other nodes and the caller read the same memory, so that numpy refuses what a kernel writes there.
 """
 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -18,7 +20,7 @@ from ort_core.custom_ops.shape_rule import ShapeFunction, concrete_shapes, outpu
 from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import place_of, user_traceback
 from ort_core.errors import OrtError, RuntimeException
-from ort_core.forks import Lock, new_lock
+from ort_core.forks import new_lock
 from ort_core.frozen import frozen
 from ort_core.interruptions import raise_interruption
 from ort_core.ir.types import DataType, TensorType
@@ -26,6 +28,7 @@ from ort_core.kernels.evaluator import normalize
 from ort_core.kernels.kernel import KernelContext, KernelFunction
 from ort_core.ops.schema import OpSchema, ParameterOption
 from ort_core.ops.type_text import parse_type
+from ort_core.tensors.ort_value import string_array
 
 ConvertAttributes = Callable[[Mapping[str, object]], dict[str, object]]
 StateFactory = Callable[..., object]
@@ -51,7 +54,7 @@ class GuardedKernel:
 
     ``handed_in`` are those of ``ctx`` and ``state`` that ``function`` takes. ``make_state`` makes the state of a node,
     once for each session. A kernel that is not ``is_reentrant`` is entered by one thread at a time at each node.
-    ``arrays`` says whether it works on numpy's or on a device's.
+    ``arrays`` says whether it works on numpy's or on a device's. ``lends_inputs``: whether numpy's are read-only.
     """
 
     function: KernelFunction
@@ -62,6 +65,7 @@ class GuardedKernel:
     make_state: StateFactory | None = None
     is_reentrant: bool = True
     arrays: ArrayKind = HOST_ARRAYS
+    lends_inputs: bool = True
 
     @property
     def name(self) -> str:
@@ -75,6 +79,8 @@ def guarded(kernel: GuardedKernel) -> KernelFunction:
 
     def run(*inputs: Any, ctx: KernelContext, **attributes: Any) -> tuple[Any, ...]:  # Any: run-time values
         given = _present(inputs, kernel.schema)
+        if kernel.lends_inputs:
+            given = lent(given)
         arguments = kernel.convert(attributes)
         handed = _handed_in(kernel, ctx, arguments)
         try:
@@ -105,6 +111,21 @@ def _present(inputs: Sequence[Any], schema: OpSchema) -> tuple[Any, ...]:  # Any
     return (*inputs, *[None] * (fixed - len(inputs)))
 
 
+def lent(inputs: Sequence[Any]) -> tuple[Any, ...]:  # Any: run-time values
+    """Return inputs whose numpy arrays, those of sequences too, are read-only views."""
+    return tuple(_lent_value(value) for value in inputs)
+
+
+def _lent_value(value: Any) -> Any:  # Any: a run-time value
+    if type(value) is list:
+        return list(lent(value))
+    if type(value) is not np.ndarray or not value.flags.writeable:
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
 def _handed_in(kernel: GuardedKernel, ctx: KernelContext, attributes: Mapping[str, object]) -> dict[str, object]:
     handed: dict[str, object] = {"ctx": ctx} if HANDED_IN[0] in kernel.handed_in else {}
     if kernel.make_state is not None and HANDED_IN[1] in kernel.handed_in:
@@ -129,8 +150,29 @@ def _state(
 def _turn(kernel: GuardedKernel, ctx: KernelContext) -> AbstractContextManager[object]:
     if kernel.is_reentrant:
         return nullcontext()
-    turn: Lock = ctx.state.setdefault(_TURN, new_lock())
+    turn: _TurnState = ctx.state.setdefault(_TURN, _TurnState(kernel.name))
     return turn
+
+
+class _TurnState:
+    """Lets one thread at a time into a kernel, and refuses the one that is inside: it would wait for itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._lock, self._inside = name, new_lock(), 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._inside == me:
+            raise RuntimeException(
+                f"the kernel of {self._name} runs a session whose run comes to the same node again, and it is declared "
+                "with is_reentrant=False. Run another session there, or declare it reentrant."
+            )
+        self._lock.acquire()
+        self._inside = me
+
+    def __exit__(self, *error: object) -> None:
+        self._inside = 0
+        self._lock.release()
 
 
 def _failure(
@@ -189,11 +231,24 @@ class _Results:
             if is_tensor or parameter.type_text.startswith("tensor("):
                 raise self._wrong(f"a {type(value).__name__} for {what}, expected {arrays.noun}")
             return value
-        if value.dtype.kind == "U":
-            value = value.astype(object)  # strings are arrays of dtype object
+        if arrays is HOST_ARRAYS:
+            value = self._plain(what, value)
         self._check_dtype(what, value, source, declared)
         self._check_shape(what, value, shape)
         return value
+
+    def _plain(self, what: str, value: np.ndarray) -> np.ndarray:
+        """Return an array of numpy's own class, whose products are elementwise, and texts as ``str``."""
+        plain = np.asarray(value)
+        if plain.dtype.kind in "UT":
+            return plain.astype(object)  # strings are arrays of dtype object
+        if plain.dtype == object:
+            kinds = set(map(type, plain.reshape(-1).tolist())) - {str}
+            others = sorted(each.__name__ for each in kinds if not issubclass(each, str))
+            if others:
+                raise self._wrong(f"{what} with elements of {', '.join(others)}, expected str")
+            return string_array(plain) if kinds else plain
+        return plain
 
     def _tensor_variables(self) -> set[str]:
         constraints = self._kernel.schema.type_constraints

@@ -74,6 +74,7 @@ class CustomOp:
         is_reentrant: bool = True,
     ) -> None:
         _check_names(domain, op_type, since_version, function)
+        domain = "" if domain == "ai.onnx" else domain  # two names of one domain
         self.function = function
         self.signature: OpSignature = read_signature(function)
         if ("state" in self.signature.handed_in) != (state is not None):
@@ -177,7 +178,7 @@ class CustomOp:
         kernel = host
         if self.compiled is not None:
             taken = frozenset({"ctx"}) if self._compiled_takes_context else frozenset()
-            kernel = replace(host, function=self.compiled, handed_in=taken, make_state=None)
+            kernel = replace(host, function=self.compiled, handed_in=taken, make_state=None, lends_inputs=False)
         on_devices = {
             device: self._told(each)
             if isinstance(each, CudaSource)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ort_core.custom_ops.border import GuardedKernel, guarded
+import functools
+from typing import Any
+
+from ort_core.custom_ops.border import GuardedKernel, guarded, lent
 from ort_core.custom_ops.definition import OpDefinition
 from ort_core.custom_ops.traceback_text import place_of
+from ort_core.kernels.kernel import KernelFunction
 
 
 def is_reference_op(candidate: object) -> bool:
@@ -28,6 +32,18 @@ def reference_definition(candidate: object, since_version: int = 1) -> OpDefinit
     if schema is not None:
         since_version = schema.since_version
         kernel = guarded(GuardedKernel(kernel, schema, dict, frozenset({"ctx"})))
+    else:
+        kernel = _lending(kernel)
     return OpDefinition(
         adapter.domain, adapter.op_type, since_version, schema, kernel, origin=place_of(adapter.run_function)
     )
+
+
+def _lending(kernel: KernelFunction) -> KernelFunction:
+    """Return a kernel that cannot write into its inputs."""
+
+    @functools.wraps(kernel)
+    def run(*inputs: Any, **arguments: Any) -> Any:  # Any: run-time values
+        return kernel(*lent(inputs), **arguments)
+
+    return run

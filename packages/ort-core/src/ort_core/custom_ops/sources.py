@@ -7,8 +7,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from ort_core.custom_ops.custom_op import CustomOp
 from ort_core.custom_ops.library import OpLibrary, library_of_module
@@ -24,7 +25,16 @@ def load_libraries(sources: Iterable[object]) -> list[OpLibrary]:
         Fail: a file or module does not load; the message has its own traceback.
         InvalidArgument: it defines no operators.
     """
-    return [_load(source) for source in sources]
+    return [_load(source) for source in _different(sources)]
+
+
+def _different(sources: Iterable[object]) -> list[object]:
+    """Return sources without those that were given before: an operator, a module, or the path of a file."""
+    kept: list[object] = []
+    for source in sources:
+        if not any(source is other or (isinstance(source, (str, Path)) and source == other) for other in kept):
+            kept.append(source)
+    return kept
 
 
 def offered_libraries(name: str, offered: object) -> list[OpLibrary]:
@@ -68,7 +78,7 @@ def _module_of_name(name: str) -> ModuleType:
 def _module_of_file(path: Path) -> ModuleType:
     """Run a file as a module of its own. It is known by its path, so that what it defines can be pickled."""
     name = f"ort_custom_ops_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    specification = importlib.util.spec_from_file_location(name, path)
+    specification = importlib.util.spec_from_file_location(name, path, loader=_FreshLoader(name, str(path)))
     if specification is None or specification.loader is None:
         raise Fail(f"Failed to load library {path}: it is not a Python file")
     module = importlib.util.module_from_spec(specification)
@@ -81,6 +91,17 @@ def _module_of_file(path: Path) -> ModuleType:
         raise_interruption(error)
         raise Fail(f"Failed to load library {path}: {frames_of_file(error, path)}") from error
     return module
+
+
+class _FreshLoader(SourceFileLoader):
+    """Compiles a file as it is now, and writes nothing beside it.
+
+    Python's own compiled files go by the second and by the number of bytes: an edit that changes neither is missed.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file."""
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _restore(name: str, before: ModuleType | None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ort_core.lifetimes import weakly_cached
 
 
 def taken_attributes(function: Callable[..., Any], attributes: Mapping[str, object]) -> dict[str, object]:
@@ -14,7 +15,7 @@ def taken_attributes(function: Callable[..., Any], attributes: Mapping[str, obje
     return dict(attributes) if names is None else {n: value for n, value in attributes.items() if n in names}
 
 
-@functools.lru_cache(maxsize=1024)
+@weakly_cached
 def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
     try:
         parameters = inspect.signature(function).parameters.values()

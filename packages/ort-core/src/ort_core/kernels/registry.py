@@ -11,6 +11,7 @@ from types import MappingProxyType, ModuleType
 from ort_core.forks import new_reentrant_lock
 from ort_core.ir.rejection import Rejection
 from ort_core.kernels.kernel import MARK, KernelFunction, KernelSpec
+from ort_core.lifetimes import weakly_cached
 
 
 class KernelRegistry:
@@ -125,13 +126,13 @@ def _specs_of(module: ModuleType) -> Mapping[tuple[str, str], list[KernelSpec]]:
     return KernelRegistry.of([module])._specs
 
 
-@functools.cache
+@weakly_cached
 def signature(function: KernelFunction) -> inspect.Signature:
     """Return the (cached) signature of a kernel function."""
     return inspect.signature(function)
 
 
-@functools.cache
+@weakly_cached
 def attribute_names(function: KernelFunction) -> frozenset[str]:
     """Return the names of the attributes that a kernel takes (its keyword-only parameters but ``ctx``)."""
     parameters = signature(function).parameters.values()

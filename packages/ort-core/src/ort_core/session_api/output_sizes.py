@@ -1,6 +1,7 @@
 """OutputSizes: a warning, in onnxruntime's words, where a run gives an output of another shape than its model declares.
 
 What a model declares of its outputs is a claim: exporters write the batch that they traced. The run's result stands.
+Another element type is an error: only an operator of a user that does not state its types can give one.
 Runs of a signature that is known go by one native call, and are warned of once: when the signature was learned.
 """
 
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.ir.types import TensorType, ValueType
+from ort_core.errors import RuntimeException
+from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
 
 if TYPE_CHECKING:
@@ -31,12 +33,27 @@ class OutputSizes:
             for name, known in declared.items()
             if isinstance(known, TensorType) and known.shape is not None
         }
+        self._types = {
+            name: known.dtype
+            for name, known in declared.items()
+            if isinstance(known, TensorType) and known.dtype is not DataType.UNDEFINED
+        }
 
     def check(self, names: Sequence[str] | None, results: Sequence[RuntimeValue]) -> None:
-        """Warn of every result that is not as declared; ``names`` are those of the results, all outputs if ``None``."""
+        """Warn of every result that is not as declared; ``names`` are those of the results, all outputs if ``None``.
+
+        Raises:
+            RuntimeException: a result has another element type.
+        """
         for name, result in zip(names or self._names, results):
-            declared = self._declared.get(name)
-            if declared is not None and isinstance(result, (np.ndarray, DeviceArray)):
+            if not isinstance(result, (np.ndarray, DeviceArray)):
+                continue
+            if (dtype := self._types.get(name)) is not None and result.dtype != dtype.numpy:
+                raise RuntimeException(
+                    f"output {name!r} is {result.dtype}, the model declares tensor({dtype.text}). An operator that "
+                    "does not state its types gave another: annotate the result of its kernel, or convert with .astype."
+                )
+            if (declared := self._declared.get(name)) is not None:
                 _check(name, declared, tuple(result.shape))
 
 

@@ -34,8 +34,8 @@ class BackgroundRunsState:
         def run() -> None:
             try:
                 results, error = work(), ""
-            except Exception as failure:  # noqa: BLE001 - whatever it is, the callback hears of it, or waits for ever
-                results, error = [], str(failure) or type(failure).__name__
+            except BaseException as failure:  # noqa: BLE001 - an operator's sys.exit, too: the callback hears, or waits
+                results, error = [], _text(failure)
             if callback is None:
                 return
             try:
@@ -69,3 +69,8 @@ class BackgroundRunsState:
                 self._pool = side_threads(_MAX_WORKERS, "ort-run")
                 self._process_id = os.getpid()
             return self._pool
+
+
+def _text(failure: BaseException) -> str:
+    name, text = type(failure).__name__, str(failure)
+    return (text or name) if isinstance(failure, Exception) else f"{name}: {text}"
