@@ -40,8 +40,11 @@ class PackageNames:
         Example:
             >>> PackageNames.of("acme-npu").provider
             'AcmeNpuExecutionProvider'
+            >>> PackageNames.of("ort-ep-acme").distribution
+            'ort-ep-acme'
         """
         words = [word for word in re.split(r"[-_ ]+", vendor.strip().lower()) if word]
+        words = words[2:] if words[:2] == ["ort", "ep"] else words  # the name of the package does as well
         if not words or not all(re.fullmatch(r"[a-z][a-z0-9]*", word) for word in words):
             raise ValueError(f"{vendor!r} is not a name for a package: letters, digits and dashes, such as acme-npu")
         title = "".join(word.capitalize() for word in words)

@@ -248,8 +248,13 @@ class Environment:
         known = list(classes)
         raise NotFound(
             f"Unknown Provider Type: {name}.{did_you_mean(name, known)} Installed providers: {', '.join(known)}. "
-            f"Providers come from packages: {PACKAGES.get(name, 'pip install ort-ep-…')}."
+            f"Providers come from packages: {PACKAGES.get(name, 'pip install ort-ep-…')}.{self._unusable_plugins()}"
         )
+
+    def _unusable_plugins(self) -> str:
+        """Return the sentence that names plugins that do not load, and why: one may have the provider asked for."""
+        reasons = "; ".join(str(reason) for reason in self.plugins.unusable.values())
+        return f" Plugins that cannot be used: {reasons}." if reasons else ""
 
     def _find_class(self, name: str) -> type[ExecutionProvider] | None:
         remembered = self._foreseen.providers.get(name) if self._foreseen is not None else None

@@ -118,25 +118,27 @@ def _checked_claims(
     for answer in answers:
         if isinstance(answer, Rejection):
             if answer.node is not None and answer.node in offered:
-                refuse(answer.node, answer.reason, is_fault=False)
+                refuse(answer.node, str(answer.reason) or "left without a reason", is_fault=False)
             continue
         problem = _problem(answer, offered, taken, order)
-        if problem is not None:
-            broken.append(f"its claim was refused: {problem}")
         own = [*good, AcceptedClaim(answer.nodes, provider, answer.in_parts)] if problem is None else []
         if len(own) > 1 and len(answer.nodes) > 1 and order_claims(own, order) is None:
             problem = "the claim would form a cycle with another claim of the same provider"
         if problem is not None:
+            broken.append(problem)
             for node in answer.nodes if isinstance(answer, Claim) else ():
-                if node in offered:
+                if node in offered and node not in taken:
                     refuse(node, f"its claim was refused: {problem}")
             continue
         taken.update(answer.nodes)
         ordered = tuple(sorted(answer.nodes, key=position.__getitem__))
         good += _acyclic_pieces(AcceptedClaim(ordered, provider, answer.in_parts), [*earlier, *good], order)
     silent = [n for n in view.nodes if n not in taken and not _has_spoken(refusals.get(n, ()), provider.name)]
+    why = "left without a reason"
+    if broken:
+        why += f"; another of its answers was refused: {broken[0]}"
     for node in silent:
-        refuse(node, broken[0] if broken else "left without a reason", is_fault=bool(broken))
+        refuse(node, why, is_fault=bool(broken))
     return good
 
 

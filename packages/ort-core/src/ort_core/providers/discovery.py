@@ -6,6 +6,7 @@ reason. Nothing is discovered before somebody asks.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import logging
 from collections.abc import Iterable, Sequence
@@ -163,6 +164,10 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
             return Unavailable(
                 f"plugin {plugin.name!r} returned {cls!r} from ort_providers, not an ExecutionProvider class"
             )
-        if not isinstance(getattr(cls, "name", None), str):
-            return Unavailable(f"provider class {cls.__qualname__} of plugin {plugin.name!r} has no name")
+        title = f"provider class {cls.__qualname__} of plugin {plugin.name!r}"
+        name = getattr(cls, "name", None)
+        if not isinstance(name, str) or not name.strip():
+            return Unavailable(f"{title} has no name: its class variable 'name' is {name!r}")
+        if not dataclasses.is_dataclass(cls.options_type):
+            return Unavailable(f"{title}: its options_type is {cls.options_type!r}, expected a frozen dataclass")
     return classes

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ort_core.errors import OrtError
 from ort_core.frozen import frozen
 from ort_core.interruptions import raise_interruption
 from ort_core.ir.rejection import Rejection
@@ -186,8 +187,29 @@ def check_device(provider: ExecutionProvider) -> Available | Unavailable:
 
 def _checked(name: str, method: str, ask: Callable[[], Available | Unavailable]) -> Available | Unavailable:
     try:
-        return ask()
+        answer = ask()
     except Exception as error:  # the border to plugins
         raise_interruption(error)
         logging.getLogger(__name__).debug("%s.%s failed", name, method, exc_info=True)
         return Unavailable(f"{name}.{method} raised {type(error).__name__}: {error} (a bug of that provider)")
+    if isinstance(answer, (Available, Unavailable)):
+        return answer
+    return Unavailable(
+        f"{name}.{method} returned {answer!r}, expected Available or Unavailable (a bug of that provider)"
+    )
+
+
+def make_provider(cls: type[ExecutionProvider], options: Mapping[str, object]) -> ExecutionProvider | Unavailable:
+    """Return an instance with options; an exception that is none of the options' becomes ``Unavailable``.
+
+    Raises:
+        OrtError: an option is not known to the provider or does not parse.
+    """
+    try:
+        return cls(options)
+    except OrtError:
+        raise
+    except Exception as error:  # the border to plugins
+        raise_interruption(error)
+        logging.getLogger(__name__).debug("%s could not be made", cls.name, exc_info=True)
+        return Unavailable(f"{cls.name} could not be made: {type(error).__name__}: {error} (a bug of that provider)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ort_core.providers.result_border import ResultBorder
     from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
+log = logging.getLogger(__name__)
 Signature = tuple[object, ...]
 PlainRun = Callable[[list["RuntimeValue"], PlanRunState], list["RuntimeValue"]]
 NO_SLOTS: Mapping[int, DeviceTarget] = {}
@@ -132,8 +134,14 @@ class PartitionStep:
         return EPFail(f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Close the compiled partition."""
-        self.compiled.close()
+        """Close the compiled partition. One that fails to close is told in the log: the others close."""
+        try:
+            self.compiled.close()
+        except Exception as error:  # noqa: BLE001 - the border to plugins
+            raise_interruption(error)
+            log.warning(
+                "%s failed to close partition %r: %s: %s", self.provider, self.name, type(error).__name__, error
+            )
 
     def _plan_for(self, arguments: Sequence[RuntimeValue]) -> PartitionPlan:
         compiled = self.compiled

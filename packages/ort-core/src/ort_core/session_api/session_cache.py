@@ -29,6 +29,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.type_data import type_from_data, type_to_data
 from ort_core.ir.values import Value
 from ort_core.passes.take_defaults import ShownValues
+from ort_core.providers.provider import Unavailable, make_provider
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, places_of
 from ort_core.session_api.file_identity import Identity, are_settled, identity_of
 from ort_core.session_api.model_source import is_of_file
@@ -181,9 +182,11 @@ def find_cache_entry(
     if not environment.check(name):
         return Rejection("the provider is not available")
     try:
-        provider = environment.get_provider(name)(provider_options)
+        provider = make_provider(environment.get_provider(name), provider_options)
     except OrtError as error:  # the ordinary way raises it, with all that it says
         return Rejection(str(error))
+    if isinstance(provider, Unavailable):
+        return Rejection(str(provider))
     facts = (
         ("model", json.dumps(model)),
         ("options", repr(options)),

@@ -6,11 +6,13 @@ to the node that carries it inside, else to the node that reads its result.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ort_core.interruptions import raise_interruption
 from ort_core.ir.traversal import walk
 from ort_core.partitioning.partition import ControlFlow, Partition
 from ort_core.partitioning.report import NodePlacement, PlacementReport
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ort_core.runtime.plan import ExecutionPlan
     from ort_core.stages.planning import PreparedModel
 
+log = logging.getLogger(__name__)
 REMOVED = "removed"
 _Place = tuple[tuple[str, ...], str]  # the bodies around a value, and its name
 
@@ -35,7 +38,7 @@ def explain_executions(prepared: PreparedModel) -> PlacementReport:
     own: dict[_Place, NodeExecution] = {}
     inner: list[NodePlacement] = []
     for part, step in compiled_partitions(prepared.partitioned, prepared.plan):
-        executions = step.compiled.executions()
+        executions = _told_by(step)
         if not executions:
             continue
         if part.restored is not None:
@@ -48,6 +51,18 @@ def explain_executions(prepared: PreparedModel) -> PlacementReport:
             for body in node.subgraphs():
                 inner.extend(_inner(each, part, found) for each in walk(body))
     return replace(prepared.report, nodes=tuple(_told(prepared, own)), inner=tuple(inner))
+
+
+def _told_by(step: PartitionStep) -> Sequence[NodeExecution]:
+    """Return what a partition tells of its nodes; nothing, and a line in the log, where it fails to tell."""
+    try:
+        return step.compiled.executions()
+    except Exception as error:  # noqa: BLE001 - the border to plugins
+        raise_interruption(error)
+        log.warning(
+            "%s failed to tell how partition %r runs: %s: %s", step.provider, step.name, type(error).__name__, error
+        )
+        return ()
 
 
 def compiled_partitions(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
 from ort_core.frozen import frozen
-from ort_core.providers.provider import ExecutionProvider, check_device
+from ort_core.providers.provider import ExecutionProvider, check_device, make_provider
 from ort_core.stages.settings import PrepareSettings
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ def select_providers(
             _check_known(name, environment)
             unavailable.append((name, str(state)))
             continue
-        provider = environment.get_provider(name)(options)
-        state = check_device(provider)
-        if state:
-            chosen.append(provider)
+        made = make_provider(environment.get_provider(name), options)
+        state = check_device(made) if isinstance(made, ExecutionProvider) else made
+        if isinstance(made, ExecutionProvider) and state:
+            chosen.append(made)
         else:
             unavailable.append((name, str(state)))
     if request and (not chosen or (settings.strict and unavailable)):
