@@ -35,6 +35,7 @@ from ort_core.stages.settings import takes_short_cuts
 if TYPE_CHECKING:
     from ort_core import stages
     from ort_core.ir.model import Model
+    from ort_core.ir.values import Value
 
 log = logging.getLogger(__name__)
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
@@ -128,7 +129,7 @@ class InferenceSession(SessionRuns):
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
-        self._save(prepared)
+        self._save(prepared, shown.outputs)
 
     def _direct_refusal(self) -> Rejection | None:
         """Return why no run is to be made by one native call, if so."""
@@ -136,11 +137,11 @@ class InferenceSession(SessionRuns):
             return Rejection("runs are profiled node by node")
         return None if takes_short_cuts(self._options) else Rejection("short cuts are switched off")
 
-    def _save(self, prepared: stages.PreparedModel) -> None:
+    def _save(self, prepared: stages.PreparedModel, shown: Sequence[Value]) -> None:
         from ort_core.session_api.compiled_file import save_compiled  # a session out of the cache saves nothing
         from ort_core.session_api.optimized_file import save_optimized
 
-        save_optimized(prepared, self._options, self._environment, self._disabled_passes())
+        save_optimized(prepared, shown, self._options, self._environment, self._disabled_passes())
         save_compiled(prepared, self._options, self._source.path)
 
     def _preparation(self, request: Request | None) -> partial[stages.PreparedModel]:

@@ -356,3 +356,32 @@ def test_equal_feeds_give_equal_bits_however_they_lie_in_memory(provider):
     for name, layout in layouts.items():
         found = session.run(None, {key: layout(array) for key, array in plain.items()})
         assert [each.tobytes() for each in found] == [each.tobytes() for each in expected], name
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("form", [list, lambda array: [array[:1], array[1:2]]], ids=["numbers", "rows"])
+def test_lists_of_numbers_of_a_type_that_numpy_lacks_are_taken(name, form):
+    text = name.replace("_", "")
+    array = np.array([1, 2]).astype(name)
+    shape = np.array(form(array)).shape
+    sizes = ", ".join(map(str, shape))
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g ({text}[{sizes}] x) => ({text}[{sizes}] y) {{ y = Identity (x) }}""")
+    (found,) = ort_core.InferenceSession(model.SerializeToString()).run(None, {"x": form(array)})
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found.reshape(-1).astype(np.float32), [1, 2])
+
+
+def test_the_tensor_of_an_optional_input_is_held_against_its_shape_as_in_onnxruntime():
+    content = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (optional(float[N, 2]) o) => (bool y) { y = OptionalHasElement (o) }""").SerializeToString()
+    session, oracle = ort_core.InferenceSession(content), onnxruntime.InferenceSession(content)
+    for fitting in (None, np.zeros((3, 2), np.float32)):
+        assert session.run(None, {"o": fitting}) == oracle.run(None, {"o": fitting})
+    for shape in ((2,), (3, 3)):
+        feed = {"o": np.zeros(shape, np.float32)}
+        with pytest.raises(Exception, match=r"Invalid rank|Got invalid dimensions") as theirs:
+            oracle.run(None, feed)
+        with pytest.raises(InvalidArgument) as ours:
+            session.run(None, feed)
+        assert str(ours.value).startswith(str(theirs.value).split(" : ", 3)[-1].split(" Please")[0])

@@ -294,3 +294,22 @@ def test_quantized_operators_are_saved_in_the_opset_of_their_model(tmp_path: Pat
         for engine in (InferenceSession,) if is_kept else (InferenceSession, onnxruntime.InferenceSession):
             found = engine(saved, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
             np.testing.assert_array_equal(found, truth.run(None, {"x": x})[0], f"{name}, {engine}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(float[N] x) => (float[M] y) { y = Concat <axis = 0> (x, x) }",
+        "(float[N, 3] x) => (int64[2, K] y) { y = NonZero (x) }",
+        "(float[N] x) => (float[K] y, int64[K] i) { y, i = Unique (x) }",
+    ],
+)
+def test_the_outputs_of_a_saved_model_have_the_names_of_sizes_that_the_model_declares(
+    tmp_path: Path, body: str
+) -> None:
+    content = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {body}').SerializeToString()
+    saved = tmp_path / "saved.onnx"
+    session = InferenceSession(content, saving(saved, GraphOptimizationLevel.ORT_ENABLE_BASIC))
+    shapes = [each.shape for each in onnxruntime.InferenceSession(content).get_outputs()]
+    assert [each.shape for each in session.get_outputs()] == shapes
+    assert [each.shape for each in onnxruntime.InferenceSession(saved).get_outputs()] == shapes

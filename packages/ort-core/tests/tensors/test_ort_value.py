@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from ort_core.errors import AllocationLimitExceeded, InvalidArgument, InvalidType, InvalidValue
-from ort_core.ir.types import DataType, OptionalType, SequenceType, TensorType
+from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, TensorType
 from ort_core.tensors.device import OrtDevice
 from ort_core.tensors.ort_value import OrtValue, copy_tensors
 from ort_core.tensors.ort_value_vector import OrtValueVector
@@ -70,9 +70,8 @@ def test_an_array_that_is_not_contiguous_is_copied_and_strings_become_objects():
     text = OrtValue.ortvalue_from_numpy(np.array(["a", "b"]))
     assert text.numpy().tolist() == ["a", "b"]
     assert text.data_type() == "tensor(string)"
-    for question in ("data_ptr", "tensor_size_in_bytes"):
-        with pytest.raises(InvalidValue, match="strings"):
-            getattr(text, question)()
+    with pytest.raises(InvalidValue, match="strings"):
+        text.data_ptr()
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 16), ("float8_e4m3fn", 17), ("float8_e8m0fnu", 24)])
@@ -213,3 +212,16 @@ def test_a_vector_has_the_methods_of_onnxruntime():
 def test_an_ort_value_pickles():
     value = OrtValue.of(np.arange(3, dtype=np.float32))
     assert pickle.loads(pickle.dumps(value)).numpy().tolist() == [0, 1, 2]
+
+
+def test_a_sequence_of_maps_is_no_sequence_of_tensors_though_it_is_empty():
+    maps = SequenceType(MapType(DataType.INT64, TensorType(DataType.FLOAT, ())))
+    assert not OrtValue.of([], maps).is_tensor_sequence()
+    assert not OrtValue.of([{1: 2.0}], maps).is_tensor_sequence()
+    assert OrtValue.of([], SequenceType(TensorType(DataType.FLOAT, None))).is_tensor_sequence()
+
+
+def test_tensors_of_strings_have_a_size_as_programs_add_them_up():
+    for count in (0, 3):
+        value = OrtValue.ortvalue_from_numpy(np.array(["a"] * count, object))
+        assert value.tensor_size_in_bytes() == count * np.dtype(object).itemsize

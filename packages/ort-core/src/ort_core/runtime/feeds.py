@@ -134,7 +134,8 @@ class _Input:
         self.name = value.name
         self.type = value.type
         self.is_required = is_required and not isinstance(value.type, OptionalType)
-        shape = value.type.shape if isinstance(value.type, (TensorType, SparseTensorType)) else None
+        of = value.type.element if isinstance(value.type, OptionalType) else value.type
+        shape = of.shape if isinstance(of, (TensorType, SparseTensorType)) else None
         # A declared scalar takes any shape, as in onnxruntime: exporters write [] where they mean "unknown".
         self.has_rank = bool(shape)
         self.shown: tuple[int | str | None, ...] = tuple(map(shown_dim, shape or ()))
@@ -304,6 +305,8 @@ class _Conversion:
         return found
 
     def _fitted(self, value: object, found: np.ndarray, dtype: DataType) -> np.ndarray:
+        if found.dtype == dtype.numpy:  # a list of numbers of a type that numpy lacks
+            return found
         is_complex = dtype in (DataType.COMPLEX64, DataType.COMPLEX128)
         if found.size and found.dtype.kind not in ("biufc" if is_complex else "biuf"):
             raise self._wrong_type(found, f"tensor({dtype.text})")

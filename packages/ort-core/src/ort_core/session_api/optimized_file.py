@@ -15,6 +15,7 @@ from ort_core.stages import PreparedModel, PrepareSettings, fuse_whole
 if TYPE_CHECKING:
     from ort_core.environment import Environment
     from ort_core.ir.model import Model
+    from ort_core.ir.values import Value
     from ort_core.options import SessionOptions
 
 _FORMAT = "session.save_model_format"
@@ -22,9 +23,12 @@ _EXTERNAL = "session.optimized_model_external_initializers"
 
 
 def save_optimized(
-    prepared: PreparedModel, options: SessionOptions, environment: Environment, disabled_passes: Iterable[str] = ()
-) -> None:
+    prepared: PreparedModel, outputs: Iterable[Value], options: SessionOptions, environment: Environment,
+    disabled_passes: Iterable[str] = (),
+) -> None:  # fmt: skip
     """Save a prepared model where the options ask for it, its weights inside unless they name a file or need one.
+
+    ``outputs`` are the model's as the session shows them: by the names of sizes that the model declares.
 
     The format is the one that the options name, else that of the name: ORT format for ``.ort``, as in onnxruntime.
 
@@ -39,6 +43,7 @@ def save_optimized(
     path = Path(options.optimized_model_filepath)
     environment = prepared.environment or environment
     model = fuse_whole(prepared, environment, PrepareSettings.of(options, environment, disabled_passes))
+    model = _as_shown(model if model is not prepared.model else model.clone(), outputs)
     if options.config_entries.get(_FORMAT, "ORT" if path.suffix == ".ort" else "ONNX") == "ORT":
         _save_in_ort_format(model, path)
         return
@@ -47,6 +52,14 @@ def save_optimized(
         file = f"{path.name}.data"
     threshold = int(options.setting(f"{_EXTERNAL}_min_size_in_bytes"))
     save_model(model, path, external_file=file, external_threshold=threshold)
+
+
+def _as_shown(model: Model, outputs: Iterable[Value]) -> Model:
+    """Give the outputs of a model the types that callers know."""
+    types = {value.name: value.type for value in outputs}
+    for value in model.graph.outputs:
+        value.type = types.get(value.name) or value.type
+    return model
 
 
 def _save_in_ort_format(model: Model, path: Path) -> None:

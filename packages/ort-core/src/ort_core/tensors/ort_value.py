@@ -221,12 +221,12 @@ class OrtValue:
         raise InvalidValue(f"this value is {self._described()}, expected a tensor")
 
     def tensor_size_in_bytes(self) -> int:
-        """Return how many bytes a tensor takes (packed, for types of less than a byte)."""
+        """Return how many bytes a tensor takes: packed, of types of less than a byte; of strings without their texts."""
         if isinstance(self._value, DeviceArray):
             return self._value.nbytes
         array = self._host_tensor("has a size in bytes")
         if array.dtype == object:
-            raise InvalidValue("a tensor of strings has no size in bytes")
+            return array.nbytes
         return -(-array.size * DataType.from_numpy(array.dtype).bits // 8)
 
     def has_value(self) -> bool:
@@ -243,7 +243,11 @@ class OrtValue:
 
     def is_tensor_sequence(self) -> bool:
         """Return whether this is a sequence of tensors."""
-        return isinstance(self._value, list) and not any(isinstance(item, dict) for item in self._value)
+        if not isinstance(self._value, list):
+            return False
+        if isinstance(self._type, SequenceType):
+            return isinstance(self._type.element, TensorType)
+        return not any(isinstance(item, dict) for item in self._value)
 
     def numpy(self) -> np.ndarray:
         """Return the tensor as an array: shared on the CPU, copied from elsewhere."""
