@@ -175,3 +175,14 @@ def test_defaults_that_do_not_fit_matter_only_to_runs_without_overrides():
     np.testing.assert_array_equal(found, x.reshape(2, 3))
     with pytest.raises(ort_core.OrtError):
         session.run(None, {"x": x})
+
+
+def test_none_for_an_input_with_a_default_means_the_default_as_in_onnxruntime():
+    content = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Add (x, w) }""").SerializeToString()
+    x = np.array([10, 20], np.float32)
+    for engine in (onnxruntime, ort_core):
+        session = engine.InferenceSession(content, providers=["CPUExecutionProvider"])
+        for w in (None, np.zeros(2, np.float32), None):
+            (y,) = session.run(None, {"x": x, "w": w})
+            np.testing.assert_array_equal(y, x + ([1, 2] if w is None else w))

@@ -130,3 +130,36 @@ def test_a_consumer_may_give_a_tensor_back_at_the_interpreters_end():
     environment = {**os.environ, "PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "255"}  # freed memory is overwritten
     done = subprocess.run([sys.executable, "-c", _LATE_CONSUMER], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "fine", "")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])
+def test_memory_of_others_that_comes_in_by_a_capsule_can_be_written(dtype):
+    class Exporter:
+        def __dlpack__(self, **arguments):
+            return array.__dlpack__()
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    array = np.zeros((2, 3), dtype)
+    value = OrtValue.from_dlpack(Exporter())
+    value.update_inplace(np.ones((2, 3), dtype))
+    assert array.all()
+    value.numpy()[0] = 0
+    assert not array[0].any()
+    assert OrtValue.from_dlpack(OrtValue.of(np.zeros((0, 3), dtype))).shape() == [0, 3]
+
+
+def test_read_only_memory_of_others_is_refused_or_stays_so():
+    class Exporter:
+        def __dlpack__(self, **arguments):
+            return array.__dlpack__(**arguments)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    array = np.zeros(3, np.float32)
+    array.flags.writeable = False
+    assert not OrtValue.from_dlpack(array).numpy().flags.writeable
+    with pytest.raises(BufferError, match="readonly"):
+        OrtValue.from_dlpack(Exporter())

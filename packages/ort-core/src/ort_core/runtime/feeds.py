@@ -84,6 +84,8 @@ class FeedChecker:
                     f"Invalid input name: {name}.{did_you_mean(str(name), list(self._inputs))} "
                     f"The model's inputs: {self.described()}"
                 )
+            if value is None and expected.has_default:
+                continue  # as in onnxruntime
             values[name] = expected.convert(value)
         return values
 
@@ -134,6 +136,7 @@ class _Input:
         self.name = value.name
         self.type = value.type
         self.is_required = is_required and not isinstance(value.type, OptionalType)
+        self.has_default = not is_required
         of = value.type.element if isinstance(value.type, OptionalType) else value.type
         shape = of.shape if isinstance(of, (TensorType, SparseTensorType)) else None
         # A declared scalar takes any shape, as in onnxruntime: exporters write [] where they mean "unknown".

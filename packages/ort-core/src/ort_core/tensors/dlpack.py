@@ -79,8 +79,21 @@ def from_dlpack(data: Any) -> np.ndarray:  # Any: the protocol is structural, a 
     capsule = exporter.__dlpack__()
     tensor = tensor_in(capsule, data)
     if tensor.dtype.code not in _TYPES:
-        return np.from_dlpack(_Capsule(capsule))
+        return _writable(np.from_dlpack(_Capsule(capsule)))
     return _array_over(tensor, capsule)
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """Return an array over the same memory that may be written to.
+
+    A capsule of DLPack before its version 1 does not say whether its memory is read-only, so that numpy takes it to be.
+    Who exports read-only memory refuses to make such a capsule.
+    """
+    if array.flags.writeable or array.size == 0:
+        return array
+    interface = dict(array.__array_interface__)
+    interface["data"] = (interface["data"][0], False)
+    return np.asarray(_Owner(array, interface))
 
 
 def _array_over(tensor: DLTensor, capsule: object) -> np.ndarray:

@@ -221,7 +221,7 @@ class OrtValue:
         raise InvalidValue(f"this value is {self._described()}, expected a tensor")
 
     def tensor_size_in_bytes(self) -> int:
-        """Return how many bytes a tensor takes: packed, of types of less than a byte; of strings without their texts."""
+        """Return how many bytes a tensor takes: packed, of types of less than a byte; of strings, without the texts."""
         if isinstance(self._value, DeviceArray):
             return self._value.nbytes
         array = self._host_tensor("has a size in bytes")
