@@ -261,6 +261,14 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def api_programs(session: nox.Session) -> None:
+    """Compare random programs over the API with onnxruntime: first seed, count, folder of what they found."""
+    prepare(session, "test")
+    given = session.posargs or ("0", "5000", f"{session.create_tmp()}/programs")
+    session.run("python", f"{CORE}/tests/api_programs/campaign.py", *given)
+
+
+@nox.session
 def guarded(session: nox.Session) -> None:
     """Run suites on guarded memory; arguments after ``--`` as in tools/run_guarded.py, for example ``--threads 3``."""
     prepare(session, "test")

@@ -4,6 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import ort_core
 from ort_core.errors import InvalidValue
 from ort_core.tensors.device import OrtDevice
 from ort_core.tensors.sparse_tensor import OrtSparseFormat, SparseTensor
@@ -79,3 +80,14 @@ def test_the_view_of_another_form_is_refused_as_by_onnxruntime():
 def test_parts_that_do_not_fit_together_are_refused(make, message):
     with pytest.raises(InvalidValue, match=message):
         make()
+
+
+def test_a_value_over_a_sparse_tensor_keeps_its_form_as_in_onnxruntime():
+    values, inner, outer = np.array([1, 2], np.float32), np.array([1, 1]), np.array([0, 1, 2, 2])
+    for ort in (onnxruntime, ort_core):
+        device = ort.OrtDevice.make("cpu", 0)
+        made = ort.SparseTensor.sparse_csr_from_numpy(np.array([3, 3]), values, inner, outer, device)
+        found = ort.OrtValue.ort_value_from_sparse_tensor(made).as_sparse_tensor()
+        assert found.format().name == "ORT_SPARSE_CSRC"
+        assert found.as_csrc_view().inner().tolist() == [1, 1]
+        assert found.as_csrc_view().outer().tolist() == [0, 1, 2, 2]

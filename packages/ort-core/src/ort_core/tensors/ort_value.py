@@ -41,7 +41,7 @@ class OrtValue:
         session: kept for onnxruntime's signature.
     """
 
-    __slots__ = ("__weakref__", "_packed", "_type", "_value")
+    __slots__ = ("__weakref__", "_packed", "_sparse", "_type", "_value")
 
     def __init__(
         self,
@@ -137,7 +137,9 @@ class OrtValue:
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> OrtValue:
         """Return a value over a SparseTensor."""
-        return cls(sparse_tensor.to_sparse_array())
+        made = cls(sparse_tensor.to_sparse_array())
+        made._sparse = sparse_tensor
+        return made
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:  # Any: whatever has __dlpack__
@@ -165,12 +167,13 @@ class OrtValue:
         return self._type if self._value is None else type_of(self._value, self._type)
 
     def as_sparse_tensor(self) -> SparseTensor:
-        """Return the SparseTensor in this value."""
+        """Return the SparseTensor in this value, in the form that it was given in; of results in coordinates."""
         from ort_core.tensors.sparse_tensor import SparseTensor
 
         if not isinstance(self._value, SparseArray):
             raise InvalidValue(f"this value is {self._described()}, expected a sparse tensor")
-        return SparseTensor.of(self._value)
+        given: SparseTensor | None = getattr(self, "_sparse", None)  # the slot of most values is empty
+        return SparseTensor.of(self._value) if given is None else given
 
     def data_ptr(self) -> int:
         """Return the address of the first element (of a packed copy for types of less than a byte)."""
