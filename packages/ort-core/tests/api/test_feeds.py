@@ -385,3 +385,26 @@ def test_the_tensor_of_an_optional_input_is_held_against_its_shape_as_in_onnxrun
         with pytest.raises(InvalidArgument) as ours:
             session.run(None, feed)
         assert str(ours.value).startswith(str(theirs.value).split(" : ", 3)[-1].split(" Please")[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(seq(float[N]) s) => (float[N] y, int64 n) { y = SequenceAt (s, zero) n = SequenceLength (s) }",
+        "(seq(float[N]) s) => (seq(float[N]) y) { y = Identity (s) }",
+        "(seq(float[N]) s) => (seq(float[N]) y, int64 n) { y = SequenceErase (s, zero) n = SequenceLength (s) }",
+        "(seq(float[N]) s) => (seq(float[N]) s, int64 n) { n = SequenceLength (s) }",
+    ],
+)
+def test_results_are_no_views_of_the_arrays_in_a_sequence_that_was_fed(body):
+    inputs, _, nodes = body.partition("{")
+    content = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g {inputs} <int64 zero = {{0}}> {{ {nodes}""").SerializeToString()
+    fed = [np.array([1, 2], np.float32), np.array([3], np.float32)]
+    session = ort_core.InferenceSession(content)
+    for _ in range(3):
+        (found, *_) = session.run(None, {"s": list(fed)})
+        for each in found if isinstance(found, list) else [found]:
+            assert not any(np.shares_memory(each, other) for other in fed)
+            each[...] = 9
+    assert [each.tolist() for each in fed] == [[1, 2], [3]]

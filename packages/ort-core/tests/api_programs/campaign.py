@@ -24,7 +24,7 @@ def outcomes(engine: str, first: int, count: int, folder: Path) -> tuple[dict[in
     target.unlink(missing_ok=True)
     while first < end:
         command = [sys.executable, *ENGINES[engine], str(HERE / "worker.py"), str(first), str(end - first), str(target)]
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False, cwd=folder)  # where profiles fall
         if done.returncode == 0:
             break
         if not target.exists():
@@ -57,6 +57,7 @@ def differences(theirs: dict[int, dict], ours: dict[int, dict]) -> tuple[list[st
 
 def main(first: int, count: int, folder: Path) -> int:
     """Run programs, and write what differs."""
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (theirs, their_ends), (ours, our_ends) = (outcomes(engine, first, count, folder) for engine in ENGINES)
     shown, reasons = differences(theirs, ours)

@@ -44,6 +44,7 @@ _REFUSED = {  # what this project says where it takes less -> why
     "Unexpected input data type. Actual: (numpy": "records are no texts",
     "Unable to handle object of type <class 'list'>": "lists are no texts",
     "Got invalid dimensions for input: o": "a size that the options fix holds in optionals, too",
+    "the computed output shape for this run": "memory of another size is refused for inputs that are outputs, too",
     "has no attribute": "sequences have no rank: a fault of the program",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -371,7 +371,16 @@ def detached(results: list[RuntimeValue], feeds: Iterable[RuntimeValue]) -> list
         if not flags.c_contiguous:
             results[0] = np.ascontiguousarray(result)
         return results
-    return _apart(results, TakenMemoryState(value for value in feeds if isinstance(value, np.ndarray)))
+    return _apart(results, TakenMemoryState(_arrays_in(feeds)))
+
+
+def _arrays_in(values: Iterable[RuntimeValue]) -> Iterator[np.ndarray]:
+    """Yield arrays, and those in sequences."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from _arrays_in(value)
 
 
 def _apart(results: list[RuntimeValue], taken: TakenMemoryState) -> list[RuntimeValue]:
