@@ -42,6 +42,7 @@ class OrtValue:
     """
 
     __slots__ = ("__weakref__", "_packed", "_sparse", "_type", "_value")
+    _sparse: SparseTensor  # as it was given; most values have none
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class OrtValue:
 
         if not isinstance(self._value, SparseArray):
             raise InvalidValue(f"this value is {self._described()}, expected a sparse tensor")
-        given: SparseTensor | None = getattr(self, "_sparse", None)  # the slot of most values is empty
+        given: SparseTensor | None = getattr(self, "_sparse", None)
         return SparseTensor.of(self._value) if given is None else given
 
     def data_ptr(self) -> int:
