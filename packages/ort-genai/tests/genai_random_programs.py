@@ -6,7 +6,7 @@ The truth is onnxruntime's: logits of the whole text at once, without caches, an
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import ort_genai as og
 from ort_genai.errors import GenerationFailed, InvalidGeneration
 
 VOCABULARY, END, PAD = 288, 285, 286
-_CLOSE = 2e-3  # of logits: two engines sum in different orders
+CLOSE = 2e-3  # of logits: two engines sum in different orders
 _CHOICES = {
     "top_k": (0, 1, 3, 50, 1000), "top_p": (1.0, 0.9, 0.1, 1e-9, 0.0), "min_p": (0.0, 0.0, 0.1, 1.0),
     "temperature": (1.0, 0.5, 2.0, 1e-3, 1e-40, 1e-308, 5e-324, 50.0, 0.0, 1e6),
@@ -137,7 +137,7 @@ class Program:
     def look(self) -> None:
         if self.shown[0]:
             found = self.generator.get_logits()[:, 0]
-            np.testing.assert_allclose(found, [self.logits(row) for row in range(self.rows)], rtol=_CLOSE, atol=_CLOSE)
+            np.testing.assert_allclose(found, [self.logits(row) for row in range(self.rows)], rtol=CLOSE, atol=CLOSE)
 
     def give(self) -> None:
         if self.shown[0] and not (self.rows == 1 and self.ended[0]):
@@ -156,40 +156,11 @@ class Program:
 
     def shaped(self, row: int) -> np.ndarray:
         """Return logits with what the options forbid or make less likely."""
-        found, text, options = self.logits(row).astype(np.float64), self.shown[row], self.options
-        if options["repetition_penalty"] != 1:
-            for token in set(text):
-                sign = -1 if found[token] < 0 else 1
-                found[token] *= options["repetition_penalty"] ** -sign
-        size = options["no_repeat_ngram_size"]
-        if size:
-            end = text[len(text) - size + 1 :]
-            for place in range(len(text) - size + 1):
-                if text[place : place + size - 1] == end:
-                    found[text[place + size - 1]] = -np.inf
-        if len(text) < options["min_length"]:
-            found[END] = -np.inf
-        return found
+        return shaped(self.logits(row), self.shown[row], self.options)
 
     def may_come(self, logits: np.ndarray, token: int) -> bool:
         """Return whether the options let a token come, within what two engines may differ by."""
-        options = self.options
-        if np.isposinf(logits).any():
-            return bool(np.isposinf(logits[token]))
-        near = _CLOSE * max(1.0, abs(logits[token]))
-        above = logits > logits[token] + near
-        if not options["do_sample"] or options["top_k"] == 1 or options["temperature"] == 0:
-            return not above.any() and logits[token] > -np.inf
-        if options["top_k"] and above.sum() >= options["top_k"]:
-            return False
-        with np.errstate(over="ignore"):
-            behind = (logits - logits.max()) / options["temperature"]
-            share = np.exp((min(0.0, logits[token] + 2 * near - logits.max())) / options["temperature"])
-        if share == 0 or share < options["min_p"]:
-            return False
-        shares = np.exp(behind)
-        is_cut = 0 < options["top_p"] < 1 and not options["top_k"]
-        return not is_cut or shares[above].sum() / shares.sum() < options["top_p"] + 0.02
+        return may_come(logits, token, self.options)
 
     def fails(self, action: Callable[[], None], kind: type[Exception]) -> bool:
         try:
@@ -197,3 +168,41 @@ class Program:
         except kind:
             return True
         return False
+
+
+def shaped(logits: np.ndarray, text: list[int], options: Mapping[str, float]) -> np.ndarray:
+    """Return logits behind a text with what search options forbid or make less likely."""
+    found = logits.astype(np.float64)
+    if options["repetition_penalty"] != 1:
+        for token in set(text):
+            sign = -1 if found[token] < 0 else 1
+            found[token] *= options["repetition_penalty"] ** -sign
+    size = int(options["no_repeat_ngram_size"])
+    if size:
+        end = text[len(text) - size + 1 :]
+        for place in range(len(text) - size + 1):
+            if text[place : place + size - 1] == end:
+                found[text[place + size - 1]] = -np.inf
+    if len(text) < options["min_length"]:
+        found[END] = -np.inf
+    return found
+
+
+def may_come(logits: np.ndarray, token: int, options: Mapping[str, float]) -> bool:
+    """Return whether search options let a token come, within what two engines may differ by."""
+    if np.isposinf(logits).any():
+        return bool(np.isposinf(logits[token]))
+    near = CLOSE * max(1.0, abs(logits[token]))
+    above = logits > logits[token] + near
+    if not options["do_sample"] or options["top_k"] == 1 or options["temperature"] == 0:
+        return not above.any() and logits[token] > -np.inf
+    if options["top_k"] and above.sum() >= options["top_k"]:
+        return False
+    with np.errstate(over="ignore"):
+        behind = (logits - logits.max()) / options["temperature"]
+        share = np.exp((min(0.0, logits[token] + 2 * near - logits.max())) / options["temperature"])
+    if share == 0 or share < options["min_p"]:
+        return False
+    shares = np.exp(behind)
+    is_cut = 0 < options["top_p"] < 1 and not options["top_k"]
+    return not is_cut or shares[above].sum() / shares.sum() < options["top_p"] + 0.02

@@ -274,3 +274,10 @@ def test_limits_that_nobody_can_run_with_are_refused(limit):
     name, value = next(iter(limit.items()))
     with pytest.raises(InvalidGeneration, match=f"{name} = {value}; expected a whole number"):
         og.EngineOptions(**limit)
+
+
+def test_a_stop_string_that_half_a_character_completes_at_the_last_token_ends_the_text(engine, model):
+    prompt = [7, 101, 33, 250, 12]
+    options = Options(max_tokens=1, logit_bias={111: 1e9}, stop=("\ufffd",))  # the first byte of a longer character
+    request = engine.submit(prompt, options)
+    assert (request.text(), request.finished.reason) == ("", og.EndReason.STOP)

@@ -183,6 +183,17 @@ def test_options_of_a_turn_bind_it_alone(model, engine):
     assert len(set(said)) == len(said) == 20
 
 
+def test_a_stop_string_is_found_however_many_tokens_it_has(model, engine):
+    prompt, text = [7, 101, 33, 250, 12], og.Tokenizer(model)
+    said = greedy(model, prompt, 9)
+    for end in range(3, 10):
+        request, stop = engine.create_request(), text.decode(said[2:end])
+        assert stop.isascii()
+        request.begin_turn(prompt, turn_options(request, max_generated_tokens=12, stop_strings=["never", stop]))
+        events = drained(engine)
+        assert (events[-1].finish_reason, tokens_of(events)) == (og.FinishReason.STOP_STRING, said[:end])
+
+
 def _guided(request):
     made = turn_options(request, max_generated_tokens=3)
     made.set_guidance("regex", "[a-c]{3}")

@@ -65,20 +65,22 @@ class TextState:
         self._read.append(token)
         self._counts[token] += 1
         if token in self._ends:
-            return Piece(self._rest(), token, chance, likeliest), EndReason.STOP
+            return Piece(self._rest()[0], token, chance, likeliest), EndReason.STOP
         text, is_stopped = self._without_stop(self._held + self._stream.push(token))
         if is_stopped:
             return Piece(text, token, chance, likeliest), EndReason.STOP
         if self._guide is not None and self._guide.has_ended:
-            return Piece(text + self._rest(), token, chance, likeliest), EndReason.STOP
+            return Piece(text + self._rest()[0], token, chance, likeliest), EndReason.STOP
         if len(self.tokens) >= self._most:
-            return Piece(text + self._rest(), token, chance, likeliest), EndReason.LENGTH
+            rest, is_stopped = self._rest()
+            return Piece(text + rest, token, chance, likeliest), EndReason.STOP if is_stopped else EndReason.LENGTH
         return Piece(text, token, chance, likeliest), None
 
-    def _rest(self) -> str:
-        text, _ = self._without_stop(self._held + self._stream.finish())
+    def _rest(self) -> tuple[str, bool]:
+        """Return the text that was held back, and whether a stop string ended it."""
+        text, is_stopped = self._without_stop(self._held + self._stream.finish())
         found, self._held = text + self._held, ""
-        return found
+        return found, is_stopped
 
     def _without_stop(self, text: str) -> tuple[str, bool]:
         """Return what can come out, and whether a stop string ended it; what may begin one is held back."""

@@ -148,5 +148,5 @@ class TurnState:
         found = sorted(each for each in places if each[0] >= 0)
         if found:
             self.stop_index = found[0][1]
-        self._tail = whole[len(whole) - self._keeps :] if self._keeps else ""
+        self._tail = whole[-self._keeps :] if self._keeps else ""
         return bool(found)
