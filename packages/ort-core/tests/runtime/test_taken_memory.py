@@ -75,3 +75,18 @@ def test_results_are_apart_where_each_owns_what_no_feed_shows():
         assert not are_apart(results, [feed]), results
     assert not are_apart([feed], [view])
     assert not are_apart([one], [[other]]), "what a feed of another kind holds nobody knows"
+
+
+def test_results_whose_owner_numpy_does_not_know_are_apart_from_all_but_views_of_them():
+    feed, own = np.zeros((4, 4), np.float32), np.ones(3)
+    one, other = (np.asarray(Lender(np.zeros((6, 2), np.float32))) for _ in range(2))
+    assert are_apart([one, own, other], [feed])
+    assert are_apart([other], [one, one[1:]])
+    for results in ([one, one], [one, one[:2]], [one[1:]], [one.T], [one.view(np.int32)]):
+        assert not are_apart(results, [feed]), results
+    for fed in (one, one[2:], one[2:].T, one.reshape(-1)[3:5]):
+        assert not are_apart([one], [fed])
+    fixed = np.asarray(Lender(np.zeros(2)))
+    fixed.flags.writeable = False
+    assert not are_apart([fixed], [feed])
+    assert not are_apart([np.frombuffer(bytearray(8), np.uint8)], [feed]), "its memory may be anybody's"

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-_OWN = 0x1 | 0x4 | 0x400  # numpy's flags: row-major, owns its memory, may be written
+_USABLE = 0x1 | 0x400  # numpy's flags: row-major, may be written
+_OWN = _USABLE | 0x4  # owns its memory, too
 
 
 def may_share(result: np.ndarray, other: np.ndarray) -> bool:
@@ -35,16 +36,29 @@ def _owner(array: np.ndarray) -> object | None:
 def are_apart(results: Sequence[object], feeds: Sequence[object]) -> bool:
     """Return whether results surely are arrays that own their memory, each for itself: what most kernels return.
 
-    They are contiguous and may be written, too. No view of such an array is older than it is but one that was fed.
+    They are contiguous and may be written, too. No view of such an array is older than it is but one that was fed. The
+    owner may be an object that numpy does not know, of memory that is kept between runs (``owns_memory``).
     """
     owners = set()
     for result in results:
-        if type(result) is not np.ndarray or result.flags.num & _OWN != _OWN:
+        if type(result) is not np.ndarray:
             return False
-        owners.add(id(result))
+        flags = result.flags.num
+        if flags & _OWN == _OWN:
+            owners.add(id(result))
+        elif flags & _USABLE == _USABLE and getattr(result.base, "owns_memory", False):
+            owners.add(id(result.base))
+        else:
+            return False
     if len(owners) != len(results):
         return False
-    return all(type(feed) is np.ndarray and id(feed) not in owners and id(feed.base) not in owners for feed in feeds)
+    for feed in feeds:
+        if type(feed) is not np.ndarray:
+            return False
+        base = feed.base
+        if id(feed) in owners or id(base) in owners or (type(base) is np.ndarray and id(base.base) in owners):
+            return False
+    return True
 
 
 class TakenMemoryState:

@@ -58,8 +58,12 @@ class OutputSizes:
 
 
 def _check(name: str, declared: tuple[int, ...], found: tuple[int, ...]) -> None:
-    if len(declared) == len(found) and all(size in (-1, other) for size, other in zip(declared, found, strict=True)):
-        return
+    if len(declared) == len(found):
+        for size, other in zip(declared, found, strict=True):
+            if size not in (-1, other):
+                break
+        else:
+            return
     log.warning(
         "Expected shape from model of %s does not match actual shape of %s for output %s",
         _text(declared), _text(found), name,

@@ -88,7 +88,7 @@ class StepOrder:
         least_pieces = {i: step.least_piece for i, step in enumerate(steps) if step.least_piece > PIECE_WORK}
         return cls(reads, writes, parts, whole, bounded, least_pieces)
 
-    def flags(self, work: Sequence[int], threads: int, most_pieces: Sequence[int] = ()) -> Flags:
+    def flags(self, work: Sequence[int] | Flags, threads: int, most_pieces: Sequence[int] = ()) -> Flags:
         """Return the flags of each step.
 
         Args:
@@ -99,9 +99,10 @@ class StepOrder:
         pieces_each = int(environment_value("ORT_STEP_PIECES"))
         if pieces_each > 0:
             return self._cut(pieces_each)
-        flags = self._meetings(work, threads, most_pieces)
-        if threads > 1 and max(work, default=0) >= 2 * PIECE_WORK * threads:
-            pieces = np.minimum(np.array(work, np.int64) // (self._least * threads), MAX_PIECES)
+        works = np.asarray(work, np.int64)
+        flags = self._meetings(works, threads, most_pieces)
+        if threads > 1 and works.max(initial=0) >= 2 * PIECE_WORK * threads:
+            pieces = np.minimum(works // (self._least * threads), MAX_PIECES)
             pieces[(pieces < 2) | (flags & SERIAL > 0)] = 0
             pieces[list(self.whole)] = 0
             flags = flags | pieces << PIECES_AT
@@ -113,13 +114,15 @@ class StepOrder:
         pieces[list(self.whole)] = 0
         return self._flags([ALL] * len(self.reads)) | pieces << PIECES_AT
 
-    def _meetings(self, work: Sequence[int], threads: int, most_pieces: Sequence[int]) -> Flags:
-        sizes = [min(each, OWN_WORK).bit_length() for each in work]
-        bounds = [(min(most, threads), work[i].bit_length()) for i, most in zip(self.bounded, most_pieces, strict=True)]
-        small = [each < SERIAL_WORK for each in work]
-        key = (threads, tuple(small), tuple(sizes), tuple(bounds))
+    def _meetings(self, work: Flags, threads: int, most_pieces: Sequence[int]) -> Flags:
+        _, bits = np.frexp(np.minimum(work, OWN_WORK))  # of a whole number the exponent is how many bits it has
+        are_small = work < SERIAL_WORK
+        limits = zip(self.bounded, most_pieces, strict=True)
+        bounds = [(min(most, threads), int(work[i]).bit_length()) for i, most in limits]
+        key = (threads, are_small.tobytes(), bits.tobytes(), tuple(bounds))
         found = self._kept.get(key)
         if found is None:
+            small, sizes = are_small.tolist(), bits.tolist()
             together = [
                 0 if is_small and any(small[max(i - 1, 0) : i] + small[i + 1 : i + 2]) else ALL
                 for i, is_small in enumerate(small)

@@ -18,7 +18,6 @@ from ort_core.plugin.forks import new_lock
 # Bytes. Smaller ones the C library keeps itself; larger ones it may ask of the system, and give back, each time.
 LEAST = 1 << 17
 ALIGNMENT = 64
-_MOST_SIZES = 256  # remembered: a cache that grows asks for another one at each step
 
 
 class OutputMemory:
@@ -28,7 +27,6 @@ class OutputMemory:
         self._idle: list[_Block] = []
         self._idle_nbytes = 0
         self._returned: deque[_Block] = deque()  # and not yet counted
-        self._sizes: dict[tuple[tuple[int, ...], np.dtype], int] = {}  # of blocks, by what was asked for before
         self._lock = new_lock()
         self._limit = 0
 
@@ -46,14 +44,10 @@ class OutputMemory:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return an uninitialized array of its own memory, C-contiguous."""
-        size = self._sizes.get((shape, dtype))
-        if size is None:
-            nbytes = math.prod(shape) * dtype.itemsize
-            if nbytes < LEAST:
-                return np.empty(shape, dtype)
-            if len(self._sizes) >= _MOST_SIZES:
-                self._sizes.clear()
-            size = self._sizes[shape, dtype] = _rounded(nbytes) + ALIGNMENT
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < LEAST:
+            return np.empty(shape, dtype)
+        size = _rounded(nbytes) + ALIGNMENT
         if dtype.isbuiltin == 1:
             return np.asarray(_Lease(self, self._block(size), shape, dtype.str))
         # numpy does not know the types of ml_dtypes, such as bfloat16, by the text of their storage.

@@ -36,6 +36,7 @@ StepObserver = Callable[[int, int, Mapping[str, int]], None]
 UNGUARDED = Unguarded()
 MAX_PLANS = 64
 MAX_ARENAS = 8  # plans that keep memory between runs: the last used; a server sees hundreds of sequence lengths
+KEPT_NBYTES = 1 << 20  # that more plans may keep together, one run of each counted: of a small program all do
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
 PARALLEL_WORK = 30_000  # estimated work (10 us) below which sharing it costs more than it saves
 TURN_WORK = 3_000_000  # estimated work (1 ms) between two questions whether to stop
@@ -87,6 +88,7 @@ class BoundState:
     in_place: Mapping[int, int]  # outputs that may be the very memory of an input, and of which
     memory: OutputMemory
     holds_lock: bool
+    work: int = 0  # estimated, of a run; 0: nobody asks
 
     def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
         """Say for good where the data of an input lies."""
@@ -129,6 +131,7 @@ class NativeProgram:
         self._addresses = np.array([found[kernel] for kernel in kernels], np.int64)
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
         self._keeping: OrderedDict[ProgramPlan, None] = OrderedDict()  # with memory between runs, the last used last
+        self._kept_nbytes = 0
         self._last: ProgramPlan | None = None
         self._lock = new_lock()
         self.memory = OutputMemory()
@@ -227,19 +230,26 @@ class NativeProgram:
         with self._lock:
             self._plans[signature] = plan
             if len(self._plans) > MAX_PLANS:
-                self._keeping.pop(self._plans.popitem(last=False)[1], None)
+                oldest = self._plans.popitem(last=False)[1]
+                if oldest in self._keeping:
+                    del self._keeping[oldest]
+                    self._kept_nbytes -= oldest.kept_nbytes
         return plan
 
     def note_use(self, plan: ProgramPlan) -> None:
-        """Let a plan that was run keep its memory, and the one whose run is the longest ago give its own back."""
+        """Let a plan that was run keep its memory, and those whose runs are the longest ago give their own back."""
         if plan is self._last:
             return
         with self._lock:
             self._last = plan
-            self._keeping[plan] = None
+            if plan not in self._keeping:
+                self._keeping[plan] = None
+                self._kept_nbytes += plan.kept_nbytes
             self._keeping.move_to_end(plan)
-            if len(self._keeping) > MAX_ARENAS:
-                self._keeping.popitem(last=False)[0].release()
+            while len(self._keeping) > MAX_ARENAS and self._kept_nbytes > KEPT_NBYTES:
+                oldest, _ = self._keeping.popitem(last=False)
+                self._kept_nbytes -= oldest.kept_nbytes
+                oldest.release()
 
     def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
         record = self.record
@@ -277,30 +287,33 @@ class ProgramPlan:
 
     def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
         record = program.record
-        table = record.sizes.table(sizes)
-        values, relocations = table.tolist(), record.relocations
-        if min(values[record.argument_count :], default=0) < 0:
+        table, relocations, count = record.sizes.table(sizes), record.relocations, record.argument_count
+        values = table[count:].tolist()
+        if min(values, default=0) < 0:
             raise SizesDiffer("a size is negative")
         self._program = program
         self.sizes = sizes
-        self._template = table[: record.argument_count]
+        self._template = table[:count]
         self._template[relocations.constants] += relocations.constant_addresses
-        slot_sizes = values[record.argument_count : record.outputs_at]
-        self._offsets, self._arena_nbytes = arena_offsets(slot_sizes, record.per_thread, program._pool.num_threads)
-        self._shapes = _split_shapes(values[record.outputs_at : record.work_at], record.output_types)
+        slot_sizes = values[: record.outputs_at - count]
+        threads, work_at = program._pool.num_threads, record.work_at - count
+        self._offsets, self._arena_nbytes = arena_offsets(slot_sizes, record.per_thread, threads)
+        self._shapes = _split_shapes(values[record.outputs_at - count : work_at], record.output_types)
         self._dtypes = [dtype.numpy for dtype, _ in record.output_types]
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
-        self.nbytes = arena_offsets(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
-        work = values[record.work_at : record.work_at + len(program.kernels)]
-        self._work = work
-        most_pieces = values[record.work_at + len(program.kernels) :]
-        self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
-        self._flags = record.order.flags(work, program._pool.num_threads, most_pieces)
+        self.nbytes = arena_offsets(counted, record.per_thread, threads)[1] + output_nbytes
+        pieces_at = work_at + len(program.kernels)
+        self._work = values[work_at:pieces_at]
+        self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(self._work))
+        self._flags = record.order.flags(table[record.work_at : count + pieces_at], threads, values[pieces_at:])
         self._fewest_given = len(self._shapes) + 1
         self._inputs, self._outputs, self._errors = relocations.inputs, relocations.outputs, relocations.errors
+        self._given, self._given_numbers = relocations.given, relocations.given_numbers
+        self._given_offsets = self._template[relocations.given]
         self._arena = (relocations.arena, np.array(self._offsets, np.int64)[relocations.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
+        self.kept_nbytes = self._arena_nbytes + self._template.nbytes + self._flags.nbytes * STEP_WORDS
 
     @functools.cached_property
     def turns(self) -> list[tuple[int, int]]:
@@ -331,9 +344,14 @@ class ProgramPlan:
 
     def _outputs_of_run(self, given: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """Return the memory of the outputs: what is given, where it fits, and the rest as it is kept for later runs."""
+        memory = self._program.memory
+        if not given:
+            if self._fewest_given:
+                self._fewest_given = 0
+                memory.keep(zip(self._shapes, self._dtypes, strict=True))
+            return [memory.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
         wanted = list(enumerate(zip(self._shapes, self._dtypes, strict=True)))
         taken = {number: given[number] for number, (shape, dtype) in wanted if _fits(given.get(number), shape, dtype)}
-        memory = self._program.memory
         if len(taken) < self._fewest_given:  # caches that grow where they lie are no memory that a run takes
             self._fewest_given = len(taken)
             memory.keep(each for number, each in wanted if number not in taken)
@@ -352,7 +370,7 @@ class ProgramPlan:
             state, state.steps_address, len(self._program.kernels), self._wanted, state.error_address,
             tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
             tuple(self._dtypes), self.nbytes, self._program.record.in_place, self._program.memory,
-            self._wanted == ALONE,
+            self._wanted == ALONE, sum(self._work),
         )  # fmt: skip
 
     def release(self) -> None:
@@ -364,34 +382,35 @@ class _ProgramRunState:
     """The argument table, step table and arena of one run; reused by later runs of the same plan."""
 
     def __init__(self, plan: ProgramPlan) -> None:
-        program = plan._program
+        program, words = plan._program, len(plan._template)
         self._plan = plan
         self._memory = np.empty(plan._arena_nbytes + ALIGNMENT, np.uint8)
         base = -(-self._memory.ctypes.data // ALIGNMENT) * ALIGNMENT
-        self._error = np.zeros(1, np.int64)
-        self._table = plan._template.copy()
+        self._count = len(program.kernels)
+        own = np.empty(words + self._count * STEP_WORDS + 1, np.int64)  # the table, the steps, the word for errors
+        start = own.ctypes.data
+        self._table, self._error = own[:words], own[-1:]
+        self._steps_address, self._error_address = start + 8 * words, start + 8 * (len(own) - 1)
+        self._table[:] = plan._template
         positions, offsets = plan._arena
         self._table[positions] += base + offsets
-        self._table[plan._errors] = self._error.ctypes.data
-        start = self._table.ctypes.data
-        steps = np.empty((len(program.kernels), STEP_WORDS), np.int64)
+        self._table[plan._errors] = self._error_address
+        self._error[0] = 0
+        steps = own[words:-1].reshape(-1, STEP_WORDS)
         steps[:, 0] = program._addresses
         steps[:, 1] = start + program.record.starts
         steps[:, 2] = plan._flags
         steps[:, 3] = 0
-        self._steps = steps
-        self._steps_address = steps.ctypes.data
-        self._count = len(program.kernels)
 
     @property
     def steps_address(self) -> int:
         """Where the step table lies."""
-        return int(self._steps_address)
+        return self._steps_address
 
     @property
     def error_address(self) -> int:
         """Where kernels say that data was out of bounds."""
-        return int(self._error.ctypes.data)
+        return self._error_address
 
     def take_error(self) -> bool:
         """Return whether data was out of bounds since this was asked last."""
@@ -413,13 +432,9 @@ class _ProgramRunState:
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], observe: StepObserver | None,
         check: Callable[[], None] | None,
     ) -> None:  # fmt: skip
-        plan, table, template = self._plan, self._table, self._plan._template
-        for array, positions in zip(inputs, plan._inputs):
-            table[positions] = template[positions] + array.__array_interface__["data"][0]
-        for array, groups in zip(outputs, plan._outputs):
-            address = array.__array_interface__["data"][0]
-            for positions in groups:
-                table[positions] = template[positions] + address
+        plan = self._plan
+        addresses = [array.__array_interface__["data"][0] for array in itertools.chain(inputs, outputs)]
+        self._table[plan._given] = np.array(addresses, np.int64)[plan._given_numbers] + plan._given_offsets
         pool = plan._program._pool
         if observe is not None:
             for number in range(self._count):

@@ -24,13 +24,16 @@ Words: TypeAlias = "npt.NDArray[np.int64]"
 class Relocations:
     """Positions of words by their base.
 
-    ``inputs`` and ``outputs`` are by number; ``arena`` positions come with the slots that they lie in
-    (``arena_slots``); ``constants`` with the number of the array that each is in (``constant_numbers``) and the address
-    of its data (``constant_addresses``). ``arrays`` are the constants.
+    ``inputs`` and ``outputs`` are by number; ``given`` are all of these, inputs first, with the number of the array
+    that each is counted from (``given_numbers``): a run writes them at once. ``arena`` positions come with the slots
+    that they lie in (``arena_slots``); ``constants`` with the number of the array that each is in
+    (``constant_numbers``) and the address of its data (``constant_addresses``). ``arrays`` are the constants.
     """
 
     inputs: tuple[Words, ...]
     outputs: tuple[tuple[Words, ...], ...]
+    given: Words
+    given_numbers: Words
     errors: Words
     arena: Words
     arena_slots: Words
@@ -75,7 +78,12 @@ class Relocations:
     ) -> Relocations:  # fmt: skip
         """Return a relocations over these constants, wherever they lie now."""
         addresses = _words([array.ctypes.data for array in arrays])[constant_numbers]
-        return cls(inputs, outputs, errors, arena, arena_slots, constants, constant_numbers, arrays, addresses)
+        by_array = [*inputs, *(np.concatenate([_words(()), *groups]) for groups in outputs)]
+        given = np.concatenate([_words(()), *by_array])
+        numbers = np.repeat(np.arange(len(by_array)), [len(each) for each in by_array])
+        return cls(
+            inputs, outputs, given, numbers, errors, arena, arena_slots, constants, constant_numbers, arrays, addresses
+        )
 
 
 def _words(values: Sequence[int]) -> Words:
