@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
 MOST_NBYTES = 1 << 18  # of a run: an entry keeps its memory, and the time of larger ones is not Python's
+MOST_GROWN_NBYTES = 1 << 20  # of rounds whose values change their shapes, of which Python takes 100 us each
 MOST_NS = 2_000_000  # that rounds may take: a direct call cannot be stopped
 LOCKED_NS = 100_000  # below which the interpreter lock is kept
+LOCKED_WORK = 300_000  # the same as estimated work
 NO_LIMIT = (1 << 63) - 1
 MOST_REFUSED = 8  # tries in a row to lay rounds out that failed, behind which there are no more
 MOST_CHANGES = 8  # of how many rounds there are where carried values change their shapes, behind which none is noted
@@ -203,7 +205,7 @@ class BindableRounds:
     ) -> BoundState | None:
         """Return rounds whose carried values change their shapes."""
         facts = self._facts
-        grown = lay_out_growing(facts.wiring, asked, operands, MOST_NBYTES)
+        grown = lay_out_growing(facts.wiring, asked, operands, MOST_GROWN_NBYTES)
         if isinstance(grown, Rejection):
             return None
         results, kept = [], []
@@ -219,7 +221,8 @@ class BindableRounds:
             RoundsCall.HAS_STACKS: True,
         }  # fmt: skip
         copies = copy_rows(()), copy_rows(kept)
-        return self._moved(grown.rounds, words, copies, fed, results, grown.nbytes, True, (grown, heads, *operands))
+        is_short = grown.work < LOCKED_WORK and all(each.bound.holds_lock for each in grown.rounds)
+        return self._moved(grown.rounds, words, copies, fed, results, grown.nbytes, is_short, (grown, heads, *operands))
 
     def _moved(
         self, rounds: Sequence[BoundRounds], words: Mapping[RoundsCall, int], copies: tuple[np.ndarray, np.ndarray],
