@@ -53,6 +53,37 @@ def test_neutral_arithmetic_stays_when_the_caller_may_override_the_constant() ->
     )
 
 
+EMPTY = "int64[1] end = {4}, int64[1] far = {99}, int64[1] last = {-1}, float[2,0] none = {}"
+
+
+@pytest.mark.parametrize(
+    ("concatenation", "left"),
+    [
+        ("e = Slice(r, end, far, last)  t = Concat<axis = -1>(r, e)", ["Relu", "Neg"]),
+        ("e = Slice(r, end, far, last)  t = Concat<axis = 1>(e, r, e)", ["Relu", "Neg"]),
+        ("t = Concat<axis = 1>(r, none, r)", ["Relu", "Concat", "Neg"]),
+    ],
+)
+def test_empty_parts_of_a_concat_are_removed(concatenation: str, left: list[str]) -> None:
+    model = model_of(f"g (float[2,4] x) => (float[2,N] y) <{EMPTY}> {{ r = Relu(x)  {concatenation}  y = Neg(t) }}")
+    run_pass("EmptyPartElimination", model)
+    run_pass("DeadCodeElimination", model)
+    assert op_types(model) == left
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "g (float[2,4] x, float[2,N] z) => (float[2,M] y) { r = Relu(x)  t = Concat<axis = 1>(r, z)  y = Neg(t) }",
+        "g (float[N,4] x, float[M,0] z) => (float[N,4] y) { r = Relu(x)  t = Concat<axis = 1>(r, z)  y = Neg(t) }",
+        "g (float[2,0] x, float[2,0] z) => (float[2,0] y) { r = Relu(x)  t = Concat<axis = 1>(r, z)  y = Neg(t) }",
+        "g (float[0,4] x, float[0,2] z) => (float[0,6] y) { r = Relu(x)  t = Concat<axis = 1>(r, z)  y = Neg(t) }",
+    ],
+)
+def test_parts_that_may_have_elements_or_misfit_stay(graph: str) -> None:
+    assert_stays("EmptyPartElimination", graph)
+
+
 def test_relu_is_folded_into_clip() -> None:
     assert_fires(
         "FuseReluClip",

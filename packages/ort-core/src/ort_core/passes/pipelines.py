@@ -12,6 +12,7 @@ from ort_core.passes.eliminate_casts import CastThereAndBack, SameTypeCast, Wide
 from ort_core.passes.eliminate_common_subexpressions import CommonSubexpressionElimination
 from ort_core.passes.eliminate_double_quantization import DoubleQDQPairsRemover
 from ort_core.passes.eliminate_dropout import EliminateDropout
+from ort_core.passes.eliminate_empty import EmptyPartElimination
 from ort_core.passes.eliminate_identity import EliminateIdentity
 from ort_core.passes.eliminate_movement import (
     EliminateSlice,
@@ -73,6 +74,7 @@ def _basic_passes() -> tuple[Pass, ...]:
         ConstantSharing(),
         CommonSubexpressionElimination(),
         RulePass("EliminateSlice", [EliminateSlice()]),
+        RulePass("EmptyPartElimination", [EmptyPartElimination()]),
         RulePass("ExpandElimination", [ExpandElimination()]),
         RulePass("UnsqueezeElimination", [UnsqueezeElimination()]),
         RulePass("NoopElimination", [NoopElimination()]),

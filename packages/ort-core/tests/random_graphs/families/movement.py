@@ -90,6 +90,9 @@ def concat(g: GraphWriter) -> Value:
         return rests[0] == rests[1]
 
     parts = [value, *(g.pick(where=meets) for _ in range(g.choice((0, 1, 1, 2, 3))))]
+    if g.chance(0.1):  # and what is behind the last element: nothing, as exporters write it
+        end = g.constant(fixed([max(shape[axis] for shape in value.shapes)]))
+        parts.append(g.node("Slice", [value, end, g.constant(fixed([LIMITS[0]])), g.constant(fixed([axis]))]))
     return g.node("Concat", g.random.sample(parts, len(parts)), axis=axis)
 
 
