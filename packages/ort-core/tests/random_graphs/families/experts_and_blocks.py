@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from random_graphs import element_types as et
 from random_graphs.families.attention import projected, sequence
 from random_graphs.families.machine_learning import rows
+from random_graphs.families.operands import fixed
 from random_graphs.family import family
 from random_graphs.triples import exact
 from random_graphs.writer import GraphWriter, Refused, Value
@@ -106,6 +107,34 @@ def integer_experts(g: GraphWriter) -> Value:
         expert_weight_bits=bits, block_size=block or None, normalize_routing_weights=g.choice((0, 1)),
         activation_type=kind, **more,
     )  # fmt: skip
+
+
+@family(3)
+def chosen_matrices(g: GraphWriter) -> Value:
+    """Each row has the matrix that its index chooses from a constant stack, as exporters write layers of experts."""
+    rows, depth, outputs, count = g.pick(et.F32, rank=2, filled=True), 32, g.choice((32, 40, 72)), g.choice((1, 3, 9))
+    value = projected(g, rows, depth)
+    zero, one = g.constant(np.int64(0)), g.constant(np.int64(1))
+    length = g.node("Gather", [g.node("Shape", [rows]), zero], axis=0)
+    ids = g.node("Mod", [g.node("Range", [zero, length, one]), g.constant(np.int64(count))])
+    if g.chance(0.3):
+        ids = g.node("Sub", [ids, g.constant(np.int64(count))])
+    if g.chance(0.2):
+        ids = g.node("Cast", [ids], to=et.I32.onnx)
+    by_tuples, is_left, is_turned = g.chance(0.3), g.chance(0.5), g.chance(0.3)
+    is_wide = is_left == is_turned  # (depth, outputs) in memory
+    stack = g.weights(et.F32, count, *((depth, outputs) if is_wide else (outputs, depth)), low=-0.2, high=0.2)
+    if by_tuples and ids.dtype is et.I64:
+        last = g.constant(fixed([-1]))
+        chosen = g.node("GatherND", [stack, g.node("Unsqueeze", [ids, last])])
+    else:
+        chosen = g.node("Gather", [stack, ids], axis=0)
+    if is_turned:
+        chosen = g.node("Transpose", [chosen], perm=[0, 2, 1])
+    axis = g.constant(fixed([2 if is_left else 1]))
+    vectors = g.node("Unsqueeze", [value, axis])
+    summed = g.node("MatMul", [chosen, vectors] if is_left else [vectors, chosen])
+    return g.node("Squeeze", [summed, axis])
 
 
 @family(3, in_bodies=False)

@@ -131,7 +131,32 @@ class PendingReshape:
         return self.source.dtype
 
 
-Pending = PendingElementwise | PendingAnchor | PendingContents | PendingReshape
+@dataclass(frozen=True, slots=True)
+class PendingMatrices:
+    """Matrices of a constant that indices choose, which their product reads where they lie.
+
+    Attributes:
+        table: the constant, (count, rows, columns) before they are turned.
+        indices: writes what they take, and returns the indices.
+        shape: of the chosen matrices: that of the indices, and the matrix's.
+        copy: writes the step that copies the chosen matrices, for any other reader.
+        is_turned: whether each matrix is read with its rows as columns.
+    """
+
+    table: Value
+    indices: Callable[[], View]
+    shape: tuple[KnownDim, ...]
+    copy: Callable[[], View]
+    is_turned: bool = False
+    dtype: DataType = DataType.FLOAT
+
+    def turned(self) -> PendingMatrices:
+        """Return the matrices transposed."""
+        shape = (*self.shape[:-2], self.shape[-1], self.shape[-2])
+        return PendingMatrices(self.table, self.indices, shape, self.copy, not self.is_turned)
+
+
+Pending = PendingElementwise | PendingAnchor | PendingContents | PendingReshape | PendingMatrices
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from ort_core.cpu.lowering.pending import (
     PendingAnchor,
     PendingContents,
     PendingElementwise,
+    PendingMatrices,
     PendingReshape,
     is_placed,
     order_of,
@@ -95,6 +96,9 @@ class Stores:
             source = pending.source
             copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
             return self.store_elementwise(copy, self._lowering.result_view(value, source.shape)).reshaped(pending.shape)
+        if isinstance(pending, PendingMatrices):
+            copied, rank = pending.copy(), len(pending.shape)
+            return copied.transposed([*range(rank - 2), rank - 1, rank - 2]) if pending.is_turned else copied
         order = order_of(pending)
         if order and not self._lowering.is_output(value):
             target = self._target_of(value, pending, order)

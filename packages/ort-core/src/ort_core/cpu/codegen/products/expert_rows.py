@@ -14,31 +14,40 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 
 
-def sorting_kernel() -> DeferredKernel:
+def sorting_kernel(*, is_checked: bool = False) -> DeferredKernel:
     """Return the kernel that sorts slots by expert; its first piece does all of it.
 
     The argument table: starts (one more than there are experts), places, tokens, the expert of each slot (all int64),
-    how many slots there are, how many experts, and how many slots a token has. No expert may be out of range.
+    how many slots there are, how many experts, and how many slots a token has. No expert may be out of range, unless
+    it ``is_checked``: then negative ones count from the end, the address of an error word is the last argument, and
+    an expert out of range sets it and counts as the first one.
     """
-    return deferred_kernel("experts_sorted", "", lambda name: [_sorting(name)], is_joined=True)
+    facts = "checked" if is_checked else ""
+    return deferred_kernel("experts_sorted", facts, lambda name: [_sorting(name, is_checked)], is_joined=True)
 
 
-def _sorting(name: str) -> Emitter:
+def _sorting(name: str, is_checked: bool) -> Emitter:
     e = Emitter(name, KERNEL_PARAMETERS)
     args = e.parameter("args")
     starts, places, tokens, chosen = (e.argument(args, i, "ptr") for i in range(4))
     slots, experts, each = (e.argument(args, i) for i in range(4, 7))
+    error = e.argument(args, 7, "ptr") if is_checked else None
+
+    def expert_of(slot: IRValue) -> IRValue:
+        expert = _read(e, chosen, slot)
+        return expert if error is None else _checked(e, expert, experts, error)
+
     with e.when(e.compare("eq", e.parameter("piece"), 0)):
         with e.loop(0, e.add(experts, 1), unroll=False, hint="expert") as expert:
             _write(e, starts, expert, integer(0))
         with e.loop(0, slots, unroll=False, hint="slot") as slot:
-            behind = e.add(_read(e, chosen, slot), 1)
+            behind = e.add(expert_of(slot), 1)
             _write(e, starts, behind, e.add(_read(e, starts, behind), 1))
         with e.loop(0, experts, unroll=False, hint="expert") as expert:
             behind = e.add(expert, 1)
             _write(e, starts, behind, e.add(_read(e, starts, behind), _read(e, starts, expert)))
         with e.loop(0, slots, unroll=False, hint="slot") as slot:
-            expert = _read(e, chosen, slot)
+            expert = expert_of(slot)
             row = _read(e, starts, expert)
             _write(e, places, slot, row)
             _write(e, tokens, row, e.udiv(slot, each))
@@ -48,6 +57,16 @@ def _sorting(name: str) -> Emitter:
             _write(e, starts, expert, _read(e, starts, e.sub(expert, 1)))
         _write(e, starts, integer(0), integer(0))
     return e
+
+
+def _checked(emitter: Emitter, expert: IRValue, experts: IRValue, error: IRValue) -> IRValue:
+    """Return an expert counted from the first one; one that there is not sets the error word."""
+    negative = emitter.compare("slt", expert, 0)
+    expert = emitter.select(negative, emitter.add(expert, experts), expert)
+    inside = emitter.compare("ult", expert, experts)  # unsigned: a negative one is huge
+    with emitter.when(emitter.compare("eq", inside, 0)):
+        emitter.store(integer(1), error, 8)
+    return emitter.select(inside, expert, integer(0))
 
 
 def _read(emitter: Emitter, table: IRValue, index: IRValue) -> IRValue:

@@ -13,6 +13,7 @@ from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionE
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.products.chosen_matrices import chosen_product
 from ort_core.cpu.lowering.products.product_panels import (
     Panels,
     float_panels,
@@ -178,6 +179,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     if dtype in TYPES and node.op_type == "MatMul":
         integer_matmul(lowering, node)
+        return
+    if chosen_product(lowering, node):
         return
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)

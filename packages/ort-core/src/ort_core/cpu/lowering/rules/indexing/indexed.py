@@ -14,6 +14,7 @@ from ort_core.cpu.codegen.indexing.top_k import is_inserted, top_k_kernel
 from ort_core.cpu.lowering.images.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.products.chosen_matrices import matrices_for_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
@@ -25,6 +26,23 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 def gather_nd(lowering: Lowering, node: Node) -> None:
     """GatherND: each index tuple copies one slice."""
+    matrices = None
+    tuples = node.input(1)
+    if tuples is not None and not node.int_attribute("batch_dims", 0) and tensor_type(tuples)[1][-1:] == (1,):
+        matrices = matrices_for_product(
+            lowering, node, lambda: _numbers(lowering, node), lambda: _slices(lowering, node)
+        )
+    lowering.set(node.output, matrices or _slices(lowering, node))
+
+
+def _numbers(lowering: Lowering, node: Node) -> View:
+    """Return index tuples of one number as those numbers."""
+    indices = _indices(lowering, node)
+    return indices.reshaped(indices.shape[:-1])
+
+
+def _slices(lowering: Lowering, node: Node) -> View:
+    """Write the step that copies slices, and return them."""
     data, indices = lowering.contiguous(node.input(0)), _indices(lowering, node)
     batch_dims = node.int_attribute("batch_dims", 0)
     depth = indices.shape[-1]
@@ -47,7 +65,7 @@ def gather_nd(lowering: Lowering, node: Node) -> None:
         KernelText(name, function), arguments, (data.buffer, indices.buffer), (target.buffer,), count_of(target.shape),
         (node,),
     )  # fmt: skip
-    lowering.set(node.output, target)
+    return target
 
 
 def gather_elements(lowering: Lowering, node: Node) -> None:

@@ -10,6 +10,7 @@ from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.products.chosen_matrices import matrices_for_product
 from ort_core.cpu.lowering.products.quantized import (
     QuantizedConstant,
     as_float,
@@ -42,8 +43,18 @@ def gather(lowering: Lowering, node: Node) -> None:
         real = cast(element(0, halves.dtype), DataType.FLOAT)
         lowering.set(node.output, PendingElementwise(real, (rows,), rows.shape, ("Cast",)))
         return
+    matrices = None
+    if axis_place(node.int_attribute("axis", 0), 3) == 0:
+        matrices = matrices_for_product(
+            lowering, node, lambda: _indices(lowering, node), lambda: _copied(lowering, node)
+        )
+    lowering.set(node.output, matrices or _copied(lowering, node))
+
+
+def _copied(lowering: Lowering, node: Node) -> View:
+    """Write the step that copies what indices choose of any table, and return it."""
     table = lowering.contiguous(node.input(0))
-    lowering.set(node.output, _gathered(lowering, node, table, lowering.result_view(node.output)))
+    return _gathered(lowering, node, table, lowering.result_view(node.output))
 
 
 def _gather_by_channels(lowering: Lowering, node: Node, table: QuantizedConstant) -> None:
@@ -84,9 +95,7 @@ def _along(
     lowering: Lowering, node: Node, table: View, axis: int, shape: Sequence[KnownDim], target: View | None = None
 ) -> View:
     """Write the step that copies what the node's indices say of an axis, and return the result of a shape."""
-    indices = lowering.contiguous(node.input(1))
-    if indices.dtype not in (DataType.INT64, DataType.INT32):
-        raise NotLowered(f"indices of type {indices.dtype.text} are not generated")
+    indices = _indices(lowering, node)
     target = lowering.new_view(table.dtype, shape) if target is None else target
     name, function = gather_kernel(indices.dtype.bits)
     row = count_of(table.shape[axis + 1 :]) * table.buffer.itemsize
@@ -100,6 +109,13 @@ def _along(
     moved = moved_nbytes([indices]) + 2 * count * table.buffer.itemsize
     lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count, (node,), 0, moved)
     return target
+
+
+def _indices(lowering: Lowering, node: Node) -> View:
+    indices = lowering.contiguous(node.input(1))
+    if indices.dtype not in (DataType.INT64, DataType.INT32):
+        raise NotLowered(f"indices of type {indices.dtype.text} are not generated")
+    return indices
 
 
 def _stored_halves(lowering: Lowering, value: Value | None) -> View | None:

@@ -10,12 +10,14 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import (
     PendingAnchor,
     PendingElementwise,
+    PendingMatrices,
     PendingReshape,
     has_rows,
     is_placed,
     known_order,
     order_of,
 )
+from ort_core.cpu.lowering.products.chosen_matrices import turns_matrices
 from ort_core.cpu.lowering.products.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
@@ -102,6 +104,9 @@ def transpose(lowering: Lowering, node: Node) -> None:
         set_quantized(lowering, node.output, quantized.view(lowering).transposed(order), quantized.grid)
         return
     known = lowering.pending(value)
+    if isinstance(known, PendingMatrices) and turns_matrices(node):
+        lowering.set(node.output, known.turned())
+        return
     last = len(order) - 1
     # An anchor with a layout of its own (a convolution) stores in no other order.
     takes_order = isinstance(known, PendingAnchor) and not known.order and not getattr(known.anchor, "layout", ())
