@@ -162,6 +162,20 @@ def test_large_matrices_are_not_copied(case: str, partitions: list[CpuPartition]
     assert any(name.startswith("product_experts") for name in kernels) == (case != "small matrices"), kernels
 
 
+@pytest.mark.usefixtures("nothing_runs_by_numpy")
+@pytest.mark.parametrize("axis", [3, -1, 1])
+def test_other_axes_are_copied(axis: int) -> None:
+    table = np.random.default_rng(1).standard_normal((2, 40, 40, 5)).astype(np.float32)
+    nodes = [helper.make_node("Gather", ["t", "ids"], ["y"], axis=axis)]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["S"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [ids], [y], initializer=[numpy_helper.from_array(table, "t")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    chosen = np.array([4, -1, 0])
+    np.testing.assert_array_equal(compiled.run(None, {"ids": chosen})[0], np.take(table, chosen, axis))
+
+
 def test_one_choice_for_two_products_is_no_copy(partitions: list[CpuPartition]) -> None:
     case = CASES["matrices on the right"]
     graph = case.model().graph

@@ -50,6 +50,7 @@ from ort_core.plugin.loops import Scalar, cast, element
 if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
 
+EMPTY_OPERATIONS = 20  # of a formula (a sine has about 100), in empty lanes: spared, they pay for a copy of the result
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
 SPREAD = 16  # floats, a cache line, between rows that would
 
@@ -160,6 +161,11 @@ class Stores:
             walk = _by_rows(walk)
             if self._interleaved(pending, target, walk.sizes, walk.strides_of, bits):
                 return target
+
+        elif _is_computed_apart(pending, target, lowering.target.lanes):
+            apart = self.store_elementwise(pending, lowering.new_view(target.dtype, target.shape))
+            copy = PendingElementwise(element(0, target.dtype), (apart,), target.shape, pending.operators)
+            return self.store_elementwise(copy, target)
 
         def plan() -> _NestCall:
             return self._nest_call(pending, target, bits, walk or _by_rows(_walk_of(pending, target)))
@@ -278,6 +284,28 @@ def _by_rows(walk: _Walk) -> _Walk:
     if walk.strides_of[0][-1] in (0, 1):
         return walk
     return _Walk([*walk.sizes, 1], [[*each, 0] for each in walk.strides_of])
+
+
+def _is_computed_apart(pending: PendingElementwise, target: View, lanes: int) -> bool:
+    """Return whether long formulas for short rows, as parts of a Concat are, had better be computed as one long row.
+
+    Vectors at the ends of short rows are partly empty, and the formula costs as much as for full ones.
+    """
+    if pending.num_operations < EMPTY_OPERATIONS or target.order:
+        return False
+    walk = _by_rows(_walk_of(pending, target))
+    if _short_rows(pending, walk.sizes, walk.strides_of):
+        return False
+    dense = _walk_of(pending, View(target.buffer, target.shape, dense_strides(target.shape)))
+    spared = _empty_share(walk.sizes[-1], lanes) - _empty_share(dense.sizes[-1], lanes)
+    return spared * pending.num_operations >= EMPTY_OPERATIONS
+
+
+def _empty_share(size: KnownDim, lanes: int) -> float:
+    """Return how much of the vectors of a row is empty: of a row that only a run knows, nothing that counts."""
+    if not isinstance(size, int) or size <= 0:
+        return 0.0
+    return 1 - size / (-(-size // lanes) * lanes)
 
 
 def _short_rows(

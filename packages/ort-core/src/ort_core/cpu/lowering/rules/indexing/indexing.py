@@ -44,7 +44,7 @@ def gather(lowering: Lowering, node: Node) -> None:
         lowering.set(node.output, PendingElementwise(real, (rows,), rows.shape, ("Cast",)))
         return
     matrices = None
-    if axis_place(node.int_attribute("axis", 0), 3) == 0:
+    if node.int_attribute("axis", 0) in (0, -3):  # the first one of a stack of matrices
         matrices = matrices_for_product(
             lowering, node, lambda: _indices(lowering, node), lambda: _copied(lowering, node)
         )
