@@ -111,6 +111,15 @@ FURTHER: dict[str, Row | tuple] = {
     "ernie4_5_moe": ("Ernie4_5_MoeModel", "Ernie4_5_MoeConfig", {
         **GROUPED, "moe_num_experts": 4, "num_experts_per_tok": 2, "moe_k": 2, "moe_intermediate_size": 32,
         "moe_num_shared_experts": 1, "moe_layer_start_index": 1}, words),
+    "laguna": ("LagunaModel", "LagunaConfig", {
+        **GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32, "sliding_window": 4}, words),
+    "mellum": ("MellumModel", "MellumConfig", {
+        **GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "moe_intermediate_size": 32,
+        "sliding_window": 4}, words),
+    "exaone_moe": ("ExaoneMoeModel", "ExaoneMoeConfig", {
+        **GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "moe_intermediate_size": 32,
+        "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "sliding_window": 4}, words),
     # hybrids of attention and recurrences
     "lfm2": ("Lfm2Model", "Lfm2Config", {
         **GROUPED, "layer_types": ["conv", "full_attention"], "block_ff_dim": 64, "conv_L_cache": 3}, words),
