@@ -96,6 +96,17 @@ def concat(g: GraphWriter) -> Value:
     return g.node("Concat", g.random.sample(parts, len(parts)), axis=axis)
 
 
+@family(2)
+def encoded_positions(g: GraphWriter) -> Value:
+    """Functions of multiples of a few columns, side by side, as positions and times are encoded."""
+    value = g.pick(et.F32, et.F32, et.F16, least=1, filled=True)
+    parts = [value] if g.chance(0.7) else []
+    for _ in range(g.choice((2, 3, 5))):
+        scaled = g.node("Mul", [value, g.constant(g.choice((0.5, 1.0, 2.0)), value.dtype)])
+        parts.append(g.node(g.choice(("Sin", "Cos", "Sigmoid", "Tanh", "Erf", "Softplus", "Exp")), [scaled]))
+    return g.node("Concat", parts, axis=value.rank - 1)
+
+
 @family(3)
 def split(g: GraphWriter) -> list[Value]:
     value = g.pick(least=1)
