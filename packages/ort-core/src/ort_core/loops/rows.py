@@ -115,8 +115,12 @@ class RowPass:
     @property
     def roots(self) -> list[Scalar]:
         """All expressions, in order."""
-        stores, derived = [e for _, e in self.stores], [e for _, e in self.derived]
-        return [*stores, *(reduction.expression for reduction in self.reductions), *derived]
+        return [*self.walked, *(expression for _, expression in self.derived)]
+
+    @property
+    def walked(self) -> list[Scalar]:
+        """The expressions that are computed for each element."""
+        return [*(expression for _, expression in self.stores), *(each.expression for each in self.reductions)]
 
 
 @frozen

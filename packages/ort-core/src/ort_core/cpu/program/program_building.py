@@ -115,10 +115,11 @@ def _compile(
     functions = [each for each in small if isinstance(each, Emitter)]
     sources = [text_source(module_text(functions), target)] if functions else []
     where = {function.name: 0 for function in functions}
-    joined = [each for each in small if isinstance(each, DeferredKernel)]
-    if joined:
-        where.update({deferred.name: len(sources) for deferred in joined})
-        sources.append(joined_source(joined, target))
+    for is_vectorized in (False, True):
+        joined = [each for each in small if isinstance(each, DeferredKernel) and each.is_vectorized is is_vectorized]
+        if joined:
+            where.update({deferred.name: len(sources) for deferred in joined})
+            sources.append(joined_source(joined, target))
     for kernel in lowering.kernels.values():
         if kernel.name not in where:
             where[kernel.name] = len(sources)

@@ -72,11 +72,12 @@ def deferred_source(deferred: DeferredKernel, target: Target) -> ModuleSource:
 
 
 def joined_source(kernels: Sequence[DeferredKernel], target: Target) -> ModuleSource:
-    """Return one module of several kernels."""
+    """Return one module of several kernels; all of them are vectorized, or none is."""
     names = "\n".join(deferred.name for deferred in kernels)
     return ModuleSource(
         _digest(f"joined\n{names}", target.key),
         lambda: _text([function for deferred in kernels for function in deferred.generate(deferred.name)]),
+        all(deferred.is_vectorized for deferred in kernels),
     )
 
 

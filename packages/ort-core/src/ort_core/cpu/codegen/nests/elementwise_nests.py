@@ -16,6 +16,7 @@ from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, TYPES, ScalarPri
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, shuffle, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.places import each_place
+from ort_core.cpu.codegen.nests.repeated_work import repeats_work
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
@@ -68,7 +69,10 @@ class ElementwiseNest:
 
 def elementwise_kernel(nest: ElementwiseNest, target: Target) -> DeferredKernel:
     """Return the kernel, one function."""
-    return deferred_kernel("nest", nest.structure, lambda name: [_function(nest, target, name)], is_joined=True)
+    return deferred_kernel(
+        "nest", nest.structure, lambda name: [_function(nest, target, name)],
+        is_vectorized=_is_vectorized(nest, target), is_joined=True,
+    )  # fmt: skip
 
 
 def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:
@@ -209,6 +213,20 @@ def _is_copy(nest: ElementwiseNest) -> bool:
         return False
     source = nest.inputs[expression.index]
     return source.dtype is dtype and (source.inner != STRIDED or source.step > 0)
+
+
+def _is_vectorized(nest: ElementwiseNest, target: Target) -> bool:
+    """Return whether every loop takes vectors alone, and nothing out of it: few passes do then.
+
+    Of strided elements LLVM makes gathers, and of what is left of a row, where neither a mask nor halves take it,
+    vectors.
+    """
+    fixed, pitched = (
+        frozenset([number for number, entry in enumerate(nest.inputs) if entry.inner == inner])
+        for inner in (BROADCAST, PITCHED)
+    )
+    takes_vectors = _is_masked(nest, target) or (_is_copy(nest) and not pitched)
+    return takes_vectors and not repeats_work(tuple([expression for expression, _ in nest.outputs]), fixed)
 
 
 def _lanes_of(nest: ElementwiseNest, target: Target) -> int:

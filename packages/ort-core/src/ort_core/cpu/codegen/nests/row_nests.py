@@ -25,6 +25,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     store_element,
 )
 from ort_core.cpu.codegen.nests.places import each_place
+from ort_core.cpu.codegen.nests.repeated_work import repeats_work
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import RowPass, RowReduction, element, maximum, minimum, neutral_value, structure
 
@@ -78,8 +79,22 @@ def row_vectors(length: KnownDim, dtypes: Iterable[DataType], target: Target) ->
 def row_kernel(nest: RowNest, target: Target) -> DeferredKernel:
     """Return the kernel, one function."""
     return deferred_kernel(
-        "rows", nest.structure, lambda name: [_RowPrinter(nest, target, name).function()], is_joined=True
-    )
+        "rows", nest.structure, lambda name: [_RowPrinter(nest, target, name).function()],
+        is_vectorized=_is_vectorized(nest, target), is_joined=True,
+    )  # fmt: skip
+
+
+def _is_vectorized(nest: RowNest, target: Target) -> bool:
+    """Return whether every loop takes vectors alone, and nothing out of it: few passes do then."""
+    fixed = frozenset([number for number, entry in enumerate(nest.inputs) if entry.inner == BROADCAST])
+    walked = [root for each in nest.passes for root in each.walked]
+    return _is_masked(nest, target) and not repeats_work(tuple(walked), fixed)
+
+
+def _is_masked(nest: RowNest, target: Target) -> bool:
+    """Return whether a mask cuts off the last vector of a row."""
+    dense = [entry.dtype for entry in nest.inputs if entry.inner != BROADCAST]
+    return has_masks(target, [nest.dtype, *dense, *nest.outputs])
 
 
 class _RowPrinter:
@@ -90,8 +105,7 @@ class _RowPrinter:
         self._emitter = Emitter(name, KERNEL_PARAMETERS, word=self._word)
         self._rows: list[IRValue] = []  # base of each input's row, then of each output's
         self._dtypes = [*(i.dtype for i in nest.inputs), *nest.outputs]
-        dense = [i.dtype for i in nest.inputs if i.inner != BROADCAST]
-        self._is_masked = has_masks(target, [nest.dtype, *dense, *nest.outputs])
+        self._is_masked = _is_masked(nest, target)
         self._values: dict[int, IRValue] = {}
         self._fixed: dict[int, IRValue] = {}
 
