@@ -7,6 +7,7 @@ the result. Inference, kernels, compiled code and providers all ask here. Sizes 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
+_KEPT = 1024  # answers: layers share a few, and each is asked for by inference, checks and the lowering of its node
 
 
 @frozen
@@ -145,9 +147,19 @@ def window_axes(
     Raises:
         InvalidArgument: an attribute does not fit the axes, or a stride or dilation is not positive.
     """
+    return _window_axes(
+        tuple(sizes), tuple(kernel), tuple(strides), tuple(dilations), tuple(pads), auto_pad, bool(ceil_mode)
+    )
+
+
+@functools.lru_cache(_KEPT)
+def _window_axes(
+    sizes: tuple[Dim, ...], kernel: tuple[Dim, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
+    pads: tuple[int, ...], auto_pad: str, ceil_mode: bool,
+) -> tuple[WindowAxis, ...]:  # fmt: skip
     rank = len(sizes)
     if len(kernel) != rank:
-        raise InvalidArgument(f"kernel_shape {tuple(kernel)} does not match the input spatial rank {rank}")
+        raise InvalidArgument(f"kernel_shape {kernel} does not match the input spatial rank {rank}")
     strides, dilations = steps(strides, dilations, rank)
     if auto_pad in SAME:
         return tuple(

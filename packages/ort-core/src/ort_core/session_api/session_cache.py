@@ -115,7 +115,7 @@ class SessionCacheEntry:
         if any(slot not in inputs for slot in planned.reads) or any(v.constant is not None for v in plan.graph.inputs):
             return Rejection("the partition reads constants")
         outputs = [plan.output_slots[value.name] for value in plan.graph.outputs]
-        if any(slot not in planned.writes for slot in outputs):
+        if not set(outputs).issubset(planned.writes):
             return Rejection("an output is not computed")
         content = planned.step.compiled.remember()
         if isinstance(content, Rejection):

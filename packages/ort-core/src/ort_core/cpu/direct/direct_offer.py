@@ -90,9 +90,10 @@ class DirectOffer:
         self, step: PartitionSegment, outputs: Sequence[int], sources: Sequence[str | np.ndarray]
     ) -> DirectCalls | Rejection:
         """Return the direct calls of a step that is no program, but a native call or kernels that only copy."""
-        if any(slot not in step.writes for slot in outputs):
+        places = {slot: place for place, slot in enumerate(step.writes)}
+        if any(slot not in places for slot in outputs):
             return Rejection("an output is an input of the partition")
-        order = [step.writes.index(slot) for slot in outputs]
+        order = [places[slot] for slot in outputs]
         if step.call is None:
             return build_copied_calls(step.kernels, [self._source(slot, sources) for slot in step.reads], order)
         if not isinstance(step.call, NativeRounds | Suppression):

@@ -195,6 +195,14 @@ def tallest_last(
     Only right where any order does, as for the rows of a product with one matrix on its right: of a sequence before its
     batch, kernels would else see many matrices of a few rows each.
     """
+    ordered, steps = _tallest_last(tuple(sizes), tuple([tuple(each) for each in strides]))
+    return list(ordered), [list(each) for each in steps]
+
+
+@functools.lru_cache(_SHAPES)
+def _tallest_last(
+    sizes: tuple[KnownDim, ...], strides: tuple[tuple[KnownDim, ...], ...]
+) -> tuple[list[KnownDim], list[list[KnownDim]]]:
     ordered, steps = list(sizes), [list(each) for each in strides]
     for other in range(len(ordered) - 1):
         keeps = minimum(maximum(ordered[-1] - ordered[other] + 1, 0), 1)  # 1 where the last is not the smaller one

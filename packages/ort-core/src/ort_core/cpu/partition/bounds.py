@@ -14,21 +14,46 @@ from ort_core.plugin.ir import KnownDim, Node, SymbolicDim, TensorType, Value
 LARGEST_SIZE = 1 << 58  # bytes or elements; beyond it products of sizes leave 64 bits
 
 
-def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
-    """Raise ``NotLowered`` when a size in the program cannot be read off its inputs.
+def unbound_nodes(lowering: Lowering, group: Sequence[Node], others: Sequence[Value] = ()) -> dict[Node, str]:
+    """Return the nodes with sizes that cannot be read off the program's inputs, and why.
 
-    Of ``others``, values that will be there too, those whose sizes are needed become inputs.
+    All at once: a group may have hundreds, and is lowered again without them. A size that follows from what such a
+    node gives will be there when the node is outside.
+
+    Args:
+        lowering: the group's, finished.
+        group: its nodes.
+        others: values that will be there, too: those whose sizes are needed become inputs.
+
+    Raises:
+        NotLowered: a step has a fixed size that no memory has.
     """
     of_steps = _sizes_of_steps(lowering)
     sizes = _sizes_of(lowering, of_steps)
-    known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
-    if not all(is_evaluable(size, known) for size in sizes):
-        _take_sizes(lowering, others, {name for size in sizes for name in size.symbols()})
-        known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
-        sizes = _sizes_of(lowering, of_steps)
-    for size, node in sizes.items():
-        if not is_evaluable(size, known):
-            raise NotLowered(f"the size {size} cannot be told from the sizes of inputs", node)
+    known = _bound_atoms(lowering)
+    if all(is_evaluable(size, known) for size in sizes):
+        return {}
+    _take_sizes(lowering, others, {name for size in sizes for name in size.symbols()})
+    known = _bound_atoms(lowering)
+    told = set(known)
+    found: dict[Node, str] = {}
+    for size, node in _sizes_of(lowering, of_steps).items():
+        if is_evaluable(size, known) or (found and size.symbols() <= told):
+            continue
+        blamed = node if node is not None and node in group else group[-1]
+        found.setdefault(blamed, f"the size {size} cannot be told from the sizes of inputs")
+        told |= size.symbols().union(*[_names_of(value) for value in blamed.present_outputs()])
+    return found
+
+
+def _bound_atoms(lowering: Lowering) -> set[str]:
+    return {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+
+
+def _names_of(value: Value) -> frozenset[str]:
+    """Return the names of all sizes of a value, as far as they are known."""
+    shape = value.type.shape if isinstance(value.type, TensorType) else None
+    return frozenset().union(*[size.symbols() for size in shape or () if isinstance(size, SymbolicDim)])
 
 
 def _sizes_of_steps(lowering: Lowering) -> dict[SymbolicDim, Node | None]:

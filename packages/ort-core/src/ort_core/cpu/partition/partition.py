@@ -29,7 +29,7 @@ from ort_core.cpu.lowering.rules.indexing.contents import known_contents as writ
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
 from ort_core.cpu.partition.admission import is_plain, is_worth_a_program, unsupported_reason
 from ort_core.cpu.partition.bodies import CompiledBody, PlainBody
-from ort_core.cpu.partition.bounds import check_bound
+from ort_core.cpu.partition.bounds import unbound_nodes
 from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.counted_rows import CountedRows, count_rows, rows_of
 from ort_core.cpu.partition.group_lowering import lower_group
@@ -189,9 +189,9 @@ class CpuPartition(EagerPartition):
         count = len(self._request.graph.inputs)
         if any(slot >= count or self._template[slot] is not None for slot in step.native_reads):
             return Rejection("the program reads a constant that the caller may override")
-        if any(slot not in step.writes for slot in self._outputs):
-            return Rejection("an output is an input of the partition")
         place = {slot: index for index, slot in enumerate(step.writes)}
+        if any(slot not in place for slot in self._outputs):
+            return Rejection("an output is an input of the partition")
         return WholeProgram(step.program, step.native_reads, tuple([place[slot] for slot in self._outputs]))
 
     def plain_function(self) -> PlainFunction | None:
@@ -388,10 +388,10 @@ class CpuPartition(EagerPartition):
         )  # fmt: skip
         try:
             refusals = lower_group(lowering, group, lambda node: self._lower_node(lowering, node))
-            self.refusals.update(refusals)
-            if refusals:
+            others = (*border.inputs, *self._request.graph.inputs, *self._counted.values.values())
+            if refusals := refusals or unbound_nodes(lowering, group, others):
+                self.refusals.update(refusals)
                 return None
-            check_bound(lowering, [*border.inputs, *self._request.graph.inputs, *self._counted.values.values()])
             program = build_program(lowering, pool)
             if content is not None:
                 self._shared.keep(content, group, program, lowering.kernels)

@@ -29,8 +29,7 @@ class DeferredKernel:
         name: the kernel's symbol; equal names mean equal texts.
         generate: writes the functions, given the name.
         is_vectorized: few passes do to compile it (``jit.compile_module``).
-        is_joined: the kernel is small: all such kernels of a program are compiled as one module, or as two, one of them in
-            few passes.
+        is_joined: the kernel is small: such kernels of a program share a module, those for few passes another one.
     """
 
     name: str

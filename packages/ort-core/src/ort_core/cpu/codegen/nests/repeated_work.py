@@ -28,14 +28,14 @@ def repeats_work(roots: tuple[Scalar, ...], fixed: frozenset[int]) -> bool:
         """Return whether the node, or something that it reads, repeats work."""
         if id(node) in changing:
             return False
-        if any([walk(argument) for argument in node.arguments]):
+        if any(walk(argument) for argument in node.arguments):
             return True
         if not node.arguments:
             is_input = node.operation == "input" and node.index not in fixed
             changing[id(node)] = None if node.operation == "constant" else is_input
             return False
         read = [changing[id(argument)] for argument in node.arguments]
-        changing[id(node)] = None if all([each is None for each in read]) else any(read)
+        changing[id(node)] = None if all(each is None for each in read) else any(read)
         return changing[id(node)] is False
 
-    return any([walk(root) for root in roots])
+    return any(walk(root) for root in roots)

@@ -8,11 +8,11 @@ tasks of their own: threads never wait for each other inside the kernel.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, zero
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -26,7 +26,7 @@ from ort_core.cpu.codegen.recurrent.byte_tiles import (
     round_function,
     words_of,
 )
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, structure
 
 MAX_GATES = 4
 _CHAINS = 4  # least sums in flight: one row streams weights from the second-level cache, which is slower than 4 sums
@@ -73,6 +73,14 @@ class Cell:
     def states(self) -> int:
         """How many states there is memory for."""
         return STATES + int(self.has_bytes)
+
+    @property
+    def structure(self) -> str:
+        """What is generated for, as text: equal for equal cells."""
+        phases = [(each.gates, each.operand, [state for state, _ in each.stores]) for each in self.phases]
+        expressions = [expression for each in self.phases for _, expression in each.stores]
+        facts = (self.gates, self.vectors, self.has_cell, self.has_lengths, self.given, self.wanted, self.has_bytes)
+        return f"{phases} {facts} {structure(*expressions)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +140,12 @@ def sum_sets(gates: int) -> int:
     return max(1, _CHAINS // gates)
 
 
-def recurrent_kernel(cell: Cell, target: Target) -> tuple[str, str]:
-    """Return the kernel's name and its module."""
-    functions = _tiles(cell, target)
-    driver = _Driver(cell, target, "$name").function()
-    text = module_text([*functions, driver])
-    name = f"recurrent_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return name, text.replace("$name", name)
+def recurrent_kernel(cell: Cell, target: Target) -> DeferredKernel:
+    """Return the kernel, one function that calls the tiles."""
+    return deferred_kernel(
+        "recurrent", cell.structure, lambda name: [*_tiles(cell, target), _Driver(cell, target, name).function()],
+        is_vectorized=True,
+    )  # fmt: skip
 
 
 def _tiles(cell: Cell, target: Target) -> list[Emitter]:

@@ -15,6 +15,7 @@ from ort_core.cpu.codegen.recurrent.byte_tiles import MOST_UNITS
 from ort_core.cpu.codegen.recurrent.recurrent import (
     ARGUMENTS,
     Cell,
+    Phase,
     padded_units,
     recurrent_kernel,
 )
@@ -82,13 +83,12 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     wanted = (outputs[0] is not None, outputs[1] is not None, has_cell and outputs[2] is not None)
     lengths = _present(node, 4)
     cell = Cell(
-        cell_phases(node, layer.resets_late, layer.peepholes is not None), layer.gates, _vectors(layer).shape[1],
-        has_cell, lengths is not None, (initial[0] is not None, initial[1] is not None), wanted,
-        layer.stored is not None,
+        _phases(lowering, layer), layer.gates, _vectors(layer).shape[1], has_cell, lengths is not None,
+        (initial[0] is not None, initial[1] is not None), wanted, layer.stored is not None,
     )  # fmt: skip
     lasts = [_last(lowering, layer, value, batch) for value in outputs[1:]]
     targets = [_result(lowering, layer, outputs[0], steps, batch), *lasts]
-    name, text = recurrent_kernel(cell, lowering.target)
+    kernel = recurrent_kernel(cell, lowering.target)
     states = Buffer(F32, cell.states * layer.directions * layer.padded * batch, Place.ARENA)
     length_view = None if lengths is None else _lengths(lowering, lengths, batch)
     weights = lowering.constant_view(_packed(layer, cell, lowering.target), F32)
@@ -119,12 +119,21 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     flops = steps * batch * (2 * layer.directions * layer.gates * layer.hidden * layer.hidden)
     arguments = [words[position] for position in range(ARGUMENTS.count)]
     lowering.emit(
-        KernelText(name, text, is_vectorized=True), arguments, reads, writes, flops, (node,), flops, is_divisible=False,
+        KernelText(kernel.name, kernel), arguments, reads, writes, flops, (node,), flops, is_divisible=False,
         most_pieces=layer.directions * batch,
     )  # fmt: skip
     for value, view in zip(outputs, targets, strict=True):
         if view is not None:
             lowering.set(value, view)
+
+
+def _phases(lowering: Lowering, layer: _Layer) -> tuple[Phase, ...]:
+    """Return the phases of a layer's cell, the same objects for layers that say the same of it."""
+    node, has_peepholes = layer.node, layer.peepholes is not None
+    said = tuple([(each.name, repr(each.value)) for each in node.attributes.values()])
+    return lowering.remembered(
+        ("phases", node.op_type, said, has_peepholes), lambda: cell_phases(node, layer.resets_late, has_peepholes)
+    )
 
 
 def _layer(lowering: Lowering, node: Node) -> _Layer:

@@ -109,7 +109,10 @@ def _emit_border(
     if isinstance(value, int):
         value = lowering.constant_view(np.array(value, target.dtype.numpy), target.dtype)
     copies = source is not None
-    kernel = text_kernel("border", lambda name: module_text(byte_border_kernel(name, copies=copies)))
+    kernel = lowering.kernel(
+        ("border", copies),
+        lambda: text_kernel("border", lambda name: module_text(byte_border_kernel(name, copies=copies))),
+    )
     read = target if source is None else source
     arguments: list[Argument] = [
         pointer(read), pointer(target), pointer(value), batch, height, read.strides[2], read.strides[0], top, bottom,
