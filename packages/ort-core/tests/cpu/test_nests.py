@@ -10,6 +10,7 @@ from kernel_calls import TARGETS, elementwise, rows
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, integer, module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.levels import levels
 from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
@@ -217,3 +218,19 @@ def test_of_many_dimensions_no_counters_are_kept() -> None:
 
     few = counters(4)
     assert few > counters(64), "LLVM takes seconds to keep the indices of 64 dimensions in registers"
+
+
+@pytest.mark.parametrize(("level", "is_masked"), [("x86-64-v4", True), ("x86-64-v3", True), ("x86-64-v2", False)])
+def test_few_passes_compile_nests_that_take_vectors_alone(level: str, is_masked: bool) -> None:
+    target = next(each for each in levels() if each.cpu == level)
+    x, y, of_row = element(0, F32), element(1, F32), element(2, F32)
+    inputs = tuple(NestInput(F32, kind) for kind in (DENSE, DENSE, BROADCAST))
+
+    def is_vectorized(expression: Scalar, dtype: DataType = F32) -> bool:
+        return elementwise_kernel(ElementwiseNest(1, inputs, ((expression, dtype),)), target).is_vectorized
+
+    assert is_vectorized(x), "halves take the rest of a copy"
+    assert is_vectorized(exp(x) * of_row + y) is is_masked
+    assert row_kernel(softmax_nest(2), target).is_vectorized is is_masked
+    assert not is_vectorized(exp(of_row) * x), "what is the same for all elements of a row is not taken out of the loop"
+    assert not is_vectorized(cast(x, I64), I64), "elements of two sizes have no mask"

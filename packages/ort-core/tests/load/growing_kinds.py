@@ -184,6 +184,32 @@ def _refusing(count: int) -> Graph:
     return graph
 
 
+def _unknown_sizes(count: int) -> Graph:
+    """Each result has sizes of its own that only a run tells."""
+    graph = Graph(shape=("a", 4))
+    graph.constant("four", np.float32(4))
+    graph.constant("first", np.int64(0))
+    graph.node("Mul", "x four", "larger")
+    graph.node("Cast", "larger", "whole", to=TensorProto.INT64)
+    graph.node("Gather", "whole first", "sizes", axis=0)
+    for i in range(count // 2):
+        graph.constant(f"c{i}", np.full(1, i / count, np.float32))
+        graph.node("Expand", f"c{i} sizes", f"e{i}")
+        graph.node("Tanh", f"e{i}", "y" if i == 0 else f"y{i}")
+    graph.outputs = ["y", *(f"y{i}" for i in range(1, count // 2))]
+    return graph
+
+
+def _recurrent(count: int) -> Graph:
+    """Layers of one form."""
+    graph, random = Graph(shape=("a", 2, 4)), np.random.default_rng(0)
+    for i in range(count // 2):
+        graph.constant(f"w{i}", random.random((1, 12, 4), np.float32) / 4)
+        graph.node("GRU", f"v{i} w{i} w{i}", f"h{i} l{i}", hidden_size=4)
+        graph.node("Relu", f"l{i}", f"v{i + 1}")
+    return between(graph, "v0", f"v{count // 2}")
+
+
 MORE: dict[str, Callable[[int], Graph]] = {
     "residual products": _residual_products,
     "independent": _independent,
@@ -197,4 +223,6 @@ MORE: dict[str, Callable[[int], Graph]] = {
     "loops": _loops,
     "trees": _trees,
     "refusing": _refusing,
+    "unknown sizes": _unknown_sizes,
+    "recurrent": _recurrent,
 }
