@@ -20,8 +20,8 @@ F32 = DataType.FLOAT
 STRIDE = 8_191  # of bit patterns: 524,353 floats of all exponents
 MAX_ULP = 1.0
 TRUTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 2, -2, 1e-45, -1e-40, 3.4e38, -3.4e38, 3, -3, 1.5, 1e9, 7],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ort_core.ir.types import DataType
-from ort_core.loops.scalar import Scalar, binary, bitcast, cast, fma, lift, maximum, minimum, polynomial, select, unary
+from ort_core.loops.scalar import Scalar, binary, bitcast, cast, fma, maximum, minimum, polynomial, select, unary
 
 F32, F64, I64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 _SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it leaves an integer of under 51 bits in the low bits
@@ -20,7 +20,7 @@ _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 _PIECE_BITS = 29
 _TURN_PIECES = (85445659, 240010261, 88048874, 524801235, 249589169, 156865476, 119571452)
 """1 / (2 pi), ``_PIECE_BITS`` bits each: 203 bits are 60 more than the largest float32 has in front of the point."""
-_SMALL = 2.0**-12  # below, the first term of sin, tan, asin, atan, sinh, asinh and atanh is right within half an ulp
+_SMALL = 2.0**-12  # below, the first term of sin, tan, sinh, asinh and atanh is right within half an ulp
 
 
 def sin(x: Scalar) -> Scalar:
@@ -76,48 +76,6 @@ def _cosine(angle: Scalar) -> Scalar:
 def _series(z: Scalar, coefficients: list[float]) -> Scalar:
     """Return ``c[0] + c[1] z + c[2] z**2 + ...``."""
     return polynomial(z, coefficients[::-1])
-
-
-_ARCTANGENT = [(-1.0) ** n / (2 * n + 1) for n in range(14)]  # on [-tan(pi / 8), tan(pi / 8)]
-_ARCSINE = [math.comb(2 * n, n) / (4.0**n * (2 * n + 1)) for n in range(18)]  # on [-1 / 2, 1 / 2]
-
-
-def atan(x: Scalar) -> Scalar:
-    """Arc tangent, reduced to slopes below tan(pi / 8): by ``1 / x`` above 1, by ``(x - 1) / (x + 1)`` above that."""
-    wide = cast(x, F64)
-    size = unary("abs", wide)
-    is_steep = binary("gt", size, 1.0)
-    slope = select(is_steep, 1.0 / size, size)
-    is_upper = binary("gt", slope, math.tan(math.pi / 8))
-    reduced = select(is_upper, (slope - 1.0) / (slope + 1.0), slope)
-    angle = reduced * _series(reduced * reduced, _ARCTANGENT) + select(is_upper, math.pi / 4, lift(0.0, F64))
-    angle = select(is_steep, math.pi / 2 - angle, angle)
-    result = cast(select(binary("lt", wide, 0.0), -angle, angle), F32)
-    return select(binary("lt", unary("abs", x), _SMALL), x, result)
-
-
-def asin(x: Scalar) -> Scalar:
-    """Arc sine; NaN beyond 1. Up to 1/2 it is a series, above the half angle leads back to it."""
-    wide = cast(x, F64)
-    size = unary("abs", wide)
-    near, far = _small_arcsine(size), math.pi / 2 - 2.0 * _small_arcsine(unary("sqrt", (1.0 - size) * 0.5))
-    angle = select(binary("le", size, 0.5), near, far)
-    result = cast(select(binary("lt", wide, 0.0), -angle, angle), F32)
-    return select(binary("lt", unary("abs", x), _SMALL), x, result)
-
-
-def acos(x: Scalar) -> Scalar:
-    """Arc cosine; NaN beyond 1."""
-    wide = cast(x, F64)
-    size = unary("abs", wide)
-    near = math.pi / 2 - _small_arcsine(wide)
-    far = 2.0 * _small_arcsine(unary("sqrt", (1.0 - size) * 0.5))
-    far = select(binary("lt", wide, 0.0), math.pi - far, far)
-    return cast(select(binary("le", size, 0.5), near, far), F32)
-
-
-def _small_arcsine(x: Scalar) -> Scalar:
-    return x * _series(x * x, _ARCSINE)
 
 
 def sinh(x: Scalar) -> Scalar:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
-from ort_core.loops import double_functions, float64_inverse, float64_power, polynomials
+from ort_core.loops import double_functions, float32_inverse, float64_inverse, float64_power, polynomials
 from ort_core.loops.gaussian_units import gelu, gelu_tanh
 from ort_core.loops.scalar import (
     Scalar,
@@ -344,9 +344,9 @@ MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("", "IsNaN"): _real(lambda x: unary("is_nan", x)),
     ("", "Sin"): _only_float(double_functions.sin), ("", "Cos"): _only_float(double_functions.cos),
     ("", "Tan"): _only_float(double_functions.tan),
-    ("", "Asin"): _of_both(double_functions.asin, float64_inverse.asin),
-    ("", "Acos"): _of_both(double_functions.acos, float64_inverse.acos),
-    ("", "Atan"): _of_both(double_functions.atan, float64_inverse.atan),
+    ("", "Asin"): _of_both(float32_inverse.asin, float64_inverse.asin),
+    ("", "Acos"): _of_both(float32_inverse.acos, float64_inverse.acos),
+    ("", "Atan"): _of_both(float32_inverse.atan, float64_inverse.atan),
     ("", "Sinh"): _of_both(double_functions.sinh, float64_inverse.sinh),
     ("", "Cosh"): _of_both(double_functions.cosh, float64_inverse.cosh),
     ("", "Asinh"): _of_both(double_functions.asinh, float64_inverse.asinh),
