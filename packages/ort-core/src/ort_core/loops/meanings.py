@@ -14,7 +14,14 @@ import numpy as np
 
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
-from ort_core.loops import double_functions, float32_inverse, float64_inverse, float64_power, polynomials
+from ort_core.loops import (
+    double_functions,
+    float32_inverse,
+    float64_inverse,
+    float64_power,
+    integer_powers,
+    polynomials,
+)
 from ort_core.loops.gaussian_units import gelu, gelu_tanh
 from ort_core.loops.scalar import (
     Scalar,
@@ -235,7 +242,7 @@ def _reciprocal(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 def _pow(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
     x, exponent = inputs
     if not x.dtype.is_float:
-        return Rejection("no generated power of integers")
+        return integer_powers.power(x, exponent)
     value = float(exponent.value) if exponent.operation == "constant" else None
     if value == 0.5:
         return unary("sqrt", x)

@@ -22,6 +22,7 @@ Function = Callable[[Scalar], Scalar]
 _INTEGER_SUMS = frozenset({"ReduceSum", "ReduceL1", "ReduceSumSquare"})
 _INTEGER_BITS = 32  # of the widest integers that are summed exactly: fewer than 2**31 of them fit 64 bits
 _LOW = (1 << _INTEGER_BITS) - 1
+_WRAPPED = 2.0**62  # a product that wraps is off by a multiple of 2**64, one that does not by its estimate's rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,10 @@ def reduction_of(op_type: str, x: Scalar, functions: RowFunctions = POLYNOMIALS)
         return _long_sum(x)
     if op_type in _INTEGER_SUMS and not x.dtype.is_float and x.dtype.bits <= _INTEGER_BITS:
         return _saturated(row_sum(_summand(op_type, cast(x, DataType.INT64), x.dtype)), x.dtype)
-    if op_type == "ReduceMean" and not x.dtype.is_float:
-        return _integer_mean(x)
+    if x.dtype is DataType.BOOL:
+        return binary("ne", _REDUCTIONS[op_type](cast(x, DataType.UINT8)), 0)
+    if op_type in _OF_INTEGERS and not x.dtype.is_float:
+        return _OF_INTEGERS[op_type](x)
     if op_type == "ReduceLogSumExp":
         return _log_sum_exp(x, functions)
     if op_type == "ReduceLogSum":
@@ -176,6 +179,32 @@ def _integer_mean(x: Scalar) -> Scalar:
     whole = binary("shl", quotient, _INTEGER_BITS) + below / count
     is_cut = binary("ne", below - below / count * count, 0)
     return whole + select(binary("lt", whole, 0), select(is_cut, 1, 0, DataType.INT64), 0, DataType.INT64)
+
+
+def _integer_product(x: Scalar) -> Scalar:
+    """Return the product of integers, which stops at the limits of their type.
+
+    What has wrapped, in 64 bits, is far from what it is in float64; where both are near, it is exact.
+    """
+    wide = DataType.UINT64 if x.dtype.text.startswith("u") else DataType.INT64
+    exact, estimate = row_prod(cast(x, wide)), row_prod(cast(x, DataType.DOUBLE))
+    least, most = integer_range(wide)
+    is_wrapped = binary("gt", unary("abs", estimate - cast(exact, DataType.DOUBLE)), _WRAPPED)
+    end = select(binary("gt", estimate, 0.0), most, least, wide)
+    low, high = integer_range(x.dtype)
+    return cast(minimum(maximum(select(is_wrapped, end, exact), low), high), x.dtype)
+
+
+def _integer_norm(x: Scalar) -> Scalar:
+    """Return the root of a sum of squares, in float64, truncated; it stops at the limit of the type."""
+    wide = cast(x, DataType.DOUBLE)
+    whole = cast(unary("sqrt", row_sum(wide * wide)), DataType.INT64)  # the nearest number where that is none
+    return cast(minimum(whole, integer_range(x.dtype)[1]), x.dtype)
+
+
+_OF_INTEGERS: Mapping[str, Function] = {
+    "ReduceMean": _integer_mean, "ReduceProd": _integer_product, "ReduceL2": _integer_norm,
+}  # fmt: skip
 
 
 def _floor_divided(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:

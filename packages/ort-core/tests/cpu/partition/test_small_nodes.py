@@ -1,4 +1,4 @@
-"""Single nodes over a few elements that numpy would run in many passes: each is a program, and one native call."""
+"""A node over a few elements that is a whole model, or many passes of numpy, is a program: one native call."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ CASES: dict[str, Case] = {
     "Trilu": of_x("Trilu", {"k": np.array(1)}),
     "ReduceSum": of_x("ReduceSum", {"a": np.array([1])}, INT32),
     "ReduceMax": of_x("ReduceMax", {"a": np.array([0])}, INT32),
+    "Max": of_x("Max", {"a": X[:1]}),
+    "PRelu": of_x("PRelu", {"a": X[1:2]}),
+    "Transpose": of_x("Transpose"),
+    "Slice": of_x("Slice", {"s": np.array([0]), "e": np.array([9]), "a": np.array([1]), "t": np.array([2])}),
+    "Mod": of_x("Mod", {"m": np.array(3, np.int32)}, INT32),
 }  # fmt: skip
 
 

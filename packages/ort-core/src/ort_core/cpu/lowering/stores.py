@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.nests.elementwise_nests import (
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 EMPTY_OPERATIONS = 20  # of a formula (a sine has about 100), in empty lanes: spared, they pay for a copy of the result
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+LEAST_TURNED_COUNT = 1024  # elements below which another step costs more than it saves
+MOST_TURNED_BITS = 32  # of elements that vectors turn in squares sooner than each is loaded: 2.5 times for bytes
 SPREAD = 16  # floats, a cache line, between rows that would
 
 
@@ -161,6 +164,8 @@ class Stores:
             walk = _by_rows(walk)
             if self._interleaved(pending, target, walk.sizes, walk.strides_of, bits):
                 return target
+        if bits is None and target.is_contiguous and not target.order:
+            pending = replace(pending, inputs=tuple([self._turned(v, pending.shape) for v in pending.inputs]))
 
         elif _is_computed_apart(pending, target, lowering.target.lanes):
             apart = self.store_elementwise(pending, lowering.new_view(target.dtype, target.shape))
@@ -177,6 +182,16 @@ class Stores:
             [v.buffer for v in pending.inputs], [target.buffer], call.work, pending.operators, call.flops, call.nbytes,
         )  # fmt: skip
         return target
+
+    def _turned(self, view: View, shape: tuple[KnownDim, ...]) -> View:
+        """Return a view with dense columns as a row-major copy: squares are turned sooner than elements are read."""
+        count = count_of(shape)
+        is_small = isinstance(count, int) and count < LEAST_TURNED_COUNT
+        if view.shape != shape or view.is_contiguous or view.dtype.bits > MOST_TURNED_BITS or is_small:
+            return view
+        place = self._lowering.new_view(view.dtype, shape)
+        sizes, (_, steps) = collapse(shape, [place.strides, view.strides])
+        return place if emit_turned(self._lowering, view, place, sizes, steps, ("Transpose",)) else view
 
     def _nest_call(self, pending: PendingElementwise, target: View, bits: DataType | None, walk: _Walk) -> _NestCall:
         """Return the kernel that computes an expression, and what it is given beside pointers."""

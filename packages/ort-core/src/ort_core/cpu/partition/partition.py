@@ -27,7 +27,7 @@ from ort_core.cpu.lowering.rule_table import find_rule
 from ort_core.cpu.lowering.rules.indexing.contents import contents_of
 from ort_core.cpu.lowering.rules.indexing.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import UNCOUNTABLE, NotLowered, last_outputs, step_node, too_large
-from ort_core.cpu.partition.admission import is_plain, is_worth_a_program, unsupported_reason
+from ort_core.cpu.partition.admission import FREE, is_plain, is_worth_a_program, unsupported_reason
 from ort_core.cpu.partition.bodies import CompiledBody, PlainBody
 from ort_core.cpu.partition.bounds import unbound_nodes
 from ort_core.cpu.partition.conditional import is_conditional
@@ -91,7 +91,7 @@ class CpuPartition(EagerPartition):
         super().__init__(len(request.graph.outputs))
         self._input_count = len(request.graph.inputs)
         context = request.context
-        self._uses_bfloat16, self._is_repeated = uses_bfloat16, is_repeated
+        self._uses_bfloat16, self._is_repeated, self._is_body = uses_bfloat16, is_repeated, shared is not None
         self._request = replace(request, context=replace(context, bodies=self._bind_body), inferred=LastInference())
         self._is_choice = is_all and is_conditional(request.graph.nodes)  # a model, or a branch that is all of one
         self._least = 2 if is_all and len(request.graph) == 1 else LEAST_ROUNDS
@@ -356,12 +356,15 @@ class CpuPartition(EagerPartition):
                 return done
 
     def _is_worth_a_program(self, group: tuple[Node, ...]) -> bool:
-        """Return whether a group runs faster as a program: all of a body that is run again and again does if small."""
+        """Return whether a group runs faster as a program; a small one does if it is all of a model, or of a loop."""
         computing = [node for node in group if not self._is_known(node)]
         if is_worth_a_program(computing, self._request.context):
             return True
-        is_body = self._is_repeated and len(group) == len(self._request.graph)
-        return is_body and self._shared.may_be_small(self._content, group)
+        if len(group) < len(self._request.graph):
+            return False
+        if self._is_repeated:
+            return self._shared.may_be_small(self._content, group)
+        return not self._is_body and any(node.op_type not in FREE for node in computing)
 
     def _is_known(self, node: Node) -> bool:
         """Return whether all results of a node follow from sizes."""

@@ -19,13 +19,14 @@ from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.cpu.codegen.nests.repeated_work import repeats_work
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, structure
+from ort_core.plugin.loops import Scalar, operations, structure
 
 KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread"))
 BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32, half of a first-level cache
 BROADCAST, DENSE, STRIDED, REPEATED, PITCHED, TILED = range(6)
 PERIODS = (2, 4, 8)  # sizes of short rows that are walked as one long row
 MOST_SKIPPED = 4  # strides up to it are loaded whole
+_MOST_HALVED = 16  # operations of a result
 _LEAST_MASKED = 8  # lanes of AVX; smaller vector units have no masks: LLVM writes a branch for each lane
 
 
@@ -181,7 +182,7 @@ def _inner_loops(
     whole = emitter.sub(end, emitter.urem(emitter.sub(end, start), widest))
     with emitter.loop(start, whole, widest, hint="j") as j:
         compute(j, widest)
-    if _is_copy(nest):
+    if _is_copy(nest) or (not _is_masked(nest, target) and _has_halves(nest)):
         in_halves(emitter, whole, end, widest, compute)
         if skips:
             compute(end, 1)
@@ -234,6 +235,12 @@ def _lanes_of(nest: ElementwiseNest, target: Target) -> int:
     bits = nest.outputs[0][1].bits
     is_wide = _is_copy(nest) and bits in (8, 16) and not any(entry.step for entry in nest.inputs)
     return target.lanes * 32 // bits if is_wide else target.lanes
+
+
+def _has_halves(nest: ElementwiseNest) -> bool:
+    """Return whether rows end in halves of a vector: each half is the expression once more, for LLVM to compile."""
+    is_plain = all(entry.inner <= STRIDED and not entry.step for entry in nest.inputs) and not nest.out_period
+    return is_plain and nest.rank > 1 and sum(operations(root) for root, _ in nest.outputs) <= _MOST_HALVED
 
 
 def _is_masked(nest: ElementwiseNest, target: Target) -> bool:

@@ -55,7 +55,7 @@ def constant_of_shape(shape: np.ndarray, *, value: np.ndarray | None = None, ctx
     element = np.zeros(1, np.float32) if value is None else value.reshape(1)
     dims = tuple(int(dim) for dim in shape)
     check_size(dims, element.dtype, "ConstantOfShape", ctx)
-    return np.full(dims, element[0], element.dtype)
+    return np.full(dims, element[0], element.dtype) if element[0] else np.zeros(dims, element.dtype)
 
 
 @kernel("Range", since=11)
@@ -75,8 +75,13 @@ def arithmetic_range(
         raise InvalidArgument("delta in Range operator can not be zero!")
     count = _count(first, last, step)
     ctx.guard.check_allocation(count * start.dtype.itemsize, f"the output of Range, {count} elements")
-    steps = np.arange(count, dtype=first.dtype if first.dtype.kind != "f" else np.float64)
-    return narrow(first + steps * step, start.dtype)
+    is_short = not is_float(start.dtype) and count <= np.iinfo(start.dtype).max  # counted, and added, modulo its size
+    steps = np.arange(count, dtype=start.dtype if is_short else first.dtype if first.dtype.kind != "f" else np.float64)
+    if step != 1:
+        steps *= step
+    if first != 0:
+        steps += first
+    return narrow(steps, start.dtype)
 
 
 def _count(first: np.ndarray, last: np.ndarray, step: np.ndarray) -> int:

@@ -23,13 +23,13 @@ def batch_normalization(lowering: Lowering, node: Node) -> None:
     """Describe the result as an expression over its operand and two constants."""
     value = node.input(0)
     dtype, shape = tensor_type(node.output)
-    if value is None or dtype is not DataType.FLOAT or len(shape) < 2:
-        raise NotLowered("only float32 of rank 2 and more is generated")
+    if value is None or dtype not in (DataType.FLOAT, DataType.DOUBLE) or len(shape) < 2:
+        raise NotLowered("only float32 and float64 of rank 2 and more are generated")
     if node.int_attribute("training_mode", 0) or any(output is not None for output in node.outputs[1:]):
         raise NotLowered("the mode of training is not generated")
     if lowering.opset_of(node) < 9 and not (node.int_attribute("spatial", 1) and lowering.opset_of(node) >= 7):
         raise NotLowered("statistics for each element, and the forms before opset 7, are not generated")
-    factor, shift = _channels(lowering, node, len(shape))
+    factor, shift = _channels(lowering, node, dtype, len(shape))
     state, x = _operand(lowering, node, value, factor, shift)
     expression = x * state.add(factor) + state.add(shift)
     anchor = state.anchor
@@ -40,7 +40,7 @@ def batch_normalization(lowering: Lowering, node: Node) -> None:
         lowering.set(node.output, PendingElementwise(expression, tuple(state.inputs), shape, (node,)))
 
 
-def _channels(lowering: Lowering, node: Node, rank: int) -> tuple[View, View]:
+def _channels(lowering: Lowering, node: Node, dtype: DataType, rank: int) -> tuple[View, View]:
     """Return the factor and the shift of each channel, shaped to broadcast over the result."""
     parameters = [parameter_of(lowering, node.input(i)) for i in range(1, 5)]
     scale, offset, mean, variance = (None if p is None else p.astype(np.float64) for p in parameters)
@@ -49,7 +49,7 @@ def _channels(lowering: Lowering, node: Node, rank: int) -> tuple[View, View]:
     factor = scale / np.sqrt(variance + node.float_attribute("epsilon", 1e-5))
     constants = (factor, offset - mean * factor)
     along = (-1,) + (1,) * (rank - 2)
-    views = [lowering.constant_view(c.astype(np.float32).reshape(along), DataType.FLOAT) for c in constants]
+    views = [lowering.constant_view(c.astype(dtype.numpy).reshape(along), dtype) for c in constants]
     return views[0], views[1]
 
 

@@ -197,7 +197,9 @@ def _is_reducible(dtype: DataType, op_type: str) -> bool:
         return True
     if op_type in ("ReduceSum", "ReduceMean") and dtype is DataType.INT64:
         return True
-    return dtype in FLOATS or (op_type in ("ReduceMax", "ReduceMin") and dtype is not DataType.BOOL)
+    if op_type in ("ReduceProd", "ReduceL2") and dtype.is_integer:
+        return op_type == "ReduceProd" or dtype is not DataType.UINT64
+    return dtype in FLOATS or op_type in ("ReduceMax", "ReduceMin")
 
 
 def _is_trailing(axes: Sequence[int], rank: int) -> bool:
