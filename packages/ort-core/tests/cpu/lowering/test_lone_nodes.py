@@ -1,4 +1,4 @@
-"""Single nodes: over many elements they are compiled, and elements are copied by whole vectors, to the last."""
+"""Single nodes: over many elements, or as whole models, they are compiled; copies move whole vectors, to the end."""
 
 from __future__ import annotations
 
@@ -32,10 +32,19 @@ def engine_of(text: str, sizes: str = "") -> str:
 
 
 @pytest.mark.parametrize("op_type", NODES)
-def test_a_node_is_compiled_where_it_may_have_many_elements(op_type: str) -> None:
+def test_a_node_that_is_a_whole_model_is_compiled_however_many_elements_it_has(op_type: str) -> None:
     assert engine_of(NODES[op_type]) == "native"
     assert engine_of(NODES[op_type], "100000") == "native"
-    assert engine_of(NODES[op_type], "9") == "numpy"
+    assert engine_of(NODES[op_type], "9") == "native"
+
+
+@pytest.mark.parametrize("op_type", NODES)
+def test_a_node_beside_a_numpy_step_is_compiled_where_it_may_have_many_elements(op_type: str) -> None:
+    beside = ", int64[K] k, bool[K] c) => (int64[?] p, "
+    text = NODES[op_type].replace(") => (", beside, 1).replace(" }", " p = Compress(k, c) }")
+    assert engine_of(text, "9") == "numpy"
+    told = ort.InferenceSession(model(text, "100000").SerializeToString(), providers=["CPUExecutionProvider"]).explain()
+    assert told.executions()["CPUExecutionProvider"] == {"native": 1, "numpy": 1}
 
 
 @pytest.mark.parametrize("kind", ["uint8", "bool", "int16", "float", "int64"])

@@ -20,7 +20,10 @@ def integer_arithmetic(g: GraphWriter) -> Value:
     if op_type == "Pow":
         if value.dtype not in (et.I32, et.I64):
             raise Refused("onnx has powers of 32 and 64 bits")
-        other = g.constant(g.choice((0, 1, 2, 3)), value.dtype)
+        if g.chance(0.6):
+            other = g.constant(g.choice((0, 1, 2, 3)), value.dtype)
+        else:  # computed exponents, of which no power leaves the type
+            other = g.node("Min", [g.node("Max", [other, g.constant(0, value.dtype)]), g.constant(3, value.dtype)])
     return g.node(op_type, [value, other], fmod=g.choice((0, 1)) if op_type == "Mod" else None)
 
 

@@ -30,7 +30,8 @@ def reduced(g: GraphWriter, op_type: str, value: Value, axes: list[int] | None, 
 @family(6)
 def reduction(g: GraphWriter) -> Value:
     op_type = f"Reduce{g.choice(REDUCTIONS)}"
-    value = g.pick(*et.FLOATS, et.I64, et.I32, filled=g.chance(0.8))
+    is_of_bools = op_type in ("ReduceMax", "ReduceMin") and g.opset >= 20 and g.chance(0.15)
+    value = g.pick(et.BOOL) if is_of_bools else g.pick(*et.FLOATS, et.I64, et.I32, filled=g.chance(0.8))
     if op_type == "ReduceProd" and any(int(np.prod(shape)) > MOST_FACTORS for shape in value.shapes):
         raise Refused("a product of many numbers leaves the type's range, or not, by its order")
     if op_type == "ReduceLogSum":

@@ -55,7 +55,11 @@ def constant_of_shape(shape: np.ndarray, *, value: np.ndarray | None = None, ctx
     element = np.zeros(1, np.float32) if value is None else value.reshape(1)
     dims = tuple(int(dim) for dim in shape)
     check_size(dims, element.dtype, "ConstantOfShape", ctx)
-    return np.full(dims, element[0], element.dtype) if element[0] else np.zeros(dims, element.dtype)
+    is_clear = not any(element.tobytes())  # the system gives memory that is cleared; -0.0 has a bit
+    return np.zeros(dims, element.dtype) if is_clear else np.full(dims, element[0], element.dtype)
+
+
+_COUNTED = 2**24  # numbers up to it are exact in float32
 
 
 @kernel("Range", since=11)
@@ -75,6 +79,8 @@ def arithmetic_range(
         raise InvalidArgument("delta in Range operator can not be zero!")
     count = _count(first, last, step)
     ctx.guard.check_allocation(count * start.dtype.itemsize, f"the output of Range, {count} elements")
+    if start.dtype == np.float32 and first == 0 and step == 1 and count <= _COUNTED:
+        return np.arange(count, dtype=np.float32)
     is_short = not is_float(start.dtype) and count <= np.iinfo(start.dtype).max  # counted, and added, modulo its size
     steps = np.arange(count, dtype=start.dtype if is_short else first.dtype if first.dtype.kind != "f" else np.float64)
     if step != 1:
