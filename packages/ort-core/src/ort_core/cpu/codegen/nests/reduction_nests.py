@@ -20,7 +20,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     KERNEL_PARAMETERS,
     NestInput,
     gather_elements,
-    in_halves,
+    in_quarters,
     load_element,
     share,
     store_element,
@@ -108,7 +108,7 @@ class _ReductionPrinter:
         return emitter
 
     def _columns(self, start: IRValue, stop: IRValue, block: int) -> None:
-        """Fold a block at once where it is whole, else vector by vector, and the rest by halves of a vector."""
+        """Fold a block at once where it is whole, else vector by vector, and the rest by quarters of one."""
         emitter, lanes = self._emitter, self._lanes
         length = emitter.sub(stop, start)
         with emitter.either(emitter.compare("eq", length, block)) as branch:
@@ -117,7 +117,7 @@ class _ReductionPrinter:
                 whole = emitter.sub(stop, emitter.urem(length, lanes))
                 with emitter.loop(start, whole, lanes, unroll=False, hint="j") as j:
                     self._fold(j, lanes, 1)
-                in_halves(emitter, whole, stop, lanes, lambda j, width: self._fold(j, width, 1))
+                in_quarters(emitter, whole, stop, lanes, lambda j, width: self._fold(j, width, 1))
 
     def _fold(self, column: IRValue, width: int, vectors: int) -> None:
         nest, emitter = self._nest, self._emitter

@@ -11,7 +11,7 @@ from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, c
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.elementwise_nests import (
     KERNEL_PARAMETERS,
-    in_halves,
+    in_quarters,
     load_element,
     share,
     store_element,
@@ -69,7 +69,7 @@ def scan_kernel(scan: Scan, target: Target) -> tuple[str, Emitter]:
                 whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), width))
                 with emitter.loop(start, whole, width, unroll=False, hint="j") as j:
                     columns(j, width)
-                in_halves(emitter, whole, stop, width, columns)
+                in_quarters(emitter, whole, stop, width, columns)
     emitter.rename(f"scan_{hashlib.sha256(emitter.finish().encode()).hexdigest()[:16]}")
     return emitter.name, emitter
 
