@@ -364,7 +364,8 @@ class CpuPartition(EagerPartition):
             return False
         if self._is_repeated:
             return self._shared.may_be_small(self._content, group)
-        return not self._is_body and any(node.op_type not in FREE for node in computing)
+        is_computed = len(computing) == len(group)  # sizes wrap at 64 bits in kernels, and never in programs
+        return not self._is_body and is_computed and any(node.op_type not in FREE for node in computing)
 
     def _is_known(self, node: Node) -> bool:
         """Return whether all results of a node follow from sizes."""
