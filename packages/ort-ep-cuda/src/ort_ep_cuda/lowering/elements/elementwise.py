@@ -63,6 +63,8 @@ def _meaning(node: Node, scalars: Sequence[Scalar]) -> Scalar | Rejection:
         return source[0] if source[0].dtype is target else meaning_of("", "Cast", source, {"to": int(target)})
     if node.op_type == "Clip" and node.input(1) is None and node.input(2) is not None:  # no lower bound
         return binary("min", *scalars)
+    if node.op_type == "Pow" and not scalars[0].dtype.is_float:
+        return Rejection("no generated power of integers")
     if scalars and scalars[0].dtype is DataType.DOUBLE and node.op_type in DOUBLE_MEANINGS:
         return DOUBLE_MEANINGS[node.op_type](scalars, attributes)
     return meaning_of(node.domain, node.op_type, scalars, attributes)
