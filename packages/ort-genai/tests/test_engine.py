@@ -8,12 +8,14 @@ import json
 import re
 import threading
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from genai_built import built
 
 import ort_genai as og
+from ort_genai.engine import engine as engine_module
 from ort_genai.errors import EngineBusy, InvalidGeneration
 from ort_genai.guidance import Grammar, GrammarKind
 
@@ -257,6 +259,19 @@ def test_a_model_that_nobody_uses_goes_with_its_engine():
     del model
     gc.collect()
     assert known() is None
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+def test_an_engine_that_goes_unheard_does_not_leave_its_thread_behind(monkeypatch):
+    """The thread itself may hold the last reference when it looks, just before it waits to be told."""
+    monkeypatch.setattr(engine_module, "_LOOK_AGAIN_S", 0.01)
+    idle = SimpleNamespace(is_closed=False, is_idle=True)
+    looks = iter([idle, idle, None])
+    thread = threading.Thread(
+        target=engine_module._work, args=(lambda: next(looks), threading.Condition()), daemon=True
+    )
+    thread.start()
     thread.join(timeout=30)
     assert not thread.is_alive()
 

@@ -27,11 +27,16 @@ SUITE = "contract"
 THREADS = 4
 MAX_DETAIL = 300  # characters: an environment is long
 _IMPORTED = """
-import importlib, sys
+import importlib, os, sys, sysconfig
 import ort_core.plugin
-before = {name.partition(".")[0] for name in sys.modules}
+def loaded():
+    return {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
+def is_of_a_package(name):  # distributions of Python put modules of theirs among its own
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return os.path.dirname(file) != sysconfig.get_path("stdlib")
+before = loaded()
 importlib.import_module(sys.argv[1]).ort_providers()
-print(",".join(sorted({name.partition(".")[0] for name in sys.modules} - before - set(sys.stdlib_module_names))))
+print(",".join(sorted(filter(is_of_a_package, loaded() - before))))
 """
 
 _OF_THE_CORE = ("ort_core", "numpy", "pluggy")  # its own dependencies, which its door loads when they are asked for

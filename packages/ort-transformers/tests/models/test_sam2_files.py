@@ -19,6 +19,7 @@ from ort_transformers.models.sam2 import convert_to_onnx, sam2_utils
 
 def theirs(*names: str) -> dict[str, Any]:
     """Return functions of onnxruntime's ``sam2_utils`` without its imports: it needs torch and the authors' package."""
+    pytest.importorskip("onnxruntime")
     spec = PathFinder.find_spec("onnxruntime")
     assert spec is not None
     assert spec.origin is not None

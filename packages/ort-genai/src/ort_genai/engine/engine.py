@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ort_genai.model import Adapters, LoadedAdapter, Model
 
 log = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 10  # whether an engine is gone that could not tell
 
 
 class AsyncEngine:
@@ -573,8 +574,8 @@ def _work(reference: weakref.ref[AsyncEngine], changed: threading.Condition) -> 
             is_idle = engine is not None and not engine.is_closed and engine.is_idle
             if is_idle:
                 engine = None  # it may go while the thread waits
-                if reference() is not None:
-                    changed.wait()
+                if reference() is not None:  # where this is its last reference, it goes here, unheard
+                    changed.wait(_LOOK_AGAIN_S)
                 continue
         if engine is None or not engine._serve():
             return
