@@ -126,8 +126,10 @@ def _checked_claims(
             problem = "the claim would form a cycle with another claim of the same provider"
         if problem is not None:
             broken.append(problem)
-            for node in answer.nodes if isinstance(answer, Claim) else ():
-                if node in offered and node not in taken:
+            asked = answer.nodes if isinstance(answer, Claim) else ()
+            left = [node for node in asked if node not in taken] or asked  # a fault is told, if only of what it holds
+            for node in left:
+                if node in offered:
                     refuse(node, f"its claim was refused: {problem}")
             continue
         taken.update(answer.nodes)
