@@ -226,6 +226,7 @@ def test_winograd_takes_many_channels_as_a_whole_or_in_blocks(
     assert sum(("WinogradProduct" if is_whole else "Winograd") in step.operators for step in steps) == 2
 
 
+@pytest.mark.sweep(parts=3)
 @pytest.mark.parametrize("most_nbytes", [0, 1 << 18, 1 << 26])  # blocks; some phases at once; all of them
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("sizes", [(1, 17, 13), (2, 9, 24), ("N", 12, 11), ("N", "H", "W")])

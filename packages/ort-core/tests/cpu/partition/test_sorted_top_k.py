@@ -68,6 +68,7 @@ def drawn(dtype: DataType, rows: int, length: int, kind: str) -> np.ndarray:
     return x
 
 
+@pytest.mark.sweep(parts=3)
 @pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("largest", [True, False])

@@ -71,6 +71,7 @@ def test_a_nan_is_the_most_extreme_and_infinities_count(dtype: type, places: tup
         assert (last == (places[-1] if places else 199)).all()
 
 
+@pytest.mark.sweep(parts=3)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
