@@ -350,6 +350,15 @@ KNOWN: tuple[Explained, ...] = (
         "its factors have few digits, and of what is quantized behind it a level beside a half is another one",
     ),
     Explained(
+        OURS, "CDist", r"\(inf\), expected np\.float64\(-?nan\)",
+        "what is compiled squares differences, of which one is infinite; the truth takes products from sums of squares",
+        has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "If", r"Op .Part.*Mismatch between the sum of 'split'",
+        "within functions it infers a branch that is not taken by the sizes of a call, and refuses it",
+    ),
+    Explained(
         "onnxruntime", "DFT", "^values .* float32, ",
         "its factors of sizes that are no power of two have few digits", most=1e-2,
     ),
