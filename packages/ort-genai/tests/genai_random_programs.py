@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
+from genai_random_requests import logits_of
 
 import ort_core
 import ort_genai as og
@@ -28,19 +28,8 @@ _CHOICES = {
 
 def truth_of(folder: Path) -> Callable[[list[int]], np.ndarray]:
     """Return what computes the logits (vocabulary,) behind a text."""
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    inputs = {each.name: each for each in session.get_inputs()}
-
-    def logits(tokens: list[int]) -> np.ndarray:
-        count = len(tokens)
-        given = {"attention_mask": np.ones((1, count), np.int64), "position_ids": np.arange(count)[None]}
-        feeds = {name: value for name, value in given.items() if name in inputs}
-        for name, each in inputs.items():
-            if name.startswith("past"):
-                feeds[name] = np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32)
-        return session.run(["logits"], {"input_ids": np.array([tokens], np.int64), **feeds})[0][0, -1]
-
-    return logits
+    logits = logits_of(folder)
+    return lambda tokens: logits(tokens)[-1]
 
 
 class Program:
