@@ -18,7 +18,7 @@ PROMPT = np.array([[PAD, 3, 4], [1, 2, 5]], np.int32)
 
 
 def decoder_graph(seed: int) -> onnx.GraphProto:
-    """A decoder whose next token depends on its input, its position and the mean of all tokens so far."""
+    """A decoder whose next token depends on its input, its position, the mean of all tokens and the share shown."""
     rng = np.random.default_rng(seed)
     tables = {
         "embedding": rng.standard_normal((VOCABULARY, WIDTH)),
@@ -36,7 +36,10 @@ def decoder_graph(seed: int) -> onnx.GraphProto:
         helper.make_node("ReduceMean", ["present_0"], ["mean"], axes=[0, 2, 3], keepdims=0),
         helper.make_node("Unsqueeze", ["mean", "time"], ["spread"]),
         helper.make_node("Gather", ["place", "position_ids"], ["places"]),
-        helper.make_node("Sum", ["words", "spread", "places"], ["state"]),
+        helper.make_node("Cast", ["attention_mask"], ["shown"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["shown"], ["share"], axes=[1], keepdims=1),
+        helper.make_node("Unsqueeze", ["share", "time"], ["shift"]),
+        helper.make_node("Sum", ["words", "spread", "places", "shift"], ["state"]),
         helper.make_node("MatMul", ["state", "head"], ["logits"]),
     ]
     past = helper.make_tensor_value_info("past_0", TensorProto.FLOAT, [2, "B", 1, "P", WIDTH])
@@ -149,6 +152,42 @@ def test_greedy_search_finds_the_sequences_of_onnxruntime(seed: int) -> None:
         *feeds, decoder=Body(graph), eos_token_id=END, pad_token_id=PAD, ctx=context()
     )
     assert np.array_equal(found[found != PAD], expected[found != PAD])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_padding_counts_for_no_position_wherever_it_stands(length: int, masked: bool) -> None:
+    """A mask that is given is what the decoder gets; positions follow from the padding of the prompt alone."""
+    draw = np.random.default_rng(length)
+    for seed in range(6):
+        graph = decoder_graph(seed)
+        prompt = draw.integers(0, END, (4, length)).astype(np.int32)
+        prompt[0], prompt[draw.random(prompt.shape) < 0.4] = PAD, PAD
+        mask = [None, None, draw.integers(0, 2, prompt.shape).astype(np.int32)] if masked else []
+        longest = number(length + 6)
+        for entry in range(4):  # with beams, onnxruntime mixes the masks of different entries
+            own = [None if each is None else each[entry : entry + 1] for each in mask]
+            feeds = [
+                prompt[entry : entry + 1],
+                longest,
+                number(0),
+                number(3),
+                number(2),
+                number(1.0),
+                number(1.0),
+                *own,
+            ]
+            [expected] = reference("BeamSearch", feeds, graph, 1)
+            found = contrib_generation.beam_search(
+                *feeds, decoder=Body(graph), eos_token_id=END, pad_token_id=PAD, ctx=context()
+            )
+            np.testing.assert_array_equal(found[0], expected)
+        feeds = [prompt, longest, number(0), number(1.0), *mask]
+        [expected] = reference("GreedySearch", feeds, graph, 1)
+        found = contrib_generation.greedy_search(
+            *feeds, decoder=Body(graph), eos_token_id=END, pad_token_id=PAD, ctx=context()
+        )
+        assert np.array_equal(found[found != PAD], expected[found != PAD])
 
 
 @pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])

@@ -350,6 +350,12 @@ KNOWN: tuple[Explained, ...] = (
         "its factors have few digits, and of what is quantized behind it a level beside a half is another one",
     ),
     Explained(
+        "onnxruntime", "BeamSearch", r"^values .* (int32|float32), ", "it mixes masks of different entries of a batch",
+        lambda case: any(
+            array.ndim == 2 and len(array) > 1 for array in map(array_of, case.model.graph.initializer)
+        ),
+    ),
+    Explained(
         OURS, "CDist", r"\(inf\), expected np\.float64\(-?nan\)",
         "what is compiled squares differences, of which one is infinite; the truth takes products from sums of squares",
         has_special_values,

@@ -14,7 +14,7 @@ MICROSOFT = "com.microsoft"
 
 
 def decoder(g: GraphWriter, words: int, wide: int) -> Any:
-    """Return a decoder: tokens, their positions and the mean of all keys so far give the next token's scores."""
+    """Return a decoder: tokens, positions, the mean of all keys, and how many are shown, give the next scores."""
     tables = {
         "d_words": g.numbers.standard_normal((words, wide)),
         "d_places": g.numbers.standard_normal((40, wide)),
@@ -22,7 +22,7 @@ def decoder(g: GraphWriter, words: int, wide: int) -> Any:
     }
     held = [numpy_helper.from_array(table.astype(np.float32), name) for name, table in tables.items()]
     held += [numpy_helper.from_array(np.array(axes, np.int64), name) for name, axes in _AXES.items()]
-    means = {"axes": [0, 2, 3]} if g.opset < 18 else {}
+    means, shown = ({"axes": [0, 2, 3]}, {"axes": [1]}) if g.opset < 18 else ({}, {})
     nodes = [
         helper.make_node("Gather", ["d_words", "input_ids"], ["d_found"]),
         helper.make_node("Unsqueeze", ["d_found", "d_outer"], ["d_one"]),
@@ -31,7 +31,10 @@ def decoder(g: GraphWriter, words: int, wide: int) -> Any:
         helper.make_node("ReduceMean", ["present_0", *([] if means else ["d_all"])], ["d_mean"], keepdims=0, **means),
         helper.make_node("Unsqueeze", ["d_mean", "d_time"], ["d_spread"]),
         helper.make_node("Gather", ["d_places", "position_ids"], ["d_place"]),
-        helper.make_node("Sum", ["d_found", "d_spread", "d_place"], ["d_state"]),
+        helper.make_node("Cast", ["attention_mask"], ["d_shown"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["d_shown", *([] if means else ["d_time"])], ["d_share"], **shown),
+        helper.make_node("Unsqueeze", ["d_share", "d_time"], ["d_shift"]),
+        helper.make_node("Sum", ["d_found", "d_spread", "d_place", "d_shift"], ["d_state"]),
         helper.make_node("Tanh", ["d_state"], ["d_bounded"]),
         helper.make_node("MatMul", ["d_bounded", "d_head"], ["logits"]),
     ]
@@ -59,6 +62,11 @@ def search(g: GraphWriter) -> Value:
     prompt = g.numbers.integers(0, words - 2, (batch, length)).astype(np.int32)
     if length > 1 and g.chance(0.3):
         prompt[0, 0] = words - 2  # a padding in front
+    elif g.chance(0.3):  # or anywhere
+        prompt[g.numbers.random(prompt.shape) < 0.4] = words - 2
+    mask = None
+    if g.chance(0.3):
+        mask = g.constant(g.numbers.integers(0, 2, prompt.shape).astype(np.int32))
 
     def number(value: float) -> Value:
         return g.constant(np.array([value], np.int32 if isinstance(value, int) else np.float32))
@@ -69,9 +77,9 @@ def search(g: GraphWriter) -> Value:
     repeated = number(g.choice((1.0, 1.0, 1.3)))
     allowed = None
     if g.chance(0.3):
-        mask = np.ones(words, np.int32)
-        mask[g.random.randrange(words - 2)] = 0
-        allowed = g.constant(mask)
+        kept = np.ones(words, np.int32)
+        kept[g.random.randrange(words - 2)] = 0
+        allowed = g.constant(kept)
     ids = g.constant(prompt)
     given = {"decoder": decoder(g, words, wide), "eos_token_id": words - 1, "pad_token_id": words - 2}
     given["no_repeat_ngram_size"] = g.choice((None, None, 2))
@@ -85,8 +93,9 @@ def search(g: GraphWriter) -> Value:
             number(g.choice((1.0, 0.5, 2.0))),
         ]
         return g.node(
-            op_type, [ids, *operands, repeated, allowed], domain=MICROSOFT, early_stopping=g.choice((0, 1)), **given
-        )
+            op_type, [ids, *operands, repeated, allowed, None, mask], domain=MICROSOFT,
+            early_stopping=g.choice((0, 1)), **given,
+        )  # fmt: skip
     if op_type == "Sampling":
         given |= {"top_p": 1e-6, "temperature": g.choice((1.0, 0.7))}
-    return g.node(op_type, [ids, longest, least, repeated, allowed], domain=MICROSOFT, **given)
+    return g.node(op_type, [ids, longest, least, repeated, allowed, None, mask], domain=MICROSOFT, **given)

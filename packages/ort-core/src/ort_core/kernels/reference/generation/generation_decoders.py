@@ -52,12 +52,13 @@ class GptDecoder:
     ) -> None:
         """Take the prompt (batch, length); each entry is repeated ``beams`` times."""
         self._body, self._first_body = body, first_body or body
-        if mask is None:
-            # Only leading padding is hidden: a padding token within the text is text.
-            mask = (np.cumsum(input_ids != pad_token, axis=1) > 0).astype(np.int32)
+        is_text = input_ids != pad_token  # what counts for positions, also where a mask is given
+        mask = is_text if mask is None else mask
         self.start = np.repeat(input_ids, beams, axis=0)
         self._mask = np.repeat(mask.astype(np.int32), beams, axis=0)
-        self._positions = np.maximum(np.cumsum(self._mask, axis=1) - 1, 0).astype(np.int32)
+        is_text = np.repeat(is_text, beams, axis=0)
+        self._positions = np.where(is_text, np.cumsum(is_text, axis=1) - 1, 0).astype(np.int32)
+        self._last = is_text.sum(axis=1, keepdims=True, dtype=np.int32) - 1
         self._past: list[np.ndarray] = []
 
     def first(self) -> np.ndarray:
@@ -68,7 +69,7 @@ class GptDecoder:
         empty = np.zeros((2, self.start.shape[0], heads, 0, width), kind.dtype.numpy)
         pasts = [empty] * (self._body.input_count - 3)
         logits, *self._past = self._first_body(self.start, self._positions, self._mask, *pasts)
-        self._positions = self._positions[:, -1:]
+        self._positions = self._last
         return last_logits(logits)
 
     def next(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
