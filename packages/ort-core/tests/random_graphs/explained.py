@@ -361,6 +361,10 @@ KNOWN: tuple[Explained, ...] = (
         has_special_values,
     ),
     Explained(
+        "onnxruntime", "If", r"^error .*running If node.*_inlfunc_Part.*OutputMLValue",
+        "within functions it takes the shape that it infers of one branch for the other",
+    ),
+    Explained(
         "onnxruntime", "If", r"Op .Part.*Mismatch between the sum of 'split'",
         "within functions it infers a branch that is not taken by the sizes of a call, and refuses it",
     ),
