@@ -41,16 +41,18 @@ from ort_core.plugin.loops import Scalar, cast, element
 
 
 def quantized_product(lowering: Lowering, node: Node) -> bool:
-    """Lower a MatMul or Gemm of dequantized bytes and constant dequantized weights; return whether it is one."""
+    """Lower a MatMul, FusedMatMul or Gemm of bytes and constant weights, both dequantized; return whether it is one."""
     x, weights = quantized_value(lowering, node.input(0)), quantized_constant(lowering, node.input(1))
     if x is None or weights is None or x.grid.dtype not in BYTES or weights.integers.dtype.itemsize != 1:
         return False
     is_gemm = node.op_type == "Gemm"
-    if weights.integers.ndim != 2 or node.int_attribute("transA", 0):
+    moved = ("transA", "transBatchA", "transBatchB")
+    if weights.integers.ndim != 2 or any(node.int_attribute(name, 0) for name in moved):
         return False
-    if is_gemm and (node.float_attribute("alpha", 1.0), node.float_attribute("beta", 1.0)) != (1.0, 1.0):
+    alpha = node.float_attribute("alpha", 1.0)  # of Gemm and FusedMatMul, as transB is
+    if is_gemm and (alpha, node.float_attribute("beta", 1.0)) != (1.0, 1.0):
         return False
-    outputs_first = is_gemm and node.int_attribute("transB", 0) != 0
+    outputs_first = node.int_attribute("transB", 0) != 0
     if weights.scales.size > 1 and weights.axis != (0 if outputs_first else 1):
         return False
     made = _weights(weights, outputs_first)
@@ -64,6 +66,8 @@ def quantized_product(lowering: Lowering, node: Node) -> bool:
     anchor = _anchor(lowering, x.view(lowering), made, shape, node.op_type)
     total, inputs = exact_sum(lowering, anchor, made, x.grid.zero_point, bias, shape)
     value = cast(total, F32) * scale_operand(lowering, anchor, inputs, scales)
+    if alpha != 1.0:
+        value = value * alpha
     lowering.set(node.output, PendingAnchor(anchor, value, tuple(inputs), shape, (node,)))
     return True
 
