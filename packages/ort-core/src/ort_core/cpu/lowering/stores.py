@@ -166,7 +166,6 @@ class Stores:
                 return target
         if bits is None and target.is_contiguous and not target.order:
             pending = replace(pending, inputs=tuple([self._turned(v, pending.shape) for v in pending.inputs]))
-
         elif _is_computed_apart(pending, target, lowering.target.lanes):
             apart = self.store_elementwise(pending, lowering.new_view(target.dtype, target.shape))
             copy = PendingElementwise(element(0, target.dtype), (apart,), target.shape, pending.operators)
