@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 import ort_core as ort
+from ort_core.cpu.guarded.arrays import GuardedArrays
+from ort_core.cpu.guarded.mode import GuardedMode
 from ort_core.tolerances import compare
 
 
@@ -44,3 +46,17 @@ def carried_text(kind: str) -> str:
             seen = Identity(t)
         }}>
     }}"""
+
+
+def assert_nothing_beside_is_touched(
+    ran: ort.InferenceSession, feeds: dict[str, np.ndarray], mode: GuardedMode
+) -> None:
+    """Assert that a direct call gives what a run does, with feeds and results beside pages that cannot be touched."""
+    expected = ran.run(None, feeds)
+    guarded = GuardedArrays(list(feeds.values()), expected, mode)
+    own = dict(zip(feeds, guarded.arrays, strict=False))
+    found = ran._loaded.direct.call(own, tuple(guarded.arrays[len(feeds) :]))
+    assert found is not None
+    guarded.check("a direct call of rounds")
+    for result, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(result, other)

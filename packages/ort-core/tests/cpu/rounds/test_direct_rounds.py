@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from onnx import parser
-from rounds_checks import assert_right_in_many_threads, carried_text
+from rounds_checks import assert_nothing_beside_is_touched, assert_right_in_many_threads, carried_text
 
 import ort_core as ort
-from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.guarded.mode import GuardedMode
 from ort_core.cpu.rounds import direct_rounds
 from ort_core.cpu.rounds.direct_rounds import DirectRounds
@@ -270,15 +269,7 @@ def test_nothing_beside_feeds_and_outputs_is_touched(rows: int, mode: GuardedMod
         (SCANNED, {"x": floats(1, rows, 4), "z": floats(2, 5, rows, 4)}),
         (COUNTED, {"m": number(3), "go": np.array(True), "x": floats(3, rows)}),
     ):
-        ran = check(text, "whole", [feeds] * 4)
-        expected = ran.run(None, feeds)
-        guarded = GuardedArrays(list(feeds.values()), expected, mode)
-        own = dict(zip(feeds, guarded.arrays, strict=False))
-        found = ran._loaded.direct.call(own, tuple(guarded.arrays[len(feeds) :]))
-        assert found is not None
-        guarded.check("a direct call of rounds")
-        for result, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(result, other)
+        assert_nothing_beside_is_touched(check(text, "whole", [feeds] * 4), feeds, mode)
 
 
 @pytest.mark.parametrize("kind", ["double", "float16", "bfloat16", "int32", "uint8", "bool"])
