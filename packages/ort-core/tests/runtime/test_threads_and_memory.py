@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sysconfig
 import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,5 @@ def test_fifty_sessions_one_after_another_keep_no_memory(model):
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < WEIGHT_NBYTES // 4, (
-        f"50 sessions left {after - before} bytes; each weight is {WEIGHT_NBYTES}"
-    )
+    most = WEIGHT_NBYTES // (2 if sysconfig.get_config_var("Py_GIL_DISABLED") else 4)  # freed late without the lock
+    assert after - before < most, f"50 sessions left {after - before} bytes; each weight is {WEIGHT_NBYTES}"

@@ -18,7 +18,9 @@ Rules that keep it sound:
   order: so subclasses, swapped bytes, objects and scalars never get further.
 * The stack takes at most 24 bytes for each of ``MAX_ARRAYS``, less than a page: Windows needs no probes of it, which
   would be calls into a library that generated code does not link.
-* The interpreter lock guards the records: a state is taken and given back while it is held.
+* A state belongs to the thread that has taken it, from one atomic word to the next. Nothing else in a record changes.
+  So there is no need of an interpreter lock, which free-threaded builds do not have: what differs there is how an item
+  of a dict is held.
 """
 
 from __future__ import annotations
@@ -26,16 +28,17 @@ from __future__ import annotations
 from ort_core.cpu.direct.call_layout import OUTPUT_WORDS, ArrayLayout, Entry, Head
 from ort_core.cpu.direct.object_code import OBJECT_CODE
 from ort_core.cpu.direct.output_code import OUTPUT_CODE
-from ort_core.cpu.direct.signature_code import SIGNATURE_CODE
+from ort_core.cpu.direct.signature_code import LOCKED_ITEM_CODE, SIGNATURE_CODE, UNLOCKED_ITEM_CODE
 from ort_core.cpu.direct.single_code import SINGLE_CODE
 
 
-def call_text(layout: ArrayLayout) -> str:
-    """Return the module of all three functions."""
+def call_text(layout: ArrayLayout, *, is_locked: bool) -> str:
+    """Return the module of all three functions, for builds of Python with an interpreter lock or without one."""
     words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__match_args__}
     words["@@OUTPUT_WORDS@"] = str(OUTPUT_WORDS)
-    text = "\n".join((OBJECT_CODE, SIGNATURE_CODE, OUTPUT_CODE, _CALLS, SINGLE_CODE))
+    item_code = LOCKED_ITEM_CODE if is_locked else UNLOCKED_ITEM_CODE
+    text = "\n".join((OBJECT_CODE, item_code, SIGNATURE_CODE, OUTPUT_CODE, _CALLS, SINGLE_CODE))
     for name, value in words.items():
         text = text.replace(name, value)
     return text
@@ -67,7 +70,8 @@ out:
   ret void
 }
 
-; Run the steps; without the interpreter lock, unless they are over sooner than it changes hands.
+; Run the steps; without the interpreter lock, unless they are over sooner than it changes hands. A build that has no
+; lock is told in the same way that the thread touches no objects meanwhile.
 define internal void @run(ptr %head, ptr %record) {
 entry:
   %pool.run = call ptr @pointer(ptr %head, i64 @@H.POOL_RUN@)
@@ -99,22 +103,19 @@ entry:
   %failed = icmp eq ptr %list, null
   br i1 %failed, label %none, label %go
 go:
-  ; Making arrays may run other threads' code: whoever took the state meanwhile has it.
-  %taken = load i64, ptr %busy
-  %is.busy = icmp ne i64 %taken, 0
-  br i1 %is.busy, label %undo, label %own
+  ; Another thread may have taken the state: then it has it until its run is over.
+  %taking = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic, align 8
+  %is.taken = extractvalue {i64, i1} %taking, 1
+  br i1 %is.taken, label %own, label %undo
 own:
-  store i64 1, ptr %busy
   call void @patch(ptr %record, ptr %starts)
   call void @run(ptr %head, ptr %record)
-  store i64 0, ptr %busy
   %error.p = call ptr @pointer(ptr %record, i64 @@E.ERROR@)
   %error = load i64, ptr %error.p
-  %bad = icmp ne i64 %error, 0
-  br i1 %bad, label %reset, label %good
-reset:
   store i64 0, ptr %error.p
-  br label %undo
+  store atomic i64 0, ptr %busy release, align 8
+  %bad = icmp ne i64 %error, 0
+  br i1 %bad, label %undo, label %good
 undo:
   call void @drop(ptr %head, ptr %list)
   br label %none

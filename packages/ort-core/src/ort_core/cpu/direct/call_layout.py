@@ -18,7 +18,7 @@ class Head(enum.IntEnum):
     TUPLE_TYPE = 5
     ARRAY_TYPE = 6
     DICT_SIZE = 7
-    DICT_GET = 8
+    DICT_GET = 8  # returns what it lends; on builds without an interpreter lock it gives a reference away, by address
     INCREF = 9
     DECREF = 10
     CLEAR_ERROR = 11

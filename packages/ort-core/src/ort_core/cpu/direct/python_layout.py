@@ -28,14 +28,16 @@ _FUNCTIONS = {
     Head.RELEASE_LOCK: "PyEval_SaveThread", Head.TAKE_LOCK: "PyEval_RestoreThread",
     Head.CALL: "PyObject_CallNoArgs", Head.ERROR_SET: "PyErr_Occurred",
 }  # fmt: skip
+_FUNCTIONS_WITHOUT_LOCK = {Head.DICT_GET: "PyDict_GetItemRef"}  # since 3.13
 
 
 @frozen
 class PythonLayout:
-    """What direct calls need to know of the interpreter and of numpy: offsets, and words of every head."""
+    """What direct calls need to know of the interpreter and of numpy: offsets, words of every head, and its lock."""
 
     arrays: ArrayLayout
     words: Mapping[Head, int]
+    is_locked: bool  # one thread at a time runs Python's code
 
 
 class MethodDefinition(ctypes.Structure):
@@ -51,22 +53,22 @@ def find_python_layout() -> PythonLayout | Rejection:
     """Return the layout of this interpreter and numpy, or why direct calls cannot be made here."""
     if sys.implementation.name != "cpython":
         return Rejection(f"direct calls are made for CPython, this is {sys.implementation.name}")
-    if _is_free_threaded():
-        return Rejection("direct calls rely on the interpreter lock, which this build of Python does not have")
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return Rejection("direct calls are made for 64-bit processes")
     arrays = array_layout()
     differs = _differing_field(arrays)
     if differs is not None:
         return Rejection(f"numpy {np.__version__} keeps an array's {differs} elsewhere than expected")
-    words = {word: _address(getattr(ctypes.pythonapi, name)) for word, name in _FUNCTIONS.items()}
+    is_locked = not _is_free_threaded()
+    functions = _FUNCTIONS if is_locked else {**_FUNCTIONS, **_FUNCTIONS_WITHOUT_LOCK}
+    words = {word: _address(getattr(ctypes.pythonapi, name)) for word, name in functions.items()}
     words |= {Head.NONE: id(None), Head.DICT_TYPE: id(dict), Head.TUPLE_TYPE: id(tuple)}
     words[Head.ARRAY_TYPE] = id(np.ndarray)
     table = _numpy_functions()
     if table is None or table[_ARRAY_TYPE] != id(np.ndarray):
         return Rejection(f"numpy {np.__version__} has no table of functions as expected")
     words[Head.NEW_ARRAY] = table[_ARRAY_NEW]
-    return PythonLayout(arrays, words)
+    return PythonLayout(arrays, words, is_locked)
 
 
 def array_layout() -> ArrayLayout:

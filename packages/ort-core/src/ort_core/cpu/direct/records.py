@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.machine_code.code_cache import compiled_for_host
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
-from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
+from ort_core.cpu.direct.call_layout import Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.program.output_memory import LEAST
 from ort_core.cpu.threads.pool_code import ALONE
@@ -86,7 +86,7 @@ def build_single(layout: PythonLayout, steps: int, wanted: int, pool: ThreadPool
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = steps, 1, wanted
     words[Entry.HOLDS_LOCK] = wanted == ALONE
     head = build_head(layout, (), (), 0, pool, (words,))
-    return build_function(_definition(layout.arrays, "ort_single_step"), head)  # type: ignore[return-value]  # what the code returns
+    return build_function(_definition(layout, "ort_single_step"), head)  # type: ignore[return-value]  # what the code returns
 
 
 def build_head(
@@ -108,43 +108,44 @@ def build_head(
 
 def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[..., list[np.ndarray] | None]:
     """Return one of the module's functions (``ort_direct_call``, ``ort_direct_step``) over a head."""
-    return build_function(_definition(layout.arrays, name), head)  # type: ignore[return-value]  # what the code returns
+    return build_function(_definition(layout, name), head)  # type: ignore[return-value]  # what the code returns
 
 
-_definitions: dict[tuple[ArrayLayout, str], MethodDefinition] = {}
+_definitions: dict[str, MethodDefinition] = {}
 
 
-def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
+def _definition(layout: PythonLayout, name: str) -> MethodDefinition:
     """Return the definition of a function: never freed, like the code that it names.
 
     The collector may take a head apart before the function whose ``self`` it is, a function looks into its definition
     when it goes, and some go behind the last module: nothing that can be collected may own one. Threads that ask at
     once may make one each; each of them stays.
     """
-    found = _definitions.get((arrays, name))
+    found = _definitions.get(name)
     if found is None:
-        code = keep_for_ever(_code(arrays))
+        code = keep_for_ever(_code(layout))
         made = keep_for_ever(MethodDefinition(b"direct_run", code.address(name), METH_FASTCALL, None))
-        found = _definitions.setdefault((arrays, name), made)
+        found = _definitions.setdefault(name, made)
     return found
 
 
 def find_call_code(layout: PythonLayout) -> CompiledModule | Rejection:
     """Return the code of direct calls, or why there is none: it is nowhere to be found, and there is no compiler."""
     try:
-        return _code(layout.arrays)
+        return _code(layout)
     except ImportError as error:
         return Rejection(f"the code of direct calls was not stored for this Python, and there is no compiler: {error}")
 
 
-def _code(arrays: ArrayLayout) -> CompiledModule:
-    return compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays))
+def _code(layout: PythonLayout) -> CompiledModule:
+    threads = "" if layout.is_locked else " of free threads"
+    return compiled_for_host(f"direct calls{threads} {layout.arrays}", functools.partial(_written, layout))
 
 
-def _written(arrays: ArrayLayout) -> str:
+def _written(layout: PythonLayout) -> str:
     from ort_core.cpu.direct.call_code import call_text  # when it was not compiled before
 
-    return call_text(arrays)
+    return call_text(layout.arrays, is_locked=layout.is_locked)
 
 
 def _output_rows(

@@ -2,6 +2,36 @@
 
 from __future__ import annotations
 
+LOCKED_ITEM_CODE = """
+; Return a dict's item, which the caller must drop; null when there is none, or with an error set.
+define internal ptr @held_item(ptr %head, ptr %dict, ptr %key) {
+entry:
+  %get = call ptr @pointer(ptr %head, i64 @@H.DICT_GET@)
+  %item = call ptr %get(ptr %dict, ptr %key)
+  %missing = icmp eq ptr %item, null
+  br i1 %missing, label %out, label %hold
+hold:
+  %incref = call ptr @pointer(ptr %head, i64 @@H.INCREF@)
+  call void %incref(ptr %item)
+  br label %out
+out:
+  ret ptr %item
+}
+"""
+# without an interpreter lock another thread may drop an item before it is held: the dict has to give a reference away
+UNLOCKED_ITEM_CODE = """
+; Return a dict's item, which the caller must drop; null when there is none, or with an error set.
+define internal ptr @held_item(ptr %head, ptr %dict, ptr %key) {
+entry:
+  %place = alloca ptr
+  store ptr null, ptr %place
+  %get = call ptr @pointer(ptr %head, i64 @@H.DICT_GET@)
+  %found = call i32 %get(ptr %dict, ptr %key, ptr %place)
+  %item = load ptr, ptr %place
+  ret ptr %item
+}
+"""
+
 SIGNATURE_CODE = """
 ; Whether the first argument is a dict (no subclass) with one item for each input.
 define internal i1 @feeds_fit(ptr %head, ptr %feeds) {
@@ -74,8 +104,6 @@ entry:
   %count = call i64 @word(ptr %head, i64 @@H.INPUTS@)
   %names = call ptr @pointer(ptr %head, i64 @@H.NAMES@)
   %types = call ptr @pointer(ptr %head, i64 @@H.TYPES@)
-  %get = call ptr @pointer(ptr %head, i64 @@H.DICT_GET@)
-  %incref = call ptr @pointer(ptr %head, i64 @@H.INCREF@)
   br label %next
 next:
   %i = phi i64 [0, %entry], [%i1, %hold]
@@ -83,7 +111,7 @@ next:
   br i1 %more, label %look, label %out
 look:
   %name = call ptr @pointer(ptr %names, i64 %i)
-  %array = call ptr %get(ptr %feeds, ptr %name)
+  %array = call ptr @held_item(ptr %head, ptr %feeds, ptr %name)
   %missing = icmp eq ptr %array, null
   br i1 %missing, label %absent, label %check
 absent:
@@ -93,9 +121,11 @@ absent:
 check:
   %dtype = call ptr @pointer(ptr %types, i64 %i)
   %fits = call i1 @is_array(ptr %head, ptr %array, ptr %dtype, i32 257)
-  br i1 %fits, label %hold, label %out
+  br i1 %fits, label %hold, label %unfit
+unfit:
+  call void @drop(ptr %head, ptr %array)
+  br label %out
 hold:
-  call void %incref(ptr %array)
   %p = getelementptr ptr, ptr %arrays, i64 %i
   store ptr %array, ptr %p
   %i1 = add i64 %i, 1
