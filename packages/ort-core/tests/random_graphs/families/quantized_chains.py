@@ -69,6 +69,19 @@ def quantized_network(g: GraphWriter) -> Value:
     return through(g, g.node("Gemm", [rows, weights(g, count, rows.size(1)), bias(g, count)], transB=1), dtype)
 
 
+def bent(g: GraphWriter, value: Value, dtype: ElementType) -> Value:
+    """Return a function of a quantized value, written as one operator, or as several with bytes between them."""
+    form = g.choice(("one", "swish", "gelu"))
+    if form == "one":
+        return g.node(g.choice(("Relu", "Sigmoid", "Tanh", "Softmax", "Elu")), [value])
+    if form == "swish":
+        return g.node("Mul", [value, through(g, g.node("Sigmoid", [value]), dtype)])
+    root, one, half = (g.constant(each, et.F32) for each in (1.4142135, 1.0, 0.5))
+    more = g.node("Erf", [g.node("Div", [value, root])])
+    more = through(g, g.node("Add", [through(g, more, dtype), one]), dtype)
+    return g.node("Mul", [through(g, g.node("Mul", [value, more]), dtype), half])
+
+
 @family(3, in_bodies=False)
 def quantized_block(g: GraphWriter) -> Value:
     """A product, an activation, a product and a sum, over rows."""
@@ -81,6 +94,6 @@ def quantized_block(g: GraphWriter) -> Value:
     if (added := bias(g, inner)) is not None:
         first = g.node("Add", [first, added])
     first = through(g, first, dtype)
-    first = through(g, g.node(g.choice(("Relu", "Sigmoid", "Tanh", "Softmax")), [first]), dtype)
+    first = through(g, bent(g, first, dtype), dtype)
     second = through(g, g.node("MatMul", [first, weights(g, depth, inner, axis=1)]), dtype)
     return through(g, g.node("Add", [second, value]), dtype)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ort_core.cpu.fusions.byte_tables import ByteTables
 from ort_core.cpu.fusions.channel_products import ChannelProducts
 from ort_core.cpu.fusions.channels_last_parts import ChannelsLastConvolutions
 from ort_core.cpu.fusions.constant_pads import ConstantPads
@@ -54,4 +55,5 @@ def chosen_fusions() -> Sequence[Pass]:
         PADS,
         QUANTIZED,
         LABELS,
+        ByteTables(),
     )

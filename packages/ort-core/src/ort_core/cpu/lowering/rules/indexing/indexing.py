@@ -18,6 +18,7 @@ from ort_core.cpu.lowering.products.quantized import (
     quantized_value,
     set_quantized,
 )
+from ort_core.cpu.lowering.rules.indexing.byte_tables import looked_up_bytes
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import HALVES, axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
@@ -27,6 +28,10 @@ from ort_core.plugin.loops import cast, element
 
 def gather(lowering: Lowering, node: Node) -> None:
     """Gather: each index copies one row of the table; what is stored in fewer bits is made real behind it."""
+    found = looked_up_bytes(lowering, node)
+    if found is not None:
+        lowering.set(node.output, found)
+        return
     quantized = quantized_value(lowering, node.input(0))
     if quantized is not None:
         table = quantized.view(lowering)
