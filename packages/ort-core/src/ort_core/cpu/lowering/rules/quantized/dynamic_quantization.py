@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.quantized.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
+from ort_core.cpu.codegen.quantized.dynamic_range import (
+    BLOCK,
+    block_ranges_kernel,
+    dynamic_bytes_kernel,
+    grid_kernel,
+    level,
+)
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.products.quantized import F32
-from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View, count_of, ordered_strides
+from ort_core.cpu.lowering.views import Buffer, View, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import DataType, Node, Value, ceil_div
-from ort_core.plugin.loops import cast, unary
+
+_PRODUCTS = frozenset({"MatMulInteger", "MatMulIntegerToFloat"})
 
 
 def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
-    """Two steps for the scale and the zero point; the quantization itself stays pending.
+    """One step or more for the scale and the zero point; the bytes are written with them if products read them alone.
 
-    A range is that of all elements in whatever order they lie: images between convolutions stay channels-last.
+    A range is that of all elements in whatever order they lie: images between convolutions stay channels-last, and
+    their quantization stays pending.
     """
     value = node.input(0)
     if value is None or tensor_type(value)[0] is not F32:
@@ -27,13 +35,16 @@ def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
     scale, zero = (
         _result(lowering, output, dtype) for output, dtype in zip(node.outputs[1:3], (F32, DataType.UINT8), strict=True)
     )
-    grid = DynamicGrid(scale, zero)
-    emit_dynamic_grid(lowering, node, x, grid)
+    grid, levels = DynamicGrid(scale, zero), node.outputs[0]
     for output, view in zip(node.outputs[1:], (scale, zero)):
         if output is not None:
             lowering.set(output, view)
+    if levels is not None and x.is_contiguous and all(reader.op_type in _PRODUCTS for reader in levels.consumers()):
+        lowering.set(levels, store_levels(lowering, node, x, grid, lowering.result_view(levels)))
+        return
+    _emit_grid(lowering, node, x, grid)
     rounded = dynamically_quantized(x, grid)
-    lowering.set(node.outputs[0], PendingElementwise(rounded.expression, rounded.inputs, x.shape, (node,)))
+    lowering.set(levels, PendingElementwise(rounded.expression, rounded.inputs, x.shape, (node,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +58,41 @@ class DynamicGrid:
 def dynamically_quantized(x: View, grid: DynamicGrid) -> PendingElementwise:
     """Return a tensor's levels on its grid as an expression."""
     state = FusionState()
-    real = state.add(x)
-    whole = unary("rint", real / state.add(grid.scale)) + cast(state.add(grid.zero_point), F32)
-    return PendingElementwise(cast(whole, DataType.UINT8), tuple(state.inputs), x.shape)
+    real, scale, zero = (state.add(each) for each in (x, grid.scale, grid.zero_point))
+    return PendingElementwise(level(real, scale, zero), tuple(state.inputs), x.shape)
 
 
-def emit_dynamic_grid(lowering: Lowering, node: Node, x: View, grid: DynamicGrid) -> None:
-    """Write the steps that find the grid of a float32 tensor that fills memory without gaps."""
+def store_levels(lowering: Lowering, node: Node, x: View, grid: DynamicGrid, target: View) -> View:
+    """Write the steps that find the grid of a contiguous float32 tensor and write its levels; return these."""
+    words, reads = _joined(lowering, node, x, grid)
     count = count_of(x.shape)
-    ranges = lowering.new_view(F32, (ceil_div(count, BLOCK) * 2,))
-    name, function = block_ranges_kernel(lowering.target)
+    name, function = dynamic_bytes_kernel(lowering.target)
     lowering.emit(
-        KernelText(name, function), (pointer(x), pointer(ranges), count), (x.buffer,), (ranges.buffer,), count, (node,),
-        count,
+        KernelText(name, function), [*words, pointer(x), pointer(target), count], [*reads, x.buffer],
+        [grid.scale.buffer, grid.zero_point.buffer, target.buffer], count, (node,), 4 * count,
+        moved_nbytes([x, target]),
     )  # fmt: skip
-    name, function = grid_kernel()
-    words = (pointer(ranges), pointer(grid.scale), pointer(grid.zero_point), count)
+    return target
+
+
+def _emit_grid(lowering: Lowering, node: Node, x: View, grid: DynamicGrid) -> None:
+    """Write the steps that find the grid of a float32 tensor that fills memory without gaps."""
+    words, reads = _joined(lowering, node, x, grid)
+    name, function = grid_kernel(lowering.target)
     writes = (grid.scale.buffer, grid.zero_point.buffer)
-    lowering.emit(KernelText(name, function), words, (ranges.buffer,), writes, 1, (node,))
+    lowering.emit(KernelText(name, function), words, reads, writes, 1, (node,))
+
+
+def _joined(lowering: Lowering, node: Node, x: View, grid: DynamicGrid) -> tuple[list[Argument], list[Buffer]]:
+    """Write the step that finds the ranges of blocks; return what kernels are given that join them into a grid."""
+    count = count_of(x.shape)
+    blocks = ceil_div(count, BLOCK)
+    ranges = lowering.new_view(F32, (2, blocks))
+    least, greatest = pointer(ranges), Pointer(ranges.buffer, blocks)
+    name, function = block_ranges_kernel(lowering.target)
+    words = (pointer(x), least, greatest, count)
+    lowering.emit(KernelText(name, function), words, (x.buffer,), (ranges.buffer,), count, (node,), count)
+    return [least, greatest, blocks, pointer(grid.scale), pointer(grid.zero_point)], [ranges.buffer]
 
 
 def _without_gaps(lowering: Lowering, value: Value) -> View:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.products.quantized import (
     BYTES,
     F32,
@@ -22,8 +22,7 @@ from ort_core.cpu.lowering.products.quantized import (
 )
 from ort_core.cpu.lowering.rules.quantized.dynamic_quantization import (
     DynamicGrid,
-    dynamically_quantized,
-    emit_dynamic_grid,
+    store_levels,
 )
 from ort_core.cpu.lowering.rules.quantized.integer_anchors import (
     IntegerAnchor,
@@ -91,10 +90,7 @@ def dynamic_quantize_matmul(lowering: Lowering, node: Node) -> None:
         raise NotLowered("only float32 is quantized natively")
     real = lowering.contiguous(value)
     grid = DynamicGrid(lowering.new_view(F32, ()), lowering.new_view(DataType.UINT8, ()))
-    emit_dynamic_grid(lowering, node, real, grid)
-    rounded = dynamically_quantized(real, grid)
-    levels = PendingElementwise(rounded.expression, rounded.inputs, real.shape, (node,))
-    x = lowering.stores.store_elementwise(levels, lowering.new_view(DataType.UINT8, real.shape))
+    x = store_levels(lowering, node, real, grid, lowering.new_view(DataType.UINT8, real.shape))
     made = _constant_weights(lowering, node.input(1), node.input(3), outputs_first=False)
     shape = (*real.shape[:-1], made.bytes.shape[0])
     anchor = _anchor(lowering, x, made, shape, node.op_type)
