@@ -18,6 +18,7 @@ from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,
+    aligned,
     arranged,
     in_pairs,
     pack_weights,
@@ -319,3 +320,26 @@ def test_pairs_are_bounded_only_without_other_products_of_bytes(features: str, i
     assert spec.is_paired == is_paired
     text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target, is_vectorized=True)
     assert ("vpmaddubsw" in text) == is_paired
+
+
+PACKING_FOR = {
+    "dot products": "+avx512f,+avx512bw,+avx512vl,+avx512vnni", "pairs": "+avx2,+fma,+ssse3",
+    "tiles": "+amx-int8,+amx-tile,+avx512bw,+avx512f,+avx512vnni", "words": "+avx512f",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("features", PACKING_FOR.values(), ids=PACKING_FOR)
+@pytest.mark.parametrize("case", [CASES[3], CASES[6], CASES[8], CASES[10]], ids=str)
+def test_weights_are_packed_where_they_are_to_stay(case: Case, features: str) -> None:
+    _, weights = arrays(case, "random")
+    target = target_of("x86_64-unknown-linux-gnu", "generic", features)
+    spec, given = arranged(spec_of(case), None, target), []
+
+    def place(array: np.ndarray) -> np.ndarray:
+        given.append(aligned(array))
+        return given[-1]
+
+    packed = pack_weights(spec, weights, target, place)
+    assert packed is given[-1]
+    assert len(given) == 1
+    np.testing.assert_array_equal(packed, pack_weights(spec, weights, target))

@@ -8,6 +8,7 @@ taken off by the epilogue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from ort_core.cpu.codegen.quantized.pair_search import REACH
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 
+Place = Callable[[np.ndarray], np.ndarray]  # copies an array to where it stays
 TILE_PAIR = 2  # tiles of pixels, and of channels, that are multiplied with each other
 LEAST_TILE_NBYTES = 16  # of a run
 MOST_GATHERED_RUNS = 16
@@ -264,29 +266,31 @@ def panels_of(spec: IntegerConvolution, channels: int) -> IntegerPanels:
     return IntegerPanels(count, channels, spec.panel_outputs - (count - 1) * channels)
 
 
-def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) -> np.ndarray:
+def pack_weights(
+    spec: IntegerConvolution, weights: np.ndarray, target: Target, place: Place | None = None
+) -> np.ndarray:
     """Return int8 weights ``[out][in / groups][kernel height][kernel width]`` as the kernel reads them.
 
     Of a depthwise convolution that is float32 ``[panel][tap][channel of the panel]``, else
     ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them; where
     ``is_paired`` it is int64 ``[group][panel]``, where the lists of each begin in bytes, then the lists; what does not
-    exist is 0. The memory starts on a cache line.
+    exist is 0. ``place`` copies them to where they stay, on a cache line: by default memory of their own.
     """
-    cut = panels(spec, target)
+    place, cut = place or aligned, panels(spec, target)
     if spec.is_depthwise:
         by_tap = np.zeros((spec.kernel[0] * spec.kernel[1], cut.count * cut.channels), np.float32)
         by_tap[:, : spec.out_channels] = weights.reshape(spec.out_channels, -1).T
-        return aligned(by_tap.reshape(-1, cut.count, cut.channels).transpose(1, 0, 2))
+        return place(by_tap.reshape(-1, cut.count, cut.channels).transpose(1, 0, 2))
     run, words = spec.run[1], spec.run_words
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
     if spec.in_tiles:
-        return _tiled(spec, by_tap.reshape(spec.groups, spec.group_outputs, -1), cut)
+        return place(_tiled(spec, by_tap.reshape(spec.groups, spec.group_outputs, -1), cut))
     padded = np.zeros((spec.groups, cut.count * cut.channels, spec.runs, words * WORD), np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
     if spec.is_paired:
-        return _paired(spec, padded[..., :run].reshape(spec.groups * cut.count, cut.channels, spec.runs, run))
+        return place(_paired(spec, padded[..., :run].reshape(spec.groups * cut.count, cut.channels, spec.runs, run)))
     split = padded.reshape(spec.groups, cut.count, cut.channels, spec.runs, words, WORD).transpose(0, 1, 3, 4, 2, 5)
-    return aligned(packed_words(split, target))
+    return place(packed_words(split, target))
 
 
 def _tiled(spec: IntegerConvolution, by_tap: np.ndarray, cut: IntegerPanels) -> np.ndarray:
@@ -300,7 +304,7 @@ def _tiled(spec: IntegerConvolution, by_tap: np.ndarray, cut: IntegerPanels) -> 
     if stored > nbytes:
         padded[..., -LINE_NBYTES:] = np.roll(padded[..., -LINE_NBYTES:], stored - nbytes, axis=-1)
     panels_ = padded.reshape(groups * cut.count, cut.channels, -1, WORD)
-    out = aligned(np.zeros((len(panels_), spec.panel_words, cut.channels, WORD), np.int8))
+    out = np.zeros((len(panels_), spec.panel_words, cut.channels, WORD), np.int8)
     out[:, spec.head_words :] = panels_.transpose(0, 2, 1, 3)
     if spec.head_words:
         out.view(np.int32)[:, 0, :, 0] = 128 * panels_.sum(axis=(-2, -1), dtype=np.int32)
@@ -320,7 +324,7 @@ def _paired(spec: IntegerConvolution, panels_: np.ndarray) -> np.ndarray:
     nbytes = np.array([each.size for each in lists]).reshape(count, spec.sequences).sum(axis=1)
     table = np.zeros(-(-count * 8 // ALIGNMENT) * ALIGNMENT // 8, np.int64)
     table[:count] = table.nbytes + np.cumsum(nbytes) - nbytes
-    return aligned(np.concatenate([table.view(np.int8), *lists]))
+    return np.concatenate([table.view(np.int8), *lists])
 
 
 def _places(spec: IntegerConvolution, starts: np.ndarray) -> np.ndarray:

@@ -222,7 +222,7 @@ class IntegerAnchor:
             ),
         )
         stored = F32 if spec.is_depthwise else DataType.INT8
-        packed = lowering.constant_view(pack_weights(spec, self.weights, machine), stored)
+        packed = lowering.constant_view(pack_weights(spec, self.weights, machine, lowering.weights.placed), stored)
         release_pages(self.weights)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
