@@ -26,6 +26,7 @@ LOOKUPS: dict[str, Callable[[], Target]] = {
     **TARGETS,
     "without permutations of bytes": functools.partial(restricted_target, "avx512vbmi"),
     "SSE": functools.partial(restricted_target, "avx", "fma", "f16c"),
+    "byte by byte": functools.partial(restricted_target, "avx", "fma", "f16c", "ssse3", "sse4"),
 }
 N = helper.make_node
 _erf = np.vectorize(math.erf)
