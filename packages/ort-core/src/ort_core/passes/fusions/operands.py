@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
@@ -97,6 +99,21 @@ def number_of(value: Value | None) -> float | None:
 def is_one_element(found: Constant) -> bool:
     """Return whether a constant has one element that is a number."""
     return found.size == 1 and (found.dtype.is_float or found.dtype.is_integer)
+
+
+def refuse_attributes(node: Node, taken: Collection[str], ones: Collection[str] = ()) -> Rejection | None:
+    """Return a rejection when a node has an attribute that its fused form would lose.
+
+    Args:
+        node: the node that is replaced.
+        taken: the attributes that the fused form takes over.
+        ones: those that it lacks, and that say nothing where they are ones.
+    """
+    for name in node.attributes:
+        says_nothing = name in ones and all(number == 1 for number in node.ints_attribute(name) or ())
+        if name not in taken and not says_nothing:
+            return Rejection(f"the fused operator has no {name!r}", node)
+    return None
 
 
 def only_reader(value: Value) -> Node | None:

@@ -67,8 +67,7 @@ class DequantizedArgMax(RewriteRule[Quantized]):
     def check(self, match: Match) -> Quantized | Rejection:
         """There must be one positive scale."""
         x = find_dequantized(match.node("dq").output)
-        scale = None if x is None or not x.has_one_scale else x.scale_array()
-        if x is None or scale is None or not (scale > 0).all():
+        if x is None or not x.has_one_scale or not x.keeps_order:
             return Rejection("the operand is not dequantized from 8 bits with one positive scale", match.root)
         return x
 

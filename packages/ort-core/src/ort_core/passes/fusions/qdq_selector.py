@@ -21,7 +21,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.integer_product import without_trailing
-from ort_core.passes.fusions.operands import ONNXRUNTIME, fixed_dim
+from ort_core.passes.fusions.operands import ONNXRUNTIME, fixed_dim, refuse_attributes
 from ort_core.passes.fusions.quantized_values import (
     Quantized,
     find_dequantized,
@@ -126,6 +126,9 @@ def _elementwise(op_type: str, count: int, attribute_names: tuple[str, ...] = ()
         operands = _operands(node, range(count), made.dtype)
         if isinstance(operands, Rejection):
             return operands
+        refusal = refuse_attributes(node, attribute_names, ones=("dilations",))
+        if refusal is not None:
+            return refusal
         attributes = {name: node.attributes[name] for name in attribute_names if name in node.attributes}
         return _linear(op_type, node, made, operands, dict(attributes))
 
@@ -192,9 +195,11 @@ def bias_of(value: Value | None, x: Quantized, w: Quantized, factor: float, node
     scale, x_scale, w_scale = (None if each is None else each.scale_array() for each in (found, x, w))
     if found is None or scale is None or x_scale is None or w_scale is None:
         return Rejection("the bias is not dequantized from int32 by constants", node)
-    zero = found.zero_array()
+    zero, rank = found.zero_array(), found.tensor.rank
     if zero is None or zero.any():
         return Rejection("the bias has a zero point", node)
+    if not found.has_one_scale and (rank is None or found.axis % rank != rank - 1):
+        return Rejection(f"the scales of the bias run along axis {found.axis}, not the last", node)
     if not np.allclose(scale.reshape(-1), (x_scale.reshape(-1) * w_scale.reshape(-1) * factor), BIAS_TOLERANCE, 0):
         return Rejection("the scale of the bias is not the product of the scales of input and weights", node)
     return found
@@ -256,7 +261,11 @@ def _select_gemm(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejec
     return IntegerNode("QGemm", ONNXRUNTIME, inputs, nodes, (made.tensor,), {"alpha": alpha, **attributes})
 
 
-def _moves_since(opset_needed: int, only: Callable[[Node], bool] = lambda node: True) -> Selector:
+def _moves_since(
+    opset_needed: int, only: Callable[[Node], bool] = lambda node: True, *, compares: bool = False
+) -> Selector:
+    """Return the selector of operators that move numbers, or choose some where it ``compares`` them."""
+
     def select(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
         x = find_dequantized(node.input(0))
         if opset < opset_needed or not only(node):
@@ -268,6 +277,8 @@ def _moves_since(opset_needed: int, only: Callable[[Node], bool] = lambda node: 
                 return Rejection("the grids of input and outputs are not known to be equal", node)
             outputs.append(after)
         assert x is not None
+        if compares and not x.keeps_order:
+            return Rejection("the greatest number is not the greatest integer: the scale is not above zero", node)
         inputs = (x.tensor, *node.inputs[1:])
         nodes = (x.node, node, *(each.node for each in outputs))
         return IntegerNode(node.op_type, "", inputs, nodes, tuple(e.tensor for e in outputs), dict(node.attributes))
@@ -281,8 +292,9 @@ def has_one_result(node: Node) -> bool:
 
 
 def is_nearest(node: Node) -> bool:
-    """Return whether a Resize picks values instead of mixing them."""
-    return node.string_attribute("mode", "nearest") == "nearest"
+    """Return whether a Resize picks values instead of mixing them, or giving others outside of the image."""
+    gives_others = node.string_attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    return node.string_attribute("mode", "nearest") == "nearest" and not gives_others
 
 
 MOVES: dict[str, Selector] = {
@@ -290,9 +302,9 @@ MOVES: dict[str, Selector] = {
         ("DepthToSpace", "SpaceToDepth", "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Split",
          "Squeeze", "Tile", "Transpose", "Unsqueeze"), _moves_since(1),
     ),
-    "MaxPool": _moves_since(12, has_one_result),
-    "ReduceMax": _moves_since(12),
-    "ReduceMin": _moves_since(12),
+    "MaxPool": _moves_since(12, has_one_result, compares=True),
+    "ReduceMax": _moves_since(12, compares=True),
+    "ReduceMin": _moves_since(12, compares=True),
     "Resize": _moves_since(11, is_nearest),
 }  # fmt: skip
 _POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")

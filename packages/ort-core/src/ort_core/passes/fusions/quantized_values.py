@@ -11,6 +11,7 @@ from ort_core.ir.values import Value
 from ort_core.passes.fusions.operands import ONNXRUNTIME, dtype_of, only_reader
 from ort_core.rewrite.matcher import constant_of
 
+_FLOAT = int(DataType.FLOAT)
 EIGHT_BITS = frozenset({DataType.INT8, DataType.UINT8})
 
 
@@ -35,6 +36,12 @@ class Quantized:
         parts = [constant_of(self.scale), *([] if self.zero is None else [constant_of(self.zero)])]
         return all(part is not None and part.size == 1 for part in parts)
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether a greater integer stands for a greater number: the scales are known, and above zero."""
+        scale = self.scale_array()
+        return scale is not None and bool((scale > 0).all())
+
     def triple(self) -> tuple[Value, Value, Value | None]:
         """Return what QLinear operators take."""
         return self.tensor, self.scale, self.zero
@@ -55,7 +62,7 @@ class Quantized:
 def find_dequantized(value: Value | None, dtypes: frozenset[DataType] = EIGHT_BITS) -> Quantized | None:
     """Return the quantized tensor that a value is the dequantization of, or ``None``."""
     node = None if value is None else value.producer
-    return None if node is None else _read(node, "DequantizeLinear", node.input(0), dtypes)
+    return None if node is None else _read(node, "DequantizeLinear", node.input(0), node.output, dtypes)
 
 
 def find_quantized(value: Value) -> Quantized | None:
@@ -66,7 +73,7 @@ def find_quantized(value: Value) -> Quantized | None:
 
 def quantized_by(node: Node) -> Quantized | None:
     """Return what a QuantizeLinear makes, or ``None`` for another node."""
-    return _read(node, "QuantizeLinear", node.output, EIGHT_BITS)
+    return _read(node, "QuantizeLinear", node.output, node.input(0), EIGHT_BITS)
 
 
 def has_same_grid(left: Quantized, right: Quantized) -> bool:
@@ -88,18 +95,20 @@ def real_range(quantized: Quantized) -> tuple[float, float] | None:
     if not quantized.has_one_scale or scale is None or zero is None or quantized.dtype not in EIGHT_BITS:
         return None
     bounds = np.iinfo(quantized.dtype.numpy)
-    return (bounds.min - zero.item()) * scale.item(), (bounds.max - zero.item()) * scale.item()
+    ends = sorted((end - zero.item()) * scale.item() for end in (bounds.min, bounds.max))
+    return ends[0], ends[1]
 
 
-def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[DataType]) -> Quantized | None:
-    if (
-        node.op_type != op_type
-        or node.domain not in ("", ONNXRUNTIME)
-        or tensor is None
-        or node.int_attribute("block_size", 0)
-    ):
+def _read(
+    node: Node, op_type: str, tensor: Value | None, real: Value | None, dtypes: frozenset[DataType]
+) -> Quantized | None:
+    if node.op_type != op_type or node.domain not in ("", ONNXRUNTIME) or tensor is None:
+        return None
+    if node.int_attribute("block_size", 0) or node.int_attribute("precision", _FLOAT) not in (0, _FLOAT):
         return None
     scale = node.inputs[1]
-    if scale is None or dtype_of(tensor) not in dtypes or dtype_of(scale) is not DataType.FLOAT:
+    if scale is None or dtype_of(tensor) not in dtypes:
+        return None
+    if dtype_of(scale) is not DataType.FLOAT or dtype_of(real) is not DataType.FLOAT:  # a node may name another type
         return None
     return Quantized(tensor, scale, node.input(2), node.int_attribute("axis", 1), node)
