@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
+import onnx.shape_inference
 import pytest
+from onnx import helper, numpy_helper
 from pass_check import assert_fires, assert_stays, context_of, model_of, named, op_types, run_pass
 
+from ort_core.onnx_io.load import model_from_proto
 from ort_core.passes.runner import run_pipeline
 
 
@@ -232,6 +236,38 @@ def test_requantizing_with_equal_parameters_is_removed() -> None:
     )
     assert_fires("DoubleQDQPairsRemover", body % "0.5", ["DequantizeLinear"])
     assert_stays("DoubleQDQPairsRemover", body % "0.25")
+
+
+@pytest.mark.parametrize(
+    ("floats", "integers", "scale", "is_removed"),
+    [
+        (np.float16, np.uint8, 0.5, True),
+        (np.float16, np.int16, 0.5, False),
+        (np.float16, np.uint8, 1000.0, False),
+        (ml_dtypes.bfloat16, np.uint8, 0.5, False),
+        (np.float32, np.int16, 0.5, True),
+        (np.float32, np.int16, 1e38, False),
+    ],
+)
+def test_requantizing_stays_where_the_floats_between_round_the_integers(
+    floats: type, integers: type, scale: float, is_removed: bool
+) -> None:
+    constants = [
+        numpy_helper.from_array(np.array(scale).astype(floats), "s"),
+        numpy_helper.from_array(np.array(3, integers), "z"),
+    ]
+    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(each)) for each in (integers, floats)]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
+        helper.make_node("QuantizeLinear", ["d", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, kind, [4]) for name, kind in zip("xy", kinds, strict=True)]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = model_from_proto(onnx.shape_inference.infer_shapes(proto))
+    run_pipeline([named("DoubleQDQPairsRemover"), named("DeadCodeElimination")], context_of(model), verify=True)
+    assert (op_types(model) == ["DequantizeLinear"]) is is_removed
 
 
 def test_repeated_nodes_are_computed_once() -> None:
