@@ -171,6 +171,9 @@ def test_bias_of_a_product_becomes_the_fifth_input() -> None:
     assert len(model.graph.nodes[1].inputs) == 5
 
 
+ROWS = "g (float[2,3,4] x, float[2,3,4] z) => (float[2,3,4] y) <{}>"
+
+
 @pytest.mark.parametrize(
     ("head", "body"),
     [
@@ -178,8 +181,13 @@ def test_bias_of_a_product_becomes_the_fifth_input() -> None:
         (SKIP_HEAD.replace("float[2,3,4] z", "float[n,3,4] z"), "s = Add(x, z) y = LayerNormalization(s, w, b)"),
         (f"g (float[3,4] x, float[3,4] z) => (float[3,4] y) <float[3,4] w = {{{','.join(['1'] * 12)}}}>",
          "s = Add(x, z) y = LayerNormalization <axis = 0> (s, w)"),
+        (ROWS.format("float[1] w = {2.0}"), "s = Add(x, z) y = LayerNormalization(s, w)"),
+        (ROWS.format("float[1] w = {2.0}"), "s = Add(x, z) y = SimplifiedLayerNormalization(s, w)"),
+        (ROWS.format("float[4] w = {1,2,3,4}, float[1] b = {2.0}"), "s = Add(x, z) y = LayerNormalization(s, w, b)"),
+        (ROWS.format("float[4] w = {1,2,3,4}, float[1,4] b = {4,3,2,1}"),
+         "s = Add(x, z) y = LayerNormalization(s, w, b)"),
     ],
-    ids=["broadcast", "unknown_size", "other_axis"],
+    ids=["broadcast", "unknown_size", "other_axis", "one_scale", "one_scale_of_rms", "one_bias", "bias_of_rank_2"],
 )  # fmt: skip
 def test_near_misses_of_the_residual_addition_stay(head: str, body: str) -> None:
     stays("SkipLayerNormFusion", f"{head} {{ {body} }}")

@@ -17,7 +17,16 @@ from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, dtype_of, has_equal_shapes, is_vector_of, refuse_dtype
+from ort_core.passes.fusions.operands import (
+    ONNXRUNTIME,
+    dim,
+    dtype_of,
+    fixed_dim,
+    has_equal_shapes,
+    is_vector_of,
+    refuse_dtype,
+    same_dim,
+)
 from ort_core.rewrite.fuse import build_fused_body
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
@@ -116,12 +125,17 @@ def _refuse(match: Match, left: Value, right: Value) -> Rejection | None:
         return Rejection(
             f"{left.name!r} and {right.name!r} are not known to have the same shape of rank 2 or 3", match.root
         )
-    scale = match["scale"]
-    if scale.rank != 1 or dtype_of(scale) != dtype_of(left):
-        return Rejection(f"the scale {scale.name!r} is not a vector of the element type of the sum", match.root)
+    for weight in (match["scale"], match.get("bias")):
+        if weight is not None and not (_is_row(weight, left) and dtype_of(weight) == dtype_of(left)):
+            return Rejection(f"{weight.name!r} is not a row of the type and last axis of the sum", match.root)
     if any(value is not None for value in match.root.outputs[1:]):
         return Rejection("the mean or the deviation is an output", match.root)
     return refuse_dtype(left, match.root)
+
+
+def _is_row(weight: Value, x: Value) -> bool:
+    """Return whether a weight is a vector as long as the last axis; one element would be repeated along others."""
+    return weight.rank == 1 and (same_dim(dim(weight, 0), dim(x, -1)) or (fixed_dim(weight, 0) or 1) > 1)
 
 
 def _inputs(op_type: str, skip: _Skip, scale: Value, bias: Value | None) -> list[Value | None]:
