@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 from test_groups import FLOAT, N, model_of
 
 import ort_core as ort
 from ort_core.cpu.lowering.rules.quantized import integer_pooling
 
+INT8 = TensorProto.INT8
 RANDOM = np.random.default_rng(13)
 INPUTS, OUTPUTS = 20, 24
 SHARE = 2.0**-7  # of a sum, in steps of the grid
@@ -105,3 +106,17 @@ def test_images_that_others_read_are_copied_for_their_border(copies: list[object
     x = RANDOM.integers(0, 256, (1, INPUTS, 9, 8)).astype(np.uint8)
     np.testing.assert_array_equal(run(model, x, 2), expected(x, weights, 100, attributes))
     assert copies
+
+
+@pytest.mark.parametrize("scale", [0.05, -0.05])
+def test_the_largest_number_is_the_least_integer_where_the_scale_is_below_zero(scale: float) -> None:
+    constants = {"s": np.array(scale, np.float32), "z": np.array(9, np.int8)}
+    nodes = [
+        N("DequantizeLinear", ["x", "s", "z"], ["d"]), N("MaxPool", ["d"], ["p"], kernel_shape=(2, 2)),
+        N("QuantizeLinear", ["p", "s", "z"], ["y"]),
+    ]  # fmt: skip
+    model = model_of(nodes, {"x": (INT8, ["N", 3, "H", "W"])}, {"y": INT8}, constants)
+    x = RANDOM.integers(-128, 128, (2, 3, 6, 5)).astype(np.int8)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3))
+    right = windows.max((4, 5)) if scale > 0 else windows.min((4, 5))
+    np.testing.assert_array_equal(run(model, x, 1), right)

@@ -59,3 +59,39 @@ def test_attributes_of_a_fused_product_of_bytes_count(turned: bool, alpha: float
     node = helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain="com.microsoft", alpha=alpha, transB=int(turned))
     found = run([node], x, weights, scales, 0 if turned else 1)
     np.testing.assert_allclose(found, product * alpha, rtol=1e-4, atol=1e-5)
+
+
+def run_gemm(bias: np.ndarray, x: np.ndarray, weights: np.ndarray, kind: str) -> np.ndarray:
+    """Return ``x @ weights + bias`` of integers whose scales are 0.5 and 0.25: the product's is 0.125."""
+    constants = {
+        "sx": np.float32(0.5), "zx": np.uint8(7), "w": weights, "sw": np.float32(0.25), "zw": np.int8(0), "c": bias,
+        "sc": np.float32(0.125),
+    }  # fmt: skip
+    made = helper.make_node("QGemm", ["x", "sx", "zx", "w", "sw", "zw", "c"], ["y"], domain="com.microsoft")
+    parts = [
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
+        helper.make_node("DequantizeLinear", ["c", "sc"], ["r"]),
+        helper.make_node("Gemm", ["a", "b", "r"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        [made] if kind == "QGemm" else parts,
+        "bias",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("kind", ["QGemm", "Gemm of dequantized"])
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (5, 1)])
+def test_a_bias_of_rows_is_no_bias_of_columns(shape: tuple[int, ...], kind: str) -> None:
+    x = RNG.integers(0, 256, (5, DEPTH)).astype(np.uint8)
+    weights = RNG.integers(-128, 128, (DEPTH, 5)).astype(np.int8)
+    bias = RNG.integers(-9999, 9999, shape).astype(np.int32)
+    right = ((x.astype(np.float64) - 7) @ weights + bias) * 0.125
+    np.testing.assert_array_equal(run_gemm(bias, x, weights, kind), right)

@@ -151,10 +151,15 @@ def _anchor(
     return IntegerAnchor(x, integers, True, rank, node.op_type, strides, dilations, groups)
 
 
+def is_row(bias: np.ndarray) -> bool:
+    """Return whether numbers lie along the last axis alone: a column has one for each row of a product."""
+    return bias.size == bias.shape[-1] if bias.ndim else True
+
+
 def integer_bias(lowering: Lowering, value: Value | None, scales: np.ndarray) -> np.ndarray | None:
-    """Return a dequantized bias' integers if they are on the grid of the sums."""
+    """Return a dequantized bias' integers if they are on the grid of the sums, one for each column or channel."""
     bias = quantized_constant(lowering, value)
-    if bias is None or np.any(bias.zero_points) or bias.integers.dtype != np.int32:
+    if bias is None or np.any(bias.zero_points) or bias.integers.dtype != np.int32 or not is_row(bias.integers):
         return None
     if not np.allclose(bias.scales, scales, rtol=BIAS_TOLERANCE, atol=0.0):
         return None

@@ -1,6 +1,7 @@
 """Maxima over small windows of bytes: one expression over shifted views of the images with a border.
 
-The order of integers on a grid is the order of the real numbers, so dequantized images are pooled as they are stored.
+The order of integers on a grid is the order of the real numbers where the scale is above zero, so dequantized images
+are pooled as they are stored.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def byte_max_pooling(lowering: Lowering, node: Node) -> bool:
     stored = dtype if quantized is None else quantized.grid.dtype
     window = pair(kernel, rank)
     if stored not in BYTES or window[0] * window[1] > MAX_TAPS:
+        return False
+    if quantized is not None and not quantized.grid.scale > 0:
         return False
     source, least = value if quantized is None else quantized.source, limits(stored)[0]
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)

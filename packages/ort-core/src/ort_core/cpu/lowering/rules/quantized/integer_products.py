@@ -31,7 +31,7 @@ from ort_core.cpu.lowering.rules.quantized.integer_anchors import (
     integer_weights,
     scale_operand,
 )
-from ort_core.cpu.lowering.rules.quantized.integer_convolutions import integer_bias, requantized
+from ort_core.cpu.lowering.rules.quantized.integer_convolutions import integer_bias, is_row, requantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, collapse, count_of
@@ -163,7 +163,7 @@ def _requantized_product(
     _, shape = tensor_type(node.output)
     anchor = _anchor(lowering, lowering.view(x), made, shape, node.op_type)
     flat = None if bias is None else bias.reshape(-1)
-    if flat is not None and flat.size != made.bytes.shape[0]:
+    if bias is not None and (bias.size != made.bytes.shape[0] or not is_row(bias)):
         raise NotLowered("the bias is not one number for each column")
     total, inputs = exact_sum(lowering, anchor, made, grid.zero_point, flat, shape)
     combined = alpha * np.float32(grid.scale) * scales.reshape(-1)
