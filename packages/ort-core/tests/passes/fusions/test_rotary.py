@@ -164,13 +164,36 @@ def test_factors_that_are_not_of_pairs_and_tokens_stay(tables: str, because: str
     stays("RotaryEmbeddingFusion", f"{head} {{ {SPLIT} {halves} {tables} {TURN} }}", because=because)
 
 
-@pytest.mark.parametrize("batch", ["1", "B"])
-def test_the_standards_operator_gets_a_row_for_each_token(batch: str) -> None:
-    rule = RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion(is_standard=True)], Level.EXTENDED)
-    second = f"u = Neg(y) {TURN}".replace("(t,", "(u,").replace("y = ", "z = ")
+def _twice(turn: str) -> str:
+    """Return a rotation, and one of its negated result with other names."""
+    second = f"u = Neg(y) {turn}".replace("(t,", "(u,").replace("y = ", "z = ")
     for name in ("b", "m", "a", "r", "p", "q"):
         second = second.replace(f" {name} = ", f" {name}2 = ").replace(f"({name}", f"({name}2")
         second = second.replace(f", {name})", f", {name}2)")
+    return second
+
+
+@pytest.mark.parametrize("is_standard", [False, True])
+@pytest.mark.parametrize("batch", ["1", "B"])
+@pytest.mark.parametrize("names", [("su", "su"), ("cu", "cu"), ("su", "cu")])
+def test_tables_of_an_earlier_rotation_are_read_by_one_with_the_same_factors(
+    names: tuple[str, str], batch: str, is_standard: bool
+) -> None:
+    rule = RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion(is_standard=is_standard)], Level.EXTENDED)
+    second = _twice(TURN)
+    assert second.count("cu") == second.count("su") == 1
+    second = second.replace("cu", "{0}").replace("su", "{1}").format(*names)
+    head = WIDE.format(batch=batch, width=2).replace("float[B,2,3,4] y", "float[B,2,3,4] z")
+    model = fires(rule, f"{head} {{ {SPLIT} {DOUBLED} {TURN} {second} }}", sizes={"B": 2}, opset=23)
+    nodes = [each for each in walk(model.graph) if each.op_type == "RotaryEmbedding"]
+    assert len(nodes) == 2
+    assert nodes[0].inputs[1:] != nodes[1].inputs[1:], "each has tables of its own factors"
+
+
+@pytest.mark.parametrize("batch", ["1", "B"])
+def test_the_standards_operator_gets_a_row_for_each_token(batch: str) -> None:
+    rule = RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion(is_standard=True)], Level.EXTENDED)
+    second = _twice(TURN)
     head = WIDE.format(batch=batch, width=2).replace("float[B,2,3,4] y", "float[B,2,3,4] z")
     model = fires(rule, f"{head} {{ {SPLIT} {DOUBLED} {TURN} {second} }}", sizes={"B": 2}, opset=23)
     nodes = [each for each in walk(model.graph) if each.op_type == "RotaryEmbedding"]

@@ -158,8 +158,8 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
         """Return what the operator reads beside the heads."""
         factors = rotation.factors
         if not self._is_standard:
-            return existing_tables(factors, match.root, ONNXRUNTIME) or make_tables(patch, factors)
-        return existing_tables(factors, match.root, "") or make_standard_tables(patch, factors, rotation.x)
+            return existing_tables(factors, match.root, ONNXRUNTIME, rotation.x) or make_tables(patch, factors)
+        return existing_tables(factors, match.root, "", rotation.x) or make_standard_tables(patch, factors, rotation.x)
 
 
 def _stacked(first: OpPattern, second: OpPattern) -> OpPattern:

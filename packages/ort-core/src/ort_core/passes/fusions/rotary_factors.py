@@ -167,19 +167,35 @@ def _keeps_rows(node: Node) -> bool:
     return True
 
 
-def existing_tables(factors: Factors, place: Node, domain: str) -> list[Value] | None:
-    """Return the rows and tables that an earlier rotation by the same factors reads, if they stand before ``place``."""
-    shaped = [each for narrow in _narrowed(factors.cos) for each in narrow.consumers() if each.op_type in _SHAPES]
+def existing_tables(factors: Factors, place: Node, domain: str, batch: Value) -> list[Value] | None:
+    """Return the rows and tables that an earlier rotation by the same factors reads, if they stand before ``place``.
+
+    The standard's operator has tables for each entry of the batch, which ``batch`` has in front.
+    """
+    narrowed = _narrowed(factors.cos, factors)
+    shaped = [each for narrow in narrowed for each in narrow.consumers() if each.op_type in _SHAPES]
     shaped += [each for flat in shaped for each in flat.output.consumers() if each.op_type in _SHAPES]
-    for reader in (each for table in shaped for each in table.output.consumers()):
+    for table, reader in ((each.output, reader) for each in shaped for reader in each.output.consumers()):
         if reader.op_type != "RotaryEmbedding" or reader.domain != domain:
             continue
         tables = [each for each in reader.inputs[1:4] if each is not None]
-        source = _before_shapes(tables[-1])
-        is_same = any(source is each for each in _narrowed(factors.sin))
-        if is_same and all(stands_before(each, place) for each in tables):
+        cosines, sines = tables[-2:]
+        source = _before_shapes(sines)
+        is_same = cosines is table and any(source is each for each in _narrowed(factors.sin, factors))
+        is_repeated = factors.has_batch or same_dim(dim(cosines, 0), dim(batch, 0))
+        has_rows = _is_row_of_all(tables[0], factors) if domain else is_repeated
+        fits = has_rows and all(dim(each, -1) == factors.pairs for each in (cosines, sines))
+        if is_same and fits and all(stands_before(each, place) for each in tables):
             return tables
     return None
+
+
+def _is_row_of_all(rows: Value, factors: Factors) -> bool:
+    """Return whether row numbers are those that ``make_tables`` makes; a model's own operator may have others."""
+    counted = producer_of(rows, "Reshape")
+    if factors.has_batch:
+        return counted is not None and producer_of(counted.inputs[0], "Range") is not None
+    return integers_of(rows) == (0,)
 
 
 def _before_shapes(table: Value) -> Value:
@@ -191,9 +207,14 @@ def _before_shapes(table: Value) -> Value:
     return table
 
 
-def _narrowed(factor: Value) -> list[Value]:
+def _narrowed(factor: Value, factors: Factors) -> list[Value]:
     """Return the values that have each pair of a factor once, as earlier rotations made them."""
-    return [factor, *(each.output for each in factor.consumers() if each.op_type == "Slice" and not each.domain)]
+    bounds = _bounds(factors)
+    if bounds is None:
+        return [factor]
+    pieces = [each for each in factor.consumers() if each.op_type == "Slice" and not each.domain]
+    wanted = [(number,) for number in bounds]
+    return [each.output for each in pieces if [integers_of(each.input(place)) for place in range(1, 5)] == wanted]
 
 
 def make_tables(patch: GraphPatch, factors: Factors) -> list[Value]:
@@ -228,13 +249,19 @@ def _typed(value: Value, shape: tuple[object, ...]) -> TensorType | None:
 
 def _narrow(patch: GraphPatch, factor: Value, factors: Factors) -> Value:
     """Return a factor with each pair once."""
-    if factors.pairing is None:
+    bounds = _bounds(factors)
+    if bounds is None:
         return factor
-    twins = factors.pairing is Pairing.TWINS
-    bounds = (0, 2 * factors.pairs, -1, 2) if twins else (0, factors.pairs, -1, 1)
     inputs = [patch.constant(np.array([number], np.int64), "bound") for number in bounds]
     shape = None if factor.shape is None else (*factor.shape[:-1], factors.pairs)
     return patch.op("Slice", [factor, *inputs], type=None if shape is None else _typed(factor, shape))
+
+
+def _bounds(factors: Factors) -> tuple[int, int, int, int] | None:
+    """Return where a slice of each pair once begins and ends, its axis and step; ``None`` where that is the factor."""
+    if factors.pairing is None:
+        return None
+    return (0, 2 * factors.pairs, -1, 2) if factors.pairing is Pairing.TWINS else (0, factors.pairs, -1, 1)
 
 
 def _count_rows(patch: GraphPatch, factor: Value) -> Value:
