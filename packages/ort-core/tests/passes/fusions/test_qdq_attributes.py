@@ -50,6 +50,26 @@ def test_a_pool_whose_windows_have_gaps_stays(apart: str, is_taken: bool) -> Non
         stays(SELECTOR, text, opset=19, because="'dilations'")
 
 
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "Add(da, da)",
+        "LeakyRelu(da)",
+        "Sigmoid(da)",
+        "Softmax(da)",
+        "Concat <axis = 0> (da)",
+        "AveragePool <kernel_shape = [1,1]> (da)",
+    ],
+)
+def test_scales_of_one_element_along_an_axis_become_numbers(operator: str) -> None:
+    body = _between(operator, "e").replace("z)", "ez)")
+    text = _model(body, "float[2,1,4,4] x", "float[2,1,4,4] y", ", float[1] e = {0.05}, uint8[1] ez = {128}")
+    fused = next(each for each in fires(SELECTOR, text, steps=STEP).graph if each.op_type.startswith("QLinear"))
+    parameters = [each for each in fused.present_inputs() if each.constant is not None]
+    assert len(parameters) >= 4
+    assert all(each.rank == 0 for each in parameters)
+
+
 @pytest.mark.parametrize("name", [SELECTOR, "QDQPropagationTransformer"])
 def test_a_resize_that_gives_a_number_outside_of_the_image_stays(name: str) -> None:
     mode = 'mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize", extrapolation_value = 2.0'

@@ -30,7 +30,7 @@ from ort_core.passes.fusions.quantized_values import (
     quantized_by,
 )
 from ort_core.rewrite.fuse import fuse
-from ort_core.rewrite.matcher import Match
+from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
@@ -50,6 +50,7 @@ class IntegerNode:
     attributes: dict[str, object] = field(default_factory=dict)
 
 
+_LINEAR = ("DequantizeLinear", "QuantizeLinear")
 Selector = Callable[[Node, Quantized, int], "IntegerNode | Rejection"]
 
 
@@ -85,8 +86,9 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
         return select(node, made, match.opset(node))
 
     def rewrite(self, match: Match, bindings: IntegerNode) -> GraphPatch:
-        """Put the integer operator there."""
+        """Put the integer operator there; the forms of onnxruntime's domain want scales of no axis."""
         patch = GraphPatch(match.model, match.root)
+        inputs = tuple(_scalar(patch, each, bindings) for each in bindings.inputs)
         if bindings.domain == "" and not bindings.op_type.startswith("QLinear"):
             types = tuple(value.type for value in bindings.outputs)
             moved = patch.node(bindings.op_type, bindings.inputs, bindings.attributes, outputs=types)
@@ -95,9 +97,18 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
                 patch.replace(old, new)
             patch.remove(*bindings.nodes)
         else:
-            fuse(patch, match, bindings.op_type, without_trailing(bindings.inputs), bindings.attributes,
+            fuse(patch, match, bindings.op_type, without_trailing(inputs), bindings.attributes,
                  domain=bindings.domain, outputs=bindings.outputs, nodes=bindings.nodes)  # fmt: skip
         return patch
+
+
+def _scalar(patch: GraphPatch, value: Value | None, integer: IntegerNode) -> Value | None:
+    """Return a scale or zero point of one element as a number, any other input of an integer operator as it is."""
+    found = constant_of(value)
+    is_parameter = any(value is each for node in integer.nodes if node.op_type in _LINEAR for each in node.inputs[1:3])
+    if value is None or found is None or found.shape != (1,) or not is_parameter or not integer.domain:
+        return value
+    return patch.constant(found.array().reshape(()), value.name, found.dtype)
 
 
 def _operands(node: Node, indices: Sequence[int], dtype: DataType | None) -> list[Quantized] | Rejection:
