@@ -290,6 +290,23 @@ def graphs(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Judge mutants of models of the suite: folder of models, first, count, file of results, workers, effort, tests.
+
+    A folder without models gets those of the tests named, or of the tests of passes and lowerings.
+    """
+    prepare(session, "test")
+    folder = session.create_tmp()
+    given = list(session.posargs or (f"{folder}/models", "0", "20000", "mutant-findings.jsonl"))
+    session.run(
+        "python",
+        f"{CORE}/tests/random_graphs/mutating/campaign.py",
+        *given,
+        env={"ORT_CACHE_DIR": f"{folder}/code-low"},
+    )
+
+
+@nox.session
 def shapes(session: nox.Session) -> None:
     """Compare shape inference with onnxruntime's: node cases, then models: ``nox -s shapes -- PATH ...``."""
     prepare(session, "test")

@@ -34,10 +34,12 @@ HANG_S = 300.0  # for one seed with its minimizer, on a machine that others use,
 
 @dataclass
 class Campaign:
-    """A run over seeds; ``out`` is written by one thread at a time."""
+    """A run over seeds; ``out`` is written by one thread at a time. ``more`` goes to the worker behind the rest."""
 
     out: IO[str]
     effort: str
+    worker: Path = WORKER
+    more: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +64,8 @@ class Campaign:
     def _one_process(self, start: int, stop: int, without: str = "") -> int:
         """Judge seeds in one process; returns the first that is left to be judged."""
         warned = [f"-W{each}" for each in sys.warnoptions]
-        command = [sys.executable, *warned, str(WORKER), str(start), str(stop - start), self.effort, without]
+        given = (str(start), str(stop - start), self.effort, without, *self.more)
+        command = [sys.executable, *warned, str(self.worker), *given]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stderr is not None
