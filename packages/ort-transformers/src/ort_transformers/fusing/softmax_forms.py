@@ -21,6 +21,7 @@ from ort_core.plugin.passes import Level, RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, is_scalar, one_of, op, var
 from ort_transformers.fusing.norm_forms import axes_of
 
+_PER_AXIS_OPSET = 13  # before, LogSoftmax counted all axes from the given one on, the first two apart by default
 _RANKS = (3, 4, 5)
 _TO_VALUES = frozenset({"Cast", "Reshape", "Transpose", "Dropout", "Identity", "Where", "Mul"})
 _STEPS = 4  # between shares and the product with values, of the repositories that were looked at, and some more
@@ -69,8 +70,9 @@ class SoftmaxOfLogarithms(RewriteRule[None]):
 
     def check(self, match: Match) -> Rejection | None:
         """They must be of the last axis, and weigh values."""
-        rank = match["scores"].rank
-        if rank not in _RANKS or match.node("log").int_attribute("axis", -1) not in (-1, rank - 1):
+        rank, log = match["scores"].rank, match.node("log")
+        default = -1 if match.opset(log) >= _PER_AXIS_OPSET else 1
+        if rank not in _RANKS or log.int_attribute("axis", default) not in (-1, rank - 1):
             return Rejection("the logarithms are not those of scores by their last axis", match.root)
         return None if weighs_values(match.output) else Rejection("its result weighs no values", match.root)
 
