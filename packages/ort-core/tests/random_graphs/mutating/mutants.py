@@ -69,10 +69,13 @@ class MutantCase(Case):
             return self._wide()
 
     def _wide(self) -> list[list[Triple]]:
-        session = _reference(self.model)
-        with np.errstate(all="ignore"):
-            step = _largest_scale(self)
-            return [[_widened(array, step) for array in session.run(None, dict(feeds))] for feeds in self.feeds]
+        step = _largest_scale(self)
+        try:
+            session = _reference(self.model)
+            with np.errstate(all="ignore"):
+                return [[_widened(array, step) for array in session.run(None, dict(feeds))] for feeds in self.feeds]
+        except ort.OrtError as error:  # a minimizer asks for graphs that do not run
+            raise NoTruth(str(error)) from error
 
 
 @dataclass(frozen=True)
