@@ -3,7 +3,7 @@
 A mutant is kept where the numpy kernels run it, and where onnx's checker and strict shape inference accept it as they
 do the model. Its truth is that of random graphs; where there is none, because roundings to integers decide, it is the
 numpy kernels' result with a wide window, which holds a step of quantization: what ignores a part of a model is far
-outside of that.
+outside of that. Where roundings decide about all of a result, there is no mutant.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ MOST_ELEMENTS = 60_000  # of an output
 RANDOM = frozenset([
     "Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
 ])  # fmt: skip
+UNSTEADY = frozenset(["ill-conditioned", "a value too large", "finite or not hangs on a last bit"])
+"""Reasons of no truth where the results of engines may lie anywhere."""
 _IR_VERSION = 8  # where onnx's checker knows all operator sets that are drawn
 _WITHOUT_STRICTNESS = (
     onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError,
@@ -62,10 +64,16 @@ class MutantCase(Case):
     is_wide: bool = False
 
     def truths(self) -> list[list[Triple]]:
-        """Return the outputs, within wide windows where there is no truth."""
+        """Return the outputs, within wide windows where there is no truth.
+
+        Raises:
+            NoTruth: it does not run, or roundings decide about all of a result.
+        """
         try:
             return self._wide() if self.is_wide else super().truths()
-        except NoTruth:
+        except NoTruth as reason:
+            if str(reason) in UNSTEADY:
+                raise
             return self._wide()
 
     def _wide(self) -> list[list[Triple]]:
@@ -189,7 +197,13 @@ def _declared(model: Model, case: MutantCase) -> MutantCase | None:
             return None
         number = TensorProto.STRING if array.dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(array.dtype)
         info.CopyFrom(helper.make_tensor_value_info(info.name, number, [None] * array.ndim))
-    return case if not model.is_checked or _is_checked(case.model) else None
+    if model.is_checked and not _is_checked(case.model):
+        return None
+    try:
+        case.truths()
+    except NoTruth:
+        return None
+    return case
 
 
 def _is_checked(proto: ModelProto) -> bool:
