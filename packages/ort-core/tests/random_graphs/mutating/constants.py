@@ -93,6 +93,9 @@ def renumber_constant(draft: Draft) -> str:
         raise NotHere
     if dtype.is_float:
         kind, found = draft.some(_floats(draft, array))
+        quantizes = any(name in node.input and node.op_type.startswith("Q") for node in draft.graph.node)
+        if quantizes and not found.all():
+            raise NotHere  # nothing may be divided by a scale of zero
     elif array.dtype.kind in "iu":
         kind, found = draft.some(_integers(draft, array))
     else:
