@@ -23,10 +23,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # a fault of the compiler is a finding
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers share the cores: threads that wait busily take them away
 
+from random_graphs.cases import Case
 from random_graphs.explained import explanation, operators_of
 from random_graphs.judging import Difference
 from random_graphs.minimizing import minimized, shows_like
-from random_graphs.mutating.mutants import COMPILED, FURTHER, AllPasses, MutantCase, judged, mutant_of
+from random_graphs.mutating.mutants import COMPILED, FURTHER, AllPasses, judged, mutant_of
 from random_graphs.mutating.records import MUTANTS_OF_EACH, recorded_model, recorded_paths
 from random_graphs.worker import lower_effort
 
@@ -54,7 +55,7 @@ def line_of_mutant(number: int, paths: Sequence[Path]) -> Mapping[str, Any]:
     return facts
 
 
-def _told(least: MutantCase, found: Difference, folder: Path) -> Mapping[str, Any]:
+def _told(least: Case, found: Difference, folder: Path) -> Mapping[str, Any]:
     reason = explanation(least, found)
     if reason is None:
         kept = {"model": least.model.SerializeToString(), "feeds": [dict(each) for each in least.feeds]}
