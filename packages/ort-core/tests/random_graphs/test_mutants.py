@@ -15,6 +15,7 @@ import pytest
 from ort_core.passes.fusions import qdq_selector
 from random_graphs.explained import explanation
 from random_graphs.mutating import mutants
+from random_graphs.mutating.campaign import record
 from random_graphs.mutating.draft import Draft, NotHere
 from random_graphs.mutating.mutants import COMPILED, MUTATIONS, AllPasses, Model, judged, model_of, mutant_of
 from random_graphs.mutating.patterns import OLD_FORMS, PATTERNS
@@ -100,6 +101,35 @@ def test_one_number_makes_one_mutant() -> None:
     assert other is not None
     assert one.flags == other.flags
     assert one.model == other.model
+
+
+TESTS = """
+import numpy as np
+import ort_core
+
+
+def test_a_session_runs():
+    session = ort_core.InferenceSession({content!r}, providers=["CPUExecutionProvider"])
+    session.run(None, {{"x": np.full({shape}, 2, np.float32)}})
+"""
+
+
+def test_the_plugin_records_what_tests_of_several_folders_run(tmp_path: Path) -> None:
+    names = ("Gelu", "quantized sum")
+    for name in names:
+        place = tmp_path / name.replace(" ", "_")
+        place.mkdir()
+        (place / "conftest.py").write_text("")
+        model = pattern(name)
+        text = TESTS.format(content=model.proto.SerializeToString(), shape=model.feeds["x"].shape)
+        (place / f"test_{place.name}.py").write_text(text)
+    folder = tmp_path / "models"
+    record(folder, [str(tmp_path)])
+    records = [pickle.loads(path.read_bytes()) for path in recorded_paths(folder)]
+    assert {onnx.ModelProto.FromString(each["model"]).graph.node[-1].op_type for each in records} == {
+        pattern(name).proto.graph.node[-1].op_type for name in names
+    }
+    assert all(each["feeds"]["x"].max() == 2 for each in records)
 
 
 def test_a_record_becomes_a_model_with_feeds(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ def main() -> int:
     effort = sys.argv[6] if len(sys.argv) > 6 else "low"
     if not folder.exists() or not recorded_paths(folder):
         record(folder, sys.argv[7:])
+    if not recorded_paths(folder):
+        print(f"{folder} has no models: the tests gave none to sessions or passes")
+        return 1
     chunks: queue.Queue[range] = queue.Queue()
     for chunk in chunks_of(first, count, {line["seed"] for line in read_lines(path)}):
         chunks.put(chunk)
