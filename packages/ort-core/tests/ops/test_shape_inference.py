@@ -322,6 +322,33 @@ def test_loop_state_that_grows_has_an_unknown_size(infer):
     assert report.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("given", "flag", "left", "rounds"),
+    [
+        ("k, ", "Identity(ci)", "int64 k = {3}", (3, 4, n)),
+        ("k, yes", "Identity(yes)", "int64 k = {3}", (3, 4, n)),
+        ("k, yes", "Constant<value = bool {1}>()", "int64 k = {3}", (3, 4, n)),
+        ("k, yes", "Identity(ci)", "int64 k = {-2}", (0, 4, None)),
+        ("k, yes", "Identity(no)", "int64 k = {3}", (None, 4, None)),
+        ("k, c", "Identity(ci)", "int64 k = {3}", (None, 4, None)),
+        ("k, yes", "Less(i, k)", "int64 k = {3}", (None, 4, None)),
+        ("r, yes", "Identity(yes)", "int64 k = {3}", (n, 4, None)),
+    ],
+)
+def test_a_loop_stacks_rows_for_rounds_that_nothing_stops(infer, given, flag, left, rounds):
+    model, _ = infer(f"""g (bool c, float[n, 4] x) => (float[?, ?, ?] z) <bool yes = {{1}}, bool no = {{0}}, {left}> {{
+        s = Shape(x)
+        zero = Constant<value = int64 {{0}}>()
+        r = Gather(s, zero)
+        z = Loop({given}) <body = b (int64 i, bool ci) => (bool co, float[?, ?] o) {{
+            co = {flag}
+            o = Transpose<perm = [1, 0]>(x)
+        }}>
+    }}""")
+    shape = find(model, "z").shape
+    assert [None if is_unknown(size) else size for size in shape] == list(rounds)
+
+
 def test_scan_cuts_inputs_and_stacks_outputs(infer):
     model, _ = infer("""g (float[4] s, float[n, 4] x) => (float[?] f, float[?, ?] y) {
         f, y = Scan<num_scan_inputs = 1, body = b (float[?] a, float[?] b1) => (float[?] a1, float[?] o) {

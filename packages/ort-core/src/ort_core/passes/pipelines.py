@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
 from ort_core.passes.base import Level, Pass, RulePass
+from ort_core.passes.choose_small_values import SmallBranches
+from ort_core.passes.collect_growing_states import GrowingStates
 from ort_core.passes.decide_branches import BranchesByRank
 from ort_core.passes.eliminate_casts import CastThereAndBack, SameTypeCast, WideningCastChain
 from ort_core.passes.eliminate_common_subexpressions import CommonSubexpressionElimination
@@ -47,6 +49,7 @@ from ort_core.passes.override_free_dimensions import FreeDimensionOverride
 from ort_core.passes.release_loop_states import LoopStates
 from ort_core.passes.remove_dead_code import DeadCodeElimination
 from ort_core.passes.share_constants import ConstantSharing
+from ort_core.passes.stack_sequences import StackedSequences
 
 
 def build_basic_passes() -> list[Pass]:
@@ -69,6 +72,9 @@ def _basic_passes() -> tuple[Pass, ...]:
         ShapeFolding(),
         BranchesByRank(),
         ConstantFolding(),
+        SmallBranches(),
+        StackedSequences(),
+        GrowingStates(),
         BagLoops(),
         SliceOfOne(),
         ConstantSharing(),

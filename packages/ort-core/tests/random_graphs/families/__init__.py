@@ -52,6 +52,7 @@ _MODULES = (
     "quantized_computed",
     "long_rows",
     "repeated",
+    "growing_states",
 )
 
 

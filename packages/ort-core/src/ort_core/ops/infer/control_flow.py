@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.ir.dims import Dim, SymbolicDim
+from ort_core.ir.dims import Dim, SymbolicDim, maximum
 from ort_core.ir.types import SequenceType, Shape, TensorType, ValueType
+from ort_core.ir.values import Value
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.merge_types import join_types
@@ -67,21 +68,45 @@ def infer_loop(ctx: InferenceContext) -> None:
     outputs, state = _stable(ctx, (counter, flag), state, 1)
     for index, value_type in enumerate(state):
         ctx.set_type(index, value_type)
-    rounds = ctx.scalar(0) if ctx.has_input(0) else None
-    # The condition may stop the loop earlier, unless there is none and the body passes on the one it got.
-    endless = not ctx.has_input(1) and len(body.inputs) > 1 and _passes_through(body.inputs[1], body.outputs[0])
-    count: Dim = rounds if endless and not isinstance(rounds, float) else None
-    if isinstance(count, int):
-        count = max(count, 0)
+    count = _rounds(ctx)
     for index in range(len(state), ctx.output_count):
-        ctx.set_type(index, _stacked(_outside(ctx, outputs[index + 1]), 0, count))
+        rows = _outside(ctx, outputs[index + 1])
+        ctx.set_type(index, _stacked(rows if isinstance(count, int) and count else _of_any_rounds(rows), 0, count))
 
 
-def _passes_through(flag: object, result: object) -> bool:
-    producer = getattr(result, "producer", None)
+def _rounds(ctx: InferenceContext) -> Dim:
+    """Return how many rounds a Loop runs, ``None`` where its condition may stop it earlier."""
+    body, rounds = ctx.graph_of("body"), ctx.scalar(0) if ctx.has_input(0) else None
+    if rounds is None or isinstance(rounds, float) or len(body.inputs) < 2:
+        return None
+    first, passed = not ctx.has_input(1) or _is_true(ctx.value(1)), _source(body.outputs[0])
+    (following,) = ctx.body_values(body)[:1]
+    goes_on = passed is body.inputs[1] or _is_true(following) or _is_true_constant(passed)
+    return maximum(rounds, 0) if first and goes_on else None
+
+
+def _is_true(value: SymbolicValue | None) -> bool:
+    return value is not None and value.size == 1 and value.reshape(-1)[0] == 1
+
+
+def _is_true_constant(value: Value) -> bool:
+    constant = None if value.is_graph_input else value.constant
+    return constant is not None and constant.size == 1 and bool(constant.array().reshape(-1)[0])
+
+
+def _of_any_rounds(value_type: ValueType | None) -> ValueType | None:
+    """Return what is known of rows of which there may be none: nothing tells then how long they would be."""
+    if not isinstance(value_type, TensorType) or value_type.shape is None:
+        return value_type
+    return TensorType(value_type.dtype, tuple(d if isinstance(d, int) else None for d in value_type.shape))
+
+
+def _source(value: Value) -> Value:
+    """Return what an Identity copies."""
+    producer = value.producer
     if producer is not None and producer.op_type == "Identity" and producer.domain == "":
-        result = producer.input(0)
-    return result is flag
+        return producer.input(0) or value
+    return value
 
 
 @infer_rule("Scan")
