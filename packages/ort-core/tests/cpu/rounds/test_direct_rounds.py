@@ -314,15 +314,33 @@ def test_values_grow_for_other_numbers_of_rounds_and_until_the_body_says_so() ->
     turns = [growing(5, 3)] * 5
     ran = check(GROWING, "whole", [*turns, growing(5, 3, 4.0), growing(4, 3), growing(0, 3), growing(-1, 3), *turns])
     assert is_direct(ran, growing(5, 3))
-    assert not is_direct(ran, growing(5, 3, 4.0))  # which ends sooner
-    assert not is_direct(ran, growing(4, 3))
-    ran = check(GROWING, "whole", [growing(n, 3) for n in (5, 5, 5, 6, 6, 6, 6, 5, 6)])
+    assert is_direct(ran, growing(5, 3, 4.0))  # which ends sooner
+    assert is_direct(ran, growing(4, 3))
+    assert is_direct(ran, growing(1, 3))
+    assert not is_direct(ran, growing(0, 3))
+    assert not is_direct(ran, growing(6, 3))  # for which there is no room yet
+    ran = check(GROWING, "whole", [growing(n, 3) for n in (5, 5, 5, 6, 6, 6, 6, 5, 6, 1, 8, 2)])
+    assert all(is_direct(ran, growing(n, 3)) for n in (1, 5, 6, 7, 8))
     ran = check(GROWING, "whole", [growing(n % 7, 1 + n % 5) for n in range(60)])
 
 
+def test_values_grow_until_data_end_the_loop() -> None:
+    """As many rounds are laid out as texts have tokens, and more where these are too few."""
+    endless = GROWING.replace("Loop (m,", "Loop (,")
+    ran = check(endless, "whole", [growing(0, 3, stop) for stop in (4.0, 4.0, 4.0, 4.0, 9.0, 4.0)])
+    assert is_direct(ran, growing(0, 3, 4.0))
+
+
 def test_growing_values_of_many_rounds_are_left_to_the_kernels() -> None:
-    feeds = growing(70, 1)
-    assert not is_direct(check(GROWING, "whole", [feeds] * 4), feeds)
+    for rounds, is_expected in ((70, True), (256, True), (257, False)):
+        feeds = growing(rounds, 1)
+        assert is_direct(check(GROWING, "whole", [feeds] * 5), feeds) is is_expected
+
+
+def test_shapes_of_an_entry_of_long_ago_are_left_to_the_ordinary_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_rounds, "MOST_TAGS", 1)
+    ran = check(GROWING, "whole", [growing(4, size) for size in (3, 3, 3, 3, 5, 5, 5, 5, 3, 3)])
+    assert not is_direct(ran, growing(4, 3))
 
 
 def test_a_constant_of_the_body_whose_elements_do_not_lie_in_order_piles_up_in_order() -> None:

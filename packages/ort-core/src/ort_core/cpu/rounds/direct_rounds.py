@@ -9,7 +9,9 @@ room for as many, or data is out of bounds, the call refuses, and the ordinary r
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,7 @@ from ort_core.cpu.direct.moved_words import MovedWords, WordMemory
 from ort_core.cpu.program.output_memory import OutputMemory
 from ort_core.cpu.program.program import BoundState, SizesDiffer
 from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place, copy_rows, rounds_call_address
-from ort_core.cpu.rounds.growing_rounds import lay_out_growing
+from ort_core.cpu.rounds.growing_rounds import MOST_ROUNDS, lay_out_growing
 from ort_core.cpu.rounds.round_code import RoundsCall
 from ort_core.cpu.rounds.round_layout import RoundLayout, lay_out
 from ort_core.cpu.rounds.rounds_asked import contiguous
@@ -36,18 +38,21 @@ from ort_core.plugin.kernels import may_stop
 
 if TYPE_CHECKING:
     from ort_core.cpu.rounds.body_wiring import BodyWiring
+    from ort_core.cpu.rounds.growing_rounds import GrowingRounds
     from ort_core.cpu.rounds.rounds_asked import Question, RoundsAsked
     from ort_core.plugin.ir import TensorType
     from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
 MOST_NBYTES = 1 << 18  # of a run: an entry keeps its memory, and the time of larger ones is not Python's
-MOST_GROWN_NBYTES = 1 << 20  # of rounds whose values change their shapes, of which Python takes 100 us each
+MOST_GROWN_NBYTES = 1 << 22  # of rounds whose values change their shapes, of which Python takes 100 us each
+FIRST_GROWN = 32  # rounds that are laid out where data end the loop: texts that were made so have 20 to 100 tokens
+MOST_TAGS = 256  # entries of such rounds of which the shapes are known
+TAG_BITS = 32  # below which a tagged word has the number of rounds
 MOST_NS = 2_000_000  # that rounds may take: a direct call cannot be stopped
 LOCKED_NS = 100_000  # below which the interpreter lock is kept
 LOCKED_WORK = 300_000  # the same as estimated work
 NO_LIMIT = (1 << 63) - 1
 MOST_REFUSED = 8  # tries in a row to lay rounds out that failed, behind which there are no more
-MOST_CHANGES = 8  # of how many rounds there are where carried values change their shapes, behind which none is noted
 MOST_SEEN = 64  # signatures of which is remembered how many rounds they take
 Signature = tuple[tuple[int, ...], ...]
 
@@ -64,6 +69,7 @@ class NodeFacts:
         wanted: the outputs that are returned, by number.
         carried: how many values are carried; the outputs behind them pile up.
         is_loop: whether its first two inputs are the number of rounds and the condition.
+        grows: whether a carried value may change its shape.
     """
 
     wiring: BodyWiring
@@ -73,6 +79,7 @@ class NodeFacts:
     wanted: tuple[int, ...]
     carried: int
     is_loop: bool
+    grows: bool = False
 
     @property
     def stacked(self) -> int:
@@ -88,16 +95,19 @@ class NodeFacts:
 class BindableRounds:
     """A node as what direct calls run: see ``direct.direct_calls.Bindable``. Its inputs are those that are there.
 
-    Its outputs are the wanted ones, and for a Loop whose results pile up one more: how many rounds ran.
+    Its outputs are the wanted ones, and for a Loop whose results pile up, or whose carried values may change their
+    shapes, one more: how many rounds ran. Such values are vectors, of which ``shapes_behind`` tells the shapes.
     """
 
     def __init__(self, facts: NodeFacts) -> None:
         self._facts = facts
         self._seen: dict[Signature, tuple[int, int]] = {}  # the room for rounds, and how long they took
-        self._growing: dict[Signature, int] = {}  # how many rounds there are
-        self._changes = 0
+        self._growing: dict[Signature, int] = {}  # the room for rounds whose values change their shapes
+        self._laid = set[Signature]()  # of those that have been laid out
+        self._shapes: OrderedDict[int, tuple[Sequence[tuple[int, ...]] | None, ...]] = OrderedDict()  # by tag
+        self._tags = itertools.count(1)
         self.input_dtypes = tuple(kind.dtype.numpy for kind in facts.inputs if kind is not None)
-        self.counts_rounds = facts.is_loop and facts.stacked > 0
+        self.counts_rounds = facts.is_loop and (facts.stacked > 0 or facts.grows)
         self.fits = True  # as far as known
         self._refused = 0
         self._memory = OutputMemory()
@@ -118,16 +128,34 @@ class BindableRounds:
         self._seen[signature] = (1 << rounds.bit_length() if room else rounds, took_ns)  # more than once: room for more
         return room > 0
 
-    def note_growing(self, signature: Signature, rounds: int) -> bool:
-        """Take note of a run by kernels whose carried values change their shapes; returns what ``note`` does."""
-        known = self._growing.get(signature, 0)
-        if rounds == known or self._changes > MOST_CHANGES:
-            return False
+    def note_growing(self, signature: Signature, rounds: int | None) -> bool:
+        """Take note of a run by kernels whose carried values change their shapes; returns what ``note`` does.
+
+        Args:
+            signature: its shapes.
+            rounds: how many there are at most, ``None``: data end them.
+        """
+        room, is_laid = self._growing.get(signature, 0), signature in self._laid
+        if rounds is None or rounds > MOST_ROUNDS:
+            wanted = FIRST_GROWN if not room else room if not is_laid else 4 * room
+        else:
+            wanted = rounds if not room or rounds <= room else 1 << rounds.bit_length()
         if len(self._growing) >= MOST_SEEN:
             self._growing.clear()
-        self._growing[signature] = rounds
-        self._changes += known > 0
-        return known > 0
+        is_full = is_laid and room == MOST_ROUNDS  # and still too small
+        self._growing[signature] = min(max(room, wanted), MOST_ROUNDS)
+        if is_full or not room or self._growing[signature] == room:
+            return False
+        self._laid.discard(signature)
+        return True
+
+    def shapes_behind(self, tag: int, rounds: int) -> list[tuple[int, ...] | None] | None:
+        """Return the shapes of carried values behind rounds, ``None`` for one whose result has its shape.
+
+        Of an entry that was made long ago nothing is known.
+        """
+        known = self._shapes.get(tag)
+        return None if known is None else [None if shapes is None else shapes[rounds - 1] for shapes in known]
 
     def bind(self, signature: Signature) -> BoundState | None:
         """Return the rounds for the shapes of the inputs, ``None`` where they are not few and small."""
@@ -171,7 +199,7 @@ class BindableRounds:
             rounds = BoundRounds(wiring.program.bound(tuple([array.shape for array in reads])), wiring.program.pool)
             layout = lay_out(wiring, asked, operands, rounds)
             if isinstance(layout, Rejection):
-                return self._grown(asked, fed, operands)
+                return self._grown(signature, asked, fed, operands, capacity)
         except SizesDiffer:
             return None
         layout.take_room(capacity)
@@ -201,28 +229,42 @@ class BindableRounds:
         return self._moved([rounds], words, copies, fed, results, layout.nbytes, is_short, (layout, *operands))
 
     def _grown(
-        self, asked: RoundsAsked, fed: Sequence[np.ndarray], operands: Sequence[np.ndarray]
-    ) -> BoundState | None:
+        self, signature: Signature, asked: RoundsAsked, fed: Sequence[np.ndarray], operands: Sequence[np.ndarray],
+        capacity: int,
+    ) -> BoundState | None:  # fmt: skip
         """Return rounds whose carried values change their shapes."""
         facts = self._facts
-        grown = lay_out_growing(facts.wiring, asked, operands, MOST_GROWN_NBYTES)
+        if not facts.grows:
+            return None
+        grown = lay_out_growing(facts.wiring, asked, operands, capacity, MOST_GROWN_NBYTES)
         if isinstance(grown, Rejection):
             return None
-        results, kept = [], []
+        results, last = [], []
         for number in facts.wanted:
-            value = (*grown.finals, *grown.stacks)[number]
-            if any(value is operand for operand in operands):  # that no round changes
-                kept.append((Place.at(value), Place.at(result := np.empty_like(value)), value.nbytes))
-                value = result
-            results.append(value)
+            if number >= asked.carried:
+                results.append(grown.stacks[number - asked.carried])
+                continue
+            value, initial = grown.carried[number], operands[asked.first_carried + number]
+            result = np.empty_like(initial) if value is None else np.empty(value.elements, value.dtype)
+            last.append((Place.at(initial) if value is None else value.place, Place.at(result), result.nbytes))
+            results.append(result)
         heads = np.array([rounds.head for rounds in grown.rounds], np.int64)
         words = {
-            RoundsCall.LIMIT: len(heads), RoundsCall.CAPACITY: len(heads), RoundsCall.HEADS: heads.ctypes.data,
-            RoundsCall.HAS_STACKS: True,
+            RoundsCall.LIMIT: NO_LIMIT if asked.limit is None else asked.limit, RoundsCall.CAPACITY: len(heads),
+            RoundsCall.HEADS: heads.ctypes.data, RoundsCall.HAS_STACKS: True, RoundsCall.TAG: self._tagged(grown),
         }  # fmt: skip
-        copies = copy_rows(()), copy_rows(kept)
+        self._laid.add(signature)
+        copies = copy_rows(()), copy_rows(last)
         is_short = grown.work < LOCKED_WORK and all(each.bound.holds_lock for each in grown.rounds)
         return self._moved(grown.rounds, words, copies, fed, results, grown.nbytes, is_short, (grown, heads, *operands))
+
+    def _tagged(self, grown: GrowingRounds) -> int:
+        """Keep the shapes of carried values, and return the word by which a call names them."""
+        tag = next(self._tags)
+        self._shapes[tag] = tuple([None if value is None else value.shapes for value in grown.carried])
+        if len(self._shapes) > MOST_TAGS:
+            self._shapes.popitem(last=False)
+        return tag << TAG_BITS
 
     def _moved(
         self, rounds: Sequence[BoundRounds], words: Mapping[RoundsCall, int], copies: tuple[np.ndarray, np.ndarray],
@@ -297,7 +339,7 @@ class DirectRounds:
         """Take note of an ordinary run that succeeded."""
         self._learn(arguments, lambda signature: self._rounds.note(signature, rounds, took_ns))
 
-    def learn_growing(self, arguments: Sequence[RuntimeValue], rounds: int) -> None:
+    def learn_growing(self, arguments: Sequence[RuntimeValue], rounds: int | None) -> None:
         """Take note of arguments that kernels are to run, as carried values change their shapes."""
         self._learn(arguments, lambda signature: self._rounds.note_growing(signature, rounds))
 
@@ -324,18 +366,37 @@ class DirectRounds:
         return FinishedCalls(calls, self._finished_in(order)) if count else calls
 
     def _finished_in(self, order: Sequence[int]) -> FinishAll:
-        """Return what takes the last result, how many rounds there were, and leaves of stacks as many."""
-        facts = self._facts
-        stacks = [place for place, number in enumerate(order) if facts.wanted[number] >= facts.carried]
+        """Return what takes the last result, how many rounds there were, and gives results the shapes that they have.
 
-        def finished(results: list[np.ndarray]) -> list[np.ndarray]:
-            done = int(results.pop()[0])
+        Of stacks that is as many rows, of carried values that change their shapes what ``shapes_behind`` tells.
+        """
+        facts, rounds = self._facts, self._rounds
+        stacks = [place for place, number in enumerate(order) if facts.wanted[number] >= facts.carried]
+        states = [
+            (place, facts.wanted[number]) for place, number in enumerate(order) if facts.wanted[number] < facts.carried
+        ]
+
+        def finished(results: list[np.ndarray]) -> list[np.ndarray] | None:
+            tag, done = divmod(int(results.pop()[0]), 1 << TAG_BITS)
             for place in stacks:
                 if len(results[place]) != done:
                     results[place] = results[place][:done].copy()
+            shapes = rounds.shapes_behind(tag, done) if tag else None
+            if shapes is None:
+                return None if tag else results
+            for place, number in states:
+                shape = shapes[number]
+                if shape is not None:
+                    results[place] = _first_elements(results[place], shape)
             return results
 
         return finished
+
+
+def _first_elements(vector: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the first elements of a vector in a shape, in memory of no more than these."""
+    count = math.prod(shape)
+    return (vector if count == len(vector) else vector[:count].copy()).reshape(shape)
 
 
 def _copies(

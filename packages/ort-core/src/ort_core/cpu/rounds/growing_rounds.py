@@ -2,9 +2,9 @@
 
     for number in range(25):  tokens = Concat(tokens, Argmax(scores(tokens)))
 
-The shapes of a round follow from those of the one before. Where a loop always runs as many rounds, as text is made
-token by token, all of them are planned once. A round needs what the one before has left, and nothing older: a carried
-value lies in one of two places in turn, each as large as it gets, and behind the last round in one of its own.
+The shapes of a round follow from those of the one before, so as many rounds as were seen, as text is made token by
+token, are planned once; a run may end sooner. A round needs what the one before has left, and nothing older: a carried
+value lies in one of two places in turn, each as large as it gets, from where its last state is copied.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_core.cpu.program.program import SizesDiffer
 from ort_core.cpu.rounds.bound_rounds import BoundRounds, Place
 from ort_core.cpu.rounds.round_layout import is_always_true, wired
 from ort_core.plugin import Rejection, frozen
@@ -23,8 +24,35 @@ if TYPE_CHECKING:
     from ort_core.cpu.rounds.body_wiring import BodyWiring
     from ort_core.cpu.rounds.rounds_asked import RoundsAsked
 
-MOST_ROUNDS = 64
+MOST_ROUNDS = 256
 MOST_WORK = 6_000_000  # estimated work (2 ms) of all rounds: a direct call cannot be stopped
+
+
+@frozen
+class GrownValue:
+    """A carried value that changes its shape.
+
+    Attributes:
+        dtype: of its elements.
+        shapes: behind one round, two, and so on.
+        even: where it lies behind an even number of rounds; as many bytes as it ever takes.
+        odd: where it lies behind an odd number.
+    """
+
+    dtype: np.dtype
+    shapes: tuple[tuple[int, ...], ...]
+    even: np.ndarray
+    odd: np.ndarray
+
+    @property
+    def elements(self) -> int:
+        """The most elements that it has."""
+        return self.even.nbytes // self.dtype.itemsize
+
+    @property
+    def place(self) -> Place:
+        """Where it lies behind a number of rounds."""
+        return Place.in_turn(self.even, self.odd)
 
 
 @frozen
@@ -33,8 +61,7 @@ class GrowingRounds:
 
     Attributes:
         rounds: the records of each round.
-        memory: what rounds carry on: they read and write it by addresses.
-        finals: the carried values behind the last one; operands that no round changes among them.
+        carried: what is carried on; ``None`` for a value that no round changes.
         stacks: the results that pile up.
         goes_on: the bool that each round leaves; ``None``: every round is followed by another.
         nbytes: what they take.
@@ -42,8 +69,7 @@ class GrowingRounds:
     """
 
     rounds: tuple[BoundRounds, ...]
-    memory: tuple[np.ndarray, ...]
-    finals: tuple[np.ndarray, ...]
+    carried: tuple[GrownValue | None, ...]
     stacks: tuple[np.ndarray, ...]
     goes_on: np.ndarray | None
     nbytes: int
@@ -67,65 +93,87 @@ class _Round:
 
 
 def lay_out_growing(
-    wiring: BodyWiring, asked: RoundsAsked, operands: Sequence[np.ndarray], most_nbytes: int
+    wiring: BodyWiring, asked: RoundsAsked, operands: Sequence[np.ndarray], limit: int, most_nbytes: int
 ) -> GrowingRounds | Rejection:
-    """Return the rounds of a Loop that runs ``asked.limit`` of them, or why they cannot be laid out.
-
-    What they say of a round behind them is left to the caller: a Loop that ends sooner has other results.
+    """Return the first rounds of a Loop, or why they cannot be laid out: ``limit``, or as many as are small.
 
     Args:
         wiring: how the body's program is wired.
         asked: the rounds.
         operands: what the first round reads: formal inputs, then the others.
+        limit: how many rounds are wanted.
         most_nbytes: what they may take.
 
     Raises:
-        SizesDiffer: the shapes of a round are not as its body declares them.
+        SizesDiffer: the shapes of the first round are not as its body declares them.
     """
-    limit = asked.limit
-    if not asked.has_condition or limit is None or not 0 < limit <= MOST_ROUNDS:
+    if not asked.has_condition or not 0 < limit <= MOST_ROUNDS:
         return Rejection("nobody knows how many rounds there are, or there are many")
+    laid = _planned(wiring, asked, operands, limit, most_nbytes)
+    if isinstance(laid, Rejection):
+        return laid
     goes_on = None if is_always_true(wiring, operands) else np.ones(1, np.bool_)
-    current, laid, scratch, work = list(operands), list[_Round](), 0, 0
-    for _ in range(limit):
-        found = _round_behind(wiring, asked, current)
-        if isinstance(found, Rejection):
-            return found
-        laid.append(found)
-        scratch, work, current = scratch + found.nbytes, work + found.rounds.bound.work, found.following
-        if work > MOST_WORK or scratch + 2 * sum(size for _, size in found.carried) > most_nbytes:
-            return Rejection("the rounds are not small")
-    largest = [max(each.carried[number][1] for each in laid) for number in range(asked.carried)]
-    shapes = [each.stacked for each in laid]
-    if any(each != shapes[0] for each in shapes):
-        return Rejection("a result changes its shape")
-    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes[0]]
-    nbytes = scratch + 2 * sum(largest) + sum(size for _, size in laid[-1].carried) + limit * sum(sizes)
-    if nbytes > most_nbytes:
-        return Rejection("the rounds are not small")
-    places = [(np.empty(size, np.uint8), np.empty(size, np.uint8)) for size in largest]
-    stacks = [np.empty((limit, *shape), dtype) for shape, dtype in shapes[0]]
+    carried = [_grown_value(laid, operands, asked, number) for number in range(asked.carried)]
+    stacks = [np.empty((len(laid), *shape), dtype) for shape, dtype in laid[0].stacked]
     current = list(operands)
     for number, each in enumerate(laid):
-        targets: list[Place | None] = [None if goes_on is None else Place.at(goes_on)]
         following = list(current)
-        for carried, (is_kept, size) in enumerate(each.carried):
-            formal = asked.first_carried + carried
-            if not is_kept:
-                shown = each.following[formal]
-                own = places[carried][number % 2][:size].view(shown.dtype).reshape(shown.shape)
-                following[formal] = own if number < limit - 1 else np.empty(shown.shape, shown.dtype)
-            targets.append(None if is_kept else Place.at(following[formal]))
+        for place, value in enumerate(carried):
+            if value is not None:
+                memory, shape = (value.even if number % 2 else value.odd), value.shapes[number]
+                size = math.prod(shape) * value.dtype.itemsize
+                following[asked.first_carried + place] = memory[:size].view(value.dtype).reshape(shape)
+        left = following[asked.first_carried : asked.first_carried + asked.carried]
+        targets: list[Place | None] = [None if goes_on is None else Place.at(goes_on)]
+        targets += [None if v is None else Place.at(array) for v, array in zip(carried, left, strict=True)]
         targets += [Place.at(stack[number : number + 1]) for stack in stacks]
         read = [Place.at(array) for array in current]
         read[0] = Place.at(each.rounds.number)
         each.rounds.place(*wired(wiring, read, targets, each.sizes), goes_on)
         current = following
-    finals = current[asked.first_carried : asked.first_carried + asked.carried]
-    memory = tuple(array for pair in places for array in pair)
-    return GrowingRounds(
-        tuple(each.rounds for each in laid), memory, tuple(finals), tuple(stacks), goes_on, nbytes, work
-    )
+    nbytes, work = _taken(laid), sum(each.rounds.bound.work for each in laid)
+    return GrowingRounds(tuple(each.rounds for each in laid), tuple(carried), tuple(stacks), goes_on, nbytes, work)
+
+
+def _planned(
+    wiring: BodyWiring, asked: RoundsAsked, operands: Sequence[np.ndarray], limit: int, most_nbytes: int
+) -> list[_Round] | Rejection:
+    """Return the plans of rounds, of which there is at least one."""
+    current, laid, work = list(operands), list[_Round](), 0
+    while len(laid) < limit:
+        try:
+            found = _round_behind(wiring, asked, current)
+        except SizesDiffer:
+            if not laid:
+                raise
+            break
+        if isinstance(found, Rejection):
+            return found
+        if laid and found.stacked != laid[0].stacked:
+            return Rejection("a result changes its shape")
+        work += found.rounds.bound.work
+        if work > MOST_WORK or _taken([*laid, found]) > most_nbytes:
+            break
+        laid.append(found)
+        current = found.following
+    return laid or Rejection("the rounds are not small")
+
+
+def _taken(laid: Sequence[_Round]) -> int:
+    """Return the bytes of rounds: their scratch, each carried value twice, and what piles up."""
+    largest = [max(each.carried[number][1] for each in laid) for number in range(len(laid[0].carried))]
+    stacked = sum(math.prod(shape) * dtype.itemsize for shape, dtype in laid[0].stacked)
+    return sum(each.nbytes for each in laid) + 2 * sum(largest) + len(laid) * stacked
+
+
+def _grown_value(
+    laid: Sequence[_Round], operands: Sequence[np.ndarray], asked: RoundsAsked, number: int
+) -> GrownValue | None:
+    if laid[0].carried[number][0]:
+        return None
+    formal, size = asked.first_carried + number, max(each.carried[number][1] for each in laid)
+    shapes = tuple(each.following[formal].shape for each in laid)
+    return GrownValue(operands[formal].dtype, shapes, np.empty(size, np.uint8), np.empty(size, np.uint8))
 
 
 def _round_behind(wiring: BodyWiring, asked: RoundsAsked, current: Sequence[np.ndarray]) -> _Round | Rejection:

@@ -92,7 +92,7 @@ class NativeRounds:
             if isinstance(layout, Rejection) or not _is_allowed(guard, layout.nbytes):
                 self._give_back(signature, rounds)  # unused
                 if direct is not None and isinstance(layout, Rejection):
-                    direct.learn_growing(arguments, asked.limit or 0)
+                    direct.learn_growing(arguments, asked.limit)
                 return None
             begin = time.perf_counter_ns()
             done = self._go(rounds, layout, asked.limit, guard)
@@ -164,8 +164,19 @@ def _direct_of(
     if len(known) < len(types):
         return None
     given, is_loop = len(node.inputs), node.op_type == "Loop"
-    found = DirectRounds.of(NodeFacts(wiring, question, given, tuple(known), tuple(wanted), question.carried, is_loop))
+    grows = is_loop and _may_grow(wiring, question.carried)
+    found = DirectRounds.of(
+        NodeFacts(wiring, question, given, tuple(known), tuple(wanted), question.carried, is_loop, grows)
+    )
     return None if isinstance(found, Rejection) else found
+
+
+def _may_grow(wiring: BodyWiring, carried: int) -> bool:
+    """Return whether a carried value of a Loop is not known to keep its shape."""
+    body = wiring.inputs[0].graph
+    assert body is not None
+    pairs = zip(body.inputs[2 : 2 + carried], body.outputs[1 : 1 + carried], strict=True)
+    return any(inside.type is None or inside.type != left.type for inside, left in pairs)
 
 
 def native_rounds(

@@ -48,8 +48,9 @@ class RoundsCall(enum.IntEnum):
     FIRST_COUNT = 8
     LAST_COPIES = 9  # the address of rows that are made behind the last one, as if they were of the round behind it
     LAST_COUNT = 10
-    HEADS = 11  # the address of a head for each round, which must be ``CAPACITY``; 0: all of them have one
-    COUNT = 12
+    HEADS = 11  # the address of a head for each of ``CAPACITY`` rounds; 0: all of them have one
+    TAG = 12  # what is added to the number of rounds that ``DONE`` is to hold
+    COUNT = 13
 
 
 class Patch(enum.IntEnum):
@@ -254,12 +255,13 @@ run:
   %one.head = icmp eq ptr %heads, null
   br i1 %one.head, label %alike, label %growing
 growing:
-  %is.exact = icmp eq i64 %limit, %capacity
-  br i1 %is.exact, label %next, label %refuse
+  br label %next
 next:
   %round = phi i64 [0, %growing], [%round1, %follow], [%round1, %ask.next]
-  %more = icmp slt i64 %round, %capacity
-  br i1 %more, label %own, label %finish
+  %more = icmp slt i64 %round, %end
+  br i1 %more, label %own, label %ended
+ended:
+  br i1 %too.many, label %refuse, label %finish
 own:
   %own.head = call ptr @pointer(ptr %heads, i64 %round)
   %round1 = add i64 %round, 1
@@ -270,15 +272,13 @@ own:
   store i64 0, ptr %own.error.p
   br i1 %bad, label %refuse, label %follow
 follow:
-  %is.last = icmp eq i64 %round1, %capacity
   %own.goes.on.p = call ptr @pointer(ptr %own.head, i64 @@H.GOES_ON@)
   %follows.always = icmp eq ptr %own.goes.on.p, null
-  %follows.now = or i1 %is.last, %follows.always
-  br i1 %follows.now, label %next, label %ask.next
+  br i1 %follows.always, label %next, label %ask.next
 ask.next:
   %own.answer = load i8, ptr %own.goes.on.p
   %follows = icmp ne i8 %own.answer, 0
-  br i1 %follows, label %next, label %refuse
+  br i1 %follows, label %next, label %finish
 alike:
   %ran = call i64 @ort_rounds(ptr %head, i64 0, i64 %end)
   %is.full = icmp eq i64 %ran, %capacity
@@ -293,13 +293,15 @@ ask.again:
   %goes.on = icmp ne i8 %another, 0
   br i1 %goes.on, label %refuse, label %finish
 finish:
-  %done = phi i64 [0, %empty], [%ran, %alike], [%ran, %ask.again], [%capacity, %next]
+  %done = phi i64 [0, %empty], [%ran, %alike], [%ran, %ask.again], [%end, %ended], [%round1, %ask.next]
   call void @copy(ptr %last, i64 %last.count, i64 %done)
   %done.p = call ptr @pointer(ptr %record, i64 @@R.DONE@)
   %unasked = icmp eq ptr %done.p, null
   br i1 %unasked, label %out, label %tell
 tell:
-  store i64 %done, ptr %done.p
+  %tag = call i64 @word(ptr %record, i64 @@R.TAG@)
+  %told = add i64 %done, %tag
+  store i64 %told, ptr %done.p
   br label %out
 refuse:
   %error.p = call ptr @pointer(ptr %head, i64 @@H.ERROR@)
