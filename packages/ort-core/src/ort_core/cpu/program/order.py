@@ -65,6 +65,7 @@ class StepOrder:
         self._least = np.full(len(self.reads), PIECE_WORK, np.int64)
         self._least[list(self.least_pieces)] = list(self.least_pieces.values())
         self._kept: dict[tuple[object, ...], Flags] = {}
+        self._kept_of_owners: dict[tuple[object, ...], Flags] = {}  # which are the same for many patterns of work
 
     @classmethod
     def of(cls, steps: Sequence[Step], find: Callable[[Buffer], object]) -> StepOrder:
@@ -127,9 +128,19 @@ class StepOrder:
                 0 if is_small and any(small[max(i - 1, 0) : i] + small[i + 1 : i + 2]) else ALL
                 for i, is_small in enumerate(small)
             ]
-            found = self._flags(*self._handed_out(together, sizes, bounds, threads))
+            owners, meetings = self._handed_out(together, sizes, bounds, threads)
+            found = self._kept_flags(owners, meetings)
             if len(self._kept) < MAX_KEPT:
                 self._kept[key] = found
+        return found
+
+    def _kept_flags(self, owners: Sequence[int], meetings: Collection[int]) -> Flags:
+        key = (tuple(owners), frozenset(meetings))
+        found = self._kept_of_owners.get(key)
+        if found is None:
+            found = self._flags(owners, meetings)
+            if len(self._kept_of_owners) < MAX_KEPT:
+                self._kept_of_owners[key] = found
         return found
 
     def _handed_out(

@@ -305,8 +305,14 @@ class ProgramPlan:
         self.nbytes = arena_offsets(counted, record.per_thread, threads)[1] + output_nbytes
         pieces_at = work_at + len(program.kernels)
         self._work = values[work_at:pieces_at]
-        self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(self._work))
-        self._flags = record.order.flags(table[record.work_at : count + pieces_at], threads, values[pieces_at:])
+        are_cut = bool(environment_value("ORT_STEP_PIECES"))
+        self._wanted = ALL if are_cut else _wanted_threads(sum(self._work))
+        is_alone = self._wanted == ALONE or (threads == 1 and not are_cut)  # then nobody meets anybody
+        self._flags = (
+            np.zeros(len(program.kernels), np.int64)
+            if is_alone
+            else record.order.flags(table[record.work_at : count + pieces_at], threads, values[pieces_at:])
+        )
         self._fewest_given = len(self._shapes) + 1
         self._inputs, self._outputs, self._errors = relocations.inputs, relocations.outputs, relocations.errors
         self._given, self._given_numbers = relocations.given, relocations.given_numbers
