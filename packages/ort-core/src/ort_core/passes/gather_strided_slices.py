@@ -74,13 +74,13 @@ def _chosen(node: Node) -> _Chosen | None:
     cut = None if source is None else source.producer
     if cut is None or cut.op_type != "Slice" or cut.domain or len(cut.inputs) != 5 or cut.graph is not node.graph:
         return None
-    data, (axes, steps) = cut.input(0), (_integers(cut.input(place)) for place in (3, 4))
-    dropped = node.ints_attribute("axes") if node.input(1) is None else _integers(node.input(1))
+    data, (axes, steps) = cut.input(0), (integers_of(cut.input(place)) for place in (3, 4))
+    dropped = node.ints_attribute("axes") if node.input(1) is None else integers_of(node.input(1))
     if data is None or data.rank is None or not dropped or axes is None or steps is None or len(axes) != len(steps):
         return None
     places: dict[int, int | Value] = {}
     for number, (axis, step) in enumerate(zip(axes, steps, strict=True)):
-        start, end = _element(cut.input(1), number), _element(cut.input(2), number)
+        start, end = element_of(cut.input(1), number), element_of(cut.input(2), number)
         if step >= BEYOND and start is not None:
             places[axis % data.rank] = start
         elif step != 1 or start != 0 or not (isinstance(end, int) and end >= BEYOND):
@@ -88,7 +88,8 @@ def _chosen(node: Node) -> _Chosen | None:
     return _Chosen(data, places) if set(places) == {axis % data.rank for axis in dropped} else None
 
 
-def _integers(value: Value | None) -> tuple[int, ...] | None:
+def integers_of(value: Value | None) -> tuple[int, ...] | None:
+    """Return the elements of a constant of integers, ``None`` for any other value."""
     constant = constant_of(value)
     if constant is None:
         return None
@@ -96,7 +97,7 @@ def _integers(value: Value | None) -> tuple[int, ...] | None:
     return tuple(int(each) for each in array.reshape(-1)) if array.dtype.kind in "iu" else None
 
 
-def _element(value: Value | None, place: int, depth: int = MAX_DEPTH) -> int | Value | None:
+def element_of(value: Value | None, place: int, depth: int = MAX_DEPTH) -> int | Value | None:
     """Return an element of a vector of bounds: a number, or the scalar that it is.
 
     Of a maximum with a number beyond every size this is that number, below what it may be.
@@ -110,7 +111,7 @@ def _element(value: Value | None, place: int, depth: int = MAX_DEPTH) -> int | V
     node = value.producer
     if node is None or node.domain or node.graph is not value.graph:
         return None
-    parts = [_element(each, place, depth - 1) for each in node.inputs[:2]] if node.op_type in ("And", "Max") else []
+    parts = [element_of(each, place, depth - 1) for each in node.inputs[:2]] if node.op_type in ("And", "Max") else []
     match node.op_type:
         case "Concat":
             return _part(node, place, depth)
@@ -118,11 +119,11 @@ def _element(value: Value | None, place: int, depth: int = MAX_DEPTH) -> int | V
             scalar = node.input(0)
             return scalar if scalar is not None and scalar.rank == 0 and place == 0 else None
         case "Cast":
-            return _element(node.input(0), place, depth - 1)
+            return element_of(node.input(0), place, depth - 1)
         case "Where":
-            condition = _element(node.input(0), place, depth - 1)
+            condition = element_of(node.input(0), place, depth - 1)
             taken = node.input(1 if condition else 2)
-            return _element(taken, place, depth - 1) if isinstance(condition, int) else None
+            return element_of(taken, place, depth - 1) if isinstance(condition, int) else None
         case "And":
             return 0 if 0 in parts else None
         case "Max":
@@ -138,6 +139,6 @@ def _part(node: Node, place: int, depth: int) -> int | Value | None:
         if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
             return None
         if place < shape[0]:
-            return _element(value, place, depth - 1)
+            return element_of(value, place, depth - 1)
         place -= shape[0]
     return None

@@ -58,6 +58,29 @@ def list_of_turns(g: GraphWriter) -> Value:
     return g.node("ConcatFromSequence", [made], axis=g.random.randrange(start.rank + is_new), new_axis=int(is_new))
 
 
+@family(2)
+def rows_one_by_one(g: GraphWriter) -> Value:
+    """Each turn reads the row with its number, and appends what it makes of it, to a tensor or to a list."""
+    data = g.pick(et.F32, et.F32, et.I64, et.F64, least=1, filled=True)
+    axis = g.axis(data)
+    turns = g.node("Gather", [g.node("Shape", [data]), g.constant(np.asarray(axis, np.int64))])
+    if g.chance(0.3):
+        turns = g.node("Min", [turns, g.constant(np.asarray(g.choice((1, 2, 40)), np.int64))])
+    is_list = g.chance(0.4)
+    none = [g.constant(fixed([n])) for n in (0, 0, axis)]
+    empty = g.node("SequenceEmpty", [], dtype=data.dtype.onnx) if is_list else g.node("Slice", [data, *none])
+    body, going, number = _opened(g)
+    grown = body.formal(empty.samples)
+    first, last = number, body.node("Add", [number, body.constant(np.asarray(1, np.int64))])
+    ends = [body.node("Unsqueeze", [each, body.constant(fixed([0]))]) for each in (first, last)]
+    row = body.node("Slice", [data, *ends, body.constant(fixed([axis]))])
+    made = body.node(body.choice(_UNARY[data.dtype.is_float]), [row])
+    longer = body.node("SequenceInsert", [grown, made]) if is_list else body.node("Concat", [grown, made], axis=axis)
+    graph = body.as_body("turn", [body.node("Identity", [going]), longer])
+    made = g.node("Loop", [turns, None, empty], 1, body=graph)
+    return g.node("ConcatFromSequence", [made], axis=axis) if is_list else made
+
+
 def _opened(g: GraphWriter) -> tuple[GraphWriter, Value, Value]:
     """Return a body with the formal inputs that every turn is given."""
     body = nested(g)
