@@ -512,6 +512,10 @@ KNOWN: tuple[Explained, ...] = (
         "its function of groups fails for empty images",
     ),
     Explained(
+        "onnxruntime", "OneHot", "must be non-negative for OneHot opset < 11",
+        "it refuses known indices below 0: before opset 11 the schema forbids them, and says what they give",
+    ),
+    Explained(
         "onnxruntime", "OneHot Loop Scan If", "Indices tensor must have rank >= 1",
         "it refuses a single index, which onnx allows"
     ),

@@ -57,6 +57,8 @@ class SmallBranches(Pass):
 def _objection(node: Node, opset: int) -> Rejection | None:
     """Return why an If stays one."""
     condition, branches = node.input(0), [node.attributes[name].graphs()[0] for name in _BRANCHES]
+    if any(len(branch.outputs) != len(node.outputs) for branch in branches):
+        return Rejection("a branch has another number of results", node)
     if opset < CHOICE_SINCE:
         return Rejection(f"there is no Where before opset {CHOICE_SINCE}", node)
     if condition is None or _elements(condition) != 1 or not all(_is_cheap(branch) for branch in branches):

@@ -43,7 +43,7 @@ class RowsOfRounds(Pass):
             return
         for graph in context.graphs_with(("Slice",)):
             loop = graph.owner
-            if loop is None or loop.domain or loop.op_type != "Loop":
+            if loop is None or loop.domain or loop.op_type != "Loop" or not graph.inputs:
                 continue
             for node in [each for each in context.nodes_of(graph, ("Slice",)) if each.domain == ""]:
                 found = _row_of(context, loop, graph, node)
@@ -90,7 +90,7 @@ def _is_next(end: object, number: Value) -> bool:
     node = end.producer if isinstance(end, Value) else None
     if node is None or node.domain or node.op_type != "Add":
         return False
-    first, second = node.inputs[:2]
+    first, second = node.input(0), node.input(1)
     other = second if first is number else first if second is number else None
     return other is not None and integers_of(other) == (1,)
 
