@@ -360,3 +360,11 @@ def test_a_constant_of_the_body_whose_elements_do_not_lie_in_order_piles_up_in_o
     for _ in range(5):  # ordinary runs, then direct calls
         for found, truth in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
             np.testing.assert_array_equal(found, truth)
+
+
+def test_growing_values_of_many_threads_have_the_shapes_of_their_own_rounds() -> None:
+    model = parser.parse_model(HEADER + GROWING).SerializeToString()
+    ran = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    truth = ort.InferenceSession(model, providers=["ReferenceExecutionProvider"])
+    feeds = [growing(n % 9 + 1, 1 + n % 3, 1e9 if n % 2 else 3.0, seed=n) for n in range(24)]
+    assert_right_in_many_threads(ran, truth, feeds, 72)
