@@ -42,6 +42,7 @@ from ort_core.passes.fuse_gemm import (
 from ort_core.passes.fuse_label_encoders import LabelEncoderFusion
 from ort_core.passes.fuse_relu_clip import FuseReluClip
 from ort_core.passes.fuse_space_to_depth import SliceConcatToSpaceToDepth
+from ort_core.passes.gather_from_splits import ElementsOfSplits
 from ort_core.passes.gather_rows_of_rounds import RowsOfRounds
 from ort_core.passes.gather_strided_slices import SliceOfOne
 from ort_core.passes.inline_functions import InlineFunctions
@@ -75,6 +76,7 @@ def _basic_passes() -> tuple[Pass, ...]:
         ConstantFolding(),
         SmallBranches(),
         RowsOfRounds(),
+        ElementsOfSplits(),
         StackedSequences(),
         GrowingStates(),
         BagLoops(),

@@ -32,7 +32,12 @@ def split_and_join(g: GraphWriter) -> Value:
     axis = g.axis(value)
     keep = g.choice((0, 1))
     if g.chance(0.5):
-        parts = g.node("SplitToSequence", [value], axis=axis, keepdims=keep)
+        size = g.constant(np.asarray(1, np.int64)) if keep and g.chance(0.3) else None
+        parts = g.node("SplitToSequence", [value, size], axis=axis, keepdims=keep)
+        if g.chance(0.2):
+            return g.node("SequenceLength", [parts])
+        if g.chance(0.4):
+            return g.node("SequenceAt", [parts, g.constant(np.asarray(g.choice((0, -1)), np.int64))])
         return g.node("ConcatFromSequence", [parts], axis=0, new_axis=0 if keep else 1)
     size = min(shape[axis] for shape in value.shapes)
     parts = g.node("SplitToSequence", [value, g.constant(np.asarray(g.random.randint(1, size), np.int64))], axis=axis)
