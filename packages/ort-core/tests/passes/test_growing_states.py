@@ -173,3 +173,17 @@ def test_what_piles_up_keeps_its_name_and_is_one_node_where_it_is_empty_at_first
     run_pass("GrowingStates", model, feeds_of(3))
     assert [value.name for value in model.graph.outputs] == ["z"]
     assert op_types(model)[-2:] == ["Transpose", "Reshape"]
+
+
+@pytest.mark.parametrize(("opset", "left"), [(10, 1), (11, 0)])
+def test_before_opset_11_a_loop_keeps_a_state(opset: int, left: int) -> None:
+    text = (
+        "g (int64 n, float[3] x) => (float[S] y, float[R] z) <bool yes = {1}, float[0] none = {}> {"
+        " y, z = Loop(n, yes, none, none)<body = b (int64 i, bool c, float[T] u, float[P] w)"
+        " => (bool d, float[U] v, float[Q] r) {"
+        " d = Identity(c) v = Concat<axis = 0>(u, x) r = Concat<axis = 0>(x, w) }> }"
+    )
+    model = model_of(text, opset)
+    assert run_pass("GrowingStates", model, {"n": np.array(3)}).counts()["GrowingStates"] == 2 - left
+    loop = next(node for node in walk(model.graph) if node.op_type == "Loop")
+    assert len(loop.inputs) == 2 + left

@@ -83,3 +83,17 @@ def test_both_states_of_a_loop_inside_of_a_loop_are_released() -> None:
     (found,) = evaluate_with_onnxruntime(model, feeds)
     np.testing.assert_array_equal(found, [13, 22])
     assert op_types(model).count("Loop") == 2
+
+
+@pytest.mark.parametrize(("opset", "left"), [(10, 1), (11, 0)])
+def test_before_opset_11_a_loop_keeps_a_state(opset: int, left: int) -> None:
+    text = (
+        "g (float[2] x, float[2] w) => (float[N, 2] y) <int64 n = {3}, bool yes = {1}> {"
+        " p, q, y = Loop(n, yes, x, w)<body = b (int64 i, bool c, float[2] s, float[2] u)"
+        " => (bool d, float[2] t, float[2] k, float[2] z) { d = Identity(c) t = Identity(s) k = Identity(u)"
+        " z = Add(s, u) }> }"
+    )
+    model = model_of(text, opset)
+    assert run_pass("LoopStates", model).counts()["LoopStates"] == 2 - left
+    loop = next(node for node in walk(model.graph) if node.op_type == "Loop")
+    assert len(loop.inputs) == 2 + left

@@ -30,6 +30,7 @@ from ort_core.passes.loop_edits import (
     BACKWARD_SINCE,
     EVERY_ROW,
     FIRST_STATE,
+    STATELESS_SINCE,
     LoopEditState,
     is_fixed,
     needs_sizes,
@@ -38,6 +39,7 @@ from ort_core.passes.loop_edits import (
 from ort_core.rewrite.matcher import constant_of
 
 _NAME = "growing state"
+BROADCASTS_SINCE = 7  # opset
 MAX_LINKS = 6  # nodes from a state to what a round leaves of it: programs make two or three
 MAX_WINDOW = 64  # last rows that are carried on: each round copies them
 
@@ -101,6 +103,10 @@ class GrowingStates(Pass):
                 record.refused(_NAME, objection, node)
             elif isinstance(growth, _Growth):
                 found.append(growth)
+        gone = [each for each in found if not each.reads.windows]
+        if opset < STATELESS_SINCE and len(gone) == len(node.inputs) - FIRST_STATE and found:
+            found.remove(gone[0])
+            record.refused(_NAME, Rejection(f"before opset {STATELESS_SINCE} a Loop must carry something", node))
         if found:
             _collect(node, found)
             record.changed(_NAME, len(found))
@@ -211,6 +217,8 @@ def _objection(node: Node, growth: _Growth, opset: int, known: frozenset[str]) -
     sizes = [part.shape[axis] for part in (*growth.before, *growth.after) if part.shape is not None]
     if (growth.reads.sizes or growth.reads.windows) and not all(isinstance(size, int) for size in sizes):
         return Rejection("how long a state is does not follow from the number of the round", node)
+    if growth.reads.sizes and opset < BROADCASTS_SINCE:
+        return Rejection(f"before opset {BROADCASTS_SINCE} no number is multiplied with each of several", node)
     if opset < ALLOWS_EMPTY_SINCE and needs_sizes(shape, axis):
         return Rejection(f"before opset {ALLOWS_EMPTY_SINCE} no Reshape keeps sizes that may be 0", node)
     if growth.before and opset < BACKWARD_SINCE:

@@ -22,6 +22,7 @@ from ort_core.ir.values import Value
 FIRST_STATE = 2  # among the inputs of a Loop and of its body; among the body's outputs they begin behind the condition
 EVERY_ROW = np.iinfo(np.int64).max
 ALLOWS_EMPTY_SINCE = 14  # opset from which Reshape can be told that a size of 0 is one
+STATELESS_SINCE = 11  # opset from which a Loop need not carry anything
 BACKWARD_SINCE = 10  # opset from which Slice takes its bounds as inputs and has steps
 
 

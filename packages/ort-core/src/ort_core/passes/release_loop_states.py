@@ -17,6 +17,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.types import TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.base import Pass, PassContext, PassRecordState
+from ort_core.passes.loop_edits import STATELESS_SINCE
 
 T = TypeVar("T")
 _NAME = "unchanged state"
@@ -49,9 +50,16 @@ class LoopStates(Pass):
                 body = node.attributes["body"].graphs()[0]
                 places = _places_of(node, body, context.opset(node))
                 unchanged = () if places is None else _unchanged(node, body, places)
+                if places is not None and _must_carry(node, context.opset(node)) and len(unchanged) == places.count:
+                    unchanged = unchanged[1:]
                 if places is not None and unchanged:
                     _release(node, body, places, unchanged)
                     record.changed(_NAME, len(unchanged))
+
+
+def _must_carry(node: Node, opset: int) -> bool:
+    """Return whether a node must have a state."""
+    return node.op_type == "Loop" and opset < STATELESS_SINCE
 
 
 def _places_of(node: Node, body: Graph, opset: int) -> _Places | None:

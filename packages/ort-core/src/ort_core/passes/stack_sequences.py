@@ -22,6 +22,7 @@ from ort_core.passes.base import Pass, PassContext, PassRecordState
 from ort_core.passes.loop_edits import (
     ALLOWS_EMPTY_SINCE,
     FIRST_STATE,
+    STATELESS_SINCE,
     LoopEditState,
     Stacked,
     is_fixed,
@@ -67,6 +68,8 @@ class StackedSequences(Pass):
                         record.refused(_NAME, collected, node)
                     else:
                         found.append(collected)
+                if context.opset(node) < STATELESS_SINCE and len(found) == len(node.inputs) - FIRST_STATE:
+                    continue  # a Loop must carry something; no such Loop carries sequences
                 if found:
                     _stack(node, found)
                     record.changed(_NAME, len(found))
