@@ -110,8 +110,13 @@ def quotient_of_products(total: Sequence[Dim], known: Sequence[Dim]) -> Dim:
     return floor_div(numerator, denominator)
 
 
-def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
-    """Return the number of elements of ``size`` that a slice keeps, by ONNX's clamping rules."""
+def slice_dim(
+    size: Dim, start: Dim, end: Dim, step: Dim, *, start_is_size: bool = False, end_is_size: bool = False
+) -> Dim:
+    """Return the number of elements of ``size`` that a slice keeps, by ONNX's clamping rules.
+
+    A bound that is the size of a tensor is not negative, whatever its expression (``holds_sizes``).
+    """
     if not isinstance(step, int) or step == 0 or start is None or end is None:
         return None
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
@@ -121,7 +126,8 @@ def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     if step < 0:
         whole = start == -1 or (isinstance(start, int) and is_beyond_end(start))
         return ceil_div(size, -step) if whole and isinstance(end, int) and is_before_beginning(end) else None
-    first, last = _clamped(start, size), _clamped(end, size)
+    first = _clamped(start, size, is_size=start_is_size)
+    last = _clamped(end, size, is_size=end_is_size)
     if first is None or last is None:
         return None
     if first == 0:
@@ -174,7 +180,7 @@ def _slice_of_unknown(start: Dim, end: Dim, step: int) -> Dim:
     return 0 if step > 0 and start == end else None
 
 
-def _clamped(index: KnownDim, size: KnownDim) -> KnownDim | None:
+def _clamped(index: KnownDim, size: KnownDim, *, is_size: bool) -> KnownDim | None:
     if isinstance(index, int):
         if is_beyond_end(index):
             return size
@@ -183,7 +189,7 @@ def _clamped(index: KnownDim, size: KnownDim) -> KnownDim | None:
         if index < 0:
             return maximum(size + index, 0)
         return minimum(index, size) if index else 0
-    if is_non_negative(index):
+    if is_size or is_non_negative(index):
         return minimum(index, size)
     return _clamped_from_end(index, size)
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from ort_core.ir.dims import Dim, product
+from ort_core.ir.dims import Dim, SymbolicDim, product
 from ort_core.ir.types import DataType, Shape, TensorType
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
+from ort_core.ops.moved_sizes import holds_sizes
 from ort_core.ops.shape_arithmetic import (
     MAX_RANK,
     add_dims,
@@ -378,12 +379,18 @@ def infer_slice(ctx: InferenceContext) -> None:
         ctx.refuse("starts, ends, axes and steps differ in length")
     places = ctx.axes(axes, len(shape))
     result = list(shape)
+    first, last = (_are_sizes(ctx, index, bounds) for index, bounds in ((1, starts), (2, ends)))
     for place, start, end, step in zip(places, starts, ends, steps, strict=True):
         if step == 0 and step is not None:
             ctx.refuse("'step' cannot be 0")
-        result[place] = slice_dim(shape[place], start, end, step)
+        result[place] = slice_dim(shape[place], start, end, step, start_is_size=first, end_is_size=last)
     ctx.set_shape(0, result)
     _slice_value(ctx, places, starts, ends, steps)
+
+
+def _are_sizes(ctx: InferenceContext, index: int, bounds: Shape) -> bool:
+    """Return whether bounds that are not numbers are sizes of tensors."""
+    return any(isinstance(bound, SymbolicDim) for bound in bounds) and holds_sizes(ctx.node.input(index))
 
 
 def _slice_arguments(ctx: InferenceContext) -> tuple[Shape | None, Shape | None, tuple[int, ...] | None, Shape | None]:
