@@ -17,8 +17,9 @@ from ort_core.cpu.lowering.pending import (
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.usual_sizes import are_usually_equal
 from ort_core.cpu.lowering.value_types import computed_type, tensor_type
-from ort_core.cpu.lowering.views import View, broadcast_strides, count_of, run_time_strides
+from ort_core.cpu.lowering.views import View, broadcast_strides, count_of, ordered_strides, run_time_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, lift, operations
 
@@ -45,12 +46,24 @@ class Operands:
         """
         if broadcast_strides(view, shape) is not None:
             return view
+        view = self._required_usual(view, shape)
+        if broadcast_strides(view, shape) is not None:
+            return view
         if len(view.shape) > len(shape):
             raise NotLowered(f"{sizes_text(view.shape)} does not broadcast to {sizes_text(shape)}")
         for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
             if size != wanted and size != 1:
                 self._lowering.require_equal((size - 1) * (size - wanted), 0)
         return View(view.buffer, tuple(shape), run_time_strides(view, shape), view.offset)
+
+    def _required_usual(self, view: View, shape: Sequence[KnownDim]) -> View:
+        """Return a view with those of its sizes that are usually equal to the wanted ones required to be so."""
+        if len(view.shape) > len(shape):
+            return view
+        usual = as_usual(view, shape)
+        for size, wanted in zip(view.shape, usual.shape):
+            self._lowering.require_equal(size, wanted)
+        return usual
 
     def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
         """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
@@ -126,7 +139,7 @@ class Operands:
                 and self._lowering.is_single_use(value)
                 and operations(known.expression) <= MAX_OPERATIONS
             ):
-                others = [w for v in inputs if v is not value for w in self._read_beside_anchor(v)]
+                others = [as_usual(w, shape) for v in inputs if v is not value for w in self._read_beside_anchor(v)]
                 if known.anchor.can_fuse(shape, [*known.inputs, *others]):
                     absorbed[value] = state.absorbed(known)
                     break
@@ -170,6 +183,23 @@ class Operands:
             return (self._lowering.view(value),)
         is_small = all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs)
         return known.inputs if is_small else (self._lowering.view(value),)
+
+
+def as_usual(view: View, shape: Sequence[KnownDim]) -> View:
+    """Return a view with the sizes of ``shape`` in place of those that are usually equal to them.
+
+    Right only where they are equal, which the caller requires if it reads the view.
+    """
+    missing = len(shape) - len(view.shape)
+    if missing < 0:
+        return view
+    wanted = tuple([w if are_usually_equal(s, w) else s for s, w in zip(view.shape, shape[missing:])])
+    if wanted == view.shape:
+        return view
+    order = view.order or tuple(range(len(view.shape)))
+    is_dense = view.strides == ordered_strides(view.shape, order)
+    strides = ordered_strides(wanted, order) if is_dense else view.strides
+    return View(view.buffer, wanted, strides, view.offset, view.order)
 
 
 def _is_column(view: View) -> bool:

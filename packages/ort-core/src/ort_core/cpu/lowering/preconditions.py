@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.usual_sizes import meeting_sizes
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, minimum
 from ort_core.plugin.kernels import Conditions, find_precondition
 
@@ -22,6 +23,22 @@ def require_preconditions(lowering: Lowering, node: Node) -> None:
     precondition = find_precondition(node.domain, node.op_type, lowering.opset_of(node))
     if precondition is not None:
         precondition(_Stated(lowering, node))
+    for left, right in sorted(_met_first(node), key=str):
+        lowering.require_equal(left, right)
+
+
+def _met_first(node: Node) -> set[tuple[KnownDim, KnownDim]]:
+    """Return the pairs of sizes that are taken for equal in a node's results, and not in what it reads already."""
+    met, known = (
+        {
+            pair
+            for value in values
+            if isinstance(value.type, TensorType)
+            for pair in meeting_sizes(tuple(value.type.shape or ()))
+        }
+        for values in (node.present_outputs(), node.present_inputs())
+    )
+    return met - known
 
 
 class _Stated(Conditions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.usual_sizes import usual_shape
 from ort_core.plugin.ir import DataType, KnownDim, TensorType, Value
 
 HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
@@ -26,6 +27,8 @@ def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
 def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
     """Return a value's element type outside of the group and its shape, all sizes known or symbolic.
 
+    Sizes that broadcast what is usually equal are those of one of the values (``usual_sizes``).
+
     Raises:
         NotLowered: something of it is unknown.
     """
@@ -35,7 +38,7 @@ def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
     for size in known.shape:
         if size is None:
             raise NotLowered(f"a size of {value.name!r} is unknown")
-    return known.dtype, known.shape  # type: ignore[return-value]  # no size is unknown, as was just seen
+    return known.dtype, usual_shape(known.shape)  # type: ignore[arg-type]  # no size is unknown, as was just seen
 
 
 def axis_place(axis: int, rank: int) -> int:
