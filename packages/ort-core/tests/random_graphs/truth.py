@@ -196,7 +196,7 @@ class Interpreter:
             self._check_equals(node, inputs, truths)
         twins = []
         for side in (1, -1):
-            given = [None if v is None else _side(v, side, rounds) for v in inputs]
+            given = [None if v is None else _side(v, side, rounds and not _is_scale(node, v)) for v in inputs]
             twins.append(self._plain(node, given))
         if node.op_type in CENTERED:
             moved = self._plain(node, [None if v is None else _moved(v) for v in inputs])
@@ -451,6 +451,13 @@ def _side(value: Triple, side: int, rounds: bool) -> Any:
     if not (rounds and value.is_exact and value.is_tensor and value.dtype is not None and value.dtype.is_float):
         return chosen
     return _disturbed(value.truth, value.truth, value.dtype.window, side)
+
+
+def _is_scale(node: NodeProto, value: Triple) -> bool:
+    """Return whether a value is scales of a Resize that divide without rounding: 8 pixels by 2 are 4, not 3.999 cut."""
+    if node.op_type not in ("Resize", "Upsample") or value.truth.ndim != 1 or not value.is_exact:
+        return False
+    return bool((np.frexp(value.truth)[0] == 0.5).all())
 
 
 def _moved(value: Triple) -> Any:

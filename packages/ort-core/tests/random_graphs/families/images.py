@@ -216,6 +216,46 @@ def resize(g: GraphWriter) -> Value:
     return g.node("Resize", [value, None, None, g.constant(np.asarray(sizes, np.int64))], **given)
 
 
+@family(2)
+def scales_that_meet(g: GraphWriter) -> Value:
+    """Halve an image, enlarge it again by a number, and let both meet: equal sizes by other formulas, or one of 1."""
+    if g.opset < 11:
+        raise Refused("modes of Resize are newer")
+    value = image(g, et.F32, least=4, most=4)
+    if len({shape[1] for shape in value.shapes}) > 1:
+        raise Refused("channels that only a run knows")
+    if g.chance(0.5):
+        value = g.node("Tile", [value, g.constant(np.array([1, 1, g.choice((2, 4)), g.choice((2, 4))]), et.I64)])
+    count = g.choice((1, 4, 8, 16, 17))
+    fine = _convolved(g, value, count, (1, 1))
+    if g.chance(0.5):
+        fine = _halved(g, fine)
+    enlarged, times = _halved(g, fine), 2
+    if g.chance(0.3):
+        enlarged, times = _halved(g, enlarged), 4
+    scales = g.constant(np.array([1, 1, times, times], np.float32))
+    mode = g.choice(({"mode": "nearest", "nearest_mode": "floor"}, {"mode": "linear"}))
+    enlarged = g.node("Resize", [enlarged, None, scales], coordinate_transformation_mode="asymmetric", **mode)
+    for own, other in zip(fine.shapes, enlarged.shapes, strict=True):
+        if any(a != b and 1 not in (a, b) for a, b in zip(own, other, strict=True)):
+            raise Refused("sizes that do not meet")
+    side = _convolved(g, fine, count, (1, 1)) if g.chance(0.6) else fine
+    if g.chance(0.2):
+        side = g.node("Expand", [side, g.node("Shape", [enlarged])])
+    pair = [side, enlarged] if g.chance(0.5) else [enlarged, side]
+    result = g.node(g.choice(("Add", "Add", "Mul", "Sub", "Max")), pair)
+    return _convolved(g, result, g.choice((1, 8)), (3, 3), pads=[1] * 4) if g.chance(0.7) else result
+
+
+def _halved(g: GraphWriter, value: Value) -> Value:
+    """Take every second pixel of what a convolution or a pool makes of an image, with a border or without."""
+    given = {"strides": [2, 2], "pads": g.choice(([1] * 4, [0] * 4, [0, 0, 1, 1]))}
+    kernel = [3, 3] if sum(given["pads"]) == 4 else [2, 2]
+    if g.chance(0.4):
+        return _convolved(g, value, value.size(1), (kernel[0], kernel[1]), **given)
+    return g.node(g.choice(("MaxPool", "AveragePool")), [value], kernel_shape=kernel, **given)
+
+
 @family()
 def depth_and_space(g: GraphWriter) -> Value:
     value = g.pick(et.F32, et.F64, et.U8, et.F16, rank=4)
