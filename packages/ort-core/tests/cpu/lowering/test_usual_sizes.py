@@ -103,6 +103,24 @@ def test_an_image_expands_to_the_size_of_another_where_its_own_is_1(size: tuple[
     assert compare(found, expected, "approximate").passes
 
 
+@pytest.mark.parametrize("size", [(32, 48), (1, 1), (16, 2)], ids=str)
+def test_images_are_resized_to_the_size_at_which_others_met(
+    agrees: Agrees, partitions: list[CpuPartition], size: tuple[int, int]
+) -> None:
+    """Sizes that only shapes tell, as ``interpolate`` to the size of a feature map writes them."""
+    nodes, constants = pyramid()
+    nodes[5:] = [
+        helper.make_node("Shape", ["sum"], ["sizes"], start=2),
+        helper.make_node("Shape", ["coarse"], ["images"], end=2),
+        helper.make_node("Concat", ["images", "sizes"], ["wanted"], axis=0),
+        helper.make_node("Resize", ["coarse", "", "", "wanted"], ["other"], mode="linear"),
+        helper.make_node("Concat", ["sum", "other"], ["both"], axis=1),
+        helper.make_node("Conv", ["both", "joined"], ["y"]),
+    ]
+    constants["joined"] = np.random.default_rng(2).normal(0, 0.2, (4, 16, 1, 1)).astype(np.float32)
+    agrees(nodes, constants, [1, 3, "h", "w"], (1, 3, *size))
+
+
 def model_of(nodes: list[NodeProto], constants: dict[str, np.ndarray]) -> bytes:
     """Return a model of open images."""
     graph = helper.make_graph(

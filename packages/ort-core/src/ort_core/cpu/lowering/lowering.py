@@ -39,6 +39,7 @@ from ort_core.cpu.lowering.steps import (
     too_large,
 )
 from ort_core.cpu.lowering.stores import Stores
+from ort_core.cpu.lowering.usual_sizes import meeting_sizes, usual_shape
 from ort_core.cpu.lowering.value_types import HALVES, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.views import (
     Buffer,
@@ -193,7 +194,7 @@ class Lowering:
         known = self.contents.get(value) if value is not None else None
         if known is None or not all(isinstance(each, (int, SymbolicDim)) for each in known.reshape(-1)):
             return None
-        return tuple(known.reshape(-1))
+        return self.required_usual(tuple(known.reshape(-1)))
 
     def constant_view(self, array: np.ndarray, dtype: DataType) -> View:
         """Return a view of an array that lives as long as the program.
@@ -356,6 +357,12 @@ class Lowering:
             nodes = self.equal.setdefault((left, right), [])
             if self.node is not None and self.node not in nodes[-1:]:
                 nodes.append(self.node)
+
+    def required_usual(self, sizes: tuple[KnownDim, ...]) -> tuple[KnownDim, ...]:
+        """Return sizes of which none broadcasts what is usually equal, and require that those are equal."""
+        for left, right in sorted(meeting_sizes(sizes), key=str):
+            self.require_equal(left, right)
+        return usual_shape(sizes)
 
     def _require_count(self, inferred: Sequence[KnownDim], written: Sequence[KnownDim]) -> None:
         """Require what a kernel writes into an output to fill it; a size below 0, as slices have, writes nothing."""
