@@ -25,6 +25,7 @@ from zoo.detectors import DETECTORS
 from zoo.drawn import Architecture, Drawn
 from zoo.fresh_libraries import FRESH
 from zoo.libraries import TORCHVISION, TRANSFORMERS, timm_files
+from zoo.meeting import MEETING
 from zoo.newer import NEWER
 from zoo.recurrences import RECURRENCES
 from zoo.restoring import RESTORING
@@ -38,7 +39,7 @@ REASON_LENGTH = 200
 
 def architectures(seed: int, num_timm: int) -> dict[str, Architecture]:
     """Return the zoo of a seed by name."""
-    written = {**VISION, **SEQUENCES, **NEWER, **RESTORING, **SIGNALS, **ASSORTED, **RECURRENCES}
+    written = {**VISION, **SEQUENCES, **NEWER, **RESTORING, **SIGNALS, **ASSORTED, **RECURRENCES, **MEETING}
     return {**written, **FRESH, **DETECTORS, **TRANSFORMERS, **TORCHVISION, **timm_files(random.Random(seed), num_timm)}
 
 
