@@ -39,9 +39,10 @@ def test_rows_are_gathered(keeps: str, axis: int, place: int, opset: int) -> Non
     assert gathered(place, opset, axis, keeps)
 
 
+@pytest.mark.parametrize("keeps", ["", ", keepdims = 0"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_parts_of_one_row_keep_their_axis(axis: int) -> None:
-    assert gathered(1, axis=axis, split=", one")
+def test_parts_of_one_row_are_gathered(axis: int, keeps: str) -> None:
+    assert gathered(1, axis=axis, keeps=keeps, split=", one")
 
 
 @pytest.mark.parametrize("split", [", two", ", ones", ", sizes"])

@@ -66,7 +66,7 @@ def _rows_of(node: Node) -> _Rows | Rejection:
         return Rejection("the parts are not known to be one row each", node)
     if node.op_type == "SequenceAt" and (index is None or index.rank != 0):
         return Rejection("the place of the element is no scalar", node)
-    keeps = sizes is not None or split.int_attribute("keepdims", 1) != 0
+    keeps = split.int_attribute("keepdims", 1) != 0
     return _Rows(data, split.int_attribute("axis", 0) % data.rank, keeps)
 
 

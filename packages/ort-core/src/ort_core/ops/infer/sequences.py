@@ -82,7 +82,7 @@ def infer_concat_from_sequence(ctx: InferenceContext) -> None:
 
 @infer_rule("SplitToSequence")
 def infer_split_to_sequence(ctx: InferenceContext) -> None:
-    """Elements agree in all but the axis."""
+    """Elements agree in all but the axis, which slices lose where ``keepdims`` is 0."""
     dtype, shape = ctx.dtype(0), ctx.shape(0)
     if dtype is None:
         return
@@ -91,10 +91,15 @@ def infer_split_to_sequence(ctx: InferenceContext) -> None:
         return
     axis = ctx.axis(ctx.int_of("axis"), len(shape))
     size: Dim = None
-    keep = True
+    keep = ctx.int_of("keepdims", 1) != 0
     if not ctx.has_input(1):
-        size, keep = 1, ctx.int_of("keepdims", 1) != 0
+        size = 1
     else:
+        parts, given = ctx.constant(1), ctx.shape(1)
+        if not keep and parts is None and not given:  # it may be the one number 1
+            ctx.set_type(0, SequenceType(TensorType(dtype)))
+            return
+        keep = keep or parts is None or parts.ndim != 0 or int(parts) != 1
         size = _common_part(ctx, shape[axis])
     middle = (size,) if keep else ()
     ctx.set_type(0, SequenceType(TensorType(dtype, (*shape[:axis], *middle, *shape[axis + 1 :]))))

@@ -71,11 +71,15 @@ def _position(position: np.ndarray, length: int, last: int) -> int:
 def split_to_sequence(
     data: np.ndarray, split: np.ndarray | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> list[np.ndarray]:
-    """Y = X cut along ``axis``: into single slices (``keepdims``: with the axis), or by size(s)."""
+    """Y = X cut along ``axis``: into single slices (``keepdims``: with the axis), or by size(s).
+
+    The specification ignores ``keepdims`` where ``split`` is given. PyTorch exports ``unbind`` with a scalar ``split``
+    of 1 and without the axis, and onnxruntime takes it so.
+    """
     position = resolve_axis(axis, data.ndim, "SplitToSequence")
     length = data.shape[position]
     before = (slice(None),) * position
-    if split is None:
+    if split is None or (not keepdims and split.ndim == 0 and split == 1):
         picks = [slice(i, i + 1) for i in range(length)] if keepdims else list(range(length))
         return [np.asarray(data[(*before, pick, ...)]) for pick in picks]
     sizes = integers(split.reshape(-1), "split", "SplitToSequence")
