@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ort_core.cache import entry_file
+from ort_core.cache import entry_file, store
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 
@@ -58,6 +59,42 @@ def test_damaged_entry_is_removed_and_can_be_rebuilt(tmp_path: Path, damage: byt
     assert not entry.path.exists()
     cache.put(KEY, b"content")
     assert cache.get(KEY) == b"content"
+
+
+@pytest.fixture
+def removes_no_open_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse to remove a file that the cache holds open, as Windows does."""
+    held: dict[int, str] = {}
+    open_entry, close, unlink = store.open_entry, os.close, os.unlink
+
+    def noted(path: str) -> tuple[int, os.stat_result]:
+        found = open_entry(path)
+        held[found[0]] = path
+        return found
+
+    def noted_close(descriptor: int) -> None:
+        close(descriptor)
+        held.pop(descriptor, None)
+
+    def refusing(path: str) -> None:
+        if path in held.values():
+            raise PermissionError(errno.EACCES, "in use by another process", path)
+        unlink(path)
+
+    monkeypatch.setattr(store, "open_entry", noted)
+    monkeypatch.setattr(os, "close", noted_close)
+    monkeypatch.setattr(os, "unlink", refusing)
+
+
+@pytest.mark.usefixtures("removes_no_open_file")
+@pytest.mark.parametrize("damage", [b"garbage", entry_file.FAMILY + b"4 of another version"])
+def test_damaged_entry_is_removed_where_no_open_file_can_be(tmp_path: Path, damage: bytes) -> None:
+    cache = ArtefactCache(tmp_path)
+    cache.put(KEY, b"content")
+    (entry,) = cache.entries()
+    entry.path.write_bytes(damage)
+    assert cache.get(KEY) is None
+    assert not entry.path.exists()
 
 
 def test_flipped_bit_is_noticed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import platformdirs
@@ -26,4 +27,4 @@ def test_variable_goes_first_and_may_name_the_home(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", "/of/the/test")
     monkeypatch.setenv("USERPROFILE", "/of/the/test")
     monkeypatch.setenv("ORT_CACHE_DIR", "~/models")
-    assert cache_directory() == "/of/the/test/models"
+    assert cache_directory() == os.path.abspath("/of/the/test/models")

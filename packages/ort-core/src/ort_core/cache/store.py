@@ -122,9 +122,7 @@ class ArtefactCache:
         except OSError:
             return None
         try:
-            self._require_trusted(path)
-            content = _content(path, descriptor, status, name)
-            _touch(path)
+            content = self._checked(path, descriptor, status, name)
         except Untrusted as error:
             warn_of_untrusted(self.folder, error)
             return None
@@ -134,8 +132,7 @@ class ArtefactCache:
         except (OSError, MemoryError) as error:
             log.info("cache entry %s cannot be read: %s", path, error)
             return None
-        finally:
-            os.close(descriptor)
+        _touch(path)
         return memoryview(content).toreadonly()
 
     def put(self, key: CacheKey, *parts: bytes | memoryview) -> bool:
@@ -211,6 +208,21 @@ class ArtefactCache:
     def clear(self) -> int:
         """Remove all entries; returns how many went."""
         return self.trim(-1)
+
+    def _checked(self, path: str, descriptor: int, status: os.stat_result, name: str) -> mmap.mmap | bytes:
+        """Return the checked content of an open file, and close it: Windows removes no file that is open.
+
+        Raises:
+            Untrusted: others may write to it.
+            Damaged: it is not the entry of this name.
+            OSError: it cannot be read.
+            MemoryError: its content has no room.
+        """
+        try:
+            self._require_trusted(path)
+            return _content(path, descriptor, status, name)
+        finally:
+            os.close(descriptor)
 
     def _require_trusted(self, path: str) -> None:
         assert self.folder is not None
