@@ -10,6 +10,8 @@ import os
 import time
 from collections.abc import Iterable
 
+from ort_core.file_changes import changed_ns
+
 MIN_AGE_S = 2.0  # times of change are exact to 10 ms on common file systems, to 2 s on the coarsest (FAT)
 
 Identity = tuple[str, int, int, int, int, int]
@@ -22,7 +24,7 @@ def identity_of(path: str | os.PathLike[str]) -> Identity | None:
         status = os.stat(where)
     except (OSError, ValueError):  # a name with a NUL in it is none of a file
         return None
-    return where, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return where, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed_ns(where, status)
 
 
 def are_settled(identities: Iterable[Identity], now_ns: int | None = None) -> bool:

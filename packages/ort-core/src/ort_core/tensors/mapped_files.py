@@ -13,6 +13,7 @@ import weakref
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from ort_core.file_changes import changed_ns
 from ort_core.forks import new_lock
 from ort_core.tensors.mapped_pages import mapping_of
 
@@ -71,7 +72,7 @@ def map_place(place: Place, nbytes: int) -> memoryview:
 def _map(path: str | os.PathLike[str], wanted: Stamp | None) -> memoryview:
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
-        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, changed_ns(file.fileno(), status))
         if wanted is not None and stamp != tuple(wanted):
             raise OSError(f"{path} has changed")
         if status.st_size == 0:
