@@ -132,6 +132,8 @@ def test_links_out_of_a_package_are_refused(tmp_path: Path) -> None:
         (root / "c" / "link").symlink_to(tmp_path / "away", target_is_directory=True)
     except OSError:
         pytest.skip("this system lets nobody make links")
+    if not (root / "c" / "link").is_dir():
+        pytest.skip("this system follows no links")  # Wine
     for engine in (onnxruntime, ort):
         with pytest.raises(ValueError, match="escapes package_root"):
             engine.ModelPackage.open(str(root))
@@ -174,7 +176,8 @@ def test_a_package_made_here_is_read_by_both(mode: str, tmp_path: Path) -> None:
         options = engine.ModelPackageOptions(engine.SessionOptions())
         [found] = context.select_component("c", options).create_session().run(None, X)
         np.testing.assert_array_equal(found, np.abs(X["x"]))
-        assert Path(context.resolve_string_ref(f"{uri}/b.txt", None, True)).read_text() == "b.txt" * 3
+        found = Path(context.resolve_string_ref(f"{uri}/b.txt", None, True)).read_text()
+        assert found == (tmp_path / "a" / "b.txt").read_text()  # B.txt's, where names are one in both cases
         with pytest.raises(RuntimeError, match="not allowed"):
             context.resolve_string_ref("../x")
 
