@@ -14,6 +14,7 @@ from pathlib import Path
 from ort_serve.server_settings import ServerSettings
 
 _HTTP, _GRPC = "http.sock", "grpc.sock"
+_NO_SOCKETS = "Python has no Unix sockets on Windows: listen at ports"
 _BACKLOG = 1024  # connections that wait while every process is busy, or starts anew
 
 
@@ -52,6 +53,8 @@ def unix_listener(path: Path) -> socket.socket:
     Raises:
         OSError: another server listens there, or the path cannot be one's.
     """
+    if sys.platform == "win32":
+        raise OSError(_NO_SOCKETS)
     clear_place(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -69,7 +72,7 @@ def clear_place(path: Path) -> None:
         OSError: another server listens there, it is no socket, or the system has none.
     """
     if sys.platform == "win32":
-        raise OSError("Python has no Unix sockets on Windows: listen at ports")
+        raise OSError(_NO_SOCKETS)
     if not path.exists():
         return
     if not path.is_socket():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 
 
 def bound_socket(host: str, port: int, protocol: str, *, is_shared: bool = False) -> socket.socket:
@@ -22,9 +23,12 @@ def bound_socket(host: str, port: int, protocol: str, *, is_shared: bool = False
     # named TCP: asyncio turns the delay of small packets off for no others, and an answer would wait 40 ms
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_shared:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if sys.platform == "win32":  # where SO_REUSEADDR lets several servers have one port
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         found.bind((host, port))
     except OSError as error:
         found.close()

@@ -59,6 +59,8 @@ class SharedObject:
         self.need(offset + nbytes)
         if self._map is not None:
             return bytes(memoryview(self._map)[offset : offset + nbytes])
+        if sys.platform == "win32":
+            raise InvalidRequest(f"shared memory {self._key!a} is closed")
         parts: list[bytes] = []
         while nbytes:
             part = os.pread(self._descriptor, nbytes, offset)
@@ -78,6 +80,8 @@ class SharedObject:
         if self._map is not None:
             self._map[offset : offset + len(raw)] = raw
             return
+        if sys.platform == "win32":
+            raise InvalidRequest(f"shared memory {self._key!a} is closed")
         left = memoryview(raw)
         while left:
             count = os.pwrite(self._descriptor, left, offset)
@@ -107,6 +111,8 @@ def _opened(key: str, name: str) -> int:
 
 def _is_readable(descriptor: int) -> bool:
     """Return whether the system reads such objects as it reads files (macOS does not)."""
+    if sys.platform == "win32":
+        return False
     try:
         os.pread(descriptor, 1, 0)
     except OSError:
