@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ort_core.tensors import mapped_files
 from ort_core.tensors.mapped_files import map_file, map_place, place_of
 
 
@@ -94,4 +96,21 @@ def test_a_file_that_becomes_shorter_while_it_is_opened_cannot_be_read(
 
     monkeypatch.setattr(os, "fstat", cut_behind)
     with pytest.raises(OSError, match="became shorter than 100 bytes"):
+        map_file(path)
+    monkeypatch.setattr(mapped_files, "_FileMapping", no_memory)
+    path.write_bytes(bytes(100))
+    with pytest.raises(OSError, match="became shorter than 100 bytes"):
+        map_file(path)
+
+
+def no_memory(*_: object, **__: object) -> None:
+    """Refuse a mapping that is longer than its file as Windows does."""
+    raise OSError(errno.ENOMEM, "not enough memory")
+
+
+def test_a_mapping_that_the_system_refuses_for_itself_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(100))
+    monkeypatch.setattr(mapped_files, "_FileMapping", no_memory)
+    with pytest.raises(OSError, match="not enough memory"):
         map_file(path)

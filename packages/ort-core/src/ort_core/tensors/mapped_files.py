@@ -88,5 +88,7 @@ def _map(path: str | os.PathLike[str], wanted: Stamp | None) -> memoryview:
 def _mapping(descriptor: int, nbytes: int, path: str | os.PathLike[str]) -> _FileMapping:
     try:
         return _FileMapping(descriptor, nbytes, access=mmap.ACCESS_READ)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and os.fstat(descriptor).st_size >= nbytes:
+            raise  # else Windows speaks of memory
         raise OSError(f"{path} became shorter than {nbytes} bytes while it was opened") from error
