@@ -10,6 +10,9 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import sys
+
+assert sys.platform != "win32", "Windows has trust_windows"
 
 _ROOT = 0  # the administrator, and the administrator's group
 

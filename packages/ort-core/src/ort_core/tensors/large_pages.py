@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 
 import numpy as np
 
@@ -20,8 +21,8 @@ _LINE_NBYTES = 64
 
 def large_memory(nbytes: int) -> mmap.mmap:
     """Return memory of zeros, in large pages where it is worth them."""
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, nbytes)  # Windows
+    if sys.platform == "win32":
+        return mmap.mmap(-1, nbytes)
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if _ADVICE is not None and nbytes >= _LEAST_NBYTES:
         with contextlib.suppress(OSError):  # a system without large pages

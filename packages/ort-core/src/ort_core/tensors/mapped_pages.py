@@ -48,6 +48,8 @@ def release_pages(array: np.ndarray) -> None:
 
 
 def _advise(array: np.ndarray, advice: int) -> None:
+    if sys.platform == "win32":
+        return
     mapping = _readonly_mapping(array)
     if mapping is None or not array.size:
         return

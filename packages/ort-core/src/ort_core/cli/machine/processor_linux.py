@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import resource
+import sys
 from pathlib import Path
+
+assert sys.platform != "win32"
 
 
 def processor_name() -> str:

@@ -86,12 +86,12 @@ def peak_memory() -> int:
         from ort_core.cli.machine.processor_linux import peak_resident
 
         return peak_resident()
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         import psutil
 
         return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

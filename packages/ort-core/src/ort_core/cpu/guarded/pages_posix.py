@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 
 PAGE_NBYTES = mmap.PAGESIZE
+assert sys.platform != "win32", "Windows has pages_windows"
+
 _NONE, _READ, _WRITE = 0, 1, 2  # PROT_*, the same on both systems
 _FAILED = ctypes.c_void_p(-1).value
 

@@ -13,10 +13,13 @@ import functools
 import mmap
 import os
 import struct
+import sys
 import weakref
 from collections.abc import Mapping, Sequence
 
 from ort_core.plugin import Rejection, frozen
+
+assert sys.platform == "linux"
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -40,8 +40,8 @@ def load_by_llvm(object_code: bytes, target: Target | None = None) -> CompiledMo
 
 
 def _can_execute() -> bool:
-    if sys.platform != "linux":
-        return True
-    from ort_core.cpu.codegen.machine_code.linked_objects_linux import can_execute  # of this system
+    if sys.platform == "linux":
+        from ort_core.cpu.codegen.machine_code.linked_objects_linux import can_execute  # of this system
 
-    return can_execute()
+        return can_execute()
+    return True

@@ -73,16 +73,16 @@ def linked_by_llvm() -> Iterator[None]:
 
 
 def _linked(object_code: bytes) -> CompiledModule | Rejection:
-    if sys.platform != "linux":
-        return Rejection("object files are linked here on Linux only")
-    if _BY_LLVM.get() or not environment_value("ORT_SHORT_CUTS"):
-        return Rejection("short cuts are switched off")
-    from ort_core.cpu.codegen.machine_code.linked_objects_linux import link  # of this system
+    if sys.platform == "linux":
+        if _BY_LLVM.get() or not environment_value("ORT_SHORT_CUTS"):
+            return Rejection("short cuts are switched off")
+        from ort_core.cpu.codegen.machine_code.linked_objects_linux import link  # of this system
 
-    try:
-        found = link(object_code)
-    except (struct.error, LookupError, ValueError) as error:
-        return Rejection(f"it is not an object file as LLVM writes it: {error}")
-    if isinstance(found, Rejection):
-        return found
-    return CompiledModule(object_code, lambda function: found.functions.get(function, 0), found)
+        try:
+            found = link(object_code)
+        except (struct.error, LookupError, ValueError) as error:
+            return Rejection(f"it is not an object file as LLVM writes it: {error}")
+        if isinstance(found, Rejection):
+            return found
+        return CompiledModule(object_code, lambda function: found.functions.get(function, 0), found)
+    return Rejection("object files are linked here on Linux only")
