@@ -109,7 +109,7 @@ def test_a_link_to_the_model_stays_one(tmp_path, has_external_data):
     assert target.read_bytes() == link.read_bytes() != b"old"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="this system has no such device")
+@pytest.mark.skipif(os.name == "nt" or not os.path.exists("/dev/null"), reason="this system has no such device")
 def test_a_device_is_written_and_not_replaced(tmp_path):
     device = tmp_path / "device"
     device.symlink_to("/dev/null")

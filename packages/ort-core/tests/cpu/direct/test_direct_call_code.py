@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from ort_core.cpu.codegen.machine_code.jit import assembly
@@ -29,6 +31,8 @@ def layout() -> PythonLayout:
 def test_direct_calls_compile_for_every_system_without_calls_into_libraries(
     layout: PythonLayout, triple: str, is_locked: bool
 ) -> None:
+    if sys.platform == "win32" and triple.startswith("aarch64-pc-windows"):
+        pytest.skip("llvmlite's LLVM for Windows is built with assertions, and one of them ends the process")
     text = assembly(call_text(layout.arrays, is_locked=is_locked), target_of(triple, "", ""))
     assert "ort_direct_call" in text
     assert "ort_direct_step" in text
