@@ -280,11 +280,14 @@ def guarded(session: nox.Session) -> None:
 def graphs(session: nox.Session) -> None:
     """Judge random graphs in every engine: first seed, count, file of results, workers, effort of LLVM (low, full).
 
+    A further argument names a provider's ``tests/*_on_random_graphs.py``: it alone is judged then.
+
     Stops where it may be stopped: the same command goes on behind the seeds that stand in the file.
     """
     prepare(session, "test")
     folder = f"{CORE}/tests/random_graphs"
     given = list(session.posargs or ("1000000", "50000", "graph-findings.jsonl"))
+    given[5:] = [str(Path(path).resolve()) for path in given[5:]]
     cache = f"{session.create_tmp()}/code-{given[4] if len(given) > 4 else 'full'}"  # code of one effort for itself
     session.run("python", f"{folder}/campaign.py", *given, env={"ORT_CACHE_DIR": cache})
 

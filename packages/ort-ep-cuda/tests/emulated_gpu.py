@@ -54,6 +54,7 @@ class HostMemory:
         self.nbytes = nbytes
 
 
+_COMPILING = threading.Lock()  # two runs may need the same kernels at once, and their files are the same
 _ONE_AT_A_TIME = threading.Lock()  # the emulation keeps its block in variables of the library
 
 
@@ -252,6 +253,11 @@ def compile_together(kernels: Sequence[Kernel], *, is_checked: bool | None = Non
     """Compile kernels by one call of the compiler, which costs more than most kernels do."""
     if is_checked is None:
         is_checked = bool(os.environ.get("ORT_TEST_GUARD"))
+    with _COMPILING:
+        _compile_missing(kernels, is_checked)
+
+
+def _compile_missing(kernels: Sequence[Kernel], is_checked: bool) -> None:
     missing = [kernel for kernel in kernels if (kernel.name, is_checked) not in _COMPILED]
     for kernel in [kernel for kernel in missing if kernel.entry]:
         _COMPILED[kernel.name, is_checked] = _compiled_alone(kernel, is_checked)

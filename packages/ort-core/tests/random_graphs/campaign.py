@@ -1,11 +1,14 @@
 """Judges many seeds in worker processes that may crash or hang, and sums up; resumes where it was stopped.
 
-    python campaign.py FIRST COUNT OUT [WORKERS] [low|full]
+    python campaign.py FIRST COUNT OUT [WORKERS] [low|full] [PROVIDER]
 
 OUT gets a line of JSON for each seed (``worker.py``), for each crash and each hang. Seeds that stand in it already are
 not tried again, whatever code they ran: several runs add up in one file. Each line names its code by a digest of all
 modules of ort_core and of the campaign, and the summary counts seeds by code. The last line of stdout is the summary;
 the exit status is 1 where a difference is not explained.
+
+PROVIDER is a file of another provider's package, ``tests/*_on_random_graphs.py`` (``on_provider``): graphs are run
+by it then, with the CPU behind it, and by no other engine.
 """
 
 from __future__ import annotations
@@ -150,10 +153,12 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     Seeds are counted by the code that they ran as well.
     """
     endings: collections.Counter[str] = collections.Counter()
+    claimed: collections.Counter[str] = collections.Counter()
     explained: collections.Counter[str] = collections.Counter()
     open_ones: dict[str, list[int]] = collections.defaultdict(list)
     for line in lines:
         endings.update(f"{engine}: {ending}" for engine, ending in line.get("endings", {}).items())
+        claimed.update(line.get("claimed", {}))
         for found in line.get("found", ()):
             if found["explained"]:
                 explained[f"{found['engine']}: {found['explained']}"] += 1
@@ -169,6 +174,7 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         "nodes": sum(line.get("nodes", 0) for line in lines),
         "processor_s": round(sum(line.get("s", 0) for line in lines)),
         "endings": dict(sorted(endings.items())),
+        **({"claimed": dict(claimed.most_common())} if claimed else {}),
         "explained": dict(explained.most_common()),
         "unexplained": dict(sorted(open_ones.items(), key=lambda item: -len(item[1]))),
     }
@@ -183,7 +189,7 @@ def main() -> int:
     for chunk in chunks_of(first, count, {line["seed"] for line in read_lines(path)}):
         chunks.put(chunk)
     with path.open("a") as out:
-        campaign = Campaign(out, effort)
+        campaign = Campaign(out, effort, more=sys.argv[6:7])
         threads = [threading.Thread(target=campaign.run, args=(chunks,)) for _ in range(workers)]
         for thread in threads:
             thread.start()

@@ -44,7 +44,7 @@ class Engine:
     ``way`` names one of ``ways.OF_SESSIONS``, ``saved``, one of ``READ``, ``compiled``, or ``ORT format``; without one,
     assignments are run one behind the other. With a ``precision`` results are judged by a truth of its own
     (``rounded_truth``). Where passes are ``verified``, the model is optimized anew, and what each pass leaves behind is
-    checked.
+    checked. What is not ``is_repeatable`` may give other bits in each run.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Engine:
     way: str = ""
     precision: str = ""
     verified: bool = False
+    is_repeatable: bool = True
 
     @property
     def uses(self) -> tuple[str, ...]:

@@ -71,6 +71,8 @@ def _judge_engine(
                 return "different", [difference]
             if engine.way == "saved":  # a saved graph is optimized once more: another program, within the same window
                 continue
+            if not engine.is_repeatable:
+                continue
             again = _same(case, engine, run, outputs, first.setdefault(number, outputs))
             if again is not None:
                 return "different", [again]

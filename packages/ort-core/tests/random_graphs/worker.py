@@ -1,11 +1,11 @@
 """Judges seeds in this process, a line of JSON each; whoever started it restarts it behind a seed that crashed.
 
-    python worker.py FIRST COUNT EFFORT [WITHOUT]    seeds FIRST to FIRST + COUNT - 1, lines on stdout
+    python worker.py FIRST COUNT EFFORT [WITHOUT [PROVIDER]]    seeds FIRST to FIRST + COUNT - 1, lines on stdout
 
 Before a seed is tried its number is written, so that the last line before a crash or a hang names it. EFFORT is
 ``full``, or ``low``: LLVM optimizes less then, and three times as many graphs are tried in the same time, with a cache
 of its own; code that has been vectorized by its generator takes the same passes in both. WITHOUT names an engine that
-is left out: one that crashed.
+is left out: one that crashed. PROVIDER is a file that describes a provider (``on_provider``); it alone is judged then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from random_graphs.cases import Case, case_of_seed
 from random_graphs.engines import engines
 from random_graphs.explained import explanation
 from random_graphs.judging import Difference, judge
-from random_graphs.minimizing import minimized
+from random_graphs.minimizing import minimized, shows_like
+from random_graphs.on_provider import GraphsProvider, provider_of_file
 
 MINIMIZING_S = 20.0  # for each difference
 
@@ -79,15 +80,40 @@ def line_of_seed(seed: int, without: str = "") -> Mapping[str, Any]:
     return facts
 
 
+def line_of_provider(seed: int, provider: GraphsProvider) -> Mapping[str, Any]:
+    """Return the same of a seed that a provider runs, and which operators it claimed, as often as they were loaded."""
+    start = time.process_time()
+    case = case_of_seed(seed)
+    if case is None:
+        return {"seed": seed, "nodes": 0}
+    engine = provider.engine(seed)
+    outcome = judge(case, [engine])
+    facts: dict[str, Any] = {
+        "seed": seed,
+        "nodes": len(case.model.graph.node),
+        "endings": outcome.endings,
+        "claimed": dict(sorted(engine.claimed.items())),
+        "s": round(time.process_time() - start, 3),
+    }
+    found = []
+    for difference in outcome.differences:
+        least, shown = minimized(case, difference, MINIMIZING_S, shows_like(difference, engine))
+        found.append(_facts(least, shown, provider.explanation(least, shown)))
+    return {**facts, "found": found} if found else facts
+
+
 def _explained(case: Case, found: Difference) -> Mapping[str, Any]:
     """Return a difference with the least graph that shows one of its kind, and why it is none, if that is known."""
     least, difference = minimized(case, found, MINIMIZING_S)
-    operators = sorted({node.op_type for node in least.model.graph.node})
+    return _facts(least, difference, explanation(least, difference))
+
+
+def _facts(least: Case, difference: Difference, reason: str | None) -> Mapping[str, Any]:
     return {
         **difference.as_json(),
-        "operators": operators,
+        "operators": sorted({node.op_type for node in least.model.graph.node}),
         "nodes": len(least.model.graph.node),
-        "explained": explanation(least, difference),
+        "explained": reason,
     }
 
 
@@ -95,6 +121,7 @@ def main() -> None:
     """Judge the seeds of the command line."""
     first, count, effort = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     without = sys.argv[4] if len(sys.argv) > 4 else ""
+    provider = provider_of_file(sys.argv[5]) if len(sys.argv) > 5 else None
     faulthandler.enable()
     if not sys.warnoptions:  # python -W error: what is warned of is a difference
         warnings.simplefilter("ignore")
@@ -103,7 +130,8 @@ def main() -> None:
         lower_effort()
     for seed in range(first, first + count):
         print(json.dumps({"trying": seed}), flush=True)
-        print(json.dumps(line_of_seed(seed, without), default=str), flush=True)
+        line = line_of_seed(seed, without) if provider is None else line_of_provider(seed, provider)
+        print(json.dumps(line, default=str), flush=True)
 
 
 if __name__ == "__main__":
