@@ -94,6 +94,23 @@ def test_not_a_number_is_true(session, kind):
         assert opened.run(None, {"x": x})[0].tolist() == x.astype(bool).tolist()
 
 
+CHOSEN = {
+    "Where(c, c, c)": lambda c, x: c,
+    "Where(c, x, c)": lambda c, x: c & x,
+    "Where(c, c, x)": lambda c, x: c | x,
+    "Where(x, c, c)": lambda c, x: c,
+}
+
+
+@pytest.mark.parametrize("size", ["n", "4"])
+@pytest.mark.parametrize("choice", CHOSEN)
+def test_booleans_are_chosen_by_one_of_them(session, choice, size):
+    c, x = np.array([[True, True, False, False]]), np.array([[True, False, True, False]])
+    with session(f"g (bool[1,{size}] c, bool[1,{size}] x) => (bool[1,{size}] y) {{ y = {choice} }}") as opened:
+        feeds = {each.name: {"c": c, "x": x}[each.name] for each in opened.get_inputs()}
+        assert opened.run(None, feeds)[0].tolist() == CHOSEN[choice](c, x).tolist()
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])
 def test_narrow_integers_wrap_around(session, dtype, operator):

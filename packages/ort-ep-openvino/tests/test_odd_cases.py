@@ -92,6 +92,11 @@ WRONG = {
 }  # fmt: skip
 """Operator, opset, inputs, attributes and a word of the reason, by what OpenVINO takes otherwise."""
 RIGHT = {
+    **{
+        f"{name} over axes that are an attribute, opset {opset}": (name, opset, [np.abs(X) + 1], {"axes": [1, -1]})
+        for name in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceProd")
+        for opset in (11, 12, 13, 17)
+    },
     "causality behind a past, in parts": (
         "Attention", 24, [QKV[0][:, :, :2], *QKV[:2], None, *QKV[:2]], {"is_causal": 1}
     ),
@@ -424,3 +429,19 @@ def test_integers_are_those_of_numpy_whether_sizes_are_fixed_or_open(dtype: type
     session = ort.InferenceSession(model.SerializeToString(), providers=[NAME, "CPUExecutionProvider"])
     for name, found in zip(expected, session.run(None, {"x": x, "z": z}), strict=True):
         np.testing.assert_array_equal(found, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize("axis", ["", "<axis=1>"])
+def test_a_condition_that_is_longer_than_its_axis_is_computed_elsewhere(axis: str) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1,n] x, bool[4] c) => (float[1,a] y) '
+        f"{{ v = Relu(x)  z = Compress{axis}(v, c)  f = Flatten<axis=0>(z)  y = Relu(f) }}"
+    )
+    model = onnx.parser.parse_model(text).SerializeToString()
+    own = session_on(model, NAME, "ReferenceExecutionProvider")
+    assert own.explain().on(NAME)
+    condition = np.array([True, False, False, True])
+    for size in (6, 4, 3, 2):
+        x = np.arange(1, size + 1, dtype=np.float32).reshape(1, size)
+        (found,) = own.run(None, {"x": x, "c": condition})
+        np.testing.assert_array_equal(found, x[:, [place for place in (0, 3) if place < size]])

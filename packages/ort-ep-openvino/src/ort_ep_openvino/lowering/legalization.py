@@ -318,10 +318,34 @@ def _boolean(node: Node) -> TensorType:
     return TensorType(DataType.BOOL, kind.shape)
 
 
+def _axes_both_ways(graph: Graph, node: Node) -> None:
+    """Give axes that are an attribute as an input, too: from opset 13 on the frontend reads the input alone.
+
+    ONNX has such an input from opset 18 on. Before opset 13 the frontend reads the attribute alone.
+    """
+    axes = node.ints_attribute("axes")
+    if axes and node.input(1) is None:
+        node.set_inputs([node.input(0), graph.new_constant(np.array(axes, np.int64), "axes")])
+
+
+def _chosen_booleans(graph: Graph, node: Node) -> None:
+    """Where(c, x, y) of booleans -> Or(And(c, x), And(Not(c), y)): the device fails where c is one of them."""
+    if dtype_of(node.output) is not DataType.BOOL:
+        return
+    condition, first, second = node.inputs
+
+    def add(op_type: str, *inputs: Value | None) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1)).output
+
+    left, right = add("And", condition, first), add("And", add("Not", condition), second)
+    _replace(graph, node, Node("Or", [left, right], 1, name=node.name))
+
+
 _REWRITES: Mapping[str, Rewrite] = {
     **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _widened),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), steps_first),
     **dict.fromkeys(("Greater", "GreaterOrEqual"), _swapped),
+    **dict.fromkeys(("ReduceL1", "ReduceLogSum", "ReduceLogSumExp"), _axes_both_ways),
     **dict.fromkeys(("Max", "Min"), _larger_or_smaller),
     "CausalConvWithState": causal_convolution,
     "SwiGLU": gate,
@@ -341,4 +365,5 @@ _REWRITES: Mapping[str, Rewrite] = {
     "ReduceMin": _extreme,
     "Squeeze": _to_reshape,
     "Unsqueeze": _to_reshape,
+    "Where": _chosen_booleans,
 }

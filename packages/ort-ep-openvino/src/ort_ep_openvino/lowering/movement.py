@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -96,6 +97,23 @@ def _known_slice_axes(view: GraphView, node: Node) -> str | None:
     return f"nothing proves that the axes in {axes.name!r} are those of the data; OpenVINO does not check them"
 
 
+def _no_longer_than_its_axis(view: SizedView, node: Node) -> str | None:
+    """Refuse a condition that may be longer than its axis: the rest is to be ignored, and OpenVINO reads behind it."""
+    data, condition = node.input(0), node.input(1)
+    why = "its condition may be longer than its axis; OpenVINO reads beyond the end then"
+    if data is None or condition is None or data.shape is None or condition.shape is None:
+        return why
+    axis = node.attribute("axis")
+    sizes = data.shape if axis is None else (data.shape[node.int_attribute("axis", 0)],)
+    if sizes == condition.shape:
+        return None
+    known = [size for size in sizes if size is not None]
+    lengths = [view.known.size_range(size)[1] for size in condition.shape if size is not None]
+    if len(known) < len(sizes) or len(lengths) < len(condition.shape):
+        return why
+    return None if math.prod(lengths) <= math.prod(view.least_size(size) for size in known) else why
+
+
 _NOT_NEGATIVE = proven_between(1, 0, lambda node: HIGHEST_SMALL)
 
 
@@ -125,7 +143,7 @@ MOVEMENT: Mapping[str, Rule] = {
     ),
     "GatherElements": Rule(MOVED, ports={1: INDICES}, conditions=(_of_equal_sizes,)),
     "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(_reduced_floats,)),
-    "Compress": Rule(MOVED, ports={1: BOOL}),
+    "Compress": Rule(MOVED, ports={1: BOOL}, conditions=(_no_longer_than_its_axis,)),
     "DepthToSpace": Rule(FLOATS),
     "SpaceToDepth": Rule(FLOATS, conditions=(without_attributes(mode="DCR"),)),
     "ReverseSequence": Rule(MOVED, ports={1: INDICES}, conditions=(proven_between(1, 0, _steps),)),
