@@ -113,3 +113,10 @@ def test_sizes_that_must_agree_are_known_or_refused(view, text, why):
     (found,) = find_capability(view(text), CoreMlOptions())
     assert isinstance(found, Rejection)
     assert why in found.reason
+
+
+@pytest.mark.parametrize("is_reverse", [0, 1])
+def test_what_is_not_a_number_stays_out_of_its_own_exclusive_sum(is_reverse):
+    x = np.array([[np.nan, 1, 2, INFINITE], [1, 2, np.nan, np.nan]], np.float32)
+    feeds = {"axis": np.array(1)}
+    assert_equal(strict_session("CumSum", {"x": x}, feeds, exclusive=1, reverse=is_reverse))

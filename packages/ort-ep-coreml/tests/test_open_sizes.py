@@ -52,3 +52,34 @@ def test_lists_at_several_inputs_need_a_later_system(session):
     with session(text, OpenSizes="n=1|4", DeploymentTarget="iOS18") as opened:
         ones = np.ones((4, 2), np.float32)
         assert opened.run(None, {"x": ones, "w": ones})[0].tolist() == [[2, 2]] * 4
+
+
+def test_bounds_from_the_end_hold_for_each_size(session):
+    text = (
+        "g (float[n,m] x) => (float[n,k] y) <int64[1] f = {2}, int64[1] t = {-1}, int64[1] axes = {1}> "
+        "{ y = Slice(x, f, t, axes) }"
+    )
+    opened = session(text)
+    for size in (15, 4, 5, 3, 2, 9):
+        x = np.arange(2 * size, dtype=np.float32).reshape(2, size)
+        np.testing.assert_array_equal(opened.run(None, {"x": x})[0], x[:, 2:-1])
+
+
+def test_a_run_in_which_a_value_within_is_empty_is_computed_elsewhere(session, caplog):
+    opened = session(
+        "g (float[1,2,n] x) => (float[a,b,c] y) <float[2,1,2] w = {1, 2, 3, 4}> "
+        "{ v = ConvTranspose<group=2, pads=[1,1]>(x, w)  y = Softmax<axis=-1>(v) }"
+    )
+    assert opened.run(None, {"x": np.ones((1, 2, 3), np.float32)})[0].shape == (1, 2, 2)
+    with caplog.at_level(logging.WARNING):
+        assert opened.run(None, {"x": np.ones((1, 2, 1), np.float32)})[0].shape == (1, 2, 0)
+    assert "no elements" in caplog.text
+
+
+def test_what_a_caller_wants_of_numpy_does_not_concern_a_run(session):
+    opened = session("g (float[n,2] x) => (float[n,2] y) { v = Exp(x)  y = Mul(v, v) }")
+    x = np.array([[-60, 60]], np.float32)
+    with np.errstate(all="raise"):
+        (found,) = opened.run(None, {"x": x})
+    assert found[0, 1] == np.inf
+    assert found[0, 0] < np.finfo(np.float32).tiny

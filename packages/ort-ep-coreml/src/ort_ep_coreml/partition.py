@@ -21,6 +21,7 @@ from ort_core.plugin import (
     RunState,
     filled,
 )
+from ort_core.plugin.claims import InnerSizes
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_coreml import _sdk
 from ort_ep_coreml.mil import MilPort, MilProgram
@@ -63,7 +64,7 @@ class CoreMlPartition(CompiledPartition):
         self._program, self._predictor, self._sizes = program, predictor, sizes
         self._stored = stored
         self._release = None if folder is None else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._fallback = KernelFallbackState(request)
+        self._fallback, self._inner = KernelFallbackState(request), InnerSizes(request.graph)
         types = {port.index: port.dtype for port in program.outputs}
         types.update({state.output: state.dtype for state in program.states})
         self._plan = PartitionPlan(tuple(OutputPlan(types[index], None) for index in sorted(types)))
@@ -86,6 +87,8 @@ class CoreMlPartition(CompiledPartition):
         """
         looked_at = (*self._program.inputs, *self._program.watched)
         reason = next((why for port in looked_at if (why := self._beyond(port, inputs[port.index]))), None)
+        if reason is None and not self._inner.are_all_positive(tuple([array.shape for array in inputs])):
+            reason = "a value within has no elements, and Core ML has no empty tensors"
         if reason is not None:
             self._fallback.run(reason, inputs, outputs, run_state)
             return

@@ -17,6 +17,7 @@ from ort_core.plugin import (
     RunState,
     filled,
 )
+from ort_core.plugin.claims import InnerSizes
 from ort_core.plugin.ir import Graph
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino import _sdk
@@ -24,7 +25,7 @@ from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.narrowing import has_odd_size, narrowings_of
-from ort_ep_openvino.output_shapes import InnerSizes, OutputShapes, dtype_of
+from ort_ep_openvino.output_shapes import OutputShapes, dtype_of
 from ort_ep_openvino.requests import RequestPoolState
 from ort_ep_openvino.size_conditions import SizeConditions
 

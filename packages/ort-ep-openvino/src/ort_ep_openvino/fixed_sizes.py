@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin import CompiledPartition, KernelFallbackState, PartitionPlan, Rejection, RunState
+from ort_core.plugin.claims import InnerSizes
 from ort_core.plugin.ir import Graph
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino.compiled import OpenVinoPartition
 from ort_ep_openvino.narrowing import has_odd_size
-from ort_ep_openvino.output_shapes import InnerSizes, OutputShapes
+from ort_ep_openvino.output_shapes import OutputShapes
 
 Shapes = tuple[tuple[int, ...], ...]
 KEPT = 16  # compiled models of one claim; each has its own form of the weights

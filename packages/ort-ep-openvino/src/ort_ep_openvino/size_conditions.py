@@ -6,9 +6,10 @@ import threading
 from collections import OrderedDict
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import places_of_names
 from ort_ep_openvino.lowering.sized_view import example_views, run_view, standing_view
 from ort_ep_openvino.lowering.table import is_trusted_in_one, refusal
-from ort_ep_openvino.output_shapes import Shape, places_of_names
+from ort_ep_openvino.output_shapes import Shape
 
 MAX_ANSWERS = 256  # signatures of shapes that are remembered
 

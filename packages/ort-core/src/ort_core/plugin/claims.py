@@ -25,17 +25,21 @@ if TYPE_CHECKING:
         SHAPE_READERS,
         SIZE_ARITHMETIC,
         SMALL_NBYTES,
+        InnerSizes,
         bounds_of,
         dtype_of,
         is_static,
+        named_sizes,
+        places_of_names,
         results_beforehand,
         small_bounds,
     )
 
 __all__ = [
     "PLACED_BODIES", "SHAPE_READERS", "SIZE_ARITHMETIC", "SMALL_NBYTES", "STANDARD_DOMAINS", "AskedView", "Condition",
-    "arity_refusal", "attribute_refusal", "bounds_of", "claims_of", "dtype_of", "first_refusal", "form_groups",
-    "held_bounds", "held_constant", "is_static", "open_size", "results_beforehand", "small_bounds", "types_refusal",
+    "InnerSizes", "arity_refusal", "attribute_refusal", "bounds_of", "claims_of", "dtype_of", "first_refusal",
+    "form_groups", "held_bounds", "held_constant", "is_static", "named_sizes", "open_size", "places_of_names",
+    "results_beforehand", "small_bounds", "types_refusal",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -47,8 +51,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
             "first_refusal", "held_bounds", "held_constant", "open_size", "types_refusal",
         ),
         "ort_core.providers.static_values": (
-            "SHAPE_READERS", "SIZE_ARITHMETIC", "SMALL_NBYTES", "bounds_of", "dtype_of", "is_static",
-            "results_beforehand", "small_bounds",
+            "SHAPE_READERS", "SIZE_ARITHMETIC", "SMALL_NBYTES", "InnerSizes", "bounds_of", "dtype_of", "is_static",
+            "named_sizes", "places_of_names", "results_beforehand", "small_bounds",
         ),
     },
 )  # fmt: skip

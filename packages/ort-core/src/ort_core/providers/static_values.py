@@ -11,18 +11,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import TensorType
 from ort_core.kernels.evaluator import evaluate_node
 
 if TYPE_CHECKING:
     from ort_core.ir.constants import Constant
+    from ort_core.ir.dims import KnownDim
+    from ort_core.ir.graph import Graph
     from ort_core.ir.nodes import Node
     from ort_core.ir.types import DataType
     from ort_core.ir.values import Value
     from ort_core.kernels.evaluation_context import EvaluationContext
 
 SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
+Shape = tuple[int, ...]
+_MAX_SIGNATURES = 256  # of shapes whose inner sizes are remembered
 SHAPE_READERS = frozenset({"Shape", "Size"})
 SIZE_ARITHMETIC = frozenset(
     {
@@ -99,3 +104,59 @@ def dtype_of(value: Value | None) -> DataType | None:
 def is_static(value: Value | None) -> bool:
     """Return whether every size of a value is a number."""
     return value is not None and value.shape is not None and all(isinstance(size, int) for size in value.shape)
+
+
+class InnerSizes:
+    """Whether a value within a partition has no elements, as far as sizes follow from those of the inputs.
+
+    For vendors that have no empty tensors. Safe from threads: an answer is one dict entry.
+
+    Args:
+        graph: the partition's graph; shapes of runs are those of its inputs, in their order.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._places = places_of_names(graph)
+        values = (value for node in graph.nodes for value in node.present_outputs())
+        dims = dict.fromkeys(dim for value in values for dim in _dims(value) or () if isinstance(dim, SymbolicDim))
+        computed = (dim for dim in dims if dim.name is None)
+        self._dims = tuple(dim for dim in computed if dim.symbols() <= self._places.keys())
+        self._answers: dict[tuple[Shape, ...], bool] = {}
+
+    def are_all_positive(self, shapes: tuple[Shape, ...]) -> bool:
+        """Return whether no size within is known to be 0 in a run on inputs of these shapes."""
+        if not self._dims:
+            return True
+        found = self._answers.get(shapes)
+        if found is None:
+            sizes = named_sizes(shapes, self._places)
+            found = all(dim.evaluate(sizes) > 0 for dim in self._dims)
+            if len(self._answers) >= _MAX_SIGNATURES:
+                self._answers.clear()
+            self._answers[shapes] = found
+        return found
+
+
+def places_of_names(graph: Graph) -> dict[str, list[tuple[int, int]]]:
+    """Return every input and axis of each named size."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for index, value in enumerate(graph.inputs):
+        for axis, dim in enumerate(_dims(value) or ()):
+            if isinstance(dim, SymbolicDim) and dim.name is not None:
+                found.setdefault(dim.name, []).append((index, axis))
+    return found
+
+
+def named_sizes(shapes: Sequence[Shape | None], places: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, int]:
+    """Return the size of each name in a run on inputs of these shapes; ``places`` as ``places_of_names``."""
+    return {name: _size(shapes, *found[0]) for name, found in places.items()}
+
+
+def _dims(value: Value) -> tuple[KnownDim | None, ...] | None:
+    return value.type.shape if isinstance(value.type, TensorType) else None
+
+
+def _size(shapes: Sequence[Shape | None], index: int, axis: int) -> int:
+    shape = shapes[index]
+    assert shape is not None, "inputs are tensors: claims hold nothing else"
+    return shape[axis]

@@ -40,6 +40,10 @@ class Evaluator:
         Raises:
             SdkError: an operation has no value here, or refuses the values.
         """
+        with np.errstate(all="ignore"):  # whatever the caller asks of numpy: what overflows here does so on a device
+            return self._predicted(features)
+
+    def _predicted(self, features: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         values: dict[str, Any] = dict(features)
         for operation in self._operations:
             if operation.kind in _WRITES:
@@ -59,7 +63,8 @@ class Evaluator:
             return (inputs["state"],)
         own = OWN_VALUES.get(kind)
         if own is None:
-            return _sdk.values_of(kind, inputs, self._target)
+            # copies: coremltools counts negative bounds of slices from the front in place
+            return _sdk.values_of(kind, {name: _copied(each) for name, each in inputs.items()}, self._target)
         try:
             found = own(inputs)
         except (ValueError, IndexError) as error:
@@ -73,3 +78,9 @@ def _value(operand: Operand, values: Mapping[str, Any]) -> Any:
     if isinstance(operand, tuple):
         return tuple(_value(each, values) for each in operand)
     return operand
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_copied(each) for each in value)
+    return value.copy() if isinstance(value, np.ndarray) else value

@@ -68,7 +68,9 @@ def _cumsum(inputs: Inputs) -> np.ndarray:
     x, axis = np.asarray(inputs["x"]), int(inputs.get("axis", 0))
     x = np.flip(x, axis) if inputs.get("reverse", False) else x
     found = np.cumsum(x, axis, dtype=x.dtype)
-    found = found - x if inputs.get("exclusive", False) else found
+    if inputs.get("exclusive", False):  # moved by one: what is not finite stays out of its own sum
+        found = np.roll(found, 1, axis)
+        np.moveaxis(found, axis, 0)[:1] = 0
     return np.flip(found, axis) if inputs.get("reverse", False) else found
 
 
