@@ -180,3 +180,22 @@ def test_words_of_mil_may_be_names_of_a_model(session):
         found, flags = opened.run(None, feeds)
     assert found.tolist() == [0, 0, 1, 2]
     assert flags.tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    ["y = Gather(s, first)", "t = Gather(s, both)  y = Squeeze(t)", "t = Slice(s, both, ends)  y = Squeeze(t)"],
+)
+def test_a_fixed_size_of_an_open_shape_is_no_output_of_a_program(sdk, parse, chosen):
+    text = (
+        "g (float[1,n,4] x) => (int64 y, float[1,n,4] z) <int64 first = {0}, int64[1] both = {0}, int64[1] ends = {1}> "
+        f"{{ z = Relu(x)  s = Shape(x)  {chosen} }}"
+    )
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    providers = ["CoreMLEvaluationExecutionProvider", "CPUExecutionProvider"]
+    opened = ort.InferenceSession(parse(text).SerializeToString(), settings, providers=providers, enable_fallback=False)
+    for size in (3, 5):
+        y, z = opened.run(None, {"x": np.full((1, size, 4), -1, np.float32)})
+        assert y == 1
+        assert z.shape == (1, size, 4)

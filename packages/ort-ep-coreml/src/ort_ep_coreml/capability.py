@@ -27,7 +27,7 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
     alone: set[Node] = set()
     while True:
         known = find_static_values(view, alone)
-        reasons = _refused(view, options, known)
+        reasons = _refused(view, options, known, alone)
         ordered = [node for node in view.graph.nodes if node not in known.free]
         groups = form_groups(view, reasons, lambda group: _lone_constants(view, group), nodes=ordered)
         groups, found = attached(view.graph.nodes, groups, known)
@@ -43,8 +43,11 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
     return claims_of(groups, reasons, idle)
 
 
-def _refused(view: GraphView, options: CoreMlOptions, known: StaticValues) -> dict[Node, str]:
-    """Return the nodes that are not claimed, with their reasons, in order: what they make comes from outside."""
+def _refused(view: GraphView, options: CoreMlOptions, known: StaticValues, alone: Set[Node]) -> dict[Node, str]:
+    """Return the nodes that are not claimed, with their reasons, in order: what they make comes from outside.
+
+    Those that are ``alone`` have results that are known, and no group to go along with.
+    """
     offered = set(view.nodes)
     outside = _given(view)
     outside.update(value for node in view.graph if node not in offered for value in node.present_outputs())
@@ -56,7 +59,7 @@ def _refused(view: GraphView, options: CoreMlOptions, known: StaticValues) -> di
             continue
         context = LoweringContext(view, outside, options.DeploymentTarget, options.Precision, sizes, known.values)
         reason = _dynamic(node) if options.RequireStaticInputShapes else None
-        if _is_known_beforehand(context, node, beforehand):
+        if node in alone or _is_known_beforehand(context, node, beforehand):
             beforehand.update(node.present_outputs())
             reason = "there is nothing to compute at run time: sizes and constants alone give the result"
         reason = reason or refusal(context, node) or _unwritable_border(context, node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from ort_core.plugin.claims import SHAPE_READERS, SIZE_ARITHMETIC, SMALL_NBYTES,
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.ops import constant_of_node
 
+_OPEN = -1  # stands for a size that is open where sizes are only moved: no size is negative
+_MOVING = frozenset({"Concat", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"})
 _FOLDED = SIZE_ARITHMETIC | {"ConstantOfShape", "Expand", "Tile", "Transpose"}
 
 
@@ -47,12 +50,13 @@ def find_static_values(view: GraphView, refused: Set[Node] = frozenset()) -> Sta
     values: dict[Value, np.ndarray] = {}
     free: set[Node] = set()
     bound: set[Node] = set()
+    partly: dict[Value, np.ndarray] = {}
     for node in view.nodes:
-        found = None if node in refused else _results(view, node, values)
+        found = None if node in refused else _results(view, node, values) or _chosen_sizes(view, node, values, partly)
         if found is None:
             continue
         values.update(found)
-        is_bound = any(_orders(value, node, bound) for value in node.present_inputs())
+        is_bound = any(value in partly or _orders(value, node, bound) for value in node.present_inputs())
         (bound if is_bound else free).add(node)
     return StaticValues(values, free, bound)
 
@@ -69,13 +73,47 @@ def _results(view: GraphView, node: Node, values: Mapping[Value, np.ndarray]) ->
     if any(not is_static(value) or _elements(value) > SMALL_NBYTES for value in node.present_outputs()):
         return None
 
-    def content(value: Value) -> np.ndarray | None:
-        constant = view.constant(value)
-        is_small = constant is not None and constant.nbytes <= SMALL_NBYTES
-        return constant.array() if value not in values and constant is not None and is_small else values.get(value)
-
-    found = results_beforehand(node, view.context, content, _sizes, _FOLDED) if node.inputs else None
+    if not node.inputs:
+        return None
+    found = results_beforehand(node, view.context, partial(_content, view, values), _sizes, _FOLDED)
     return None if isinstance(found, Rejection) else found
+
+
+def _content(view: GraphView, values: Mapping[Value, np.ndarray], value: Value) -> np.ndarray | None:
+    constant = view.constant(value)
+    is_small = constant is not None and constant.nbytes <= SMALL_NBYTES
+    return constant.array() if value not in values and constant is not None and is_small else values.get(value)
+
+
+def _chosen_sizes(
+    view: GraphView, node: Node, values: Mapping[Value, np.ndarray], partly: dict[Value, np.ndarray]
+) -> Mapping[Value, np.ndarray] | None:
+    """Return the sizes that a node takes out of a shape of which others are open; ``partly`` notes what it hands on."""
+    if any(not is_static(value) for value in node.present_outputs()):
+        return None
+    if node.op_type == "Shape" and not node.domain:
+        return _told_apart({node.output: _shape(node)}, partly)
+    if not any(value in partly for value in node.present_inputs()):
+        return None
+    known = {**values, **{value: partly[value] for value in node.present_inputs() if value in partly}}
+    found = results_beforehand(node, view.context, partial(_content, view, known), _sizes, _MOVING)
+    return None if isinstance(found, Rejection) else _told_apart(found, partly)
+
+
+def _shape(node: Node) -> np.ndarray:
+    source = node.input(0)
+    sizes = () if source is None or source.shape is None else source.shape
+    first, last = node.int_attribute("start", 0), node.int_attribute("end", len(sizes))
+    return np.array([size if isinstance(size, int) else _OPEN for size in sizes[first:last]], np.int64)
+
+
+def _told_apart(
+    found: Mapping[Value, np.ndarray], partly: dict[Value, np.ndarray]
+) -> Mapping[Value, np.ndarray] | None:
+    if not any((array == _OPEN).any() for array in found.values()):
+        return found
+    partly.update(found)
+    return None
 
 
 def _sizes(value: Value) -> tuple[int, ...] | None:
