@@ -137,7 +137,7 @@ class ProgramBuilder:
 
     def table(self, name: str, content: np.ndarray) -> TensorView:
         """Return a constant that the lowering computed, such as weights of an interpolation."""
-        content = np.ascontiguousarray(content)
+        content = np.asarray(content, order="C")  # which leaves a scalar one
         number = self._buffer(Buffer(BufferKind.CONSTANT, content.nbytes, name=name, content=content))
         return TensorView.dense(number, DataType.from_numpy(content.dtype), content.shape)
 

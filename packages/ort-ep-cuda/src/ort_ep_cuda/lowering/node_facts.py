@@ -10,7 +10,7 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import Node, Value
 from ort_ep_cuda.lowering.builder import ProgramBuilder
-from ort_ep_cuda.lowering.values.growing import grows, plain
+from ort_ep_cuda.lowering.values.growing import plain
 from ort_ep_cuda.lowering.values.tensors import LazyTensor
 from ort_ep_cuda.lowering.values.views import Shape
 
@@ -73,10 +73,12 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """Return the shape to which all broadcast."""
-    if not any(grows(size) for shape in shapes for size in shape):
-        return tuple(np.broadcast_shapes(*shapes))
-    rank = max(len(shape) for shape in shapes)
+    """Return the shape to which all broadcast, of any rank: numpy's function ends at 32 axes.
+
+    Raises:
+        ValueError: two sizes differ and neither is 1.
+    """
+    rank = max((len(shape) for shape in shapes), default=0)
     lifted = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(_common(sizes) for sizes in zip(*lifted, strict=True))
 
