@@ -13,5 +13,8 @@ KNOWN = (
         "it loses a NaN there, and keeping it costs a further kernel each",
         has_special_values,
     ),
+    Explained(
+        NAME, "TopK", r"^values .*nan", "ONNX does not say which place a NaN has among numbers", has_special_values
+    ),
 )
 PROVIDER = GraphsProvider(NAME, options=({}, {}, {"num_of_threads": "1"}), known=KNOWN)
