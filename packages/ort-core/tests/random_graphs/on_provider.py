@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ort_core as ort
+from ort_core.plugin import EPFail
 from random_graphs.cases import Case
 from random_graphs.engines import BY_NAME, Engine, NotAsked
 from random_graphs.explained import Explained, explanation
@@ -77,6 +78,7 @@ class ProviderEngine(Engine):
 
         Raises:
             NotAsked: the provider claims nothing.
+            EPFail: it claims what it does not compile then, which other providers would run.
         """
         session = ort.InferenceSession(
             case.served.SerializeToString(),
@@ -84,7 +86,10 @@ class ProviderEngine(Engine):
             providers=[(self.provider, dict(self.options)), "CPUExecutionProvider"],
             enable_fallback=False,
         )
-        nodes = [each for each in session.explain().nodes if each.provider == self.provider]
+        report = session.explain()
+        if report.fallbacks:
+            raise EPFail("; ".join(report.fallbacks))
+        nodes = [each for each in report.nodes if each.provider == self.provider]
         if not nodes:
             raise NotAsked("the provider claims nothing")
         self.claimed.update(each.op_type for each in nodes)
