@@ -445,3 +445,17 @@ def test_a_condition_that_is_longer_than_its_axis_is_computed_elsewhere(axis: st
         x = np.arange(1, size + 1, dtype=np.float32).reshape(1, size)
         (found,) = own.run(None, {"x": x, "c": condition})
         np.testing.assert_array_equal(found, x[:, [place for place in (0, 3) if place < size]])
+
+
+def test_more_axes_than_openvino_counts_are_refused() -> None:
+    sizes = ",".join(["1"] * 39)
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> '
+        f"g (float[{sizes},n] x) => (float[{sizes},1,n] y) <int64[1] a = {{39}}> {{ y = Unsqueeze(x, a) }}"
+    )
+    own = session_on(onnx.parser.parse_model(text).SerializeToString(), NAME, "ReferenceExecutionProvider")
+    report = own.explain()
+    assert not report.on(NAME)
+    assert "axes" in next(each.reason for node in report.nodes for each in node.refusals if each.provider == NAME)
+    x = np.ones([1] * 39 + [2], np.float32)
+    assert own.run(None, {"x": x})[0].shape == (*[1] * 40, 2)

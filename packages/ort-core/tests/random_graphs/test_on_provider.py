@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,8 @@ def test_a_graph_of_which_a_provider_claims_nothing_is_not_asked():
 
 @pytest.mark.parametrize("failing", [FailsInCompile, FailsInRun])
 def test_what_a_provider_claims_and_fails_to_compute_is_a_finding(failing: type[EchoProvider]):
-    with installed(plugin_of(failing)):
+    with installed(plugin_of(failing)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the fallback, as in a worker
         outcome = judge(relu(), [GraphsProvider(failing.name).engine(0)])
     assert [(found.engine, found.kind) for found in outcome.differences] == [(failing.name, "error")]
 

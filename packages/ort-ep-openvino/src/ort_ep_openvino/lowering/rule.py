@@ -26,6 +26,8 @@ INDICES = frozenset({DataType.INT32, DataType.INT64})
 MOVED = FLOATS | BOOL | BYTES | INDICES
 """What crosses the border to OpenVINO unchanged: int64 too, while its values fit int32 (``Narrowing``)."""
 
+MAX_RANK = 32  # it marks axes by the bits of a word; a model of more does not compile
+
 _EMPTY: Mapping[int, frozenset[DataType]] = MappingProxyType({})
 
 _WHY_NOT = {
@@ -90,4 +92,6 @@ def value_refusal(value: Value, allowed: Set[DataType]) -> str | None:
         return f"{value.name!r} is {kind}: {why}"
     if kind.shape is None:
         return f"the rank of {value.name!r} is unknown; OpenVINO's CPU device needs it"
+    if len(kind.shape) > MAX_RANK:
+        return f"{value.name!r} has {len(kind.shape)} axes; OpenVINO counts {MAX_RANK} at most"
     return None
