@@ -459,3 +459,17 @@ def test_more_axes_than_openvino_counts_are_refused() -> None:
     assert "axes" in next(each.reason for node in report.nodes for each in node.refusals if each.provider == NAME)
     x = np.ones([1] * 39 + [2], np.float32)
     assert own.run(None, {"x": x})[0].shape == (*[1] * 40, 2)
+
+
+@pytest.mark.parametrize(("sizes", "stacks"), [("1,n,4", 1), ("b,n,4", 1), ("b,n,4", 2), ("n,4", 0)])
+def test_a_stack_of_fixed_matrices_broadcasts_over_open_sizes(sizes: str, stacks: int) -> None:
+    weights = floats(2, 4, 3)
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[{sizes}] x) => (float[2,n,3] y) {{ y = MatMul(x, w) }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    own = session_on(model.SerializeToString(), NAME, "ReferenceExecutionProvider")
+    for size in (1, 5):
+        x = floats(stacks, size, 4) if stacks else floats(size, 4)
+        facts = compare(own.run(None, {"x": x})[0], x @ weights, "approximate")
+        assert facts.passes, facts
+    assert not own.explain().fallbacks

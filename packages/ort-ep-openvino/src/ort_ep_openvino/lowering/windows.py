@@ -20,6 +20,17 @@ def _text(node: Node, name: str, default: str) -> str:
     return node.string_attribute(name, default)
 
 
+def _stacked_alike(view: GraphView, node: Node) -> str | None:
+    """Refuse a stack of fixed matrices that broadcasts over data of open sizes: OpenVINO fails while it runs."""
+    data, matrices = node.input(0), node.input(1)
+    if data is None or matrices is None or data.shape is None or matrices.shape is None:
+        return None
+    stack = matrices.shape[:-2]
+    if is_static(data) or not is_static(matrices) or all(size == 1 for size in stack) or data.shape[:-2] == stack:
+        return None
+    return f"{matrices.name!r} is a stack of matrices that broadcasts; OpenVINO fails to run that over open sizes"
+
+
 def _counts_as_onnx(view: SizedView, node: Node) -> str | None:
     if not (node.int_attribute("ceil_mode", 0) and node.int_attribute("count_include_pad", 0)):
         return None
@@ -76,7 +87,7 @@ def _last_image(node: Node) -> int | None:
 
 
 WINDOWS: Mapping[str, Rule] = {
-    "MatMul": Rule(FLOATS),
+    "MatMul": Rule(FLOATS, conditions=(_stacked_alike,)),
     "Gemm": Rule(FLOATS, oldest=7),
     "Einsum": Rule(FLOATS),
     "Conv": Rule(FLOATS),
