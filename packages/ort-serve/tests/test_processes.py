@@ -299,7 +299,7 @@ def test_certificates_are_renewed_while_the_server_runs(model, tmp_path, caplog)
     old, new, other = (make_certificate(tmp_path, name) for name in ("old", "new", "other"))
     used = tmp_path / "used.pem", tmp_path / "used.key"
     for source, target in zip(old, used):
-        shutil.copy(source, target)
+        copy_with_one_time(source, target)
     with running_server(model, tls=Tls(*used)) as running:
 
         def is_served(certificate) -> bool:
@@ -313,15 +313,21 @@ def test_certificates_are_renewed_while_the_server_runs(model, tmp_path, caplog)
             return is_http
 
         assert is_served(old[0])
-        shutil.copy(new[0], used[0])  # the key is not there yet
+        copy_with_one_time(new[0], used[0])  # the key is not there yet
         running.call(running.server.reload())
         assert "cannot be used" in caplog.text
         assert is_served(old[0])
-        shutil.copy(new[1], used[1])
+        copy_with_one_time(new[1], used[1])
         running.call(running.server.reload())
         assert is_served(new[0])
         assert not is_served(old[0])
         assert not is_served(other[0])
+
+
+def copy_with_one_time(source: Path, target: Path) -> None:
+    """Write over a file in place, and give it one and the same time, as reproducible builds of images do."""
+    shutil.copyfile(source, target)
+    os.utime(target, ns=(10**18, 10**18))
 
 
 def is_grpc_served(running, certificate) -> bool:

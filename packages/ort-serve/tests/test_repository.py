@@ -190,7 +190,7 @@ def test_a_file_of_the_same_size_and_time_is_another_one(folder, is_renamed):
         other = write_model(scaler_text(77.0), folder / "new.onnx")
         os.utime(other, ns=(10**18, 10**18))
         if is_renamed:
-            other.rename(path)
+            other.replace(path)
         else:
             shutil.copy2(other, path)
         assert (path.stat().st_size, path.stat().st_mtime_ns) == (size, 10**18)

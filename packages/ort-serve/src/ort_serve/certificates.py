@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import ssl
+from pathlib import Path
 
 import grpc
 
+from ort_core.plugin.files import changed_ns
 from ort_serve.server_settings import Tls
 
 log = logging.getLogger(__name__)
-_Stamp = tuple[tuple[int, int], ...]
+_Stamp = tuple[tuple[int, int, int], ...]
 
 
 class Certificates:
@@ -66,7 +68,12 @@ class Certificates:
 
     def _stamp(self) -> _Stamp:
         files = [file for file in (self._tls.certificate, self._tls.key, self._tls.clients) if file is not None]
-        return tuple((found.st_mtime_ns, found.st_ino) for found in (file.stat() for file in files))
+        return tuple(_entry(file) for file in files)
+
+
+def _entry(file: Path) -> tuple[int, int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, changed_ns(file, found), found.st_ino
 
 
 def _fill(context: ssl.SSLContext, tls: Tls) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from ort_core.plugin.files import changed_ns
 from ort_serve.repository.model_settings import ModelSettings
 
 Stamp = tuple[str, tuple[tuple[str, int, int, int, int], ...], str]
@@ -34,8 +34,9 @@ def stamp_of(path: Path, settings: ModelSettings, *, is_alone: bool) -> Stamp:
         OSError: a file cannot be looked at, such as one that goes meanwhile.
     """
     files = [path] if is_alone else files_of(path)
-    return str(path.resolve()), tuple(_entry(str(file), file.stat()) for file in files), settings.model_dump_json()
+    return str(path.resolve()), tuple(_entry(file) for file in files), settings.model_dump_json()
 
 
-def _entry(name: str, found: os.stat_result) -> tuple[str, int, int, int, int]:
-    return name, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+def _entry(file: Path) -> tuple[str, int, int, int, int]:
+    found = file.stat()
+    return str(file), found.st_mtime_ns, changed_ns(file, found), found.st_size, found.st_ino

@@ -9,6 +9,7 @@ import sys
 
 from ort_core.cpu.codegen.machine_code.target_setting import setting_key
 from ort_core.plugin import Rejection
+from ort_core.plugin.files import changed_ns
 
 
 def host_key() -> str:
@@ -63,4 +64,4 @@ def _installed_compiler(may_be_imported: bool) -> str:
     if len(versions) == 1:
         return versions[0].removesuffix(".dist-info")
     status = os.stat(spec.origin)
-    return f"{spec.origin}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
+    return f"{spec.origin}|{status.st_size}|{status.st_mtime_ns}|{changed_ns(spec.origin, status)}"
