@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import signal
 import sys
@@ -18,7 +17,7 @@ PROGRAMS = {
     "ort_tools.onnx_randomizer": "-m {source} -o {target}",
     "ort_transformers.optimizer": "--input {source} --output {target} --opt_level 0",
 }
-SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 
 
 @pytest.fixture
@@ -35,7 +34,6 @@ def own_handlers():
         signal.signal(number, handler)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
 @pytest.mark.usefixtures("own_handlers")
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -11,7 +11,7 @@ import pytest
 from genai_built import built
 from genai_tiny_models import write_checkpoint
 
-SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 SIGNALS_ITSELF = """
 import signal, sys
 import ort_genai.builder.{module} as module
@@ -35,14 +35,16 @@ def _heed_signals() -> None:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
+HEEDS = {} if os.name == "nt" else {"preexec_fn": _heed_signals}  # Windows has no such function
+
+
 def interrupted(module, function, words, name):
     code = SIGNALS_ITSELF.format(module=module, function=function)
     command = [sys.executable, "-c", code, "genai", *map(str, words), name]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=250, preexec_fn=_heed_signals)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=250, **HEEDS)
     return (128 - ended.returncode if ended.returncode < 0 else ended.returncode), ended.stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_ends_a_build_in_order(tmp_path, name):
     source, out = write_checkpoint(tmp_path / "source", "llama"), tmp_path / "built" / "model"
@@ -53,7 +55,6 @@ def test_a_signal_ends_a_build_in_order(tmp_path, name):
     assert not list(out.parent.iterdir()), "a half is left behind"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_ends_a_copy_with_other_caches_in_order(tmp_path, name):
     out = tmp_path / "copied" / "model"

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -265,7 +264,7 @@ def test_a_job_that_was_killed_gives_each_row_once(model, tmp_path):
         while process.poll() is None and len(list(parts.glob("part-*.parquet"))) < wanted:
             time.sleep(0.002)
         if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             kills += 1
         process.wait()
     finished = subprocess.run(command, capture_output=True, text=True, check=True)

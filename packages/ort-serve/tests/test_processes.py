@@ -105,6 +105,25 @@ def test_a_signal_ends_a_server_that_still_loads_models(model, number):
         assert list(Path(folder).iterdir()) == []
 
 
+SIGNALS_ITSELF = """
+import signal, sys
+from pathlib import Path
+from ort_serve import running
+from ort_serve.server_settings import ServerSettings
+
+running._tell = lambda server: signal.raise_signal(getattr(signal, sys.argv[2]))
+running.run_server(Path(sys.argv[1]), ServerSettings(http_port=0, grpc_port=0), is_told=True)
+print("ended in order")
+"""
+
+
+@pytest.mark.parametrize("name", [each for each in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, each)])
+def test_a_signal_ends_a_server_in_order_also_on_windows(model, name):
+    command = [sys.executable, "-c", SIGNALS_ITSELF, str(model), name]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert (ended.returncode, ended.stdout) == (0, "ended in order\n"), ended.stderr
+
+
 @pytest.mark.skipif(os.name == "nt", reason="ends a process as POSIX does")
 def test_a_server_tells_what_to_try_and_ends_with_its_requests_answered(model):
     with Process(model, "--access-log") as server:

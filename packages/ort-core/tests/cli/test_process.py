@@ -104,7 +104,7 @@ app.main()
 """
 
 
-SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
@@ -162,13 +162,12 @@ app.main()
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_leaves_no_half_of_a_file(tmp_path, name):
     path = tmp_path / "page.html"
     path.write_text("old")
     command = [sys.executable, "-c", WRITES_HALF, str(path), name]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=250, preexec_fn=_heed_signals)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=250, **_heeds())
     assert _shown_by_a_shell(ended.returncode) == 128 + getattr(signal, name), ended.stderr
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "old")]
 
@@ -215,6 +214,10 @@ def _heed_signals():
     """Undo what a shell does to jobs in the background: they ignore signals, and so do their children."""
     for name in SIGNALS:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
+def _heeds():
+    return {} if os.name == "nt" else {"preexec_fn": _heed_signals}  # Windows has no such function
 
 
 def hello() -> None:

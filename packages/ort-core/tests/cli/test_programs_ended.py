@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 WRITES_HALF = """
 import signal, sys
 from pathlib import Path
@@ -29,13 +29,15 @@ def _heed_signals():
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
+HEEDS = {} if os.name == "nt" else {"preexec_fn": _heed_signals}  # Windows has no such function
+
+
 def ended(code, *arguments):
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=250, preexec_fn=_heed_signals)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=250, **HEEDS)
     return (128 - found.returncode if found.returncode < 0 else found.returncode), found.stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_ends_a_program_in_order_with_a_sentence(tmp_path, name):
     (tmp_path / "model").write_text("old")
@@ -45,7 +47,6 @@ def test_a_signal_ends_a_program_in_order_with_a_sentence(tmp_path, name):
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("model", "old")]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such function for processes")
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (3, 3), (True, 0), (["a.ort"], 0)])
 def test_only_a_whole_number_is_a_programs_code(returned, code):
     text = f"from ort_core.cli.interrupts import run_program\nrun_program(lambda: {returned!r})"

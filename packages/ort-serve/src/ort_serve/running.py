@@ -27,13 +27,15 @@ from ort_serve.server_settings import ServerSettings
 from ort_serve.tracing import tracing_to_exporter
 
 log = logging.getLogger(__name__)
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name))
 _UNATTENDED_COLUMNS = 200  # of a log, which has no width of its own
 _REST_S = 10.0  # between looks whether models have come or gone
 
 
 def run_server(root: Path, settings: ServerSettings, is_told: bool, shared: SharedSockets | None = None) -> None:
     """Serve until SIGINT or SIGTERM; requests in flight are finished. SIGHUP looks for new models and certificates.
+
+    On Windows, Ctrl-Break ends it, too: another process can send no other signal there.
 
     Args:
         root: a model, or a folder of models.

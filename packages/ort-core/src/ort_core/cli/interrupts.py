@@ -15,7 +15,7 @@ from collections.abc import Callable
 _SECONDS_UNTIL_REPEATED = 0.05
 
 
-_ENDING = ("SIGTERM", "SIGHUP")  # of `kill` and service managers; of a terminal that is closed
+_ENDING = ("SIGTERM", "SIGHUP", "SIGBREAK")  # of `kill`; of a closed terminal; of Windows' Ctrl-Break
 
 
 class Terminated(SystemExit):
@@ -37,7 +37,7 @@ def end_in_order() -> None:
     under ``nohup``, stays so.
     """
     for name in _ENDING:
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        number = getattr(signal, name, None)  # only Windows has SIGBREAK, and no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminate)
 
