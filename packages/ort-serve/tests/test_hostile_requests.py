@@ -458,6 +458,18 @@ def test_a_key_of_shared_memory_is_one_name(client, key):
     assert answer.status_code == 400, answer.text
 
 
+def test_memory_must_be_there_and_large_enough(client):
+    asked = "/v2/systemsharedmemory/region/r/register"
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        for key, nbytes, told in (("/ort-serve-absent", 4, "cannot be opened"), (memory.name, 1 << 20, "smaller")):
+            answer = client.post(asked, json={"key": key, "byte_size": nbytes})
+            assert (answer.status_code, told in answer.text) == (400, True), answer.text
+    finally:
+        memory.close()
+        memory.unlink()
+
+
 def test_memory_that_is_cut_short_is_the_client_s_fault(client, tmp_path):
     import os
 

@@ -49,7 +49,7 @@ TAKES = {
 
 
 def told(folder, text: str, file: str = "model.toml") -> str:
-    (folder / file).write_text(text)
+    (folder / file).write_text(text, encoding="utf-8")
     try:
         read_model_settings(folder)
     except InvalidRequest as refusal:

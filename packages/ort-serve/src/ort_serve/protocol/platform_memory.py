@@ -30,7 +30,7 @@ class SharedObject:
         self._descriptor = -1
         self._map: mmap.mmap | None = None
         if sys.platform == "win32":
-            self._map = mmap.mmap(-1, nbytes, tagname=name)
+            self._map = _mapped(key, nbytes)
             return
         self._descriptor = _opened(key, name)
         try:
@@ -95,6 +95,28 @@ class SharedObject:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+if sys.platform == "win32":
+    import _winapi
+
+    def _mapped(key: str, nbytes: int) -> mmap.mmap:
+        """Return the memory of an object that another program made; ``mmap`` alone would make one that is not there.
+
+        A slash before the name, which POSIX wants, is a letter of it on Windows: Python's clients keep it.
+        """
+        for name in (key, key.removeprefix("/")):
+            try:
+                held = _winapi.OpenFileMapping(_winapi.FILE_MAP_READ, False, name)
+            except OSError:
+                continue
+            try:
+                return mmap.mmap(-1, nbytes, tagname=name)
+            except OSError as error:
+                raise InvalidRequest(f"shared memory {key!a} is smaller than the {nbytes} bytes named") from error
+            finally:
+                _winapi.CloseHandle(held)
+        raise InvalidRequest(f"shared memory {key!a} cannot be opened: there is none of that name")
 
 
 def _opened(key: str, name: str) -> int:
