@@ -329,6 +329,17 @@ def test_a_server_is_no_proxy(server):
         assert everything(connection).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("is_http", [True, False], ids=["too large", "no HTTP"])
+def test_a_client_that_still_sends_reads_its_answer(server, is_http):
+    nbytes = 200 << 20
+    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {nbytes}\r\n\r\n" if is_http else "no HTTP\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(head.encode())
+        for _ in range(64):  # more than the system keeps for a program that does not read
+            connection.sendall(bytes(1 << 18))
+        assert everything(connection).startswith(b"HTTP/1.1 413" if is_http else b"HTTP/1.1 400")
+
+
 def test_a_client_that_does_not_read_is_cut_off(server):
     body = json.dumps({"inputs": [{"name": "size", "datatype": "INT64", "shape": [1], "data": [5_000_000]}],
                        "parameters": {"binary_data_output": True}}).encode()  # fmt: skip

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import orjson
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _HEAD_NBYTES = 1 << 16  # of a request line, headers and trailers
 _MOST_WAITING = 16  # requests that are read behind one that is answered
 _SPARE_S = 5.0  # for the application to answer in words before the connection is cut
+_LINGER_S = 2.0  # between a last answer and the end of its connection, for a client that still sends
 _LARGE_HEAD = "the request's head is more than 64 KiB"
 _SINGLE = frozenset(
     {b"authorization", b"content-encoding", b"content-type", b"host", b"inference-header-content-length"}
@@ -71,6 +72,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._answering: RequestResponseCycle | None = None  # whose turn to be answered it is, or was
         self._reading: RequestResponseCycle | None = None  # a request whose body has no end yet
         self._farewell: bytes | None = None  # what is told before the connection ends: something was no request
+        self._lingers: asyncio.TimerHandle | None = None  # all is told; what the client still sends is dropped
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for a request, but not for ever."""
@@ -91,11 +93,13 @@ class LimitedConnection(HttpToolsProtocol):
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
+        if self._lingers is not None:
+            self._lingers.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Read on, within the limits."""
-        if self._farewell is not None:
-            return  # nothing can be told apart behind what is no request
+        if self._farewell is not None or self._lingers is not None:
+            return  # nothing can be told apart behind what is no request, or is not read to its end
         was_whole = self._is_whole
         self._unset_keepalive_if_required()
         self._is_reading = True
@@ -144,13 +148,34 @@ class LimitedConnection(HttpToolsProtocol):
     def _hang_up(self) -> None:
         """End a connection that has said something that is no request, once all before it is answered."""
         is_busy = self._answering is not None and not self._answering.response_complete
-        if self._farewell is None or is_busy or self.pipeline or self.transport.is_closing():
+        is_ending = self.transport.is_closing() or self._lingers is not None
+        if self._farewell is None or is_busy or self.pipeline or is_ending:
             return
         self.transport.write(self._farewell)
-        self.transport.close()
+        self.linger()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the newest request has come to its end."""
+        return self._is_whole
+
+    def linger(self) -> None:
+        """End a connection whose client may still send: bytes that nobody reads would take the answer away from it.
+
+        A system that meets them behind the end resets the connection, and Windows drops then what came before.
+        """
+        if not self.transport.can_write_eof():  # TLS has no half of an end
+            self.transport.close()
+        elif self._lingers is None and not self.transport.is_closing():
+            self._lingers = self.loop.call_later(_LINGER_S, self.transport.close)
+            self.transport.write_eof()
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or end."""
+        if self._lingers is not None:
+            self.server_state.total_requests += 1
+            return
         super().on_response_complete()
         self._hang_up()
 
@@ -248,6 +273,8 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        if not self._is_whole:
+            cycle.transport = cast("asyncio.Transport", _UnreadTransport(self))
         super()._start_asgi_task(cycle, app)
 
     def _is_answered(self, cycle: RequestResponseCycle) -> bool:
@@ -323,6 +350,21 @@ class LimitedConnection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class _UnreadTransport:
+    """The transport of an answer to a request that is not whole: its end lingers while the rest may come."""
+
+    def __init__(self, connection: LimitedConnection) -> None:
+        self._connection = connection
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+
+    def close(self) -> None:
+        if self._connection.is_whole:
+            self._connection.transport.close()
+        else:
+            self._connection.linger()
 
 
 class _OddHeadError(ValueError):
