@@ -226,6 +226,8 @@ class LimitedConnection(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._reading = self.cycle
+        if self._held is None:  # uvicorn before 0.45 has begun it
+            self._linger_behind(self.cycle)
         if self._job is not None and len(self.pipeline) < _MOST_WAITING:
             self.flow.resume_reading()  # uvicorn reads no more before that is answered: its client could not leave
 
@@ -273,9 +275,13 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        self._linger_behind(cycle)
+        super()._start_asgi_task(cycle, app)
+
+    def _linger_behind(self, cycle: RequestResponseCycle) -> None:
+        """Let the connection linger if it ends with the answer to a request that is not whole."""
         if not self._is_whole:
             cycle.transport = cast("asyncio.Transport", _UnreadTransport(self))
-        super()._start_asgi_task(cycle, app)
 
     def _is_answered(self, cycle: RequestResponseCycle) -> bool:
         """Answer the request that is held without a task, if it may be."""
