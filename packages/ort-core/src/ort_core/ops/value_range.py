@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import Call, KnownDim, Symbol
+from ort_core.ir.dims import Call, KnownDim, Symbol, SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.ops.constant_node import constant_of_node
-from ort_core.ops.symbolic_values import SymbolicValue
+from ort_core.ops.symbolic_values import Element, SymbolicValue, is_non_negative
 
 Interval = tuple[int, int]
 MAX_SIZE = 2**63 - 1  # sizes are int64
 _EXACT_DOUBLES = 2**53  # above, neighboring integers are one double
+_BITS_OF_SIZES = 32  # of types in which arithmetic on sizes is followed
 _MAX_CONSTANT = 1 << 20  # elements; token tables are below, weights far above
 _MAX_DEPTH = 200  # nodes in a chain; beyond, the bounds of the type are good enough
 
@@ -154,17 +155,40 @@ def type_interval(dtype: DataType) -> Interval | None:
 
 
 def in_range(elements: SymbolicValue, dtype: DataType) -> SymbolicValue:
-    """Return elements as a tensor of an element type can hold them: numbers beyond its range are unknown.
+    """Return elements as a tensor of an element type can hold them: those that it may hold otherwise are unknown.
 
-    Integer arithmetic wraps around in a run; other numbers are followed as far as doubles tell them apart.
+    Integer arithmetic wraps around in a run, and floats of few bits round. Sizes of tensors fit 32 bits; so they are
+    followed in types of as many, and in unsigned ones where they cannot be below 0. Other numbers are followed as far
+    as doubles tell them apart.
     """
-    low, high = type_interval(dtype) or (-_EXACT_DOUBLES, _EXACT_DOUBLES)
-    beyond = [place for place, e in enumerate(elements.flat) if isinstance(e, int) and not low <= e <= high]
+    interval = type_interval(dtype)
+    beyond = [place for place, e in enumerate(elements.flat) if not _is_held(e, dtype, interval)]
     if not beyond:
         return elements
     found = elements.copy()
     found.flat[beyond] = None
     return found
+
+
+def _is_held(element: Element, dtype: DataType, interval: Interval | None) -> bool:
+    """Return whether a type holds a number, or every number that a size can be; it holds what is unknown, too."""
+    if element is None:
+        return True
+    if isinstance(element, SymbolicDim):
+        if dtype.bits < _BITS_OF_SIZES and (dtype.is_integer or dtype.is_float):
+            return False
+        return interval is None or interval[0] < 0 or is_non_negative(element)
+    if dtype.is_float and dtype.bits < _BITS_OF_SIZES:
+        return _is_exact(element, dtype)
+    low, high = interval or (-_EXACT_DOUBLES, _EXACT_DOUBLES)
+    return not isinstance(element, int) or low <= element <= high
+
+
+def _is_exact(number: float, dtype: DataType) -> bool:
+    """Return whether a type of floats has a number as it is."""
+    with np.errstate(all="ignore"):
+        held = float(np.float64(number).astype(dtype.numpy)) if abs(number) <= _EXACT_DOUBLES else math.nan
+    return held == number
 
 
 def _of_array(array: np.ndarray) -> Interval | None:
