@@ -68,6 +68,10 @@ def test_other_lists_stay(changed: dict[str, str]) -> None:
     assert not collected(1, **changed)
 
 
+def test_an_element_at_a_place_of_rank_one_stays_one_of_a_list() -> None:
+    assert not collected(2, after="m = SequenceAt(s, one) y = Abs(m)")
+
+
 def test_no_rounds_give_a_stack_of_none() -> None:
     session = ort.InferenceSession(model_to_bytes(model_of(LOOP.format(**USUAL))))
     (found,) = session.run(None, {"n": np.array(0), "x": np.ones((2, 3), np.float32)})

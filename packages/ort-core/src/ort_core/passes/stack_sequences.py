@@ -96,7 +96,7 @@ def _collected(node: Node, body: Graph, place: int, opset: int) -> _Collected | 
     if shape is None or not is_fixed(shape, outer_symbols(node)):
         return Rejection("a tensor may change its shape from round to round", node)
     if not all(_fits(reader, shape, opset) for reader in readers):
-        return Rejection("an axis does not exist, or no Reshape of this opset keeps sizes that may be 0", node)
+        return Rejection("a place or an axis is not one, or no Reshape of this opset keeps sizes that may be 0", node)
     return _Collected(place, insert, part, readers)
 
 
@@ -132,6 +132,9 @@ def _read(edit: LoopEditState, reader: Node, stacked: Stacked) -> None:
 
 def _fits(reader: Node, shape: Shape, opset: int) -> bool:
     """Return whether what a reader does can be done with a tensor."""
+    if reader.op_type == "SequenceAt":
+        place = reader.input(1)
+        return place is not None and place.rank == 0  # Gather would give a place of rank 1 an axis
     if reader.op_type != "ConcatFromSequence":
         return True
     axis, is_new = reader.int_attribute("axis", 0), bool(reader.int_attribute("new_axis", 0))
