@@ -54,6 +54,14 @@ def test_layer_norm_over_two_axes_needs_weights_of_both() -> None:
     stays("LayerNormFusionL2", f"{HEAD} {{ {body} }}", because="has not the rank")
 
 
+@pytest.mark.parametrize("name", ["LayerNormFusionL2", "SimplifiedLayerNormFusion"])
+def test_norms_stay_where_epsilon_gives_the_result_a_further_axis(name: str) -> None:
+    head = HEAD.replace("float[2,3,4] y", "float[1,2,3,4] y").replace("float eps", "float[1,1,1,1] eps")
+    simple = "s = Mul(x, x) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) n = Div(x, r) y = Mul(n, w)"
+    body = FORMS["pow"] if name.startswith("Layer") else simple
+    stays(name, f"{head} {{ {body} }}", because="further axes")
+
+
 def test_layer_norm_without_weights_gets_ones() -> None:
     body = FORMS["pow"].replace("n = Div(d, r) c = Mul(n, w) y = Add(c, b)", "y = Div(d, r)")
     fires("LayerNormFusionL2", f"{HEAD} {{ {body} }}", ["LayerNormalization"])

@@ -62,6 +62,8 @@ class ChannelNormFusion(RewriteRule[ChannelNorm]):
         epsilon = number_of(match["epsilon"]) if "epsilon" in match else 0.0
         if epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
             return Rejection(f"{epsilon} is not an epsilon", match.root)
+        if match.output.rank != x.rank:
+            return Rejection("the result is not known to have the axes of the operand", match.root)
         stash = dtype_of(match.node("mean").output)
         if dtype not in FUSED_FLOATS or dtype_of(match.output) != dtype or stash not in (DataType.FLOAT, dtype):
             return Rejection(f"norms of {dtype.text} computed in {stash.text} are not fused", match.root)

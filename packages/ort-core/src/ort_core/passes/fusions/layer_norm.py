@@ -112,6 +112,8 @@ def find_normalization(match: Match, means: tuple[str, ...], x: Value, y: Value)
     epsilon = number_of(match["epsilon"]) if "epsilon" in match else 0.0
     if epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
         return Rejection(f"{epsilon} is not an epsilon", match.root)
+    if None not in (x.rank, y.rank) and x.rank != y.rank:
+        return Rejection("a constant of one element gives the result further axes", match.root)
     if dtype_of(x) not in FUSED_FLOATS or dtype_of(y) != dtype_of(x):
         return Rejection(
             f"the element types {dtype_of(x).text} in and {dtype_of(y).text} out are not fused", match.root
