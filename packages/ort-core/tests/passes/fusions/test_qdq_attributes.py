@@ -116,3 +116,18 @@ def test_a_bound_that_a_scale_below_zero_turns_to_the_other_side_stays(name: str
 def test_a_bound_goes_away_where_a_scale_below_zero_reaches_no_negative_number() -> None:
     text = f"g (float[2,3] x) => (int8[2,3] y) <{GRID}> {{ f = Relu(x) y = QuantizeLinear(f, m, h) }}"
     fires("ReluQuantRewrite", text, ["QuantizeLinear"], within="exact")
+
+
+@pytest.mark.parametrize("place", ["in", "out"])
+@pytest.mark.parametrize(
+    "operator",
+    ["Add(da, da)", "Mul(da, da)", "LeakyRelu(da)", "Sigmoid(da)", "Softmax(da)", "GlobalAveragePool(da)"],
+)
+def test_operators_without_a_zero_point_stay(operator: str, place: str) -> None:
+    body = _between(operator, "s")
+    if place == "in":
+        body = body.replace("(x, s, z)", "(x, s)").replace("(qa, s, z)", "(qa, s)")
+    else:
+        body = body.replace("(f, s, z)", "(f, s)")
+    text = _model(body, output="float[2,3,1,1] y" if "Pool" in operator else "float[2,3,4,4] y")
+    stays(SELECTOR, text.replace("(q, s, z)", "(q, s)") if place == "out" else text, because="zero point")

@@ -83,7 +83,10 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
             return Rejection("the output is not quantized to 8 bits with one constant scale", match.root)
         if find_quantized(node.output) is None:
             return Rejection("the float result has other readers", node)
-        return select(node, made, match.opset(node))
+        found = select(node, made, match.opset(node))
+        if isinstance(found, IntegerNode) and _lacks_zero_point(found):
+            return Rejection(f"{found.op_type} needs all zero points in onnxruntime", node)
+        return found
 
     def rewrite(self, match: Match, bindings: IntegerNode) -> GraphPatch:
         """Put the integer operator there; the forms of onnxruntime's domain want scales of no axis."""
@@ -100,6 +103,11 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
             fuse(patch, match, bindings.op_type, without_trailing(inputs), bindings.attributes,
                  domain=bindings.domain, outputs=bindings.outputs, nodes=bindings.nodes)  # fmt: skip
         return patch
+
+
+def _lacks_zero_point(integer: IntegerNode) -> bool:
+    """Return whether an operator of onnxruntime has an input left out: it refuses that, or reads beyond the inputs."""
+    return integer.domain == ONNXRUNTIME and integer.op_type.startswith("QLinear") and None in integer.inputs
 
 
 def _scalar(patch: GraphPatch, value: Value | None, integer: IntegerNode) -> Value | None:
