@@ -28,7 +28,7 @@ from ort_core.cpu.codegen.machine_code.shipped_code import FOLDER, file_name, sh
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.microkernel import tiles_text
 from ort_core.cpu.direct.call_code import call_text
-from ort_core.cpu.direct.python_layout import array_layout
+from ort_core.cpu.direct.python_layout import LOCKED_HEADER, UNLOCKED_HEADER, array_layout
 from ort_core.cpu.rounds.round_code import rounds_text
 from ort_core.cpu.threads.pool_code import pool_text
 from ort_core.cpu.threads.primitives import primitives_for
@@ -44,7 +44,12 @@ MORE_FEATURES = "+avx512vnni,+avxvnni,+avx512bf16,+avx512fp16,+f16c,+dotprod,+fp
 
 def common_modules(level: Target) -> dict[str, ModuleText]:
     """Return each module that machines of a level need for models of any sizes, by the name that a load looks for."""
-    of_host = (pool_text(level.triple, primitives_for(level.triple)), call_text(array_layout()), rounds_text())
+    of_host = (
+        pool_text(level.triple, primitives_for(level.triple)),
+        call_text(array_layout(LOCKED_HEADER), is_locked=True),
+        call_text(array_layout(UNLOCKED_HEADER), is_locked=False),
+        rounds_text(),
+    )
     of_level = {"tiles": tiles_text(level), "winograd_product": product_text(level)}
     return {
         **{text_name(text, is_vectorized=False): ModuleText(text) for text in of_host},

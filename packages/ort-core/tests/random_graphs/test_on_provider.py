@@ -11,11 +11,11 @@ from onnx import TensorProto, helper
 
 from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import EchoProvider, FailsInCompile, FailsInRun, RefusingProvider, plugin_of
-from random_graphs.cases import Case, case_of_seed
+from random_graphs import worker
+from random_graphs.cases import Case
 from random_graphs.explained import Explained
 from random_graphs.judging import Difference, judge
 from random_graphs.on_provider import GraphsProvider, provider_of_file
-from random_graphs.worker import line_of_provider
 
 REFERENCE = "ReferenceExecutionProvider"
 
@@ -68,10 +68,9 @@ def test_a_file_describes_a_provider_and_prepares_it(tmp_path: Path):
     assert found.prepare.__globals__["made"] == [1]
 
 
-def test_a_line_of_a_seed_says_what_was_claimed():
-    case = case_of_seed(7_000_000)
-    assert case is not None
-    line = line_of_provider(case.seed, GraphsProvider(REFERENCE))
+def test_a_line_of_a_seed_says_what_was_claimed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker, "case_of_seed", lambda seed: relu())
+    line = worker.line_of_provider(5, GraphsProvider(REFERENCE))
     assert line["endings"] == {REFERENCE: "right"}
-    assert set(line["claimed"]) <= {node.op_type for node in case.served.graph.node}
-    assert line["claimed"]
+    assert set(line["claimed"]) == {"Relu"}
+    assert (line["seed"], line["nodes"]) == (5, 1)

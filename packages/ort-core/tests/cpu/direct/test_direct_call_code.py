@@ -46,3 +46,8 @@ def test_an_array_whose_field_lies_elsewhere_is_noticed(layout: PythonLayout, fi
     moved = ArrayLayout(**{**fields, field: fields[field] - 8})
     assert python_layout._differing_field(layout.arrays) is None
     assert python_layout._differing_field(moved) is not None
+
+
+def test_code_that_comes_with_the_package_has_the_header_of_this_interpreter(layout: PythonLayout) -> None:
+    header = python_layout.LOCKED_HEADER if layout.is_locked else python_layout.UNLOCKED_HEADER
+    assert python_layout.array_layout(header) == layout.arrays

@@ -19,6 +19,7 @@ from ort_core.cpu.direct.call_layout import ArrayLayout, Head
 from ort_core.plugin import Rejection, frozen
 
 METH_FASTCALL = 0x80
+LOCKED_HEADER, UNLOCKED_HEADER = 16, 32  # bytes before an object's fields, with an interpreter lock and without one
 _SWAPPED = np.dtype(np.float64).newbyteorder()
 _ARRAY_TYPE, _ARRAY_NEW = 2, 93  # positions in numpy's table of functions
 _FUNCTIONS = {
@@ -71,9 +72,12 @@ def find_python_layout() -> PythonLayout | Rejection:
     return PythonLayout(arrays, words, is_locked)
 
 
-def array_layout() -> ArrayLayout:
-    """Return where numpy keeps the fields of arrays if this interpreter and numpy are as their headers say."""
-    header = object.__basicsize__  # the reference count and, last, the type
+def array_layout(header: int = object.__basicsize__) -> ArrayLayout:
+    """Return where numpy keeps the fields of arrays if the interpreter and numpy are as their headers say.
+
+    Args:
+        header: bytes before the fields of an object: its reference counts and, last, its type.
+    """
     return ArrayLayout(header - 8, header, header + 8, header + 16, header + 40, header + 48, header + 10, header + 12)
 
 
