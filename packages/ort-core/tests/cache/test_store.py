@@ -49,14 +49,20 @@ def test_order_of_facts_does_not_matter() -> None:
     )
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", b"ort-core-artefact-1 3 00\nabc"])
-def test_damaged_entry_is_removed_and_can_be_rebuilt(tmp_path: Path, damage: bytes) -> None:
-    cache = ArtefactCache(tmp_path)
+def cache_that_met(damage: bytes, folder: Path) -> ArtefactCache:
+    """Return a cache that was asked for an entry with damaged contents; the entry is gone."""
+    cache = ArtefactCache(folder)
     cache.put(KEY, b"content")
     (entry,) = cache.entries()
     entry.path.write_bytes(damage)
     assert cache.get(KEY) is None
     assert not entry.path.exists()
+    return cache
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"ort-core-artefact-1 3 00\nabc"])
+def test_damaged_entry_is_removed_and_can_be_rebuilt(tmp_path: Path, damage: bytes) -> None:
+    cache = cache_that_met(damage, tmp_path)
     cache.put(KEY, b"content")
     assert cache.get(KEY) == b"content"
 
@@ -89,12 +95,7 @@ def removes_no_open_file(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("removes_no_open_file")
 @pytest.mark.parametrize("damage", [b"garbage", entry_file.FAMILY + b"4 of another version"])
 def test_damaged_entry_is_removed_where_no_open_file_can_be(tmp_path: Path, damage: bytes) -> None:
-    cache = ArtefactCache(tmp_path)
-    cache.put(KEY, b"content")
-    (entry,) = cache.entries()
-    entry.path.write_bytes(damage)
-    assert cache.get(KEY) is None
-    assert not entry.path.exists()
+    cache_that_met(damage, tmp_path)
 
 
 def test_flipped_bit_is_noticed(tmp_path: Path) -> None:

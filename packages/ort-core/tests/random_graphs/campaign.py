@@ -21,7 +21,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -180,16 +180,21 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     }
 
 
-def main() -> int:
-    """Run the campaign of the command line."""
-    first, count, path = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    workers = int(sys.argv[4]) if len(sys.argv) > 4 else 2
-    effort = sys.argv[5] if len(sys.argv) > 5 else "full"
+def judge_seeds(first: int, count: int, path: Path, workers: int, start: Callable[[IO[str]], Campaign]) -> int:
+    """Judge those of the seeds that do not stand in a file yet, print the summary of all, and return the exit status.
+
+    Args:
+        first: the first seed.
+        count: how many there are.
+        path: the file of results.
+        workers: processes at once.
+        start: returns the campaign that writes into an open file.
+    """
     chunks: queue.Queue[range] = queue.Queue()
     for chunk in chunks_of(first, count, {line["seed"] for line in read_lines(path)}):
         chunks.put(chunk)
     with path.open("a") as out:
-        campaign = Campaign(out, effort, more=sys.argv[6:7])
+        campaign = start(out)
         threads = [threading.Thread(target=campaign.run, args=(chunks,)) for _ in range(workers)]
         for thread in threads:
             thread.start()
@@ -198,6 +203,14 @@ def main() -> int:
     found = summary([line for line in read_lines(path) if first <= line["seed"] < first + count])
     print(json.dumps(found, indent=1))
     return 1 if found["unexplained"] else 0
+
+
+def main() -> int:
+    """Run the campaign of the command line."""
+    first, count, path = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    workers = int(sys.argv[4]) if len(sys.argv) > 4 else 2
+    effort = sys.argv[5] if len(sys.argv) > 5 else "full"
+    return judge_seeds(first, count, path, workers, lambda out: Campaign(out, effort, more=sys.argv[6:7]))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import Shape, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.base import Pass, PassContext, PassRecordState
+from ort_core.passes.gather_strided_slices import integers_of
 from ort_core.passes.loop_edits import (
     ALLOWS_EMPTY_SINCE,
     BACKWARD_SINCE,
@@ -36,7 +37,6 @@ from ort_core.passes.loop_edits import (
     needs_sizes,
     outer_symbols,
 )
-from ort_core.rewrite.matcher import constant_of
 
 _NAME = "growing state"
 BROADCASTS_SINCE = 7  # opset
@@ -180,7 +180,7 @@ def _rows_read(node: Node, index: int, axis: int, rank: int) -> int:
     if index:
         return 0
     if node.op_type == "Gather" and node.int_attribute("axis", 0) % rank == axis:
-        places = _integers(node.input(1))
+        places = integers_of(node.input(1))
         rows = -min(places) if places and max(places) < 0 else 0
     elif node.op_type == "Slice":
         rows = _rows_of_slice(node, axis, rank)
@@ -190,8 +190,8 @@ def _rows_read(node: Node, index: int, axis: int, rank: int) -> int:
 
 
 def _rows_of_slice(node: Node, axis: int, rank: int) -> int:
-    starts, ends, axes = (_integers(node.input(place)) for place in (1, 2, 3))
-    steps = _integers(node.input(4)) if node.input(4) is not None else (1,) * len(starts or ())
+    starts, ends, axes = (integers_of(node.input(place)) for place in (1, 2, 3))
+    steps = integers_of(node.input(4)) if node.input(4) is not None else (1,) * len(starts or ())
     if starts is None or ends is None or axes is None or steps is None:
         return 0
     found = [(s, e, step) for s, e, a, step in zip(starts, ends, axes, steps, strict=False) if a % rank == axis]
@@ -313,10 +313,3 @@ def _tell_sizes(edit: LoopEditState, growth: _Growth, initial: Value) -> None:
         found = reader.detach_output(0)
         edit.body.remove(reader)
         edit.inner("Add", [first, *ahead], result=found)
-
-
-def _integers(value: Value | None) -> tuple[int, ...] | None:
-    constant = constant_of(value)
-    if constant is None or constant.array().dtype.kind not in "iu":
-        return None
-    return tuple(int(each) for each in constant.array().reshape(-1))

@@ -10,18 +10,15 @@ status is 1 where a difference is not explained.
 
 from __future__ import annotations
 
-import json
 import os
-import queue
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from random_graphs.campaign import Campaign, chunks_of, read_lines, summary
+from random_graphs.campaign import Campaign, judge_seeds
 from random_graphs.mutating.records import recorded_paths
 
 OWN_TESTS = Path(__file__).parents[2]
@@ -49,19 +46,7 @@ def main() -> int:
     if not recorded_paths(folder):
         print(f"{folder} has no models: the tests gave none to sessions or passes")
         return 1
-    chunks: queue.Queue[range] = queue.Queue()
-    for chunk in chunks_of(first, count, {line["seed"] for line in read_lines(path)}):
-        chunks.put(chunk)
-    with path.open("a") as out:
-        campaign = Campaign(out, effort, WORKER, (str(folder),))
-        threads = [threading.Thread(target=campaign.run, args=(chunks,)) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    found = summary([line for line in read_lines(path) if first <= line["seed"] < first + count])
-    print(json.dumps(found, indent=1))
-    return 1 if found["unexplained"] else 0
+    return judge_seeds(first, count, path, workers, lambda out: Campaign(out, effort, WORKER, (str(folder),)))
 
 
 if __name__ == "__main__":
