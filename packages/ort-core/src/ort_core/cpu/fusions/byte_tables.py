@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin import Rejection, frozen
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, Shape, TensorType, Value
 from ort_core.plugin.passes import Level, Pass, PassContext, PassRecordState
 from ort_core.plugin.rewrite import GraphPatch, constant_of
 
@@ -84,6 +84,9 @@ def find_chain(end: Node, places: Mapping[Node, int]) -> ByteChain | Rejection:
     """
     if not _is_of_one_tensor(end) or _dtype(end.output) not in BYTES:
         return Rejection("the result is no tensor of bytes, or an operand is not one constant number", end)
+    objection = _refuse_sizes(end.output.shape, end)  # before the chain is walked: each end of a long one would walk it
+    if objection is not None:
+        return objection
     inside, sources, found = {end}, set(_tensors(end)), None
     while sources:
         last = max(sources, key=lambda value: _place(value, places))
@@ -99,8 +102,9 @@ def find_chain(end: Node, places: Mapping[Node, int]) -> ByteChain | Rejection:
     source, nodes = found
     if not any(node.op_type in _LONG for node in nodes):
         return Rejection("no function of it takes many instructions", end)
-    objection = _refuse_sizes(source, end)
-    return ByteChain(source, tuple(sorted(nodes, key=places.__getitem__))) if objection is None else objection
+    if source.shape != end.output.shape:
+        return Rejection("the sizes are not known to be equal", end)
+    return ByteChain(source, tuple(sorted(nodes, key=places.__getitem__)))
 
 
 def _place(value: Value, places: Mapping[Node, int]) -> int:
@@ -148,9 +152,9 @@ def _is_fixed(value: Value) -> bool:
     return node.op_type == "DequantizeLinear" and all(constant_of(each) is not None for each in node.present_inputs())
 
 
-def _refuse_sizes(source: Value, end: Node) -> Rejection | None:
-    shape = source.shape
-    if not shape or None in shape or shape != end.output.shape:
+def _refuse_sizes(shape: Shape | None, end: Node) -> Rejection | None:
+    """Return why no chain that ends in a tensor of this shape is worth a table."""
+    if not shape or None in shape:
         return Rejection("the sizes are not known to be equal", end)
     sizes = [size for size in shape if isinstance(size, int)]
     if len(sizes) == len(shape) and math.prod(sizes) < MIN_COUNT:
