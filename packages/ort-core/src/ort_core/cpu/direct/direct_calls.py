@@ -188,9 +188,11 @@ def build_direct_calls(
         sources: for each of its inputs the name of its feed, or the constant that it always is.
         order: which of its outputs each output of the call is.
     """
-    names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
-    numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
-    known = known_signatures(program, names, numbered, order)
+    places: dict[str, int] = {}
+    numbered = [
+        places.setdefault(s, len(places)) if isinstance(s, str) else np.asarray(s, order="C") for s in sources
+    ]  # fmt: skip
+    known = known_signatures(program, list(places), numbered, order)
     return known if isinstance(known, Rejection) else CpuDirectCalls(known)
 
 

@@ -35,12 +35,12 @@ def unbound_nodes(lowering: Lowering, group: Sequence[Node], others: Sequence[Va
         return {}
     _take_sizes(lowering, others, {name for size in sizes for name in size.symbols()})
     known = _bound_atoms(lowering)
-    told = set(known)
+    told, members = set(known), set(group)
     found: dict[Node, str] = {}
     for size, node in _sizes_of(lowering, of_steps).items():
         if is_evaluable(size, known) or (found and size.symbols() <= told):
             continue
-        blamed = node if node is not None and node in group else group[-1]
+        blamed = node if node in members else group[-1]
         found.setdefault(blamed, f"the size {size} cannot be told from the sizes of inputs")
         told |= size.symbols().union(*[_names_of(value) for value in blamed.present_outputs()])
     return found
@@ -101,11 +101,13 @@ def _sizes_of(lowering: Lowering, of_steps: Mapping[SymbolicDim, Node | None]) -
 
 def _take_sizes(lowering: Lowering, others: Sequence[Value], wanted: set[str]) -> None:
     """Make inputs of the values that have a wanted size among theirs."""
+    inputs = set(lowering.inputs)
     found = {size.name for v in lowering.inputs for size in tensor_type(v)[1] if isinstance(size, SymbolicDim)}
     for value in others:
         if not isinstance(value.type, TensorType) or value.type.shape is None or None in value.type.shape:
             continue
         names = {size.name for size in value.type.shape if isinstance(size, SymbolicDim)} & wanted
-        if value not in lowering.inputs and not names <= found and lowering.constant_of(value) is None:
+        if value not in inputs and not names <= found and lowering.constant_of(value) is None:
             lowering.inputs.append(value)
+            inputs.add(value)
             found |= names
