@@ -26,13 +26,31 @@ class CommonSubexpressionElimination(Pass):
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at each graph by itself."""
         for graph in context.graphs():
-            known: dict[object, Node] = {}
+            seen: dict[
+                object, Node | dict[object, Node]
+            ] = {}  # nodes that read alike: the only one, or all by their keys
             for node in graph.nodes:
                 if node.subgraphs() or not node.inputs:
                     continue
-                first = known.setdefault(_key(node), node)
+                first = _first_equal(seen, node)
                 if first is not node and context.is_deterministic(node):
                     _merge(context, node, first, record)
+
+
+def _first_equal(seen: dict[object, Node | dict[object, Node]], node: Node) -> Node:
+    """Return the first node that computes the same, which may be the node itself.
+
+    ``seen`` has the nodes that begin alike: the only one, or all of them by their keys. Only where several nodes of
+    one operator read the same value is all else of them looked at: in long chains none do.
+    """
+    read = node.inputs[0]
+    alike = node.op_type, None if read is None or read.constant is not None else id(read)
+    known = seen.setdefault(alike, node)
+    if known is node:
+        return node
+    if isinstance(known, Node):
+        known = seen[alike] = {_key(known): known}
+    return known.setdefault(_key(node), node)
 
 
 def _merge(context: PassContext, node: Node, first: Node, record: PassRecordState) -> None:
