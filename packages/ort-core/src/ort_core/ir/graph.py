@@ -288,9 +288,10 @@ class Graph(Body):
 
     def freeze(self) -> None:
         """Refuse edits from now on, here and in nested graphs."""
-        for node in self:
-            for nested in node.subgraphs():
-                nested.freeze()
+        for node in self.nodes:
+            if node.has_graphs:
+                for nested in node.subgraphs():
+                    nested.freeze()
             if node.body is not None:
                 node.body.freeze()
         self._frozen = True
@@ -374,8 +375,10 @@ class Graph(Body):
 def _all_names(graph: Graph) -> Iterator[str]:
     for value in (*graph.inputs, *graph.initializers):
         yield value.name
-    for node in graph:
-        for value in node.present_outputs():
-            yield value.name
-        for nested in node.subgraphs():
-            yield from _all_names(nested)
+    for node in graph.nodes:
+        for output in node.outputs:
+            if output is not None:
+                yield output.name
+        if node.has_graphs:
+            for nested in node.subgraphs():
+                yield from _all_names(nested)

@@ -14,8 +14,9 @@ def walk(graph: Graph) -> Iterator[Node]:
     """Yield every node of a graph and of the graphs nested in it, outer before inner."""
     for node in graph:
         yield node
-        for nested in node.subgraphs():
-            yield from walk(nested)
+        if node.has_graphs:
+            for nested in node.subgraphs():
+                yield from walk(nested)
 
 
 def graphs_of(graph: Graph) -> Iterator[Graph]:
@@ -95,8 +96,8 @@ def topological_order(graph: Graph) -> list[Node]:
 def is_topologically_sorted(graph: Graph) -> bool:
     """Return whether every node stands behind the nodes of the same graph that it reads from."""
     seen: set[Node] = set()
-    for node in graph:
-        if any(before not in seen for before in predecessors(node)):
+    for node in graph.nodes:
+        if not seen.issuperset(predecessors(node)):
             return False
         seen.add(node)
     return True

@@ -53,6 +53,12 @@ class Value:
         """How often nodes read this value (graph outputs are not counted)."""
         return len(self._uses)
 
+    @property
+    def only_reader(self) -> Node | None:
+        """The node that reads this value, where exactly one does, and once."""
+        uses = self._uses
+        return next(iter(uses))[0] if len(uses) == 1 else None
+
     def readers(self) -> Iterator[Node]:
         """Iterate over the reading nodes in order of first use, without a copy; one that reads twice may come twice."""
         return (node for node, _ in self._uses)

@@ -55,7 +55,7 @@ class GraphLoader:
             graph.add_input(value)
         self._initializers(proto, graph, names, scope)
         types = {info.name: info for info in (*proto.value_info, *proto.output)}
-        visible = _ChainedScope(names, scope)
+        visible = _ChainedScope(names, scope) if depth else names
         self._nodes(proto.node, graph, names, visible, types, depth)
         for info in proto.output:
             found = visible.get(info.name)
@@ -151,11 +151,12 @@ class GraphLoader:
         types: Mapping[str, onnx.ValueInfoProto],
         depth: int,
     ) -> None:
-        made: list[tuple[onnx.NodeProto, list[Value | None]]] = []
+        made: list[tuple[_Texts, list[Value | None]]] = []
         for proto in protos:  # type: ignore[attr-defined]  # a repeated protobuf field has no useful static type
-            made.append((proto, self._outputs(proto, names, types)))
-        for proto, outputs in made:
-            graph.append(self._node(proto, outputs, visible, depth))
+            texts = _Texts(proto)
+            made.append((texts, self._outputs(texts, names, types)))
+        for texts, outputs in made:
+            graph.append(self._node(texts, outputs, visible, depth))
         if not is_topologically_sorted(graph):
             try:
                 graph.reorder(topological_order(graph))
@@ -165,54 +166,49 @@ class GraphLoader:
                 ) from error
 
     def _outputs(
-        self, proto: onnx.NodeProto, names: dict[str, Value], types: Mapping[str, onnx.ValueInfoProto]
+        self, texts: _Texts, names: dict[str, Value], types: Mapping[str, onnx.ValueInfoProto]
     ) -> list[Value | None]:
         outputs: list[Value | None] = []
-        names_out = tuple(proto.output)
-        texts = (proto.name, proto.op_type, proto.domain, proto.overload, proto.doc_string)
-        check_text(*texts, *proto.input, *names_out)
-        for name in names_out:
+        for name in texts.outputs:
             if not name:
                 outputs.append(None)
                 continue
             info = types.get(name)
             value = Value(name, load_type(info.type, name) if info is not None else None)
             if name in names:
-                self._define(names, value, f"node {proto.name!r} ({proto.op_type})", {})  # refuses the second one
+                self._define(names, value, f"node {texts.name!r} ({texts.op_type})", {})  # refuses the second one
             names[name] = value
             outputs.append(value)
         return outputs
 
-    def _node(
-        self, proto: onnx.NodeProto, outputs: list[Value | None], visible: Mapping[str, Value], depth: int
-    ) -> Node:
+    def _node(self, texts: _Texts, outputs: list[Value | None], visible: Mapping[str, Value], depth: int) -> Node:
+        proto, op_type, domain = texts.proto, texts.op_type, texts.domain
         inputs: list[Value | None] = []
-        for name in proto.input:
+        for name in texts.inputs:
             value = visible.get(name) if name else None
             if name and value is None:
                 raise UndefinedInput(
                     f"Invalid model. Node input '{name}' is not a graph input, initializer, or output of a previous "
-                    f"node. The node is {proto.name!r} ({proto.op_type})."
+                    f"node. The node is {texts.name!r} ({op_type})."
                 )
             inputs.append(value)
-        op_type, domain = proto.op_type, proto.domain
         if not op_type:
-            raise InvalidGraph(f"node {proto.name!r} names no operator")
+            raise InvalidGraph(f"node {texts.name!r} names no operator")
         self.domains.add(domain)
         attributes: dict[str, Attribute] = {}
         for attribute_proto in proto.attribute:
             attribute = self._attribute(attribute_proto, visible, depth)
             if attribute.name in attributes:
-                raise InvalidGraph(f"node {proto.name!r} ({op_type}) has attribute {attribute.name!r} twice")
+                raise InvalidGraph(f"node {texts.name!r} ({op_type}) has attribute {attribute.name!r} twice")
             attributes[attribute.name] = attribute
         if attributes:
             normalize_flags(domain, op_type, attributes)
             normalize_spellings(domain, op_type, attributes)
         node = Node(
-            op_type, inputs, outputs, attributes.values(), name=proto.name, overload=proto.overload,
+            op_type, inputs, outputs, attributes.values(), name=texts.name, overload=texts.overload,
             domain="" if domain == "ai.onnx" else domain,
         )  # fmt: skip
-        node.doc = proto.doc_string
+        node.doc = texts.doc
         if proto.metadata_props:
             node.metadata = read_metadata(proto.metadata_props)
         return node
@@ -261,6 +257,23 @@ class GraphLoader:
                 f"This is an invalid model. Error: Duplicate definition of name ({value.name}) by {where}."
             )
         names[value.name] = value
+
+
+class _Texts:
+    """The texts of a NodeProto, each read from it once: protobuf makes them anew each time that it is asked.
+
+    Raises:
+        InvalidProtobuf: one of them is not UTF-8.
+    """
+
+    __slots__ = ("doc", "domain", "inputs", "name", "op_type", "outputs", "overload", "proto")
+
+    def __init__(self, proto: onnx.NodeProto) -> None:
+        self.proto = proto
+        self.name, self.op_type, self.domain = proto.name, proto.op_type, proto.domain
+        self.overload, self.doc = proto.overload, proto.doc_string
+        self.inputs, self.outputs = tuple(proto.input), tuple(proto.output)
+        check_text(self.name, self.op_type, self.domain, self.overload, self.doc, *self.inputs, *self.outputs)
 
 
 class _ChainedScope(dict):

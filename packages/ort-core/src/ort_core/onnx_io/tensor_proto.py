@@ -38,7 +38,7 @@ def load_constant(proto: onnx.TensorProto, files: ExternalFiles | None = None) -
     if dtype is DataType.UNDEFINED:
         raise InvalidGraph(f"tensor {proto.name!r} has the unknown element type {proto.data_type}")
     shape = tuple(proto.dims)
-    if any(d < 0 for d in shape) or math.prod(max(d, 1) for d in shape) > _MAX_ELEMENTS:
+    if shape and (min(shape) < 0 or math.prod([size or 1 for size in shape]) > _MAX_ELEMENTS):
         raise InvalidGraph(f"tensor {proto.name!r} has the impossible shape {list(shape)}")
     if proto.data_location == onnx.TensorProto.EXTERNAL:
         return _external(proto, dtype, shape, files)

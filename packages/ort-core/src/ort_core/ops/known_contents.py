@@ -34,7 +34,7 @@ def known_contents(
         opset_imports: versions of the domains.
         last: what was found of the graph before; nodes that have not changed since are not inferred again.
     """
-    if not any(node.op_type in _SHAPE_OPERATORS and not node.domain for node in graph):
+    if not any(node.op_type in _SHAPE_OPERATORS and not node.domain for node in graph.nodes):
         return {}
     after = None if last is None else last.report
     return infer_types(Model(graph, dict(opset_imports)), schemas, inference_rules(), after=after).values

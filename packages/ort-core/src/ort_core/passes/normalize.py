@@ -51,7 +51,7 @@ def drop_unnamed(model: Model) -> int:
 def _drop_unnamed(graphs: Iterable[Graph]) -> int:
     count = 0
     for graph in graphs:
-        unnamed = [node for node in graph if not any(node.outputs)]
+        unnamed = [node for node in graph.nodes if not any(node.outputs)]
         for node in unnamed:
             graph.remove(node)
         count += len(unnamed)

@@ -168,7 +168,7 @@ def _infer_if_needed(context: PassContext) -> bool:
 
 def _lacks_types(model: Model) -> bool:
     for graph in graphs_of(model.graph):
-        for node in graph:
+        for node in graph.nodes:
             for value in node.outputs:
                 if value is not None and value.type is None:
                     return True
