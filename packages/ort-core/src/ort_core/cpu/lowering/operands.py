@@ -14,6 +14,7 @@ from ort_core.cpu.lowering.pending import (
     FusionState,
     PendingAnchor,
     PendingElementwise,
+    as_it_is,
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import NotLowered
@@ -76,7 +77,9 @@ class Operands:
                 begins = not state.inputs and state.anchor is None and state.core is None
                 known = self._alone(value, known, state, single and begins)
                 take = state.continued if single else state.inlined
-                return take(known, lambda view: self.spread(view, shape), self._lowering.expressions)
+                is_spread = known.shape == tuple(shape)  # its operands are, as those of any expression
+                spread = as_it_is if is_spread else lambda view: self.spread(view, shape)
+                return take(known, spread, self._lowering.expressions)
         scalar = self.number(value)
         if scalar is not None:
             return scalar

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 from ort_core.cpu.lowering.expression_core import ExpressionCore, core_of
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, element, operations, substitute
 
@@ -91,7 +92,7 @@ def is_placed(anchor: Anchor) -> TypeGuard[PlacedAnchor]:
     return hasattr(type(anchor), "stores_among_others")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingAnchor:
     """An anchor whose result (input 0 of ``expression``) runs through an expression before it is stored."""
 
@@ -100,7 +101,7 @@ class PendingAnchor:
     inputs: tuple[View, ...]  # inputs 1.. of the expression
     shape: tuple[KnownDim, ...]
     operators: Operators = ()
-    order: tuple[int, ...] = field(default=())  # axes of the stored result, if it is to be transposed
+    order: tuple[int, ...] = ()  # axes of the stored result, if it is to be transposed
 
     @property
     def dtype(self) -> DataType:
@@ -108,7 +109,7 @@ class PendingAnchor:
         return self.expression.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingContents:
     """An integer tensor by its elements, row-major, which are numbers and sizes."""
 
@@ -117,7 +118,7 @@ class PendingContents:
     dtype: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingReshape:
     """A view in another shape that its strides cannot express: copied, unless its reader knows better."""
 
@@ -131,7 +132,7 @@ class PendingReshape:
         return self.source.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingMatrices:
     """Matrices of a constant that indices choose, which their product reads where they lie.
 
@@ -159,6 +160,11 @@ class PendingMatrices:
 Pending = PendingElementwise | PendingAnchor | PendingContents | PendingReshape | PendingMatrices
 
 
+def as_it_is(view: View) -> View:
+    """Return a view that has the shape that it is to be spread over, or has been spread over it before."""
+    return view
+
+
 @dataclass(slots=True)
 class FusionState:
     """Collects the operands of a fused expression; equal views are read once."""
@@ -182,7 +188,7 @@ class FusionState:
         return element(len(self.inputs) - 1 + shift, view.dtype)
 
     def inlined(
-        self, pending: PendingElementwise, spread: Callable[[View], View] = lambda view: view,
+        self, pending: PendingElementwise, spread: Callable[[View], View] = as_it_is,
         shared: SharedExpressions | None = None,
     ) -> Scalar:  # fmt: skip
         """Return a pending expression over this state's operands, each of them ``spread`` over another shape."""
@@ -203,11 +209,24 @@ class FusionState:
         """As ``inlined``, for an expression that nobody else reads: as the first operand it is not walked again."""
         if self.inputs or self.anchor is not None:
             return self.inlined(pending, spread, shared)
+        if spread is as_it_is and pending.core is not None:
+            return self._begun(pending, pending.core)
         core = pending.core or core_of(pending.expression, None)
         reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
         for i, leaf in core.leaves.items():
             if reads[i].index != i or reads[i].dtype is not leaf.dtype:
                 return substitute(pending.expression, reads)
+        self.core = core
+        return core.root
+
+    def _begun(self, pending: PendingElementwise, core: ExpressionCore) -> Scalar:
+        """Begin with an expression whose operands another state has collected: they differ, and none is looked at."""
+        self.inputs = list(pending.inputs)
+        for index, leaf in core.leaves.items():
+            if pending.inputs[index].dtype is not leaf.dtype:
+                return substitute(
+                    pending.expression, {i: element(i, view.dtype) for i, view in enumerate(pending.inputs)}
+                )
         self.core = core
         return core.root
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from ort_core.cpu.lowering.images.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import MAX_INPUTS, FusionState, PendingElementwise, known_order
+from ort_core.cpu.lowering.pending import MAX_INPUTS, FusionState, PendingElementwise, as_it_is, known_order
 from ort_core.cpu.lowering.rows.formula_steps import reduced_over
 from ort_core.cpu.lowering.rows.reducing import ReductionOperand, operand_of
 from ort_core.cpu.lowering.rows.row_steps import store_rows
@@ -334,7 +334,7 @@ def _fused_operand(
         known = lowering.pending(value)
         is_taken = isinstance(known, PendingElementwise) and lowering.is_single_use(value)
         if isinstance(known, PendingElementwise) and is_taken and len(known.inputs) <= most and _row_wise(known, shape):
-            return state, state.continued(known, lambda view: view)
+            return state, state.continued(known, as_it_is)
         view = lowering.view(value)
         if view.strides and view.strides[-1] == 1:
             return state, state.add(view)
