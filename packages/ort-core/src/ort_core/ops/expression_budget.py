@@ -28,6 +28,11 @@ class ExpressionBudgetState:
         """Forget sizes whose expressions are large, once there were too many of them."""
         if not isinstance(found, TensorType) or found.shape is None:
             return found
+        for dim in found.shape:
+            if type(dim) is not int:
+                break
+        else:
+            return found  # the common case
         kept = [dim if type(dim) is int else self._kept(dim) for dim in found.shape]
         for dim, before in zip(kept, found.shape):
             if dim is not before:

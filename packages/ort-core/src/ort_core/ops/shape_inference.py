@@ -167,7 +167,7 @@ class Inference:
                 self._types[value] = TensorType(value.constant.dtype, value.constant.shape)
         if self._earlier is not None and not scope.depth:
             self._unchanged = self._earlier.unchanged_inputs(graph, self._types)
-        for node in graph:
+        for node in graph.nodes:
             self._infer_node(node, scope)
 
     def infer_nested(self, graph: Graph, types: Sequence[ValueType | None], scope: Scope) -> list[ValueType | None]:
@@ -220,7 +220,7 @@ class Inference:
     def _ranks_are_known(self) -> bool:
         """Return whether all values that are fed or made, in bodies too, have a rank."""
         for graph in graphs_of(self._model.graph):
-            made = [value for node in graph for value in node.outputs if value is not None]
+            made = [value for node in graph.nodes for value in node.outputs if value is not None]
             for value in (*graph.inputs, *made):
                 known = self._types.get(value) or value.type
                 if type(known) is not TensorType or known.shape is None:
@@ -498,8 +498,9 @@ class Inference:
         for value, value_type in self._types.items():
             if value in self._temporary:
                 continue
-            if value.type != value_type:
-                before[value] = value.type
+            known = value.type
+            if known is not value_type and (known is None or known != value_type):  # to compare types takes a call
+                before[value] = known
                 value.type = value_type
         if not self._trusts_sizes:
             self._forget_claims_of_functions()

@@ -41,12 +41,18 @@ class KernelProvider(ExecutionProvider):
         from ort_core.providers.grouping import convex_groups
 
         offered = set(view.nodes)
-        context = self._own_context(view.context)
+        context, has_own_kernels = self._own_context(view.context), self.kernels() is not None
         refusals: dict[Node, Rejection] = {}
+        covered: set[object] = set()  # what decides of plain nodes that they have a kernel: long graphs have few kinds
         for node in view.nodes:
+            kind = None if node.has_graphs or has_own_kernels else _kind(node)
+            if kind is not None and kind in covered:
+                continue
             refusal = self._refusal(node, context)
             if refusal is not None:
                 refusals[node] = refusal
+            elif kind is not None:
+                covered.add(kind)
         groups = convex_groups(view.graph.nodes, lambda n: n in offered and n not in refusals)
         return [*(Claim(group) for group in groups), *refusals.values()]
 
@@ -72,6 +78,11 @@ class KernelProvider(ExecutionProvider):
             if isinstance(found, Rejection):
                 return Rejection(found.reason, node)
         return None
+
+
+def _kind(node: Node) -> object:
+    """Return all of a node without bodies that ``find_implementation`` looks at."""
+    return node.domain, node.op_type, node.overload, node.opset, node.body is None, tuple(node.attributes)
 
 
 def _nodes_inside(node: Node) -> Iterator[Node]:

@@ -325,7 +325,8 @@ class Lowering:
 
     def is_single_use(self, value: Value) -> bool:
         """Return whether exactly one node of this group reads a value, and nothing else does."""
-        return value.use_count == 1 and value not in self._output_index and next(value.readers()) in self._members
+        reader = value.only_reader
+        return reader is not None and reader in self._members and value not in self._output_index
 
     def opset_of(self, node: Node) -> int:
         """Return the version of the operator set that a node was written for."""

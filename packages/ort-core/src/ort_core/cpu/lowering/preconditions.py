@@ -5,12 +5,13 @@ The numpy kernels run then, and say what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NoReturn
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.usual_sizes import meeting_sizes
-from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, minimum
+from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value, minimum
 from ort_core.plugin.kernels import Conditions, find_precondition
 
 
@@ -27,18 +28,18 @@ def require_preconditions(lowering: Lowering, node: Node) -> None:
         lowering.require_equal(left, right)
 
 
-def _met_first(node: Node) -> set[tuple[KnownDim, KnownDim]]:
+def _met_first(node: Node) -> frozenset[tuple[KnownDim, KnownDim]]:
     """Return the pairs of sizes that are taken for equal in a node's results, and not in what it reads already."""
-    met, known = (
-        {
-            pair
-            for value in values
-            if isinstance(value.type, TensorType)
-            for pair in meeting_sizes(tuple(value.type.shape or ()))
-        }
-        for values in (node.present_outputs(), node.present_inputs())
-    )
-    return met - known
+    met = _met_in(node.outputs)
+    return met - _met_in(node.inputs) if met else met  # few models have any
+
+
+def _met_in(values: Iterable[Value | None]) -> frozenset[tuple[KnownDim, KnownDim]]:
+    met: frozenset[tuple[KnownDim, KnownDim]] = frozenset()
+    for value in values:
+        if value is not None and isinstance(value.type, TensorType) and value.type.shape:
+            met |= meeting_sizes(value.type.shape)
+    return met
 
 
 class _Stated(Conditions):

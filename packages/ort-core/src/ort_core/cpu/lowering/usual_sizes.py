@@ -48,9 +48,10 @@ def usual_shape(shape: tuple[KnownDim, ...]) -> tuple[KnownDim, ...]:
 
     Right only where these are equal, which the node whose sizes meet requires (``meeting_sizes``).
     """
-    if all(isinstance(size, int) for size in shape):
-        return shape
-    return _usual_shape(shape)
+    for size in shape:
+        if type(size) is not int:
+            return _usual_shape(shape)
+    return shape
 
 
 @functools.lru_cache(_REMEMBERED)

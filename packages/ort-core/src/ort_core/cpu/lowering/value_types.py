@@ -32,13 +32,23 @@ def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
     Raises:
         NotLowered: something of it is unknown.
     """
+    known = known_type(value)
+    return known.dtype, usual_shape(known.shape)  # type: ignore[arg-type]  # all of its sizes are known
+
+
+def known_type(value: Value) -> TensorType:
+    """Return a value's type as it is, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
     known = value.type
     if not isinstance(known, TensorType) or known.shape is None:
         raise NotLowered(f"the shape of {value.name!r} is unknown")
     for size in known.shape:
         if size is None:
             raise NotLowered(f"a size of {value.name!r} is unknown")
-    return known.dtype, usual_shape(known.shape)  # type: ignore[arg-type]  # no size is unknown, as was just seen
+    return known
 
 
 def axis_place(axis: int, rank: int) -> int:

@@ -10,7 +10,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering.moved_halves import moves_halves
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import computed_type, stored_type
+from ort_core.cpu.lowering.value_types import computed_type, known_type
 from ort_core.plugin.ir import DataType, Graph, Node, Shape, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
@@ -167,7 +167,7 @@ def unsupported_reason(node: Node, context: EvaluationContext, target: Target) -
                 return f"{value.name!r} has no elements"
     try:
         for value in values:
-            stored_type(value)
+            known_type(value)
     except NotLowered as refusal:
         return str(refusal)
     return None

@@ -100,6 +100,7 @@ class CpuPartition(EagerPartition):
         self.refusals = dict(refusals)
         self._relief_limits = relief_limits or ReliefLimitsState()  # with bodies
         self._has_many_groups = False
+        self._borders: dict[tuple[Node, ...], Border] = {}  # of groups that were lowered
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._counted = count_rows(request.graph) if shared is None else CountedRows()  # bodies are wired by values
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports, request.inferred)
@@ -372,7 +373,9 @@ class CpuPartition(EagerPartition):
         return node in self._known_nodes
 
     def _nodes_of_known_results(self) -> set[Node]:
-        found = set()
+        found: set[Node] = set()
+        if not self._contents:
+            return found
         for node in self._request.graph:
             outputs = tuple(node.present_outputs())
             if outputs and not any(contents_of(value, self._contents) is None for value in outputs):
@@ -381,7 +384,8 @@ class CpuPartition(EagerPartition):
 
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusals note the nodes that refused and return ``None``."""
-        border, context = border_of(group), self._request.context
+        context = self._request.context
+        border = self._borders[group] = border_of(group)
         content = self._content_of(group, border)
         known = None if content is None else self._shared.find(content, group)
         if known is not None:
@@ -462,7 +466,8 @@ class CpuPartition(EagerPartition):
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
         graph, calls = self._request.graph, [self._calls.get(nodes) for nodes, _ in units]
         slots = ValueSlots(graph)
-        kernels = [LazyKernels(nodes, self._request) for nodes, _ in units]
+        kernels = [LazyKernels(nodes, self._request, self._borders.get(nodes)) for nodes, _ in units]
+        self._borders.clear()
         native: list[Sequence[Value | None]] = []  # what programs and calls read
         for index, (own, (_, program)) in enumerate(zip(kernels, units)):
             if program is None:

@@ -13,7 +13,7 @@ from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
 from ort_core.cpu.partition.native_calls import NativeCall
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.plugin import AllocationLimitExceeded, CompileRequest, PlainFunction, Rejection, RunState, frozen
-from ort_core.plugin.ir import Graph, Node, Value, border_of, extract
+from ort_core.plugin.ir import Border, Graph, Node, Value, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue, Scope
 from ort_core.plugin.memory import picker
 
@@ -54,10 +54,16 @@ class WholeProgram:
 
 
 class LazyKernels:
-    """The reference kernels of a group, whose nodes are copied and bound when they are first needed."""
+    """The reference kernels of a group, whose nodes are copied and bound when they are first needed.
 
-    def __init__(self, nodes: Sequence[Node], request: CompileRequest) -> None:
-        self.nodes, self.border = nodes, border_of(nodes)
+    Args:
+        nodes: the group.
+        request: whose kernels these are.
+        border: of the nodes, where the caller has it.
+    """
+
+    def __init__(self, nodes: Sequence[Node], request: CompileRequest, border: Border | None = None) -> None:
+        self.nodes, self.border = nodes, border or border_of(nodes)
         self._request = request
         self._bound: BoundGraph | None = None
 

@@ -6,6 +6,7 @@ It is the same for all signatures, so that a new one costs a few operations on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -64,10 +65,10 @@ class Relocations:
                 errors = _words(where)
             elif buffer.place is Place.CONSTANT:
                 assert buffer.array is not None
-                constants.extend((position, len(arrays)) for position in where)
+                constants.extend(zip(where, repeat(len(arrays))))
                 arrays.append(buffer.array)
             else:
-                arena.extend((position, slot_of(buffer)) for position in where)
+                arena.extend(zip(where, repeat(slot_of(buffer))))
         lists = tuple(tuple(each) for each in outputs_at)
         return cls.with_arrays(tuple(inputs_at), lists, errors, *_columns(arena), *_columns(constants), tuple(arrays))
 
@@ -77,7 +78,7 @@ class Relocations:
         arena_slots: Words, constants: Words, constant_numbers: Words, arrays: tuple[np.ndarray, ...],
     ) -> Relocations:  # fmt: skip
         """Return a relocations over these constants, wherever they lie now."""
-        addresses = _words([array.ctypes.data for array in arrays])[constant_numbers]
+        addresses = _words([array.__array_interface__["data"][0] for array in arrays])[constant_numbers]
         by_array = [*inputs, *(np.concatenate([_words(()), *groups]) for groups in outputs)]
         given = np.concatenate([_words(()), *by_array])
         numbers = np.repeat(np.arange(len(by_array)), [len(each) for each in by_array])
