@@ -19,10 +19,10 @@ LARGER_SIZES = (126, 252, 504)  # where what grows with the square shows beside 
 LARGER = ("transposes",)
 KINDS = {**GROWING, **MORE, **EXPORTED}
 MAX_CALLS = {  # that one node adds: what is written once for equal nodes, and refused before it is worked on twice
-    "transposes": 1100, "additions": 1500, "wide sum": 3700, "split": 1800, "residual": 1400, "ifs": 1500,
-    "loops": 2350, "quantized pairs": 2000, "scales": 2000, "independent": 1900, "numbers": 1600, "refusing": 1900,
-    "trees": 2600, "products": 930, "convolutions": 1130,
-    "recurrent": 2600,
+    "transposes": 650, "additions": 800, "wide sum": 2200, "split": 950, "residual": 720, "ifs": 1500,
+    "loops": 1700, "quantized pairs": 950, "scales": 1000, "independent": 1100, "numbers": 980, "refusing": 1180,
+    "trees": 1950, "products": 890, "convolutions": 1080, "recurrent": 1700, "many inputs": 1150, "transformer": 800,
+    "images": 1500, "constant nodes": 800,
 }  # fmt: skip
 MAX_GROWTH = 2.4  # of what twice as many nodes add: 2 is linear, 4 quadratic
 MAX_GROWTH_OF_ONE = 3.1  # of one function's calls: few of them are lost in the sum, and are most of it in a large model
