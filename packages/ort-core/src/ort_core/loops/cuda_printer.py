@@ -12,10 +12,10 @@ import enum
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.loops.scalar import COMPARISONS, Scalar
 
@@ -74,7 +74,7 @@ class InputLayout(enum.Enum):
     STRIDED = "strided"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrintedExpression:
     """Statements that compute an expression, one constant each, and the text of its value."""
 
@@ -82,7 +82,7 @@ class PrintedExpression:
     result: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrintedKernel:
     """The source of one kernel, without ``PREAMBLE``, and the names of its parameters in order.
 

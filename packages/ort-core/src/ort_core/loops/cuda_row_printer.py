@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.loops.cuda_printer import (
     InputLayout,
@@ -38,7 +38,7 @@ _REDUCED_AS_INT = frozenset({DataType.INT8, DataType.UINT8, DataType.BOOL})
 _Dimensions = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowAccess:
     """How a kernel gets at the elements of a row: its texts, in the loop over rows.
 
@@ -113,7 +113,7 @@ def print_row_kernel(
     return _RowPrinter(roots, layouts, rank, dtypes).kernel(name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RowPrinter:
     roots: Sequence[Scalar]
     layouts: Sequence[InputLayout]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.loops import polynomials
 from ort_core.loops.rows import row_length, row_max, row_mean, row_min, row_prod, row_sum
@@ -25,7 +25,7 @@ _LOW = (1 << _INTEGER_BITS) - 1
 _WRAPPED = 2.0**62  # a product that wraps is off by a multiple of 2**64, one that does not by its estimate's rounding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowFunctions:
     """The elementary functions of a compiler: by default the polynomials, of float32 and float64."""
 
@@ -56,7 +56,7 @@ def masked_softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
     return e * select(binary("gt", total, 0.0), 1.0 / total, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Normalized:
     """A normalized row: ``result`` of its elements; the ``mean`` and the ``inverse`` of its deviation."""
 

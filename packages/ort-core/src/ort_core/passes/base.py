@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -99,7 +100,7 @@ class _Snapshot:
         edits, found = self._by_type.get(id(graph), (-1, {}))
         if edits != graph.edits:
             found = {}
-            for place, node in enumerate(graph):
+            for place, node in enumerate(graph.nodes):
                 found.setdefault(node.op_type, []).append((place, node))
             self._by_type[id(graph)] = graph.edits, found
         return found
@@ -207,7 +208,7 @@ NON_DETERMINISTIC = frozenset(
 _TRAINING_MODE = 2  # input of Dropout
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordedRejection:
     """A rewrite that was refused: by which rule, at which node, why."""
 
@@ -216,7 +217,7 @@ class RecordedRejection:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassReport:
     """What a pass did. ``counts`` has the number of rewrites of each rule (or kind of change).
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.base import Pass, PassContext, RulePass
@@ -15,7 +15,7 @@ from ort_core.rewrite.near_match import find_near_match
 from ort_core.rewrite.rule import RewriteRule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NearMiss:
     """A rewrite that did not fire: of which pass and rule, at which node, why.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ort_core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Bandwidth:
     """Bytes per second over data of a size: small data lies in caches.
 

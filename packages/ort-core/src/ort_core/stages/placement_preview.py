@@ -7,12 +7,12 @@ here. What cannot be told without it, the provider says in its rejections.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
 from ort_core.errors import EPFail, OrtError, ProviderUnavailable
+from ort_core.frozen import frozen
 from ort_core.interruptions import raise_interruption
 from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
@@ -31,7 +31,7 @@ from ort_core.stages.selection import ProviderRequest, ProviderSelection, last_r
 from ort_core.stages.settings import PrepareSettings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForeseenPlacement:
     """An optimized model, and where its nodes would run. A session may place otherwise what then fails to compile."""
 

@@ -11,12 +11,10 @@ to 16 bits: results are nearer to those of the float model than the operator's o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ort_core.cpu.fusions.known_breaches import find_breach
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
 
@@ -25,7 +23,7 @@ _ORDINARY = 8  # inputs that LSTM has, too
 _PARAMETERS = {"W": (1, 8, 9), "R": (2, 10, 11)}  # weight, scale, zero point
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LstmWeights:
     """The weights of an LSTM.
 

@@ -11,12 +11,11 @@ opset, in older models of opset 13; a model before opset 10 has no form of them,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, ValueType
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
 
@@ -27,7 +26,7 @@ _AXES_ARE_INPUTS = 18  # of ReduceMean
 _LIMITS = {DataType.UINT8: (0, 255), DataType.INT8: (-128, 127)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a quantized tensor stands among a node's inputs: its scale and zero point follow it, or stand alone.
 
@@ -47,7 +46,7 @@ _PLACES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grids:
     """Scales and zero points of the tensors that a node reads, then of its result."""
 

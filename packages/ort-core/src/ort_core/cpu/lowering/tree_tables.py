@@ -17,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.plugin import frozen
 from ort_core.plugin.kernels import BranchMode, TreeEnsemble, TreeShares, starts_of
 
 GROUP = 8  # walks that advance together: as many loads in flight hide what a cache takes to answer
 NAN_BIT = np.int64(1) << 31
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeTables:
     """An ensemble laid out.
 

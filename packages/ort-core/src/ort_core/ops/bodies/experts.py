@@ -10,8 +10,8 @@ A kernel computes the chosen experts alone. So there is a body only where comput
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.ops.bodies.activations import Results, silu, tanh_gelu
@@ -29,7 +29,7 @@ _ACTIVATIONS: dict[str, Callable[[BodyWriter, Value], Value]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Layer:
     """One layer of all experts: weights (experts, in, out), and a bias (experts, 1, out) where there is one."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -31,7 +32,7 @@ from ort_core.rewrite.matcher import Match
 _BATCH = -4  # the axis of scores that the sequences of a batch have
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionParts:
     """Everything the fused attention needs; rows all of whose scores ``blank`` replaces become zeros.
 
@@ -57,7 +58,7 @@ class AttentionParts:
         return self.key.joined is not None and self.value.joined is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """Where an attention was found, and what is known from there."""
 

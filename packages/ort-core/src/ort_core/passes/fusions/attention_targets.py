@@ -11,11 +11,11 @@ model's own mask as a bias: so it means what the model says, whatever the mask h
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
@@ -56,7 +56,7 @@ def operators_of(targets: Collection[AttentionTarget]) -> tuple[tuple[str, str],
     return tuple(sorted(found))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Groups:
     """Keys and values before they were repeated for each query head of a group."""
 

@@ -14,12 +14,12 @@ rotate by the same factors. Where x was split into heads the split comes after t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, product
 from typing import ClassVar
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.dims import SymbolicDim, is_same_beside
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -54,7 +54,7 @@ RANGE_OPSET = 11  # Range counts rows
 STANDARD_OPSET = 23
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rotation:
     """What is turned, by what, and what it is called in the end.
 
@@ -79,7 +79,7 @@ class Rotation:
     made: Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Turn:
     """Heads, what their pairs are, and the factors."""
 

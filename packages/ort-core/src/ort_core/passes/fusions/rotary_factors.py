@@ -9,11 +9,11 @@ axis do not change that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
@@ -40,7 +40,7 @@ class Pairing(Enum):
     TWINS = "element 2i goes with element 2i + 1"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Factors:
     """Cosines and sines that broadcast to heads of four axes.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +19,7 @@ from ort_core.cpu.lowering.products.product_panels import tile_table_buffer
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, moved_nbytes
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -28,7 +28,7 @@ NBYTES = F32.numpy.itemsize
 Activation = Callable[[Scalar], Scalar]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpertRows:
     """Rows sorted by expert: where each expert's begin, and how many there are in all."""
 
@@ -48,7 +48,7 @@ class ExpertLayer(Protocol):
         """Write the step of ``activation(a @ matrix + bias)``, each row by its expert; return the result."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FloatLayer:
     """A layer of floats: ``matrices`` are [experts, columns, depth] as they lie in memory, or packed.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import Buffer, View, broadcast_strides, collapse, tallest_last
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import KnownDim
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProductMemory:
     """What a product needs beside its operands: scratch for each thread, and the table of tiles."""
 
@@ -21,7 +21,7 @@ class ProductMemory:
     tiles: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProductRows:
     """The rows of a product with a constant right side: ``sizes``, innermost last, and the operands' strides there.
 

@@ -6,7 +6,6 @@ Trailing axes of floats go to row nests, others to reduction nests. Leading and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ort_core.cpu.codegen.nests.along_nests import AlongNest, along_kernel
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRIDED, NestInput
@@ -17,6 +16,7 @@ from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, order
 from ort_core.cpu.lowering.rows.row_steps import emit_row_nest
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, collapse, count_of, dense_strides
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import (
     RowPass,
@@ -39,7 +39,7 @@ F32, F64, I64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 After = Callable[[Scalar, Scalar], Scalar]  # (result, number of elements) -> what is stored
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReductionOperand:
     """An expression over views, each of which broadcasts to ``shape``."""
 

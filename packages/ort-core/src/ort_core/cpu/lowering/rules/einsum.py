@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingAnchor, PendingElementwise
@@ -18,6 +17,7 @@ from ort_core.cpu.lowering.rules.products import MULTIPLIED, Product
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 
@@ -25,7 +25,7 @@ DOTS = "..."
 Sizes = dict[str, KnownDim]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """An operand whose axes are letters, each of them once."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from ort_core.cpu.lowering.views import (
     moved_nbytes,
     tallest_last,
 )
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -46,7 +46,7 @@ F32 = DataType.FLOAT
 MULTIPLIED = (F32, DataType.DOUBLE)  # by these kernels
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Product:
     """``A @ B`` over views of one type; ``packed`` is a constant B in panels, then ``b`` is its matrix's shape only."""
 

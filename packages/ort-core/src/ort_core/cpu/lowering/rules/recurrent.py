@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from ort_core.cpu.lowering.sequences.recurrent_cells import cell_phases, gate_na
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, Place, View, count_of, dense_strides
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import element
 
@@ -34,7 +34,7 @@ F32 = DataType.FLOAT
 _MICROSOFT = "com.microsoft"  # the domain in which DynamicLstmAsLstm writes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Integers:
     """Weights of 8 bits [..., K] less their zero points, and the scale of each row [...]."""
 
@@ -46,7 +46,7 @@ class _Integers:
         return self.levels.astype(np.float32) * self.scales[..., None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Layer:
     """A node's constants and sizes: weights [directions, gates, units, .], biases [directions, 2, gates, units].
 

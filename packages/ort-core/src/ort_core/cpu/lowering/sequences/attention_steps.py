@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
 from ort_core.cpu.codegen.attention.attention_pairs import pair_attention_text, pair_scratch_count
@@ -24,13 +24,14 @@ from ort_core.cpu.lowering.products.product_panels import (
 )
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import Buffer, View
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import element
 
 LEAST_QUERIES = 1024  # of a piece of an attention in tiles
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heads:
     """Operands of an attention with the axes (batch, heads, length, size).
 
@@ -147,7 +148,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Form:
     """How the products of an attention are computed."""
 
@@ -181,7 +182,7 @@ def _scales_of(scales: tuple[View, View] | None) -> Scales:
     return Scales.CHANNEL if len(scales[0].shape) == 2 else Scales.TENSOR
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Mask:
     facts: AttentionFacts
     view: View | None

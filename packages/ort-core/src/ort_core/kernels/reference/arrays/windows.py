@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ops.windows import known_sizes, window_axes
 
 Slices = tuple[slice, ...]
 _ALL = slice(None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Windows:
     """The geometry of sliding windows: one entry per spatial axis in every tuple."""
 

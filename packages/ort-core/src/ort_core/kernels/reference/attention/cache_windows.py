@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import RunGuard
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheLayout:
     """Row counts per batch entry, each an int array (batch,).
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core import errors
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.widening import narrow, widen
 from ort_core.kernels.reference.attention.attention_operands import (
@@ -28,7 +28,7 @@ MS = "com.microsoft"
 Optional = np.ndarray | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dense:
     """What dense attention gives: [batch, length, width], present keys and values, and the scores with their masks."""
 

@@ -5,12 +5,12 @@ With the state S (width of keys, depth of values): S = exp(g) S;  d = beta (v - 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.gates import sigmoid, softplus
 from ort_core.kernels.reference.arrays.widening import narrow, widen
@@ -21,7 +21,7 @@ SMALLEST_NORM = 1e-12  # added below the root of a head's squares
 _RULES = ("linear", "gated", "delta", "gated_delta")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Tokens:
     """All tokens one after the other: query, key [T, Hk, width], value [T, Hv, depth], decay and rate, or none."""
 

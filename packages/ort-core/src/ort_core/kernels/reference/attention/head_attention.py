@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attended:
     """What attention gives: the mixed values, and the scores before and after the softmax."""
 

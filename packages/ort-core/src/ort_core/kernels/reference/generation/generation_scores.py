@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from ort_core.frozen import frozen
 
 LOWEST = np.finfo(np.float32).min
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoreRules:
     """The rules of one search; ``vocab_mask`` (vocabulary,), ``prefix_mask`` (batch, vocabulary), 0 forbids."""
 

@@ -6,15 +6,15 @@ It is the C++ library's ``default_random_engine`` as GCC ships it; onnxruntime d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from ort_core.frozen import frozen
 
 _MULTIPLIER, _MODULUS = 16807, 2**31 - 1
 _RANGE = float(_MODULUS - 1)  # number of different values
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MinimalStandard:
     """A position in the sequence; drawing returns the values and the position after them."""
 

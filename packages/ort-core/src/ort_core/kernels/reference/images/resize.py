@@ -7,11 +7,11 @@ grows and rounds up where it shrinks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.axes import check_size
 from ort_core.kernels.reference.arrays.interpolation import mix, mix_integers
@@ -28,7 +28,7 @@ from ort_core.ops.resized_axes import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Method:
     """How to resize: the attributes that do not depend on sizes."""
 

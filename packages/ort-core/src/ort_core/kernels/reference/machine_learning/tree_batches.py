@@ -7,12 +7,12 @@ Their lists are joined, decoded once as the trees of one ensemble, and cut apart
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute
 from ort_core.kernels.reference.machine_learning.ml_trees import decode_nodes
 from ort_core.kernels.reference.machine_learning.tree_ensemble import TreeEnsemble, TreeShares, starts_of
@@ -23,7 +23,7 @@ _NODE_LISTS = ("treeids", "nodeids", "modes", "featureids", "values", "truenodei
 _TENSOR_FORMS = ("nodes_values_as_tensor", "class_weights_as_tensor", "target_weights_as_tensor")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeBatch:
     """Ensembles side by side: ``joined`` has the trees of all, ``shares`` tells which are whose."""
 
@@ -48,7 +48,7 @@ def tree_models(nodes: Sequence[tuple[str, Attributes]]) -> TreeBatch | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Lists:
     """The lists of a node by its nodes and by its entries, each kind of one length."""
 

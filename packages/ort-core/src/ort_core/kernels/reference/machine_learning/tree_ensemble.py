@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import RunGuard
 
 PAIRS_PER_BLOCK = 1 << 20  # (row, tree) pairs walked at once: about 50 MB of temporaries; larger gains nothing
@@ -40,7 +40,7 @@ COMPARISONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeEnsemble:
     """Trees as flat arrays; see the module's first lines for the numbering of nodes.
 
@@ -195,7 +195,7 @@ class TreeEnsemble:
         return row * self.target_count + self.entry_targets[starts], self.entry_weights[starts]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeShares:
     """How many inner nodes, leaves and trees each of several ensembles has whose trees lie in one, in order."""
 

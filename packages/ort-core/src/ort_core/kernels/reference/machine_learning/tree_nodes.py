@@ -6,11 +6,11 @@ Compilers read nodes this way; the kernels of ``ml_trees`` take the same attribu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
 from ort_core.kernels.reference.machine_learning.ml_trees import (
@@ -24,7 +24,7 @@ from ort_core.kernels.reference.machine_learning.tree_ensemble import TreeEnsemb
 Read = Callable[[str], np.ndarray | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeModel:
     """What a node of the tree ensemble family computes.
 

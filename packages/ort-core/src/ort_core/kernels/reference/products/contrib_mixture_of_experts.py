@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core import errors
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.bit_unpacking import unpack_bits
 from ort_core.kernels.reference.arrays.gates import fast_gelu, sigmoid, silu
@@ -24,7 +24,7 @@ _SIMPLE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpertActivation:
     """The activation between an expert's layers, and how a gate is found next to it.
 

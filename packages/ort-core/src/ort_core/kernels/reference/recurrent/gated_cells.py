@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core import errors
+from ort_core.frozen import frozen
 from ort_core.kernels.reference.arrays.named_activations import Activation
 from ort_core.kernels.reference.recurrent.recurrent_activations import build_activations
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """The cell of one direction: activations f, g, h; biases (4H,) for gates i, o, f, c; peepholes (3H,) i, o, f."""
 

@@ -11,11 +11,11 @@ stays initial until the sequence's last element.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.named_activations import Activation
 from ort_core.kernels.reference.arrays.widening import narrow, widen
@@ -24,7 +24,7 @@ from ort_core.kernels.reference.recurrent.recurrent_activations import build_act
 _State = tuple[np.ndarray, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Layer:
     """The inputs of one node, widened, time first, with directions as the leading axis where there are any."""
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.arrays.axes import check_size, shape_text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NgramPool:
     """The decoded pool: token numbers, sorted (prefix, token) pairs per depth, and the output column of n-grams.
 

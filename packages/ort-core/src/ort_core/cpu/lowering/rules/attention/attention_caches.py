@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
 from ort_core.cpu.codegen.attention.rotary import Positions
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
@@ -14,6 +12,7 @@ from ort_core.cpu.lowering.sequences.attention_steps import append, copy_into, d
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import HALVES, stored_type
 from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import cast, element, select, unary
 from ort_core.plugin.ops import AttentionRecord, Cache, Rotary
@@ -145,7 +144,7 @@ def rotated(lowering: Lowering, heads: View, rotation: Rotation, node: Node) -> 
     return packed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredRows:
     """New rows as the cache stores them, its past (``None``: none is given), and where its present goes."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.cpu.codegen.attention.attention import AttentionFacts
 from ort_core.cpu.codegen.attention.few_queries import FEW_QUERIES
 from ort_core.cpu.codegen.attention.paged_append import ARGUMENTS as APPENDED
@@ -27,6 +25,7 @@ from ort_core.cpu.lowering.rules.attention.rotary import Rotation
 from ort_core.cpu.lowering.sequences.attention_steps import dense_rows, split_heads
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.ops import AttentionFeature, AttentionRecord, HeadSource, Pages, node_attention
 
@@ -37,7 +36,7 @@ _GENERATED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Places:
     """What is told of the tokens of a run: views of int64 by sequence and by token, and the table of blocks.
 

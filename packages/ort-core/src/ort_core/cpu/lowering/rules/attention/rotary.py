@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.cpu.codegen.attention.rotary import ARGUMENTS, Positions, rotary_text
 from ort_core.cpu.lowering.images.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -11,10 +9,11 @@ from ort_core.cpu.lowering.sequences.attention_steps import dense_rows, split_he
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rotation:
     """By what heads are turned: the tables, and where each token's row in them comes from."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.plugin import frozen
 from ort_core.plugin.ops import TransposedAxis
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """One phase of an axis.
 

@@ -36,6 +36,7 @@ from ort_core.cpu.lowering.rules.images.images import biased, pads_by_axis
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, ordered_strides
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 F32 = DataType.FLOAT
@@ -44,7 +45,7 @@ Triple = tuple[int, int, int]  # depth, height, width
 ONES: Triple = (1, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """A window over depth, height and width; of each axis the kernel, stride, dilation, and the pads on either side."""
 

@@ -8,7 +8,6 @@ all that is behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ort_core.cpu.lowering.rules.images.resampling_tables import ResizeForm, com
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, minimum
 from ort_core.plugin.ops import (
     ResizedAxis,
@@ -35,7 +35,7 @@ _STEPS = 64  # between weights 0 and 1 of which sums over two axes of bytes are 
 FIRST_WITH_MODES = 11  # before, coordinates were always x / scale
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resampling:
     """How one axis is resized: its sizes, and outputs per input as the model says it, or none: then by the sizes."""
 

@@ -6,7 +6,6 @@ They are small beside the images, so that what they cost does not count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rows.reducing import combined, store_operand
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, cast, lift, maximum, minimum, select, unary
 from ort_core.plugin.ops import TIE, goes_by_scale
@@ -26,7 +26,7 @@ F32, F64, I64 = DataType.FLOAT, DataType.DOUBLE, DataType.INT64
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResizeForm:
     """What the attributes say: the mode, where outputs stand, how they are rounded, Keys' coefficient."""
 

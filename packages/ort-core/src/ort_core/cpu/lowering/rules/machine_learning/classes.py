@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ort_core.cpu.codegen.machine_learning.class_scores import ClassScores, class_scores_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, Node
 
 I64 = DataType.INT64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Labels:
     """Where labels go: ``table`` has one per class, ``column`` is the score that a threshold is compared with."""
 

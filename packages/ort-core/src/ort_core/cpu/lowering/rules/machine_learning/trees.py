@@ -20,7 +20,7 @@ from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointe
 from ort_core.cpu.lowering.tree_tables import TreeTables, tables_of, tree_tables
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, Place, View
-from ort_core.plugin import InvalidArgument
+from ort_core.plugin import InvalidArgument, frozen
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.kernels import TreeBatch, TreeEnsemble, TreeModel, tree_model, tree_models
 from ort_core.plugin.loops import cast, element
@@ -84,7 +84,7 @@ def tree_classifier(lowering: Lowering, node: Node) -> None:
         lowering.set(node.outputs[1], results)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Scores:
     """How sums become labels and scores; ``column`` is the one that is compared with the threshold."""
 
@@ -167,7 +167,7 @@ def _features(lowering: Lowering, value: Value | None) -> View:
     return lowering.computed(cast(element(0, view.dtype), F32), (view,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Leaves:
     """The leaves' weights: ``width`` to a leaf (padded), or (0) entries with their targets."""
 

@@ -9,13 +9,13 @@ else the reference kernels run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, dense_strides
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -23,7 +23,7 @@ F32 = DataType.FLOAT
 Formula = Callable[[Scalar, Scalar, Scalar | None], Scalar]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Blocks:
     """Neighboring blocks of one width along an axis: ``count`` of them from block ``first`` on."""
 

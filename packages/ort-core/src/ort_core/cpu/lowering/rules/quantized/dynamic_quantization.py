@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.cpu.codegen.quantized.dynamic_range import (
     BLOCK,
     block_ranges_kernel,
@@ -17,6 +15,7 @@ from ort_core.cpu.lowering.products.quantized import F32
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, View, count_of, moved_nbytes, ordered_strides
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, Node, Value, ceil_div
 
 _PRODUCTS = frozenset({"MatMulInteger", "MatMulIntegerToFloat"})
@@ -47,7 +46,7 @@ def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
     lowering.set(levels, PendingElementwise(rounded.expression, rounded.inputs, x.shape, (node,)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DynamicGrid:
     """The scale (float32) and the zero point (uint8) of a tensor, in memory, known when a run has come there."""
 

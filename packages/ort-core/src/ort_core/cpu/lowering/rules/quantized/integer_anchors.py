@@ -33,6 +33,7 @@ from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
 from ort_core.cpu.lowering.products.quantized import float_constant
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of, moved_nbytes
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, cast, element
 from ort_core.plugin.memory import release_pages
@@ -93,7 +94,7 @@ def _window(weights: np.ndarray) -> tuple[int, int]:
 Steps = tuple[KnownDim, KnownDim, KnownDim]  # strides of images, rows and pixels
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PixelOperands:
     """How an epilogue over pixels and channels reads its operands; ``axis`` is the channels' in the result."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from ort_core.cpu.lowering.rules.quantized.integer_images import byte_images, em
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.loops import Scalar, cast, element, unary
 
@@ -99,7 +99,7 @@ def integer_convolution(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, PendingAnchor(anchor, total, tuple(inputs), shape, (node,)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _WeightInputs:
     """Constant weights of a node and their zero points."""
 
